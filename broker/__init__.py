@@ -1,0 +1,1 @@
+"""The node: network server, API handlers, replicas, coordinators, configuration, command line."""

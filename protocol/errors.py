@@ -1,0 +1,417 @@
+"""Errors that are told to the peer: one class for each meaning, each with Kafka's error code.
+
+An error that is raised while one row of a request is answered becomes that row's error code
+(and message, where the response has a place for it); the other rows are not touched by it.
+"""
+
+from typing import ClassVar
+
+from kio.schema.errors import ErrorCode
+
+__all__ = ["ErrorCode", "KafkaError"]
+
+
+class KafkaError(Exception):
+    """Something that the peer is told by an error code; `message` is a sentence for a person."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.unknown_server_error
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or self.code.name)
+        self.message = message
+
+
+class MalformedMessage(KafkaError):
+    """Bytes from a peer that are not the message they claim to be; its connection is closed."""
+
+    code = ErrorCode.invalid_request
+
+
+class BrokerIdNotRegistered(KafkaError):
+    """The broker has no registration with the controller."""
+
+    code = ErrorCode.broker_id_not_registered
+
+
+class ConcurrentTransactions(KafkaError):
+    """Another transactional operation of the same id is still going on."""
+
+    code = ErrorCode.concurrent_transactions
+
+
+class CoordinatorLoadInProgress(KafkaError):
+    """The coordinator is still replaying its log."""
+
+    code = ErrorCode.coordinator_load_in_progress
+
+
+class CoordinatorNotAvailable(KafkaError):
+    """There is no coordinator for this key at the moment."""
+
+    code = ErrorCode.coordinator_not_available
+
+
+class CorruptMessage(KafkaError):
+    """A record batch fails its checksum or contradicts itself."""
+
+    code = ErrorCode.corrupt_message
+
+
+class DuplicateBrokerRegistration(KafkaError):
+    """The broker id is in use by another live broker."""
+
+    code = ErrorCode.duplicate_broker_registration
+
+
+class DuplicateResource(KafkaError):
+    """The request names the same thing twice."""
+
+    code = ErrorCode.duplicate_resource
+
+
+class DuplicateSequenceNumber(KafkaError):
+    """The batch is an older duplicate that is no longer remembered (KIP-98)."""
+
+    code = ErrorCode.duplicate_sequence_number
+
+
+class FeatureUpdateFailed(KafkaError):
+    """A feature level cannot be set as asked."""
+
+    code = ErrorCode.feature_update_failed
+
+
+class FencedInstanceId(KafkaError):
+    """Another member took over this group instance id (KIP-345)."""
+
+    code = ErrorCode.fenced_instance_id
+
+
+class FencedLeaderEpoch(KafkaError):
+    """The peer's leader epoch is older than ours (KIP-320)."""
+
+    code = ErrorCode.fenced_leader_epoch
+
+
+class FetchSessionIdNotFound(KafkaError):
+    """The fetch session is not cached any more (KIP-227)."""
+
+    code = ErrorCode.fetch_session_id_not_found
+
+
+class FetchSessionTopicIdError(KafkaError):
+    """A fetch session mixes topic ids and topic names (KIP-516)."""
+
+    code = ErrorCode.fetch_session_topic_id_error
+
+
+class GroupIdNotFound(KafkaError):
+    """There is no such group."""
+
+    code = ErrorCode.group_id_not_found
+
+
+class GroupMaxSizeReached(KafkaError):
+    """The group is full (KIP-389)."""
+
+    code = ErrorCode.group_max_size_reached
+
+
+class GroupSubscribedToTopic(KafkaError):
+    """Offsets of a topic that is being consumed cannot be deleted (KIP-496)."""
+
+    code = ErrorCode.group_subscribed_to_topic
+
+
+class IllegalGeneration(KafkaError):
+    """The member speaks of a generation that is not the group's."""
+
+    code = ErrorCode.illegal_generation
+
+
+class InconsistentClusterId(KafkaError):
+    """The peer belongs to another cluster."""
+
+    code = ErrorCode.inconsistent_cluster_id
+
+
+class InconsistentGroupProtocol(KafkaError):
+    """The member shares no protocol with the rest of its group."""
+
+    code = ErrorCode.inconsistent_group_protocol
+
+
+class InconsistentTopicId(KafkaError):
+    """The topic id is not the one of the log on disk (KIP-516)."""
+
+    code = ErrorCode.inconsistent_topic_id
+
+
+class InvalidCommitOffsetSize(KafkaError):
+    """The metadata of a committed offset is too long."""
+
+    code = ErrorCode.invalid_commit_offset_size
+
+
+class InvalidConfig(KafkaError):
+    """A configuration name or value that cannot be."""
+
+    code = ErrorCode.invalid_config
+
+
+class InvalidFetchSessionEpoch(KafkaError):
+    """The request is out of its fetch session's order (KIP-227)."""
+
+    code = ErrorCode.invalid_fetch_session_epoch
+
+
+class InvalidGroupId(KafkaError):
+    """The group id is empty or otherwise impossible."""
+
+    code = ErrorCode.invalid_group_id
+
+
+class InvalidPartitions(KafkaError):
+    """A number of partitions that cannot be."""
+
+    code = ErrorCode.invalid_partitions
+
+
+class InvalidProducerEpoch(KafkaError):
+    """The producer's epoch is older than the last one seen (KIP-98)."""
+
+    code = ErrorCode.invalid_producer_epoch
+
+
+class InvalidRecord(KafkaError):
+    """A record that the topic does not accept."""
+
+    code = ErrorCode.invalid_record
+
+
+class InvalidReplicaAssignment(KafkaError):
+    """A replica assignment that cannot be."""
+
+    code = ErrorCode.invalid_replica_assignment
+
+
+class InvalidReplicationFactor(KafkaError):
+    """More replicas than brokers, or fewer than one."""
+
+    code = ErrorCode.invalid_replication_factor
+
+
+class InvalidRequest(KafkaError):
+    """The request parses but contradicts itself."""
+
+    code = ErrorCode.invalid_request
+
+
+class InvalidRequiredAcks(KafkaError):
+    """Acks other than 0, 1 or -1."""
+
+    code = ErrorCode.invalid_required_acks
+
+
+class InvalidSessionTimeout(KafkaError):
+    """The session timeout is outside the broker's bounds."""
+
+    code = ErrorCode.invalid_session_timeout
+
+
+class InvalidTimestamp(KafkaError):
+    """A record's timestamp is outside the topic's bounds."""
+
+    code = ErrorCode.invalid_timestamp
+
+
+class InvalidTopic(KafkaError):
+    """A topic name that cannot be."""
+
+    code = ErrorCode.invalid_topic_exception
+
+
+class InvalidTxnState(KafkaError):
+    """The producer has no transaction in the state that the batch needs."""
+
+    code = ErrorCode.invalid_txn_state
+
+
+class KafkaStorageError(KafkaError):
+    """The log directory of this replica is offline."""
+
+    code = ErrorCode.kafka_storage_error
+
+
+class LeaderNotAvailable(KafkaError):
+    """The partition has no leader yet."""
+
+    code = ErrorCode.leader_not_available
+
+
+class ListenerNotFound(KafkaError):
+    """The leader has no such listener."""
+
+    code = ErrorCode.listener_not_found
+
+
+class MemberIdRequired(KafkaError):
+    """The member must join again with the id it was just given (KIP-394)."""
+
+    code = ErrorCode.member_id_required
+
+
+class MessageTooLarge(KafkaError):
+    """A record batch is longer than the topic accepts."""
+
+    code = ErrorCode.message_too_large
+
+
+class NotController(KafkaError):
+    """This node is not the active controller."""
+
+    code = ErrorCode.not_controller
+
+
+class NotCoordinator(KafkaError):
+    """Another broker coordinates this group."""
+
+    code = ErrorCode.not_coordinator
+
+
+class NotEnoughReplicas(KafkaError):
+    """The ISR is smaller than min.insync.replicas; nothing was written."""
+
+    code = ErrorCode.not_enough_replicas
+
+
+class NotEnoughReplicasAfterAppend(KafkaError):
+    """The ISR shrank below min.insync.replicas after the write."""
+
+    code = ErrorCode.not_enough_replicas_after_append
+
+
+class NotLeaderOrFollower(KafkaError):
+    """This broker does not lead (or host) the partition."""
+
+    code = ErrorCode.not_leader_or_follower
+
+
+class OffsetMetadataTooLarge(KafkaError):
+    """The metadata of a committed offset is longer than allowed."""
+
+    code = ErrorCode.offset_metadata_too_large
+
+
+class OffsetNotAvailable(KafkaError):
+    """The high watermark has not caught up after an election (KIP-207)."""
+
+    code = ErrorCode.offset_not_available
+
+
+class OffsetOutOfRange(KafkaError):
+    """The offset is before the log start or after its end."""
+
+    code = ErrorCode.offset_out_of_range
+
+
+class OutOfOrderSequenceNumber(KafkaError):
+    """A gap in a producer's sequence numbers (KIP-98)."""
+
+    code = ErrorCode.out_of_order_sequence_number
+
+
+class PolicyViolation(KafkaError):
+    """A policy of this cluster forbids it."""
+
+    code = ErrorCode.policy_violation
+
+
+class RebalanceInProgress(KafkaError):
+    """The group is rebalancing: join again."""
+
+    code = ErrorCode.rebalance_in_progress
+
+
+class RecordListTooLarge(KafkaError):
+    """The batches of one partition are longer than a segment."""
+
+    code = ErrorCode.record_list_too_large
+
+
+class RequestTimedOut(KafkaError):
+    """It did not happen in the time the client gave."""
+
+    code = ErrorCode.request_timed_out
+
+
+class StaleBrokerEpoch(KafkaError):
+    """The broker speaks of a registration that is not its last one."""
+
+    code = ErrorCode.stale_broker_epoch
+
+
+class TopicAlreadyExists(KafkaError):
+    """The name is taken."""
+
+    code = ErrorCode.topic_already_exists
+
+
+class TopicDeletionDisabled(KafkaError):
+    """delete.topic.enable is false."""
+
+    code = ErrorCode.topic_deletion_disabled
+
+
+class UnknownLeaderEpoch(KafkaError):
+    """The peer's leader epoch is newer than ours (KIP-320)."""
+
+    code = ErrorCode.unknown_leader_epoch
+
+
+class UnknownMemberId(KafkaError):
+    """The group has no such member."""
+
+    code = ErrorCode.unknown_member_id
+
+
+class UnknownProducerId(KafkaError):
+    """Nothing is known of the producer any more."""
+
+    code = ErrorCode.unknown_producer_id
+
+
+class UnknownServerError(KafkaError):
+    """A bug of ours, told as such."""
+
+    code = ErrorCode.unknown_server_error
+
+
+class UnknownTopicId(KafkaError):
+    """No topic has this id (KIP-516)."""
+
+    code = ErrorCode.unknown_topic_id
+
+
+class UnknownTopicOrPartition(KafkaError):
+    """There is no such partition here."""
+
+    code = ErrorCode.unknown_topic_or_partition
+
+
+class UnsupportedCompressionType(KafkaError):
+    """This request version does not know the codec."""
+
+    code = ErrorCode.unsupported_compression_type
+
+
+class UnsupportedForMessageFormat(KafkaError):
+    """Only record batches of magic 2 are stored."""
+
+    code = ErrorCode.unsupported_for_message_format
+
+
+class UnsupportedVersion(KafkaError):
+    """The API version is not served."""
+
+    code = ErrorCode.unsupported_version

@@ -1,0 +1,1 @@
+"""The second tier (KIP-405)."""

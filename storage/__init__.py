@@ -1,0 +1,1 @@
+"""One replica's log on disk, in the files of Apache Kafka."""
