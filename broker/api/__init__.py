@@ -1,0 +1,70 @@
+"""What this broker serves: one module for each API key, named `kNN_name.py`.
+
+Each module holds `API`, an `Api` that states its key, its versions and its handler; the folder's
+listing is the table from which ApiVersions is answered. A module is imported when its first request
+arrives, so that a broker is ready before it has loaded what nobody asked for.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+#: What a hot handler hands to the connection: pieces of one response, written without being joined.
+Buffers = list[bytes | memoryview]
+
+
+@dataclass(slots=True, frozen=True)
+class RequestContext:
+    """Who asks, and how: what a handler may want to know beside the message itself."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    client_host: str
+    listener_name: str
+    principal: str = "User:ANONYMOUS"
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Api:
+    """One API of the broker.
+
+    `handle(request, context, broker)` gets the decoded, version-free message and returns the response
+    message, an awaitable of it, or None where no response is due. A hot API (Produce, Fetch) has
+    `handle_raw(body, context, broker)` instead: it parses the body itself, and returns the whole
+    response, header included, as buffers.
+    """
+
+    key: ApiKey
+    versions: range
+    handle: Callable[[Any, RequestContext, "Broker"], Any] | None = None
+    handle_raw: (
+        Callable[[memoryview, RequestContext, "Broker"], Buffers | Awaitable[Buffers | None] | None] | None
+    ) = None
+
+    def __post_init__(self) -> None:
+        assert (self.handle is None) != (self.handle_raw is None), self.key
+
+
+@cache
+def modules() -> dict[int, str]:
+    """API key -> module name, from the file names of this folder."""
+    names = (module.name for module in pkgutil.iter_modules(__path__))
+    return {int(name[1:3]): f"{__name__}.{name}" for name in names if name[0] == "k" and name[1:3].isdigit()}
+
+
+@cache
+def api(key: int) -> Api:
+    """The API of `key`, imported on first use; KeyError if it is not served."""
+    found: Api = importlib.import_module(modules()[key]).API
+    assert found.key == key, found
+    return found
