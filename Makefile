@@ -1,0 +1,57 @@
+# Two commands: `make run` starts a standalone broker, `make test` passes all tests; both set up what they need.
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run setup setup-test test check lint types unit compat hostile lock messages clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+run: setup ## a standalone broker on 127.0.0.1:9092 with its data in ./data
+	@exec $(BIN)/ottla broker --data-dir data $(ARGS)
+
+setup: .venv/.run ## the broker's environment, from requirements/run.lock
+setup-test: .venv/.test ## the tests' environment, from requirements/test.lock
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Ottla needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -m venv .venv
+
+.venv/.run: requirements/run.lock pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/run.lock
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/.test: requirements/test.lock .venv/.run
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/test.lock
+	@touch $@
+
+test: check compat ## everything: checks, then real clients and real Kafka
+
+check: setup-test lint types unit ## lint, types, import direction, unit and scenario tests (under a minute)
+
+lint: setup-test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+
+types: setup-test
+	$(BIN)/mypy
+
+unit: setup-test
+	$(BIN)/python -m pytest -q -n 2 tests/unit tests/scenario $(ARGS)
+
+compat: setup-test ## real processes: clients of every kind, hostile input, Apache Kafka as oracle
+	$(BIN)/python -m pytest -q tests/hostile tests/compat $(ARGS)
+
+lock: setup-test ## pin requirements anew, by version and hash
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url requirements/run.in -o requirements/run.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url requirements/test.in -o requirements/test.lock
+
+messages: setup-test ## write protocol/messages anew from kio's schemas
+	$(BIN)/python -m protocol.generate
+
+clean: ## remove the environment and caches (never data)
+	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
