@@ -1,0 +1,111 @@
+"""What a node takes from outside: time, chance, connections, blocking work, supervised tasks.
+
+A node gets one `Runtime` and asks it for everything that a test must be able to decide. `production`
+answers with uvloop, the system's clock, sockets and threads; `simulated` with virtual time, a seeded
+random source and a network in memory, so that a whole node runs without waiting and the same way
+every time. Outside this package nobody touches `time`, module-level `random`, sockets or threads.
+
+A production runtime is made inside a running loop (`run` starts one). Which of the two is in use is
+nobody's business but the one who made it.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from broker.runtime.supervision import TaskFailure
+
+__all__ = ["Listening", "ProtocolFactory", "Runtime", "SocketOptions", "TaskFailure"]
+
+T = TypeVar("T")
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+#: Makes the protocol of one accepted connection.
+ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+
+
+class SocketOptions:
+    """Options of a listening socket, inherited by the connections it accepts."""
+
+    __slots__ = ("backlog", "receive_buffer_bytes", "send_buffer_bytes")
+
+    def __init__(
+        self,
+        *,
+        backlog: int = 50,
+        send_buffer_bytes: int | None = None,
+        receive_buffer_bytes: int | None = None,
+    ) -> None:
+        self.backlog = backlog
+        #: None leaves the operating system's own (self-tuning) size.
+        self.send_buffer_bytes = send_buffer_bytes
+        self.receive_buffer_bytes = receive_buffer_bytes
+
+
+class Listening(Protocol):
+    """A listening address; `port` is the real one where 0 was asked for."""
+
+    @property
+    def host(self) -> str:
+        """The address that was bound, as text."""
+
+    @property
+    def port(self) -> int:
+        """The port that was bound."""
+
+    def close(self) -> None:
+        """Stop accepting. Accepted connections live on."""
+
+
+class Runtime(Protocol):
+    """Clock, chance, loop, connections, blocking work and tasks of one node."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop on which the whole node runs."""
+
+    @property
+    def random(self) -> random.Random:
+        """Jitter and ids. Seeded in a simulation; never for secrets."""
+
+    def now_ms(self) -> int:
+        """Wall clock in milliseconds since 1970, for timestamps that people or peers see."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never goes back, for durations; equals `loop.time()`."""
+
+    def call_later(
+        self, delay_s: float, callback: Callable[..., object], *args: object
+    ) -> asyncio.TimerHandle:
+        """Call once, `delay_s` seconds from now, unless the handle is cancelled before."""
+
+    def create_task(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        """Start a background task: it stays referenced, and what it raises is logged and reported.
+
+        For work that nobody awaits. An exception ends that task only; `on_task_failure` hears of it.
+        """
+
+    def on_task_failure(self, listener: Callable[[TaskFailure], None]) -> None:
+        """Have `listener` called for each task of `create_task` that ends with an exception."""
+
+    async def run_blocking(self, function: Callable[..., T], *args: object) -> T:
+        """Run a function that may wait for a disk off the loop, and wait for its result.
+
+        Costs some 60 µs (a thread and two switches): for fsync, cold reads and compaction, never
+        for what a request does every time. The function must not touch the loop.
+        """
+
+    async def listen(
+        self, host: str | None, port: int, factory: ProtocolFactory, options: SocketOptions | None = None
+    ) -> Listening:
+        """Accept connections at `host` (None or "": every address) and `port` (0: any free one).
+
+        Raises OSError if the address cannot be bound.
+        """
+
+    async def connect(self, host: str, port: int, factory: Callable[[], P]) -> tuple[asyncio.Transport, P]:
+        """Open a connection. Raises OSError if nobody listens there."""
+
+    async def close(self) -> None:
+        """Cancel the background tasks, wait for them, and end the threads."""
