@@ -1,0 +1,51 @@
+"""The bit fields by which a response tells what its reader may do (KIP-430).
+
+Without an authorizer everything that makes sense on a resource is allowed, as in Kafka.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+
+class AclOperation(IntEnum):
+    """Kafka's codes of operations; a bit field has bit `1 << code` set for each one allowed."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+#: What a response says when the question was not asked.
+NOT_ASKED: Final = -(2**31)
+
+
+def bit_field(*operations: AclOperation) -> int:
+    """The int32 that stands for a set of operations.
+
+    >>> bit_field(AclOperation.READ, AclOperation.DESCRIBE)
+    264
+    """
+    return sum(1 << operation for operation in operations)
+
+
+_O = AclOperation
+TOPIC: Final = bit_field(
+    _O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS
+)
+GROUP: Final = bit_field(_O.READ, _O.DESCRIBE, _O.DELETE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS)
+CLUSTER: Final = bit_field(
+    _O.CREATE,
+    _O.CLUSTER_ACTION,
+    _O.DESCRIBE_CONFIGS,
+    _O.ALTER_CONFIGS,
+    _O.IDEMPOTENT_WRITE,
+    _O.ALTER,
+    _O.DESCRIBE,
+)

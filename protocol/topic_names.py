@@ -1,0 +1,31 @@
+"""Which names a topic may have, and which ones are the brokers' own."""
+
+import re
+from typing import Final
+
+from protocol.errors import InvalidTopic
+
+MAX_LENGTH: Final = 249
+#: Topics that belong to the brokers themselves.
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_topic_name(name: str) -> None:
+    """Raise InvalidTopic with the reason, if no topic may be called so.
+
+    >>> check_topic_name("orders.v1")
+    """
+    if not name:
+        raise InvalidTopic("A topic name must not be empty")
+    if name in {".", ".."}:
+        raise InvalidTopic(f"A topic name must not be {name!r}")
+    if len(name) > MAX_LENGTH:
+        raise InvalidTopic(
+            f"A topic name must not be longer than {MAX_LENGTH} characters, this has {len(name)}"
+        )
+    if not _LEGAL.fullmatch(name):
+        raise InvalidTopic(
+            f"A topic name has only ASCII letters, digits, '.', '_' and '-': {name!r} has others"
+        )
