@@ -1,0 +1,135 @@
+"""Every topic configuration of Kafka 4.3.1, and the broker keys that topics fall back to.
+
+Source: org.apache.kafka.storage.internals.log.LogConfig and ServerTopicConfigSynonyms.
+"""
+
+from dataclasses import dataclass
+
+from protocol.config_def import ConfigDef, ConfigKey, ConfigType
+from protocol.config_values import Between, Distinct, GzipLevel, OneOf, ThrottledReplicas
+
+__all__ = ["SERVER_SYNONYMS", "TOPIC_CONFIGS", "ServerSynonym"]
+
+MAX_LONG = 2**63 - 1
+HOUR_MS = 60 * 60 * 1000
+DAY_MS = 24 * HOUR_MS
+
+_AT_LEAST_0 = Between(0)
+_AT_LEAST_1 = Between(1)
+_BOOLEAN, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LONG
+
+COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+
+_KEYS = (
+    ("segment.bytes", _INT, 2**30, Between(2**20), "Size at which a segment is closed and a new one begun."),
+    ("segment.ms", _LONG, 7 * DAY_MS, _AT_LEAST_1, "Age at which a segment is closed even if it is not full."),
+    ("segment.jitter.ms", _LONG, 0, _AT_LEAST_0,
+     "Upper end of a random time taken off segment.ms, so that partitions do not all roll at once."),
+    ("segment.index.bytes", _INT, 10 * 2**20, Between(4), "Room set aside for each offset index and time index."),
+    ("flush.messages", _LONG, MAX_LONG, _AT_LEAST_1, "Number of records after which the log is forced to disk."),
+    ("flush.ms", _LONG, MAX_LONG, _AT_LEAST_0, "Time after which the log is forced to disk."),
+    ("retention.bytes", _LONG, -1, None, "Size of a partition beyond which its oldest segments go; -1 is no limit."),
+    ("retention.ms", _LONG, 7 * DAY_MS, Between(-1), "Age at which segments go; -1 keeps them for ever."),
+    ("max.message.bytes", _INT, 1048588, _AT_LEAST_0, "Size of the largest record batch accepted, as it is stored."),
+    ("index.interval.bytes", _INT, 4096, _AT_LEAST_0, "Bytes of log between two entries of the offset index."),
+    ("delete.retention.ms", _LONG, DAY_MS, _AT_LEAST_0, "How long a compacted log still shows a deleted key's tombstone."),
+    ("min.compaction.lag.ms", _LONG, 0, _AT_LEAST_0, "Age that a record has at least when compaction may drop it."),
+    ("max.compaction.lag.ms", _LONG, MAX_LONG, _AT_LEAST_1,
+     "Age at which a record makes its log due for compaction, however small the dirty part is."),
+    ("file.delete.delay.ms", _LONG, 60_000, _AT_LEAST_0, "Pause between a segment's removal from the log and from the disk."),
+    ("min.cleanable.dirty.ratio", ConfigType.DOUBLE, 0.5, Between(0, 1),
+     "Share of not yet compacted bytes that makes a log due for compaction."),
+    ("cleanup.policy", ConfigType.LIST, ("delete",), Distinct(("compact", "delete")),
+     "What happens to old segments: delete removes them, compact keeps each key's last record."),
+    ("unclean.leader.election.enable", _BOOLEAN, False, None,
+     "Whether a replica that is not in sync may lead when no other is left, at the price of lost records."),
+    ("min.insync.replicas", _INT, 1, _AT_LEAST_1, "In-sync replicas that a write with acks=all needs to be accepted."),
+    ("compression.type", ConfigType.STRING, "producer", OneOf(COMPRESSION_TYPES),
+     "Codec that batches are stored in; producer keeps what was sent."),
+    ("compression.gzip.level", _INT, -1, GzipLevel(), "Effort of gzip, where the broker compresses."),
+    ("compression.lz4.level", _INT, 9, Between(1, 17), "Effort of lz4, where the broker compresses."),
+    ("compression.zstd.level", _INT, 3, Between(-131072, 22), "Effort of zstd, where the broker compresses."),
+    ("preallocate", _BOOLEAN, False, None, "Whether a new segment's file takes its full size at once."),
+    ("message.timestamp.type", ConfigType.STRING, "CreateTime", OneOf(TIMESTAMP_TYPES),
+     "Whose time a record carries: the producer's, or the broker's when it appends."),
+    ("message.timestamp.before.max.ms", _LONG, MAX_LONG, _AT_LEAST_0,
+     "How far a producer's timestamp may lie behind the broker's clock."),
+    ("message.timestamp.after.max.ms", _LONG, HOUR_MS, _AT_LEAST_0,
+     "How far a producer's timestamp may lie ahead of the broker's clock."),
+    ("leader.replication.throttled.replicas", ConfigType.LIST, (), ThrottledReplicas(),
+     "Replicas that leaders serve within the throttled rate, as partition:broker pairs or * for all."),
+    ("follower.replication.throttled.replicas", ConfigType.LIST, (), ThrottledReplicas(),
+     "Replicas that fetch within the throttled rate, as partition:broker pairs or * for all."),
+    ("remote.storage.enable", _BOOLEAN, False, None, "Whether closed segments are copied to the remote tier."),
+    ("local.retention.ms", _LONG, -2, Between(-2), "Age at which a tiered segment's local copy goes; -2 follows retention.ms."),
+    ("local.retention.bytes", _LONG, -2, Between(-2),
+     "Size of local segments beyond which tiered ones go; -2 follows retention.bytes."),
+    ("remote.log.copy.disable", _BOOLEAN, False, None, "Stops copying to the remote tier; what is there stays readable."),
+    ("remote.log.delete.on.disable", _BOOLEAN, False, None,
+     "Whether what is in the remote tier is deleted when tiering is switched off."),
+)  # fmt: skip
+
+#: All topic configurations, with the defaults that hold where the broker's properties say nothing.
+TOPIC_CONFIGS = ConfigDef(
+    [
+        *(ConfigKey(name, type_, default, text, check=check) for name, type_, default, check, text in _KEYS),
+        ConfigKey(
+            "internal.segment.bytes",
+            _INT,
+            None,
+            "Segment size without a lower bound, for tests.",
+            is_internal=True,
+        ),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSynonym:
+    """A broker key that a topic's default may come from; its number times `factor` is the topic's."""
+
+    name: str
+    factor: int = 1
+
+
+def _of(*names: str) -> tuple[ServerSynonym, ...]:
+    return tuple(
+        ServerSynonym(
+            name, HOUR_MS if name.endswith(".hours") else 60_000 if name.endswith(".minutes") else 1
+        )
+        for name in names
+    )
+
+
+#: For each topic configuration the broker keys behind it: the first that is set counts.
+SERVER_SYNONYMS: dict[str, tuple[ServerSynonym, ...]] = {
+    "segment.bytes": _of("log.segment.bytes"),
+    "segment.ms": _of("log.roll.ms", "log.roll.hours"),
+    "segment.jitter.ms": _of("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    "segment.index.bytes": _of("log.index.size.max.bytes"),
+    "flush.messages": _of("log.flush.interval.messages"),
+    "flush.ms": _of("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    "retention.bytes": _of("log.retention.bytes"),
+    "retention.ms": _of("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "max.message.bytes": _of("message.max.bytes"),
+    "index.interval.bytes": _of("log.index.interval.bytes"),
+    "delete.retention.ms": _of("log.cleaner.delete.retention.ms"),
+    "min.compaction.lag.ms": _of("log.cleaner.min.compaction.lag.ms"),
+    "max.compaction.lag.ms": _of("log.cleaner.max.compaction.lag.ms"),
+    "file.delete.delay.ms": _of("log.segment.delete.delay.ms"),
+    "min.cleanable.dirty.ratio": _of("log.cleaner.min.cleanable.ratio"),
+    "cleanup.policy": _of("log.cleanup.policy"),
+    "unclean.leader.election.enable": _of("unclean.leader.election.enable"),
+    "min.insync.replicas": _of("min.insync.replicas"),
+    "compression.type": _of("compression.type"),
+    "compression.gzip.level": _of("compression.gzip.level"),
+    "compression.lz4.level": _of("compression.lz4.level"),
+    "compression.zstd.level": _of("compression.zstd.level"),
+    "preallocate": _of("log.preallocate"),
+    "message.timestamp.type": _of("log.message.timestamp.type"),
+    "message.timestamp.before.max.ms": _of("log.message.timestamp.before.max.ms"),
+    "message.timestamp.after.max.ms": _of("log.message.timestamp.after.max.ms"),
+    "local.retention.ms": _of("log.local.retention.ms"),
+    "local.retention.bytes": _of("log.local.retention.bytes"),
+}
