@@ -1,0 +1,136 @@
+"""A network in memory: named hosts, listeners, connections with latency, and the faults of a network.
+
+Bytes of one direction of a connection arrive in order, each piece after a latency drawn from the
+seeded source; pieces of different connections overtake each other freely. `cut` holds back what
+travels between two hosts (as TCP does: it is sent again until it arrives), `crash` ends every
+connection of a host at once.
+"""
+
+import asyncio
+import errno
+from collections.abc import Callable
+from random import Random
+from typing import TypeVar
+
+from broker.runtime import ProtocolFactory
+from broker.runtime.memory_transport import MemoryTransport
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+#: What a host that names no address of its own connects from.
+LOOPBACK = "127.0.0.1"
+
+_ALIASES = {"localhost": LOOPBACK, "": LOOPBACK, "0.0.0.0": LOOPBACK, "::": LOOPBACK}  # noqa: S104
+
+
+def _default_latency(random: Random) -> float:
+    """Seconds that a piece travels: 50 to 500 µs, a local network."""
+    return random.uniform(50e-6, 500e-6)
+
+
+class MemoryListening:
+    """A listening address; see `broker.runtime.Listening`."""
+
+    def __init__(self, network: "MemoryNetwork", host: str, port: int, factory: ProtocolFactory) -> None:
+        self._network = network
+        self.host = host
+        self.port = port
+        self.factory = factory
+
+    def close(self) -> None:
+        """Refuse connections from now on."""
+        self._network.listeners.pop((self.host, self.port), None)
+
+    async def wait_closed(self) -> None:
+        """Nothing to wait for; asyncio's servers have it."""
+
+
+class MemoryNetwork:
+    """All hosts' listeners and connections."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, random: Random, record: Callable[[str], None]
+    ) -> None:
+        self.loop = loop
+        self.random = random
+        self.record = record
+        self.latency_s: Callable[[Random], float] = _default_latency
+        #: Bytes of one direction that are travelling or not yet read: then the sender's buffer fills.
+        self.window_bytes = 256 * 1024
+        #: If set, a read returns a random number of bytes up to this, however many have arrived.
+        self.max_read_bytes: int | None = None
+        self.listeners: dict[tuple[str, int], MemoryListening] = {}
+        # In order of creation, as dict keys: a fault must hit them in the same order every time.
+        self.transports: dict[MemoryTransport, None] = {}
+        self._cut: set[frozenset[str]] = set()
+        self._next_port = 40_000
+
+    def listen(self, host: str, port: int, factory: ProtocolFactory) -> MemoryListening:
+        """Listen at `port` of `host`; port 0 takes a free one. OSError (EADDRINUSE) if it is taken."""
+        host = _ALIASES.get(host, host)
+        if port == 0:
+            port = self._free_port()
+        if (host, port) in self.listeners:
+            raise OSError(errno.EADDRINUSE, f"{host}:{port} is in use")
+        listening = MemoryListening(self, host, port, factory)
+        self.listeners[host, port] = listening
+        return listening
+
+    async def connect(
+        self, host: str, port: int, factory: Callable[[], P], *, source: str = LOOPBACK
+    ) -> tuple[MemoryTransport, P]:
+        """Connect `source` to `host`:`port`.
+
+        ConnectionRefusedError if nobody listens; while the two are cut off it waits for ever, so
+        callers need a timeout, as on a real network.
+        """
+        host = _ALIASES.get(host, host)
+        await asyncio.sleep(self.latency_s(self.random))
+        while self.is_cut(source, host):  # noqa: ASYNC110 (it models polling)
+            # As the first packet of a connection is sent again every second.
+            await asyncio.sleep(1)
+        listening = self.listeners.get((host, port))
+        if listening is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {host}:{port}")
+        here, there = (source, self._free_port()), (host, port)
+        self.record(f"connect {here[0]}:{here[1]} > {host}:{port}")
+        served = listening.factory()
+        protocol = factory()
+        client = MemoryTransport(self, protocol, own_address=here, peer_address=there)
+        server = MemoryTransport(self, served, own_address=there, peer_address=here)
+        client.peer, server.peer = server, client
+        for transport in (server, client):
+            self.transports[transport] = None
+            transport.begin()
+        # connection_made is called by the loop, as asyncio does; the caller goes on after it.
+        await asyncio.sleep(0)
+        return client, protocol
+
+    def cut(self, host: str, other: str) -> None:
+        """Hold back everything between the two hosts, until `heal`."""
+        self.record(f"cut {host} | {other}")
+        self._cut.add(frozenset((host, other)))
+
+    def heal(self, host: str, other: str) -> None:
+        """Let what was held back arrive."""
+        self.record(f"heal {host} | {other}")
+        self._cut.discard(frozenset((host, other)))
+        for transport in list(self.transports):
+            transport.receive_due()
+
+    def is_cut(self, host: str, other: str) -> bool:
+        """Whether nothing gets from one host to the other."""
+        return bool(self._cut) and frozenset((host, other)) in self._cut
+
+    def crash(self, host: str) -> None:
+        """End all listeners and connections of `host`; peers see a reset. Its protocols hear nothing."""
+        self.record(f"crash {host}")
+        for key in [key for key in self.listeners if key[0] == host]:
+            del self.listeners[key]
+        for transport in list(self.transports):
+            if transport.own_address[0] == host:
+                transport.vanish()
+
+    def _free_port(self) -> int:
+        self._next_port += 1
+        return self._next_port

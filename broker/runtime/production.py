@@ -1,0 +1,136 @@
+"""The runtime of a real node: uvloop, the system's clock, sockets, a few threads."""
+
+import asyncio
+import random
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import uvloop
+
+from broker.runtime import Listening, ProtocolFactory, SocketOptions, TaskFailure
+from broker.runtime.supervision import Supervisor
+
+T = TypeVar("T")
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+#: Threads for blocking work. fsync and cold reads wait for the disk, not for the processor: more of
+#: them than cores is right, and a disk gains nothing from more than a few at once.
+BLOCKING_THREADS = 8
+
+
+def run(main: Callable[["ProductionRuntime"], Awaitable[T]]) -> T:
+    """Run `main(runtime)` on a uvloop loop of its own, and close the runtime behind it."""
+
+    async def body() -> T:
+        runtime = ProductionRuntime()
+        try:
+            return await main(runtime)
+        finally:
+            await runtime.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(body())
+
+
+class ProductionRuntime:
+    """See `broker.runtime.Runtime`. Made inside the running loop on which the node is to live."""
+
+    def __init__(self, *, blocking_threads: int = BLOCKING_THREADS) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.random = random.Random()
+        #: The loop's own clock; bound once, since it is asked several times a request.
+        self.monotonic = self.loop.time
+        self.call_later = self.loop.call_later
+        self._tasks = Supervisor(self.loop)
+        self._blocking_threads = blocking_threads
+        self._executor: ThreadPoolExecutor | None = None
+
+    def now_ms(self) -> int:
+        """Wall clock, ms since 1970."""
+        return time.time_ns() // 1_000_000  # noqa: TID251 (this is where everybody else takes it from)
+
+    def create_task(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        """Start a supervised background task."""
+        return self._tasks.create_task(coroutine, name=name)
+
+    def on_task_failure(self, listener: Callable[[TaskFailure], None]) -> None:
+        """Have `listener` called for each background task that fails."""
+        self._tasks.on_task_failure(listener)
+
+    async def run_blocking(self, function: Callable[..., T], *args: object) -> T:
+        """Run `function` in a thread; the threads are started by the first call."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._blocking_threads, thread_name_prefix="blocking")
+        return await self.loop.run_in_executor(self._executor, function, *args)
+
+    async def listen(
+        self, host: str | None, port: int, factory: ProtocolFactory, options: SocketOptions | None = None
+    ) -> Listening:
+        """Bind and accept; OSError if the address cannot be bound."""
+        options = options or SocketOptions()
+        bound = await self._bind(host, port, options)
+        server = await self.loop.create_server(factory, sock=bound, backlog=options.backlog)
+        return _Listening(server, bound.getsockname())
+
+    async def connect(self, host: str, port: int, factory: Callable[[], P]) -> tuple[asyncio.Transport, P]:
+        """Connect; OSError if nobody listens there."""
+        transport, protocol = await self.loop.create_connection(factory, host, port)
+        return transport, protocol
+
+    async def close(self) -> None:
+        """End the background tasks, then the threads (what runs in them is finished, not cut off)."""
+        await self._tasks.close()
+        if self._executor is not None:
+            executor, self._executor = self._executor, None
+            # Waiting for the threads on the loop would stop callbacks that they may be waiting for.
+            await self.loop.run_in_executor(None, executor.shutdown)
+
+    async def _bind(self, host: str | None, port: int, options: SocketOptions) -> socket.socket:
+        """A bound socket on the first address of `host`, IPv4 before IPv6, as Kafka binds one only."""
+        if host:
+            found = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, _, _, _, address = min(found, key=lambda row: row[0] != socket.AF_INET)
+        elif socket.has_dualstack_ipv6():
+            family, address = socket.AF_INET6, ("::", port)
+        else:
+            family, address = socket.AF_INET, ("0.0.0.0", port)  # noqa: S104 (every address was asked for)
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            _set_options(bound, options)
+            if family == socket.AF_INET6 and not host:
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            bound.bind(address)
+        except BaseException:
+            bound.close()
+            raise
+        return bound
+
+
+def _set_options(bound: socket.socket, options: SocketOptions) -> None:
+    """Options of the listening socket; Linux hands all of them on to accepted connections."""
+    bound.setblocking(False)
+    if sys.platform != "win32":  # there it means that two processes may share the port
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # Set before listen(): the window scale that a connection can use is decided by its first packet.
+    if options.receive_buffer_bytes is not None:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.receive_buffer_bytes)
+    if options.send_buffer_bytes is not None:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_bytes)
+
+
+class _Listening:
+    """A listening uvloop (or asyncio) server."""
+
+    def __init__(self, server: asyncio.AbstractServer, address: tuple[Any, ...]) -> None:
+        self._server = server
+        self.host: str = address[0]
+        self.port: int = address[1]
+
+    def close(self) -> None:
+        self._server.close()

@@ -1,0 +1,152 @@
+"""The runtime of a simulation: virtual time, seeded chance, a network in memory, no threads.
+
+    runtime = SimulatedRuntime(seed=1)
+    runtime.run(a_whole_scenario(runtime))  # sleeps of hours take no time
+    assert runtime.trace == trace_of_another_run_with_the_same_seed
+
+Everything that happens is decided by the seed and by the code under test: the loop runs callbacks in
+the order in which they became due, time moves only when nothing is left to do at the present moment,
+and then straight to the next timer. One `Simulation` (a loop, a network, a random source) may hold
+several nodes, each with a `SimulatedRuntime` of its own host name and its own clock error.
+
+What it does not decide: the iteration order of sets and of dicts keyed by `id`. Two runs in one
+process agree on strings' hashes; code under test must not let addresses choose an order.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any, Self, TypeVar
+
+from broker.runtime import Listening, ProtocolFactory, SocketOptions, TaskFailure
+from broker.runtime.memory_network import MemoryNetwork
+from broker.runtime.supervision import Supervisor
+from broker.runtime.virtual_loop import VirtualLoop
+
+T = TypeVar("T")
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+#: Wall clock at virtual time 0: 2026-01-01 00:00 UTC.
+EPOCH_MS = 1_767_225_600_000
+
+
+class Simulation:
+    """The world that simulated nodes share: loop, network, chance, and the trace of what happened."""
+
+    def __init__(self, *, seed: int) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        #: What happened: (virtual seconds, event). Equal in two runs with the same seed.
+        self.trace: list[tuple[float, str]] = []
+        self.loop = VirtualLoop()
+        # Own streams of chance, so that a node that draws once more does not change every latency.
+        self.network = MemoryNetwork(self.loop, random.Random(self.random.getrandbits(64)), self.record)
+        self.loop.network = self.network
+        #: Background tasks that failed and exceptions that reached the loop; `run` raises them.
+        self.failures: list[BaseException] = []
+        self.loop.set_exception_handler(self._on_loop_exception)
+
+    def record(self, event: str) -> None:
+        """Add to the trace."""
+        self.trace.append((self.loop.time(), event))
+
+    def runtime(self, host: str, *, clock_error_ms: int = 0) -> "SimulatedRuntime":
+        """A node's runtime; `host` is its address on the network, the other its clock's error."""
+        return SimulatedRuntime(simulation=self, host=host, clock_error_ms=clock_error_ms)
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run `main` to its end; then raise what background tasks and callbacks raised, if anything.
+
+        Raises `Stalled` if `main` waits for something that nothing will ever bring about.
+        """
+        try:
+            result = self.loop.run_until_complete(main)
+        except BaseException as error:
+            for failure in self.failures:
+                error.add_note(f"also failed: {failure!r}")
+            raise
+        if self.failures:
+            failures, self.failures = self.failures, []
+            raise BaseExceptionGroup("failures in the background", failures)
+        return result
+
+    def close(self) -> None:
+        """Cancel what is still running and close the loop."""
+        self.loop.drain()
+        self.loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _on_loop_exception(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.failures.append(context.get("exception") or RuntimeError(context["message"]))
+
+
+class SimulatedRuntime:
+    """See `broker.runtime.Runtime`: one node of a `Simulation` (of its own unless one is given)."""
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        simulation: Simulation | None = None,
+        host: str = "127.0.0.1",
+        clock_error_ms: int = 0,
+    ) -> None:
+        self.simulation = simulation or Simulation(seed=seed)
+        self.host = host
+        self.loop = self.simulation.loop
+        self.random = random.Random(self.simulation.random.getrandbits(64))
+        self.monotonic = self.loop.time
+        self.call_later = self.loop.call_later
+        self._clock_error_ms = clock_error_ms
+        self._tasks = Supervisor(self.loop)
+        self._tasks.on_task_failure(lambda failure: self.simulation.failures.append(failure.exception))
+
+    @property
+    def trace(self) -> list[tuple[float, str]]:
+        """The simulation's trace."""
+        return self.simulation.trace
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run `main` to its end; see `Simulation.run`."""
+        return self.simulation.run(main)
+
+    def now_ms(self) -> int:
+        """Wall clock, ms: virtual time since `EPOCH_MS`, plus this node's clock error."""
+        # Through microseconds: 45 timers of 1 s may add up to 44.9999999 s.
+        return EPOCH_MS + self._clock_error_ms + round(self.loop.time() * 1e6) // 1000
+
+    def create_task(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        """Start a supervised background task; its failure also makes `run` raise."""
+        return self._tasks.create_task(coroutine, name=name)
+
+    def on_task_failure(self, listener: Callable[[TaskFailure], None]) -> None:
+        """Have `listener` called for each background task that fails."""
+        self._tasks.on_task_failure(listener)
+
+    async def run_blocking(self, function: Callable[..., T], *args: object) -> T:
+        """Run `function` on the loop, between two switches: others run before and after, as ever."""
+        await asyncio.sleep(0)
+        try:
+            return function(*args)
+        finally:
+            await asyncio.sleep(0)
+
+    async def listen(
+        self, host: str | None, port: int, factory: ProtocolFactory, options: SocketOptions | None = None
+    ) -> Listening:
+        """Listen at `port` of the in-memory network; an unnamed or wildcard host is this node's."""
+        own = self.host if host in (None, "", "0.0.0.0", "::") else host  # noqa: S104 (a name, not a socket)
+        return self.simulation.network.listen(own, port, factory)
+
+    async def connect(self, host: str, port: int, factory: Callable[[], P]) -> tuple[asyncio.Transport, P]:
+        """Connect through the in-memory network; ConnectionRefusedError if nobody listens."""
+        return await self.simulation.network.connect(host, port, factory, source=self.host)
+
+    async def close(self) -> None:
+        """Cancel the background tasks and wait for them."""
+        await self._tasks.close()

@@ -1,0 +1,93 @@
+"""An asyncio event loop whose time is virtual: it jumps to the next timer instead of waiting.
+
+`asyncio.BaseEventLoop` does all the work; what is replaced is the selector (which would wait) and the
+clock. Sockets, subprocesses, signals and threads have no place here: what would start one either goes
+through the in-memory network, or runs at once, or raises.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from broker.runtime.memory_network import MemoryListening, MemoryNetwork
+
+T = TypeVar("T")
+
+
+class Stalled(AssertionError):
+    """Nothing is ready, no timer is set, and somebody still waits: it would hang for ever."""
+
+
+class _JumpingSelector:
+    """Stands where the loop's selector is: asked to wait, it moves the clock instead."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[object]:
+        if timeout is None:
+            raise Stalled("every task waits for something that nothing will bring about")
+        self.now += max(0.0, timeout)
+        return []
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """Runs callbacks in order; when none is ready, time is that of the next timer at once."""
+
+    # Read and set by BaseEventLoop, which does not declare them.
+    _selector: _JumpingSelector
+    _clock_resolution: float
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._selector = _JumpingSelector()
+        # Timers within a microsecond fall together: sums of floats must not decide an order.
+        self._clock_resolution = 1e-6
+        self.network: MemoryNetwork | None = None
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._selector.now
+
+    def drain(self) -> None:
+        """Cancel all tasks and run until they have ended."""
+        tasks = sorted(asyncio.all_tasks(self), key=asyncio.Task.get_name)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self.run_until_complete(self.shutdown_asyncgens())
+
+    def run_in_executor(self, executor: object, func: Callable[..., T], *args: object) -> "asyncio.Future[T]":
+        """Run `func` here and now: a thread would make the run depend on the machine."""
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 (handed to whoever awaits, as an executor does)
+            future.set_exception(error)
+        return future
+
+    async def create_connection(  # type: ignore[override]  # the few parameters that mean anything here
+        self, protocol_factory: Callable[[], Any], host: str, port: int, **_: object
+    ) -> tuple[asyncio.Transport, Any]:
+        """Connect in memory, so that `asyncio.open_connection` and asyncio clients work inside."""
+        assert self.network is not None
+        return await self.network.connect(host, port, protocol_factory)
+
+    async def create_server(  # type: ignore[override]  # the few parameters that mean anything here
+        self, protocol_factory: Callable[[], Any], host: str, port: int, **_: object
+    ) -> "MemoryListening":
+        """Listen in memory, so that `asyncio.start_server` works inside."""
+        assert self.network is not None
+        return self.network.listen(host, port, protocol_factory)
+
+    async def getaddrinfo(self, host: Any, port: Any, **_: object) -> list[Any]:  # noqa: ANN401
+        """Every name is its own address."""
+        return [(2, 1, 6, "", (host, port))]
+
+    def _process_events(self, event_list: list[object]) -> None:
+        assert not event_list
+
+    def _write_to_self(self) -> None:
+        """Nobody sleeps in a selector, so there is nobody to wake (`call_soon_threadsafe`)."""

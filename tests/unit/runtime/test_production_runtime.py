@@ -1,0 +1,141 @@
+"""The production runtime on real sockets."""
+
+import asyncio
+import socket
+import threading
+import time
+
+import pytest
+
+from broker.runtime import SocketOptions
+from broker.runtime.production import ProductionRuntime, run
+
+
+class Echo(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.transport.write(data)
+
+
+class Collect(asyncio.Protocol):
+    def __init__(self):
+        self.done = asyncio.get_running_loop().create_future()
+
+    def data_received(self, data):
+        self.done.set_result(data)
+
+
+def test_listen_connect_and_echo():
+    async def main(runtime: ProductionRuntime):
+        assert type(runtime.loop).__module__ == "uvloop"
+        listening = await runtime.listen("127.0.0.1", 0, Echo)
+        transport, client = await runtime.connect(listening.host, listening.port, Collect)
+        transport.write(b"hello")
+        assert await client.done == b"hello"
+        transport.close()
+        listening.close()
+        with pytest.raises(ConnectionRefusedError):
+            await runtime.connect(listening.host, listening.port, Collect)
+
+    run(main)
+
+
+@pytest.mark.parametrize("host", [None, "", "localhost", "0.0.0.0"])
+def test_hosts_are_reachable_by_ipv4(host):
+    async def main(runtime):
+        listening = await runtime.listen(host, 0, Echo)
+        transport, _ = await runtime.connect("127.0.0.1", listening.port, Collect)
+        transport.close()
+        listening.close()
+
+    run(main)
+
+
+def test_a_port_in_use_is_refused():
+    async def main(runtime):
+        listening = await runtime.listen("127.0.0.1", 0, Echo)
+        with pytest.raises(OSError, match="in use"):
+            await runtime.listen("127.0.0.1", listening.port, Echo)
+        listening.close()
+
+    run(main)
+
+
+def test_accepted_connections_have_the_listeners_options():
+    accepted = []
+
+    class Keep(Echo):
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            accepted.append(transport)
+
+    async def main(runtime):
+        options = SocketOptions(send_buffer_bytes=70_000, receive_buffer_bytes=90_000)
+        listening = await runtime.listen("127.0.0.1", 0, Keep, options)
+        transport, client = await runtime.connect("127.0.0.1", listening.port, Collect)
+        transport.write(b"x")
+        await client.done
+        inner = accepted[0].get_extra_info("socket")
+        assert inner.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+        assert inner.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 140_000  # Linux doubles
+        assert inner.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 180_000
+        transport.close()
+        listening.close()
+
+    run(main)
+
+
+def test_blocking_work_runs_in_a_thread_and_close_waits_for_it():
+    ended = threading.Event()
+
+    def work(started: threading.Event):
+        started.set()
+        ended.wait(5)
+        return threading.current_thread() is not threading.main_thread()
+
+    async def main(runtime):
+        started = threading.Event()
+        task = asyncio.ensure_future(runtime.run_blocking(work, started))
+        await asyncio.sleep(0)
+        await asyncio.get_running_loop().run_in_executor(None, started.wait)
+        ended.set()
+        assert await task
+
+    run(main)
+
+
+def test_clocks():
+    async def main(runtime):
+        assert abs(runtime.now_ms() - time.time() * 1000) < 5_000
+        assert runtime.monotonic() <= runtime.monotonic()
+        assert runtime.random.random() != runtime.random.random()
+
+    run(main)
+
+
+def test_a_failed_task_is_reported_and_the_rest_is_cancelled_at_the_end(caplog):
+    reported = []
+    cancelled = []
+
+    async def fail():
+        raise ValueError("lost?")
+
+    async def forever():
+        try:
+            await asyncio.sleep(10**6)
+        finally:
+            cancelled.append(True)
+
+    async def main(runtime):
+        runtime.on_task_failure(reported.append)
+        failing = runtime.create_task(fail(), name="failing")
+        runtime.create_task(forever(), name="forever")
+        await asyncio.wait([failing])
+        await asyncio.sleep(0)
+
+    run(main)
+    assert [failure.task_name for failure in reported] == ["failing"]
+    assert cancelled == [True]
+    assert "failing" in caplog.text
