@@ -1,0 +1,171 @@
+"""Record batches from records: what the broker itself writes (offsets, metadata, markers) or writes anew.
+
+Byte for byte what Kafka's MemoryRecordsBuilder makes of the same records, up to the output of the codecs.
+"""
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import Final
+
+from crc32c import crc32c
+
+from protocol.records.batch import (
+    ATTRIBUTES_OFFSET,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    HEADER_SIZE_BYTES,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+)
+from protocol.records.compression import Compression, compress
+from protocol.records.record import Header, Record
+from protocol.records.varint import varint
+
+_BEFORE_CRC = Struct(">qiib")
+_CRC = Struct(">I")
+_AFTER_CRC = Struct(">hiqqqhii")
+_NULL: Final = varint(-1)
+_INT32_MAX: Final = 2**31 - 1
+
+
+def simple_records(
+    pairs: Iterable[tuple[bytes | None, bytes | None]], *, timestamp: int, base_offset: int = 0
+) -> list[Record]:
+    """Keys and values as records of one time with consecutive offsets: what coordinators write."""
+    return [
+        Record(offset, timestamp, key, value) for offset, (key, value) in enumerate(pairs, start=base_offset)
+    ]
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    last_offset: int | None = None,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    compression: Compression = Compression.NONE,
+    compression_level: int | None = None,
+    log_append_time_ms: int | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_control: bool = False,
+    is_transactional: bool = False,
+    delete_horizon_ms: int | None = None,
+) -> bytes:
+    """One batch that holds `records`, at least one, whose offsets ascend from `base_offset` on.
+
+    `last_offset` may lie beyond the last record (after compaction). `log_append_time_ms` makes that the time of
+    all records. The base timestamp is the first record's, or `delete_horizon_ms` where there is one (KIP-534).
+    About 1.5 us a record.
+    """
+    assert records, "a batch of no records is made by build_empty_batch"
+    base_timestamp = records[0].timestamp if delete_horizon_ms is None else delete_horizon_ms
+    pieces: list[bytes] = []
+    previous_offset = base_offset - 1
+    max_timestamp = NO_TIMESTAMP
+    for offset, timestamp, key, value, headers in records:
+        assert offset > previous_offset, f"{offset=} does not follow {previous_offset=}"
+        previous_offset = offset
+        max_timestamp = max(max_timestamp, timestamp)
+        body = b"".join(
+            (
+                b"\x00",
+                varint(timestamp - base_timestamp),
+                varint(offset - base_offset),
+                _NULL if key is None else varint(len(key)) + key,
+                _NULL if value is None else varint(len(value)) + value,
+                _headers(headers) if headers else b"\x00",
+            )
+        )
+        pieces.append(varint(len(body)))
+        pieces.append(body)
+    return assemble(
+        compress(compression, b"".join(pieces), level=compression_level),
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        attributes=compression
+        | (LOG_APPEND_TIME_FLAG if log_append_time_ms is not None else 0)
+        | (TRANSACTIONAL_FLAG if is_transactional else 0)
+        | (CONTROL_FLAG if is_control else 0)
+        | (DELETE_HORIZON_FLAG if delete_horizon_ms is not None else 0),
+        last_offset_delta=(previous_offset if last_offset is None else last_offset) - base_offset,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp if log_append_time_ms is None else log_append_time_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        records_count=len(records),
+    )
+
+
+def build_empty_batch(emptied: BatchHeader) -> bytes:
+    """What is left of a batch when compaction took all its records: the offsets and the producer's state."""
+    return assemble(
+        b"",
+        base_offset=emptied.base_offset,
+        leader_epoch=emptied.partition_leader_epoch,
+        attributes=emptied.attributes & (LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG),
+        last_offset_delta=emptied.last_offset_delta,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=emptied.max_timestamp,
+        producer_id=emptied.producer_id,
+        producer_epoch=emptied.producer_epoch,
+        base_sequence=emptied.base_sequence,
+        records_count=0,
+    )
+
+
+def assemble(
+    payload: bytes,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    records_count: int,
+) -> bytes:
+    """A batch around records that are encoded, and compressed as `attributes` say, already."""
+    assert 0 <= last_offset_delta <= _INT32_MAX, f"{last_offset_delta=}"
+    covered = (
+        _AFTER_CRC.pack(
+            attributes,
+            last_offset_delta,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            records_count,
+        )
+        + payload
+    )
+    head = _BEFORE_CRC.pack(
+        base_offset, HEADER_SIZE_BYTES - LOG_OVERHEAD_BYTES + len(payload), leader_epoch, MAGIC
+    )
+    return b"".join((head, _CRC.pack(crc32c(covered)), covered))
+
+
+assert _BEFORE_CRC.size + _CRC.size == ATTRIBUTES_OFFSET
+
+
+def _headers(headers: Sequence[Header]) -> bytes:
+    pieces = [varint(len(headers))]
+    for name, value in headers:
+        encoded = name.encode("utf-8", "replace")
+        pieces += (varint(len(encoded)), encoded)
+        pieces += (_NULL,) if value is None else (varint(len(value)), value)
+    return b"".join(pieces)

@@ -1,0 +1,148 @@
+"""The records inside a batch: a zigzag length each, then attributes, deltas, key, value and headers.
+
+Slow compared with everything in `batch` (about 1 us a record), and only for those who need what is inside:
+coordinators, compaction, timestamp lookup, deep validation, tools.
+
+Whatever the bytes are, nothing but CorruptMessage (codec), InvalidRecord (structure) and
+UnsupportedCompressionType comes out. Source: Kafka's DefaultRecord and DefaultRecordBatch.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from protocol.errors import InvalidRecord
+from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, read_header
+from protocol.records.compression import MAX_DECOMPRESSED_BYTES, decompress
+from protocol.records.varint import read_varint, read_varlong
+
+#: Name and value; a header's value may be null.
+Header = tuple[str, bytes | None]
+
+
+class Record(NamedTuple):
+    """One record; `offset` is absolute, `timestamp` in ms (-1: none)."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+
+def records(batch: memoryview | bytes, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
+    """The records of exactly one batch, in order. The CRC is not looked at.
+
+    `max_bytes` bounds what a compressed batch may become; beyond it CorruptMessage is raised.
+    A batch that compaction emptied yields none.
+    """
+    header = read_header(batch)
+    if header.records_count == 0:
+        return iter(())
+    return parse_payload(payload_of(header, batch, max_bytes=max_bytes), header)
+
+
+def payload_of(
+    header: BatchHeader, batch: memoryview | bytes, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> bytes:
+    """The records' bytes, decompressed."""
+    if len(batch) < header.size_bytes:
+        raise InvalidRecord(f"A batch of {header.size_bytes} bytes is cut off after {len(batch)}")
+    compressed = memoryview(batch)[HEADER_SIZE_BYTES : header.size_bytes]
+    if not header.is_compressed:
+        return bytes(compressed)
+    return decompress(header.compression, compressed, max_bytes=max_bytes)
+
+
+def parse_payload(data: bytes, header: BatchHeader) -> Iterator[Record]:  # noqa: C901
+    """The records in the decompressed bytes of `header`'s batch.
+
+    Raises InvalidRecord if the bytes hold anything else than as many records as the header says.
+    The varints of one byte are decoded in place: 1.3 us a record instead of 2.6 (1,000 records of 100 bytes).
+    """
+    count = header.records_count
+    if count < 0:
+        raise InvalidRecord(f"A batch cannot have {count} records")
+    base_offset = header.base_offset
+    base_timestamp = header.base_timestamp
+    log_append_time = header.max_timestamp if header.is_log_append_time else None
+    position = 0
+    end = len(data)
+    try:
+        for _ in range(count):
+            if (byte := data[position]) < 0x80:
+                record_end = position + 1 + ((byte >> 1) ^ -(byte & 1))
+                position += 1
+            else:
+                size, position = read_varint(data, position)
+                record_end = position + size
+            if record_end > end:
+                raise InvalidRecord(f"A record up to byte {record_end} where there are {end}")
+            if (byte := data[position + 1]) < 0x80:  # after the attributes, which mean nothing yet
+                timestamp = base_timestamp + ((byte >> 1) ^ -(byte & 1))
+                position += 2
+            else:
+                timestamp, position = read_varlong(data, position + 1)
+                timestamp += base_timestamp
+            if (byte := data[position]) < 0x80:
+                offset = base_offset + ((byte >> 1) ^ -(byte & 1))
+                position += 1
+            else:
+                offset, position = read_varint(data, position)
+                offset += base_offset
+            if (byte := data[position]) < 0x80:
+                size = (byte >> 1) ^ -(byte & 1)
+                position += 1
+            else:
+                size, position = read_varint(data, position)
+            if size < 0:
+                key = None
+            else:
+                key = data[position : position + size]
+                position += size
+            if (byte := data[position]) < 0x80:
+                size = (byte >> 1) ^ -(byte & 1)
+                position += 1
+            else:
+                size, position = read_varint(data, position)
+            if size < 0:
+                value = None
+            else:
+                value = data[position : position + size]
+                position += size
+            if data[position] == 0:
+                position += 1
+                headers: tuple[Header, ...] = ()
+            else:
+                headers, position = _parse_headers(data, position, record_end)
+            # Slices beyond the end are silently shorter; then the position is beyond it, too.
+            if position != record_end:
+                raise InvalidRecord("A record is longer or shorter than it says")
+            yield Record(
+                offset, timestamp if log_append_time is None else log_append_time, key, value, headers
+            )
+    except IndexError:
+        raise InvalidRecord(f"The batch ends before its {count} records do") from None
+    if position != end:
+        raise InvalidRecord(f"{end - position} bytes follow the batch's {count} records")
+
+
+def _parse_headers(data: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
+    count, position = read_varint(data, position)
+    if not 0 <= count <= end - position:
+        raise InvalidRecord(f"{count} headers in {end - position} bytes")
+    headers: list[Header] = []
+    for _ in range(count):
+        key_size, position = read_varint(data, position)
+        if key_size < 0:
+            raise InvalidRecord("A header without a key")
+        key = data[position : position + key_size].decode("utf-8", "replace")
+        position += key_size
+        value_size, position = read_varint(data, position)
+        if value_size < 0:
+            headers.append((key, None))
+        else:
+            headers.append((key, data[position : position + value_size]))
+            position += value_size
+        if position > end:
+            raise InvalidRecord("A header reaches beyond its record")
+    return tuple(headers), position

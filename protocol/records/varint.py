@@ -1,0 +1,54 @@
+"""Variable-length integers inside records: little-endian groups of seven bits, zigzag for signed ones.
+
+Reading is written out in the record walk's loop for the one-byte case; what is longer comes here.
+Source: Kafka's ByteUtils, whose bounds these are: five bytes for 32 bits, ten for 64, what is above cut off.
+"""
+
+from typing import Final
+
+from protocol.errors import InvalidRecord
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """A zigzag int32 at `position`, and the position behind it. IndexError at the end of `data`."""
+    raw = shift = 0
+    while (byte := data[position]) >= 0x80:
+        raw |= (byte & 0x7F) << shift
+        shift += 7
+        position += 1
+        if shift > 28:
+            raise InvalidRecord("A varint has more than five bytes")
+    raw = (raw | byte << shift) & 0xFFFFFFFF
+    return (raw >> 1) ^ -(raw & 1), position + 1
+
+
+def read_varlong(data: bytes, position: int) -> tuple[int, int]:
+    """A zigzag int64 at `position`, and the position behind it. IndexError at the end of `data`."""
+    raw = shift = 0
+    while (byte := data[position]) >= 0x80:
+        raw |= (byte & 0x7F) << shift
+        shift += 7
+        position += 1
+        if shift > 63:
+            raise InvalidRecord("A varint has more than ten bytes")
+    raw = (raw | byte << shift) & 0xFFFFFFFFFFFFFFFF
+    return (raw >> 1) ^ -(raw & 1), position + 1
+
+
+def _encoded(raw: int) -> bytes:
+    out = bytearray()
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
+#: Encodings of the numbers that nearly all lengths and deltas are, by their zigzag form.
+_SMALL: Final = tuple(_encoded(raw) for raw in range(4096))
+
+
+def varint(value: int) -> bytes:
+    """Zigzag encoding of an int32 or int64, as short as it can be."""
+    raw = value << 1 if value >= 0 else ~(value << 1)
+    return _SMALL[raw] if raw < 4096 else _encoded(raw)
