@@ -1,0 +1,84 @@
+"""Sets up what the compat tests need beside Python: Java, Maven and Apache Kafka's jars.
+
+    python -m tests.harness.fetch
+
+Everything lands in a cache outside the project (`$XDG_CACHE_HOME/ottla`, by default ~/.cache/ottla) and
+is fetched once. What cannot be had is an error that says what is missing; nothing is skipped.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+KAFKA_VERSION = "4.3.1"
+_HERE = Path(__file__).parent
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
+JARS = _CACHE / f"kafka-{KAFKA_VERSION}"
+_CHECKSUMS = _HERE / "kafka-jars.sha256"
+
+
+class MissingRequirement(Exception):
+    """Something that the tests need and that could not be set up."""
+
+
+def java() -> str:
+    """The `java` command, 17 or newer."""
+    return _command("java", debian_package="openjdk-17-jre-headless")
+
+
+def kafka_jars() -> Path:
+    """The folder of Kafka's jars, complete and as pinned."""
+    marker = JARS / ".complete"
+    if not marker.exists():
+        _download()
+        _verify()
+        marker.touch()
+    return JARS
+
+
+def _download() -> None:
+    maven = _command("mvn", debian_package="maven")
+    java()
+    JARS.mkdir(parents=True, exist_ok=True)
+    subprocess.run(
+        [
+            maven,
+            "--batch-mode",
+            "--quiet",
+            "--file",
+            str(_HERE / "kafka-pom.xml"),
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={JARS}",
+        ],
+        check=True,
+    )
+
+
+def _verify() -> None:
+    expected = dict(reversed(line.split()) for line in _CHECKSUMS.read_text().splitlines())
+    found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in JARS.glob("*.jar")}
+    if found != expected:
+        odd = sorted({name for name, _ in found.items() ^ expected.items()})
+        raise MissingRequirement(f"jars in {JARS} are not the ones of {_CHECKSUMS.name}: {', '.join(odd)}")
+
+
+def _command(name: str, *, debian_package: str) -> str:
+    found = shutil.which(name)
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        subprocess.run(["apt-get", "-qq", "update"], check=True)
+        subprocess.run(
+            ["apt-get", "-qq", "install", "-y", "--no-install-recommends", debian_package], check=True
+        )
+        found = shutil.which(name)
+    if found is None:
+        raise MissingRequirement(
+            f"{name} is not installed: the compat tests need it (Debian: {debian_package})"
+        )
+    return found
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"java: {java()}\nkafka {KAFKA_VERSION}: {kafka_jars()}\n")

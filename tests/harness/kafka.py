@@ -1,0 +1,105 @@
+"""Apache Kafka itself, from its jars: a standalone server as oracle, and its command-line tools."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from tests.harness import fetch
+from tests.harness.processes import Child, answers, free_port
+
+#: Kafka's shell scripts, as the main classes that they start.
+TOOLS = {
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "kafka-storage": "kafka.tools.StorageTool",
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+}
+
+
+def java_command(*, heap: str = "256m") -> list[str]:
+    """`java` with Kafka's class path; quiet, and quick to start rather than quick in the long run."""
+    return [
+        fetch.java(),
+        f"-Xmx{heap}",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Xshare:auto",
+        "-cp",
+        f"{fetch.kafka_jars()}/*",
+    ]
+
+
+def tool(name: str, *arguments: str, input: str | None = None, timeout_s: float = 60) -> str:
+    """Run one of Kafka's tools to its end and return what it printed.
+
+    Raises CalledProcessError, with the output in its notes, when the tool says it failed.
+    """
+    command = [*java_command(), TOOLS[name], *arguments]
+    done = subprocess.run(
+        command, input=input, capture_output=True, text=True, timeout=timeout_s, check=False, env=os.environ
+    )
+    if done.returncode != 0:
+        error = subprocess.CalledProcessError(done.returncode, [name, *arguments], done.stdout, done.stderr)
+        error.add_note(f"{done.stdout}\n{done.stderr}")
+        raise error
+    return done.stdout
+
+
+class KafkaServer:
+    """A standalone Kafka (broker and controller in one process), on a free port and a folder of its own."""
+
+    def __init__(self, folder: Path, *, settings: dict[str, str] | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.port = free_port()
+        self.data_dir = folder / "data"
+        self._folder = folder
+        controller_port = free_port()
+        self._properties = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self.data_dir),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            **(settings or {}),
+        }
+        self._child: Child | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def child(self) -> Child:
+        assert self._child is not None, "not started"
+        return self._child
+
+    def start(self, *, timeout_s: float = 60) -> "KafkaServer":
+        """Format the folder if it is new, start, and wait until clients are served."""
+        properties = self._folder / "server.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
+        if not (self.data_dir / "meta.properties").exists():
+            tool("kafka-storage", "format", "-t", "q1Sh-9_ISia_zwGINzRvyQ", "-c", str(properties))
+        log = self._folder / "kafka.log"
+        self._child = Child([*java_command(heap="1g"), "kafka.Kafka", str(properties)], log=log)
+        self._child.wait_until(lambda: answers(self.port), timeout_s=timeout_s, interval_s=0.05)
+        return self
+
+    def stop(self) -> None:
+        self.child.stop()
+
+    def kill(self) -> None:
+        self.child.kill()

@@ -1,0 +1,51 @@
+"""Ottla as a user starts it: a process of its own, known by its READY line."""
+
+import re
+import sys
+from pathlib import Path
+
+from tests.harness.processes import Child
+
+_READY = re.compile(r"^READY .*?bootstrap=(\S+):(\d+)", re.MULTILINE)
+
+
+class OttlaServer:
+    """A standalone broker on a free port and a folder of its own."""
+
+    def __init__(self, folder: Path, *, settings: dict[str, str] | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.data_dir = folder / "data"
+        self._folder = folder
+        self._settings = settings or {}
+        self._starts = 0
+        self._child: Child | None = None
+        self.port = 0
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def child(self) -> Child:
+        assert self._child is not None, "not started"
+        return self._child
+
+    def start(self, *, timeout_s: float = 20) -> "OttlaServer":
+        """Start and wait for READY. A second start takes the port of the first, as a restart does."""
+        self._starts += 1
+        arguments = ["--port", str(self.port), "--data-dir", str(self.data_dir)]
+        for key, value in self._settings.items():
+            arguments += ["--set", f"{key}={value}"]
+        log = self._folder / f"ottla-{self._starts}.log"
+        self._child = Child([sys.executable, "-m", "broker", "broker", *arguments], log=log)
+        self._child.wait_until(lambda: _READY.search(self.child.output()) is not None, timeout_s=timeout_s)
+        found = _READY.search(self.child.output())
+        assert found is not None
+        self.port = int(found[2])
+        return self
+
+    def stop(self) -> int:
+        return self.child.stop()
+
+    def kill(self) -> None:
+        self.child.kill()

@@ -1,0 +1,98 @@
+"""Child processes of the tests: started, waited for by what they print or answer, and always ended."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+
+class StartFailed(Exception):
+    """A child ended, or stayed silent, before it was ready; the message has its output."""
+
+
+class Child:
+    """A process whose output goes to a file, ended with its whole group."""
+
+    def __init__(self, command: list[str], *, log: Path, env: dict[str, str] | None = None) -> None:
+        self.log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=None if env is None else {**os.environ, **env},
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait_until(self, is_ready: Callable[[], bool], *, timeout_s: float, interval_s: float = 0.01) -> None:
+        """Poll until ready; StartFailed with the output if the child ends or the time is over."""
+        deadline = time.monotonic() + timeout_s
+        while not is_ready():
+            if not self.is_running:
+                raise StartFailed(f"exited with {self._process.returncode}:\n{self.output()[-4000:]}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise StartFailed(f"not ready after {timeout_s} s:\n{self.output()[-4000:]}")
+            time.sleep(interval_s)
+
+    def stop(self, *, timeout_s: float = 30.0) -> int:
+        """SIGTERM, then SIGKILL when that does not end it in time; the exit status."""
+        if self.is_running:
+            self._process.terminate()
+            try:
+                self._process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise
+        return self._process.returncode
+
+    def kill(self) -> None:
+        """SIGKILL to the whole group, as a crash."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def wait(self, timeout_s: float) -> int:
+        return self._process.wait(timeout_s)
+
+    def send_signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def resident_bytes(self) -> int:
+        return psutil.Process(self.pid).memory_info().rss
+
+    def cpu_seconds(self) -> float:
+        times = psutil.Process(self.pid).cpu_times()
+        return times.user + times.system
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def answers(port: int) -> bool:
+    """Whether somebody accepts connections at this port of 127.0.0.1."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
