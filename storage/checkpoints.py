@@ -1,0 +1,82 @@
+"""Small text files that remember an offset for each log, and the epochs of one log.
+
+All have Kafka's form: a version (0), the number of entries, one entry a line. They are replaced as a
+whole, by a rename, after their content is on the disk.
+
+- `recovery-point-offset-checkpoint`: everything before is flushed; recovery starts there
+- `log-start-offset-checkpoint`: where a log begins, if it is not at its first segment
+- `replication-offset-checkpoint`: high watermarks
+- `cleaner-offset-checkpoint`: up to where a compacted log is clean
+
+Source: CheckpointFile, OffsetCheckpointFile of Kafka.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from protocol.types import TopicPartition
+from storage.files import Files
+
+T = TypeVar("T")
+
+VERSION = 0
+RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_FILE = "log-start-offset-checkpoint"
+HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
+CLEANER_FILE = "cleaner-offset-checkpoint"
+
+
+class CorruptCheckpoint(ValueError):
+    """The file is not a checkpoint; what it held must be found out otherwise."""
+
+
+def encode(lines: Iterable[str], count: int) -> bytes:
+    """A checkpoint with these entries."""
+    return "".join(f"{line}\n" for line in (str(VERSION), str(count), *lines)).encode()
+
+
+def decode(data: bytes, parse: Callable[[Sequence[str]], T]) -> list[T]:
+    """The entries, each made by `parse` from its words. An empty file has none. Raises CorruptCheckpoint."""
+    try:
+        lines = data.decode().splitlines()
+        if len(lines) < 2:
+            if lines and int(lines[0]) != VERSION:
+                raise CorruptCheckpoint(f"Version {lines[0]}")
+            return []
+        if int(lines[0]) != VERSION:
+            raise CorruptCheckpoint(f"Version {lines[0]}")
+        entries = [parse(line.split()) for line in lines[2:]]
+        if len(entries) != int(lines[1]):
+            raise CorruptCheckpoint(f"{len(entries)} entries instead of {lines[1]}")
+    except CorruptCheckpoint:
+        raise
+    except (ValueError, IndexError, TypeError) as error:
+        raise CorruptCheckpoint(str(error)) from error
+    return entries
+
+
+class OffsetCheckpoint:
+    """An offset for each of a directory's logs."""
+
+    def __init__(self, path: Path, files: Files) -> None:
+        self.path = path
+        self._files = files
+
+    def read(self) -> dict[TopicPartition, int]:
+        """The offsets; empty if the file is missing. Raises CorruptCheckpoint."""
+        try:
+            data = self._files.read(self.path)
+        except FileNotFoundError:
+            return {}
+        return dict(decode(data, _parse))
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replace the file. [any thread] Cost: one fsync of the file, one of its directory."""
+        lines = (f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
+        self._files.write_atomically(self.path, encode(lines, len(offsets)))
+
+
+def _parse(words: Sequence[str]) -> tuple[TopicPartition, int]:
+    topic, partition, offset = words
+    return TopicPartition(topic, int(partition)), int(offset)

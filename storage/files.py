@@ -1,0 +1,220 @@
+"""The one place where storage touches the operating system.
+
+Everything else in `storage/` takes a `Files` and calls nothing of `os`, so that a test can put a layer
+here that tears writes, loses what was not flushed, or runs out of space.
+
+Descriptors are plain integers. `OSError`s pass through: the log that meets one tells its manager, which
+takes the directory offline. No method retries.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+#: What can be written.
+Buffer = bytes | bytearray | memoryview
+
+#: Linux's bound on the buffers of one writev.
+MAX_WRITEV_BUFFERS = 1024
+_NANOSECONDS_IN_MS = 1_000_000
+
+
+class Files:
+    """The real file system. Subclass it to inject faults."""
+
+    # -- open files ------------------------------------------------------------------------------
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
+        """A descriptor for positional reads and, with `write`, writes. `create` makes the file when missing."""
+        flags = os.O_RDWR if write else os.O_RDONLY
+        return os.open(path, flags | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+
+    def close(self, fd: int) -> None:
+        """Close the descriptor; nothing is flushed."""
+        os.close(fd)
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+        data = os.pread(fd, size, position)
+        if len(data) == size or not data:
+            return data
+        pieces = [data]
+        have = len(data)
+        while have < size and (data := os.pread(fd, size - have, position + have)):
+            pieces.append(data)
+            have += len(data)
+        return b"".join(pieces)
+
+    def is_cached(self, fd: int, size: int, position: int, *, step: int = 128 * 1024) -> bool:
+        """Whether reading [position, position + size) would probably not wait for the disk.
+
+        One byte is tried in every `step` (the kernel reads ahead in such pieces) and the last one:
+        1.2 us each. Where the file system knows no RWF_NOWAIT the answer is yes.
+        """
+        byte = bytearray(1)
+        try:
+            for at in (*range(position, position + size, step), position + size - 1):
+                os.preadv(fd, [byte], at, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+        return True
+
+    def pwrite(self, fd: int, data: Buffer, position: int) -> None:
+        """All of `data` at `position`. After an error any prefix of it may have been written."""
+        written = os.pwrite(fd, data, position)
+        if written != len(data):
+            rest = memoryview(data)[written:]
+            while rest:
+                position += written
+                written = os.pwrite(fd, rest, position)
+                rest = rest[written:]
+
+    def writev(self, fd: int, buffers: Sequence[Buffer], position: int) -> None:
+        """All of `buffers`, one after the other, as `pwrite`."""
+        for start in range(0, len(buffers), MAX_WRITEV_BUFFERS):
+            some = buffers[start : start + MAX_WRITEV_BUFFERS]
+            size = sum(map(len, some))
+            written = os.pwritev(fd, some, position)
+            if written != size:
+                self.pwrite(fd, b"".join(some)[written:], position + written)
+            position += size
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Shorten the file, or lengthen it by a hole of zeros."""
+        os.ftruncate(fd, size)
+
+    def size(self, fd: int) -> int:
+        """Bytes in the file."""
+        return os.fstat(fd).st_size
+
+    def map(self, fd: int, size: int) -> mmap.mmap:
+        """The first `size` bytes, read-only. Whoever shortens the file under it kills the process (SIGBUS)."""
+        return mmap.mmap(fd, size, access=mmap.ACCESS_READ)
+
+    def fsync(self, fd: int) -> None:
+        """Wait until the file's data is on the disk."""
+        os.fdatasync(fd)
+
+    # -- by path -----------------------------------------------------------------------------------
+
+    def fsync_path(self, path: Path) -> None:
+        """As `fsync`, by a descriptor of its own: safe while another thread uses, renames or closes the file.
+
+        A file that is gone needs no flush.
+        """
+        try:
+            fd = self.open(path)
+        except FileNotFoundError:
+            return
+        try:
+            self.fsync(fd)
+        finally:
+            self.close(fd)
+
+    def fsync_dir(self, path: Path) -> None:
+        """Wait until creations, renames and deletions in the directory are on the disk."""
+        self.fsync_path(path)
+
+    def read(self, path: Path) -> bytes:
+        """The whole file; raises FileNotFoundError."""
+        return path.read_bytes()
+
+    def write_atomically(self, path: Path, data: bytes, *, durable: bool = True) -> None:
+        """Replace the file by one with this content: after a crash there is the old or the new one.
+
+        Without `durable` that holds for a crash of the process only.
+        """
+        temporary = path.with_name(path.name + ".tmp")
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            self.pwrite(fd, data, 0)
+            if durable:
+                os.fsync(fd)
+        finally:
+            self.close(fd)
+        self.rename(temporary, path)
+        if durable:
+            self.fsync_dir(path.parent)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Move a file over another, or a directory, in one step."""
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove the file; a missing one is fine."""
+        path.unlink(missing_ok=True)
+
+    def exists(self, path: Path) -> bool:
+        """Whether the path names anything."""
+        return path.exists()
+
+    def is_dir(self, path: Path) -> bool:
+        """Whether the path names a directory."""
+        return path.is_dir()
+
+    def list(self, directory: Path) -> list[str]:
+        """The names in the directory, sorted."""
+        return sorted(os.listdir(directory))  # noqa: PTH208 (names are wanted; Paths cost 5 us each)
+
+    def size_of(self, path: Path) -> int | None:
+        """Bytes in the file, None if there is none."""
+        try:
+            return path.stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def modified_ms(self, path: Path) -> int:
+        """When the content last changed."""
+        return path.stat().st_mtime_ns // _NANOSECONDS_IN_MS
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        """Pretend that the content last changed then (compacted segments keep the age of their sources)."""
+        os.utime(path, ns=(modified_ms * _NANOSECONDS_IN_MS, modified_ms * _NANOSECONDS_IN_MS))
+
+    def make_dir(self, path: Path) -> None:
+        """Create the directory and its parents; an existing one is fine."""
+        path.mkdir(parents=True, exist_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory and all in it; a missing one is fine."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def copy_prefix(self, source_fd: int, target_fd: int, size: int) -> None:
+        """Copy the first `size` bytes to the beginning of the other file, inside the kernel."""
+        position = 0
+        while position < size:
+            copied = os.sendfile(target_fd, source_fd, position, size - position)
+            if not copied:
+                raise OSError(errno.EIO, f"File ends at {position} instead of {size}")
+            position += copied
+
+    def usage(self, path: Path) -> tuple[int, int]:
+        """(total, usable) bytes of the volume."""
+        volume = os.statvfs(path)
+        return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+
+    def lock(self, path: Path) -> int | None:
+        """Take the lock that this file stands for until the descriptor is closed; None if another process has it.
+
+        A flock: Java's FileChannel.lock is an fcntl lock, so both are taken to keep Kafka itself out, too.
+        """
+        fd = self.open(path, write=True, create=True)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close(fd)
+            return None
+        except PermissionError:  # some systems' answer for a taken fcntl lock
+            self.close(fd)
+            return None
+        return fd

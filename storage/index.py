@@ -1,0 +1,284 @@
+"""The offset index and the time index of one segment: sparse, sorted, fixed-size entries.
+
+`.index`: (last offset of a batch, relative to the segment's base; file position of that batch), 4 + 4 bytes.
+`.timeindex`: (largest timestamp so far; relative last offset of the batch that has it), 8 + 4 bytes.
+
+An active segment's index file has its full size (`segment.index.bytes`, a hole of zeros) from the first
+entry on, and is cut to its entries when the segment is closed; so a file on disk is either cut or belongs
+to a log that recovery will read again.
+
+Entries go to the file when they leave the warm part (the newest 8 KiB, kept in memory; Kafka calls the
+same entries so) or when the segment is closed: until then recovery would rebuild them anyway. Nearly all
+look-ups are for the end of the log and need no I/O; older ones read the file, 8 bytes for each halving.
+A mapping would cost address space for every idle segment, and a full disk would kill the process by
+SIGBUS instead of raising.
+
+Nothing here is checksummed. `CorruptIndex` is raised by what cannot be; the segment verifies a position
+against the batch that lies there, and rebuilds the index when they disagree.
+
+Source: AbstractIndex, OffsetIndex, TimeIndex of Kafka.
+"""
+
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from storage.files import Files
+
+#: Bytes of the newest entries that are kept in memory, at least (twice as many before they are written).
+WARM_BYTES = 8192
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+
+
+class CorruptIndex(Exception):
+    """The file contradicts itself or its log; it is rebuilt from the log."""
+
+
+class OffsetPosition(NamedTuple):
+    """A batch: its last offset (as indexed) and where it begins in the file."""
+
+    offset: int
+    position: int
+
+
+class TimestampOffset(NamedTuple):
+    """A record or batch by time: `offset` is of the batch's last record in the index, exact in answers."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int | None = None
+
+
+class Index:
+    """Entries of two integers, the first one growing; what both indexes share."""
+
+    ENTRY: Struct
+    #: Entries that are always kept free.
+    RESERVED_ENTRIES = 0
+
+    def __init__(self, path: Path, *, base_offset: int, max_bytes: int, files: Files, is_new: bool) -> None:
+        """Opens nothing: a closed segment's index is not touched before the first look-up."""
+        self.path = path
+        self.base_offset = base_offset
+        self.max_entries = max_bytes // self.ENTRY.size
+        self._files = files
+        self._fd: int | None = None
+        #: The newest entries as bytes, and the number of the first one of them.
+        self._warm = bytearray()
+        self._warm_start = 0
+        #: Entries that the file has.
+        self._written_count = 0
+        self.count = 0
+        self._is_loaded = is_new
+        self._is_preallocated = False
+
+    # -- opening and closing -----------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Read the end of the file; called before the first use. Raises CorruptIndex.
+
+        The file is believed to be cut: its size gives the number of entries.
+        """
+        if self._is_loaded:
+            return
+        size = self._files.size_of(self.path)
+        if size is None:
+            raise CorruptIndex(f"{self.path} is missing")
+        if size % self.ENTRY.size:
+            raise CorruptIndex(f"{self.path} has {size} bytes, not a multiple of {self.ENTRY.size}")
+        self.count = self._written_count = size // self.ENTRY.size
+        self._warm_start = max(self.count - WARM_BYTES // self.ENTRY.size, 0)
+        if self.count:
+            start = self._warm_start * self.ENTRY.size
+            self._warm = bytearray(self._files.pread(self._opened(), size - start, start))
+            if len(self._warm) != size - start:
+                raise CorruptIndex(f"{self.path} is shorter than its size")
+            first, last = self._entry(0), self._entry(self.count - 1)
+            if last < first or last[0] < 0 or last[1] < 0:
+                raise CorruptIndex(f"{self.path} ends with {last} and begins with {first}")
+        self._is_loaded = True
+
+    def _opened(self) -> int:
+        if self._fd is None:
+            self._fd = self._files.open(self.path, write=True, create=True)
+        return self._fd
+
+    def reset(self) -> None:
+        """Forget all entries: the segment is indexed anew."""
+        self._warm.clear()
+        self.count = self._warm_start = self._written_count = 0
+        self._files.truncate(self._opened(), 0)
+        self._is_preallocated = False
+        self._is_loaded = True
+
+    def write(self) -> None:
+        """Bring the file up to date with memory."""
+        if self._written_count < self.count:
+            size = self.ENTRY.size
+            start = (self._written_count - self._warm_start) * size
+            self._files.pwrite(self._opened(), self._warm[start:], self._written_count * size)
+            self._written_count = self.count
+
+    def trim(self) -> None:
+        """Write what is missing and cut the file to its entries; the segment gets no more of them."""
+        if not self._is_loaded:
+            return
+        self.write()
+        self._files.truncate(self._opened(), self.count * self.ENTRY.size)
+        self._is_preallocated = False
+
+    def close(self) -> None:
+        """Give the descriptor back. Does not write: see `trim`."""
+        if self._fd is not None:
+            self._files.close(self._fd)
+            self._fd = None
+
+    # -- entries -----------------------------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the segment must be rolled before it grows."""
+        return self.count >= self.max_entries - self.RESERVED_ENTRIES
+
+    def can_hold(self, offset: int) -> bool:
+        """Whether the offset is within 2^31 of the segment's base."""
+        return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
+
+    def _append(self, first: int, second: int) -> None:
+        if not self._is_preallocated:
+            self._files.truncate(self._opened(), max(self.max_entries, self.count + 1) * self.ENTRY.size)
+            self._is_preallocated = True
+        self._warm += self.ENTRY.pack(first, second)
+        self.count += 1
+        if len(self._warm) >= 2 * WARM_BYTES:
+            self.write()
+            dropped = WARM_BYTES // self.ENTRY.size
+            del self._warm[: dropped * self.ENTRY.size]
+            self._warm_start += dropped
+
+    def _entry(self, number: int) -> tuple[int, int]:
+        """The two integers as stored."""
+        size = self.ENTRY.size
+        if number >= self._warm_start:
+            first, second = self.ENTRY.unpack_from(self._warm, (number - self._warm_start) * size)
+        else:
+            data = self._files.pread(self._opened(), size, number * size)
+            if len(data) != size:
+                raise CorruptIndex(f"{self.path} ends before entry {number}")
+            first, second = self.ENTRY.unpack(data)
+        return first, second
+
+    def _count_up_to(self, target: int, *, field: int = 0) -> int:
+        """How many entries have `field` <= `target`: a binary search, in the warm part if the answer is there."""
+        low, high = 0, self.count
+        if low < self._warm_start < high:
+            if self._entry(self._warm_start)[field] <= target:
+                low = self._warm_start + 1
+            else:
+                high = self._warm_start
+        while low < high:
+            middle = (low + high) // 2
+            if self._entry(middle)[field] <= target:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _truncate_to_count(self, count: int) -> None:
+        if count >= self.count:
+            return
+        self.count = count
+        self._written_count = min(self._written_count, count)
+        if count < self._warm_start:
+            self._warm_start = max(count - WARM_BYTES // self.ENTRY.size, 0)
+            size = self.ENTRY.size
+            data = self._files.pread(
+                self._opened(), (count - self._warm_start) * size, self._warm_start * size
+            )
+            self._warm = bytearray(data)
+        else:
+            del self._warm[(count - self._warm_start) * self.ENTRY.size :]
+
+
+class OffsetIndex(Index):
+    """Where in the segment an offset is to be looked for."""
+
+    ENTRY = Struct(">ii")
+
+    @property
+    def last_offset(self) -> int:
+        """Of the newest entry; the segment's base without one."""
+        return self.base_offset + (self._entry(self.count - 1)[0] if self.count else 0)
+
+    def append(self, offset: int, position: int) -> None:
+        """`offset` is the last one of the batch at `position`. Raises CorruptIndex if it does not grow."""
+        if self.count and offset <= self.last_offset:
+            raise CorruptIndex(f"{offset=} <= {self.last_offset=} in {self.path}")
+        self._append(offset - self.base_offset, position)
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """The newest entry at or before `offset`, else the segment's beginning.
+
+        Cost: no I/O for the newest 1,024 entries (4 MiB of log or more), else one read for each halving.
+        """
+        at = self._count_up_to(offset - self.base_offset)
+        if not at:
+            return OffsetPosition(self.base_offset, 0)
+        return self.entry(at - 1)
+
+    def entry(self, number: int) -> OffsetPosition:
+        """One entry with its absolute offset."""
+        relative, position = self._entry(number)
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def upper_bound(self, position: int) -> int | None:
+        """An offset of a batch at or after `position`, None behind the last entry."""
+        at = self._count_up_to(position - 1, field=1)
+        return self.entry(at).offset if at < self.count else None
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop entries at or after `offset`."""
+        self._truncate_to_count(self._count_up_to(offset - self.base_offset - 1))
+
+
+class TimeIndex(Index):
+    """Which offset is to be looked for, for a timestamp."""
+
+    ENTRY = Struct(">qi")
+    #: One place is kept for the entry that closing the segment adds.
+    RESERVED_ENTRIES = 1
+
+    @property
+    def last(self) -> TimestampOffset:
+        """The newest entry; timestamp -1 at the segment's base without one."""
+        if not self.count:
+            return TimestampOffset(-1, self.base_offset)
+        return self.entry(self.count - 1)
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """The largest timestamp so far is `timestamp`, of the batch that ends with `offset`.
+
+        Nothing is added unless the timestamp is larger than the last one. Raises CorruptIndex if the
+        offset goes back.
+        """
+        last = self.last
+        if timestamp <= last.timestamp:
+            return
+        if self.count and offset < last.offset:
+            raise CorruptIndex(f"{offset=} < {last.offset=} in {self.path}")
+        self._append(timestamp, offset - self.base_offset)
+
+    def lookup(self, timestamp: int) -> TimestampOffset:
+        """The newest entry at or before `timestamp`: records after its offset may be newer than it."""
+        at = self._count_up_to(timestamp)
+        return self.entry(at - 1) if at else TimestampOffset(-1, self.base_offset)
+
+    def entry(self, number: int) -> TimestampOffset:
+        """One entry with its absolute offset."""
+        timestamp, relative = self._entry(number)
+        return TimestampOffset(timestamp, self.base_offset + relative)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop entries at or after `offset`."""
+        self._truncate_to_count(self._count_up_to(offset - self.base_offset - 1, field=1))

@@ -1,0 +1,246 @@
+"""Where each leader epoch begins in a log (KIP-101), and the file that keeps it.
+
+    epoch         0     1        3
+    offset        0     3        7          9
+                  |-----|--------|----------|  log end
+
+Each entry says: batches from `start_offset` to the next entry's were written by the leader of `epoch`.
+Epoch 2 led and wrote nothing. A follower asks where its own last epoch ends in the leader's log and cuts
+off what it has beyond, so that two logs can never differ below the high watermark.
+
+Invariant: epochs and start offsets both grow strictly from entry to entry.
+
+The file `leader-epoch-checkpoint` is replaced at every change, so that it is right after the process
+dies; `flush` puts it on the disk, which the log does before it moves its recovery point. What an
+operating system's crash takes from it, recovery finds again in the batches behind that point.
+
+Source: KIP-101, KIP-279, KIP-320; LeaderEpochFileCache of Kafka.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from logging import getLogger
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from storage import checkpoints
+from storage.files import Files
+
+FILE_NAME = "leader-epoch-checkpoint"
+
+_LOG = getLogger(__name__)
+_epoch = attrgetter("epoch")
+_start_offset = attrgetter("start_offset")
+
+
+class EpochEntry(NamedTuple):
+    """The leader of `epoch` wrote from `start_offset` on."""
+
+    epoch: int
+    start_offset: int
+
+
+def encode(entries: Sequence[EpochEntry]) -> bytes:
+    """The checkpoint file of these entries (also what tiering stores with a segment, KIP-405)."""
+    return checkpoints.encode((f"{epoch} {start}" for epoch, start in entries), len(entries))
+
+
+def decode(data: bytes) -> list[EpochEntry]:
+    """The entries of a checkpoint file, in its order. Raises CorruptCheckpoint."""
+    entries = checkpoints.decode(data, lambda words: EpochEntry(*map(int, words)))
+    if any(entry.epoch < 0 or entry.start_offset < 0 for entry in entries):
+        raise checkpoints.CorruptCheckpoint("Negative epoch or offset")
+    return entries
+
+
+class LeaderEpochCache:
+    """The epochs of one log; `path` None keeps them in memory only."""
+
+    def __init__(
+        self, entries: Iterable[EpochEntry] = (), *, path: Path | None = None, files: Files | None = None
+    ) -> None:
+        self._entries: list[EpochEntry] = []
+        self.path = path
+        self._files = files
+        self._is_flushed = True
+        for entry in entries:
+            self._assign(EpochEntry(*entry))
+
+    @classmethod
+    def open(cls, path: Path, files: Files) -> "LeaderEpochCache":
+        """What the file holds. A missing or corrupt file is an empty cache: recovery reads the log instead."""
+        cache = cls(path=path, files=files)
+        try:
+            for entry in decode(files.read(path)):
+                cache._assign(entry)
+        except FileNotFoundError:
+            pass
+        except checkpoints.CorruptCheckpoint as error:
+            _LOG.warning("%s is corrupt (%s): the epochs are read from the log again", path, error)
+            cache._entries.clear()
+        return cache
+
+    # -- what the log tells it ---------------------------------------------------------------------
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """The leader of `epoch` writes from `start_offset` on. True if that was news.
+
+        Entries that contradict it (of this or a later epoch, or from this offset on) go: they speak of
+        records that are not there.
+        """
+        if (
+            self._entries
+            and self._entries[-1].epoch == epoch
+            and start_offset >= self._entries[-1].start_offset
+        ):
+            return False
+        if not self._assign(EpochEntry(epoch, start_offset)):
+            return False
+        self._write()
+        return True
+
+    def _assign(self, entry: EpochEntry) -> bool:
+        assert entry.epoch >= 0 and entry.start_offset >= 0, entry  # noqa: PT018 (one condition: a valid entry)
+        entries = self._entries
+        if entries and entries[-1].epoch == entry.epoch and entry.start_offset >= entries[-1].start_offset:
+            return False
+        removed = []
+        while entries and (
+            entries[-1].epoch >= entry.epoch or entries[-1].start_offset >= entry.start_offset
+        ):
+            removed.append(entries.pop())
+        if len(removed) > 1 or (removed and removed[0].start_offset != entry.start_offset):
+            # One entry with the same start is a leader that wrote nothing: no contradiction.
+            _LOG.warning("%s: %s contradicts %s", self.path, entry, removed)
+        entries.append(entry)
+        return True
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """The log ends at `end_offset` now: entries from there on go."""
+        if self._entries and self._entries[-1].start_offset >= end_offset:
+            del self._entries[bisect_left(self._entries, end_offset, key=_start_offset) :]
+            self._write()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The log begins at `start_offset` now: the epoch that holds it begins there, earlier ones go."""
+        kept = _from(self._entries, start_offset)
+        if kept != self._entries:
+            self._entries = kept
+            self._write()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._entries = []
+        self._write()
+
+    # -- what it answers ---------------------------------------------------------------------------
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        """All entries, oldest first."""
+        return tuple(self._entries)
+
+    @property
+    def latest_epoch(self) -> int | None:
+        """The newest epoch, whether it wrote anything or not."""
+        return self._entries[-1].epoch if self._entries else None
+
+    @property
+    def latest(self) -> EpochEntry | None:
+        """The newest entry."""
+        return self._entries[-1] if self._entries else None
+
+    @property
+    def earliest(self) -> EpochEntry | None:
+        """The oldest entry."""
+        return self._entries[0] if self._entries else None
+
+    def entry_of(self, epoch: int) -> EpochEntry | None:
+        """The entry of exactly this epoch."""
+        at = bisect_left(self._entries, epoch, key=_epoch)
+        return self._entries[at] if at < len(self._entries) and self._entries[at].epoch == epoch else None
+
+    def previous_entry(self, epoch: int) -> EpochEntry | None:
+        """The newest entry of an epoch before this one."""
+        at = bisect_left(self._entries, epoch, key=_epoch)
+        return self._entries[at - 1] if at else None
+
+    def previous_epoch(self, epoch: int) -> int | None:
+        """The newest known epoch before this one (lineage queries of tiering, KIP-405)."""
+        entry = self.previous_entry(epoch)
+        return entry.epoch if entry else None
+
+    def next_epoch(self, epoch: int) -> int | None:
+        """The oldest known epoch after this one."""
+        at = bisect_right(self._entries, epoch, key=_epoch)
+        return self._entries[at].epoch if at < len(self._entries) else None
+
+    def end_offset_for(self, epoch: int, *, log_end_offset: int) -> tuple[int, int] | None:
+        """Where `epoch` ends in this log, as (largest known epoch <= `epoch`, end offset).
+
+        The end is exclusive: the start of the next larger epoch, or `log_end_offset` for
+        the epoch that is still being written. None if `epoch` is newer than all we know.
+        Cost: O(log n) in the number of epochs; no I/O.
+        Source: KIP-101 step 4.3; the returned epoch: KIP-279.
+
+        >>> cache = LeaderEpochCache([EpochEntry(0, 0), EpochEntry(1, 3), EpochEntry(3, 7)])
+        >>> cache.end_offset_for(2, log_end_offset=9)  # epoch 2 wrote nothing
+        (1, 7)
+        >>> cache.end_offset_for(3, log_end_offset=9)
+        (3, 9)
+        """
+        if epoch == self.latest_epoch:
+            return epoch, log_end_offset
+        after = bisect_right(self._entries, epoch, key=_epoch)
+        if after == len(self._entries):
+            return None
+        # Older than the first entry: retention has deleted what that leader wrote. Ending the epoch
+        # where our log begins makes the follower copy us from our start. Kafka answers the same.
+        known = self._entries[after - 1].epoch if after else epoch
+        return known, self._entries[after].start_offset
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """Who led when `offset` was written; None before the first entry."""
+        after = bisect_right(self._entries, offset, key=_start_offset)
+        return self._entries[after - 1].epoch if after else None
+
+    def entries_in_range(self, start_offset: int, end_offset: int) -> list[EpochEntry]:
+        """The entries of a log that held [start_offset, end_offset) only.
+
+        >>> cache = LeaderEpochCache([EpochEntry(0, 0), EpochEntry(1, 3), EpochEntry(3, 7)])
+        >>> cache.entries_in_range(4, 7)
+        [EpochEntry(epoch=1, start_offset=4)]
+        """
+        kept = _from(self._entries, start_offset)
+        return kept[: bisect_left(kept, end_offset, key=_start_offset)]
+
+    # -- the file ----------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        """Replace the file without waiting for the disk: about 60 us, once in a leadership."""
+        if self.path is None or self._files is None:
+            return
+        self._is_flushed = False
+        self._files.write_atomically(self.path, encode(self._entries), durable=False)
+
+    def flush(self) -> None:
+        """Wait until the file is on the disk. [any thread]"""
+        if not self._is_flushed and self.path is not None and self._files is not None:
+            # First the flag: an assignment while we wait sets it again.
+            self._is_flushed = True
+            self._files.fsync_path(self.path)
+            self._files.fsync_dir(self.path.parent)
+
+    def move_to(self, directory: Path) -> None:
+        """The log's directory has been renamed."""
+        if self.path is not None:
+            self.path = directory / FILE_NAME
+
+
+def _from(entries: list[EpochEntry], start_offset: int) -> list[EpochEntry]:
+    """`entries` of a log that begins at `start_offset`."""
+    after = bisect_right(entries, start_offset, key=_start_offset)
+    if not after:
+        return list(entries)
+    return [EpochEntry(entries[after - 1].epoch, start_offset), *entries[after:]]

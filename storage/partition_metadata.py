@@ -1,0 +1,36 @@
+"""`partition.metadata`: the topic id that a log folder belongs to (KIP-516).
+
+A topic that was deleted and created again has the same folder name; the id tells its logs apart.
+Source: PartitionMetadataFile of Kafka.
+"""
+
+from pathlib import Path
+from uuid import UUID
+
+from protocol.types import ZERO_UUID
+from storage import kafka_uuid
+from storage.files import Files
+
+FILE_NAME = "partition.metadata"
+
+
+def write(directory: Path, topic_id: UUID, files: Files, *, durable: bool = True) -> None:
+    """Write the file before the first record is: data never lies there without its topic's id."""
+    text = f"version: 0\ntopic_id: {kafka_uuid.to_text(topic_id)}"
+    files.write_atomically(directory / FILE_NAME, text.encode(), durable=durable)
+
+
+def read(directory: Path, files: Files) -> UUID | None:
+    """The topic id, None without a file. Raises ValueError if it is there and holds none."""
+    try:
+        text = files.read(directory / FILE_NAME).decode()
+    except FileNotFoundError:
+        return None
+    lines = [line.partition(":") for line in text.splitlines()]
+    fields = {name.strip(): value.strip() for name, _, value in lines}
+    if int(fields.get("version", "-1")) < 0:
+        raise ValueError(f"{directory / FILE_NAME} has no version")
+    topic_id = kafka_uuid.from_text(fields.get("topic_id", ""))
+    if topic_id == ZERO_UUID:
+        raise ValueError(f"{directory / FILE_NAME} holds the zero id")
+    return topic_id
