@@ -9,29 +9,40 @@ from typing import Final
 from protocol.errors import InvalidRecord
 
 
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """A zigzag int32 at `position`, and the position behind it. IndexError at the end of `data`."""
-    raw = shift = 0
-    while (byte := data[position]) >= 0x80:
-        raw |= (byte & 0x7F) << shift
-        shift += 7
+    raw = data[position]
+    if raw >= 0x80:
+        second = data[position + 1]
+        if second >= 0x80:
+            return _read_long(data, position, bits=32)
+        raw = raw & 0x7F | second << 7
         position += 1
-        if shift > 28:
-            raise InvalidRecord("A varint has more than five bytes")
-    raw = (raw | byte << shift) & 0xFFFFFFFF
     return (raw >> 1) ^ -(raw & 1), position + 1
 
 
-def read_varlong(data: bytes, position: int) -> tuple[int, int]:
+def read_varlong(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """A zigzag int64 at `position`, and the position behind it. IndexError at the end of `data`."""
+    raw = data[position]
+    if raw >= 0x80:
+        second = data[position + 1]
+        if second >= 0x80:
+            return _read_long(data, position, bits=64)
+        raw = raw & 0x7F | second << 7
+        position += 1
+    return (raw >> 1) ^ -(raw & 1), position + 1
+
+
+def _read_long(data: bytes | memoryview, position: int, *, bits: int) -> tuple[int, int]:
+    """The general case; the two above have what is short, which nearly everything is."""
     raw = shift = 0
     while (byte := data[position]) >= 0x80:
         raw |= (byte & 0x7F) << shift
         shift += 7
         position += 1
-        if shift > 63:
-            raise InvalidRecord("A varint has more than ten bytes")
-    raw = (raw | byte << shift) & 0xFFFFFFFFFFFFFFFF
+        if shift >= bits:
+            raise InvalidRecord(f"A varint of more than {bits} bits")
+    raw = (raw | byte << shift) & ((1 << bits) - 1)
     return (raw >> 1) ^ -(raw & 1), position + 1
 
 
