@@ -1,0 +1,42 @@
+"""Every configuration of a broker, of groups and of client metrics subscriptions, by theme.
+
+`BROKER_CONFIGS` are those a properties file may hold; `DYNAMIC_BROKER_CONFIGS` those that
+AlterConfigs may set on the resource type BROKER (KIP-226), which has a few keys of its own.
+"""
+
+from broker.config.definitions import (
+    broker_quotas,
+    client_metrics,
+    group_resource,
+    groups,
+    log,
+    metrics,
+    network,
+    raft,
+    replication,
+    security,
+    server,
+    share,
+    tiered,
+    transactions,
+)
+from protocol.config_def import ConfigDef, UpdateMode
+
+__all__ = ["BROKER_CONFIGS", "CLIENT_METRICS_CONFIGS", "DYNAMIC_BROKER_CONFIGS", "GROUP_CONFIGS"]
+
+_THEMES = (
+    server, raft, network, log, replication, tiered, groups, share, transactions, metrics, security,
+)  # fmt: skip
+
+BROKER_CONFIGS = ConfigDef(key for theme in _THEMES for key in theme.KEYS)
+
+DYNAMIC_BROKER_CONFIGS = ConfigDef(
+    [
+        *(key for key in BROKER_CONFIGS.values() if key.update_mode is not UpdateMode.READ_ONLY),
+        *broker_quotas.KEYS,
+    ]
+)
+
+GROUP_CONFIGS = ConfigDef(group_resource.KEYS)
+
+CLIENT_METRICS_CONFIGS = ConfigDef(client_metrics.KEYS)

@@ -1,0 +1,19 @@
+"""Broker keys that exist only dynamically: they cannot stand in a properties file.
+
+Names, types, defaults and bounds are Kafka 4.3.1's.
+"""
+
+from broker.config.definitions.shorthand import AT_LEAST_0, CLUSTER_WIDE, LONG, MAX_LONG, MEDIUM
+from protocol.config_def import ConfigKey
+
+KEYS = (
+    ConfigKey("leader.replication.throttled.rate", LONG, MAX_LONG,
+              "Bytes in a second that leaders here send to throttled followers at most (KIP-73).",
+              MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),
+    ConfigKey("follower.replication.throttled.rate", LONG, MAX_LONG,
+              "Bytes in a second that followers here fetch for throttled replicas at most (KIP-73).",
+              MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),
+    ConfigKey("replica.alter.log.dirs.io.max.bytes.per.second", LONG, MAX_LONG,
+              "Bytes in a second that moves between log directories here copy at most (KIP-113).",
+              MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),
+)  # fmt: skip

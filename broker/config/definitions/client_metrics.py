@@ -1,0 +1,20 @@
+"""What can be set for a client metrics subscription (resource type CLIENT_METRICS, KIP-714).
+
+Names, types, defaults and bounds are Kafka 4.3.1's.
+"""
+
+from broker.config.definitions.shorthand import INT, LIST, MEDIUM
+from protocol.config_def import ConfigKey
+from protocol.config_values import Distinct
+
+KEYS = (
+    ConfigKey("metrics", LIST, (),
+              "Prefixes of the metrics that clients shall send (KIP-714); * is all of them.",
+              MEDIUM, check=Distinct()),
+    ConfigKey("interval.ms", INT, 300_000,
+              "Pause between two pushes of metrics that clients are told, in milliseconds.",
+              MEDIUM),
+    ConfigKey("match", LIST, (),
+              "Which clients the subscription is for, as selector=pattern entries.",
+              MEDIUM, check=Distinct()),
+)  # fmt: skip

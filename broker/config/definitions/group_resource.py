@@ -1,0 +1,62 @@
+"""What can be set for one group (resource type GROUP).
+
+Names, types, defaults and bounds are Kafka 4.3.1's.
+"""
+
+from broker.config.definitions.shorthand import AT_LEAST_0, AT_LEAST_1, BOOLEAN, INT, MEDIUM, STRING
+from protocol.config_def import ConfigKey
+from protocol.config_values import Between, DurationOrOffset, OneOf
+
+KEYS = (
+    ConfigKey("consumer.session.timeout.ms", INT, 45000,
+              "Time without heartbeats after which a member of this consumer group is out.",
+              MEDIUM, check=AT_LEAST_1),
+    ConfigKey("consumer.heartbeat.interval.ms", INT, 5000,
+              "Pause between heartbeats that this consumer group's members are told.",
+              MEDIUM, check=AT_LEAST_1),
+    ConfigKey("consumer.assignment.interval.ms", INT, 1000,
+              "Shortest time between two assignments of this consumer group.",
+              MEDIUM, check=AT_LEAST_0),
+    ConfigKey("share.session.timeout.ms", INT, 45000,
+              "Time without heartbeats after which a member of this share group is out.",
+              MEDIUM, check=AT_LEAST_1),
+    ConfigKey("share.heartbeat.interval.ms", INT, 5000,
+              "Pause between heartbeats that this share group's members are told.",
+              MEDIUM, check=AT_LEAST_1),
+    ConfigKey("share.record.lock.duration.ms", INT, 30000,
+              "Time for which a record is a member's own in this share group.",
+              MEDIUM, check=Between(1000)),
+    ConfigKey("share.delivery.count.limit", INT, 5,
+              "Times a record is given to this share group's members before it is archived.",
+              MEDIUM, check=Between(2)),
+    ConfigKey("share.partition.max.record.locks", INT, 2000,
+              "Records of one partition that are locked at the same time in this share group.",
+              MEDIUM, check=Between(100)),
+    ConfigKey("share.auto.offset.reset", STRING, "latest",
+              "Where this share group starts to read a partition that it has no state of.",
+              MEDIUM, check=DurationOrOffset()),
+    ConfigKey("share.isolation.level", STRING, "read_uncommitted",
+              "Whether this share group sees records of open and aborted transactions.",
+              MEDIUM, check=OneOf(("read_committed", "read_uncommitted"))),
+    ConfigKey("share.renew.acknowledge.enable", BOOLEAN, True,
+              "Whether members of this share group may renew their locks.",
+              MEDIUM),
+    ConfigKey("share.assignment.interval.ms", INT, 1000,
+              "Shortest time between two assignments of this share group.",
+              MEDIUM, check=AT_LEAST_0),
+    ConfigKey("streams.session.timeout.ms", INT, 45000,
+              "Time without heartbeats after which a member of this streams group is out.",
+              MEDIUM, check=AT_LEAST_1),
+    ConfigKey("streams.heartbeat.interval.ms", INT, 5000,
+              "Pause between heartbeats that this streams group's members are told.",
+              MEDIUM, check=AT_LEAST_1),
+    ConfigKey("streams.num.standby.replicas", INT, 0,
+              "Standby copies of each task's state in this streams group.",
+              MEDIUM, check=AT_LEAST_0),
+    ConfigKey("streams.initial.rebalance.delay.ms", INT, 3000,
+              "Time the first assignment of this streams group waits for more members.",
+              MEDIUM, check=AT_LEAST_0),
+    ConfigKey("streams.assignment.interval.ms", INT, 1000,
+              "Shortest time between two assignments of this streams group.",
+              MEDIUM, check=AT_LEAST_0),
+)  # fmt: skip

@@ -1,0 +1,65 @@
+"""Transactions and idempotent producers.
+
+Names, types, defaults and bounds are Kafka 4.3.1's.
+"""
+
+from broker.config.definitions.shorthand import (
+    AT_LEAST_0,
+    AT_LEAST_1,
+    BOOLEAN,
+    CLUSTER_WIDE,
+    HIGH,
+    INT,
+    LOW,
+    SHORT,
+)
+from protocol.config_def import ConfigKey
+
+KEYS = (
+    ConfigKey("transaction.state.log.min.isr", INT, 2,
+              "In-sync replicas that a write to the transaction state topic needs.",
+              HIGH, check=AT_LEAST_1),
+    ConfigKey("transaction.state.log.load.buffer.size", INT, 5_242_880,
+              "Bytes read at once when transactions are loaded.",
+              HIGH, check=AT_LEAST_1),
+    ConfigKey("transaction.state.log.replication.factor", SHORT, 3,
+              "Replicas of the transaction state topic; it is not created while there are fewer brokers.",
+              HIGH, check=AT_LEAST_1),
+    ConfigKey("transaction.state.log.num.partitions", INT, 50,
+              "Partitions of the transaction state topic; not to be changed once it exists.",
+              HIGH, check=AT_LEAST_1),
+    ConfigKey("transaction.state.log.segment.bytes", INT, 104_857_600,
+              "Segment size of the transaction state topic.",
+              HIGH, check=AT_LEAST_1),
+    ConfigKey("transaction.partition.verification.enable", BOOLEAN, True,
+              "Whether a partition asks the coordinator if a transaction is open before its first write "
+              "(KIP-890).",
+              LOW, update_mode=CLUSTER_WIDE),
+    ConfigKey("producer.id.expiration.ms", INT, 86_400_000,
+              "Time after its last write at which an idempotent producer's sequence numbers are forgotten.",
+              LOW, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
+    ConfigKey("producer.id.expiration.check.interval.ms", INT, 600_000,
+              "Pause between two looks for producers to forget.",
+              LOW, check=AT_LEAST_1, is_internal=True),
+    ConfigKey("transactional.id.expiration.ms", INT, 604_800_000,
+              "Time after its last use at which a transactional id is forgotten.",
+              HIGH, check=AT_LEAST_1),
+    ConfigKey("transaction.max.timeout.ms", INT, 900_000,
+              "Longest transaction timeout that a producer may ask for.",
+              HIGH, check=AT_LEAST_1),
+    ConfigKey("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10000,
+              "Pause between two looks for transactions that took too long.",
+              LOW, check=AT_LEAST_1),
+    ConfigKey("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3_600_000,
+              "Pause between two looks for transactional ids to forget.",
+              LOW, check=AT_LEAST_1),
+    ConfigKey("transaction.two.phase.commit.enable", BOOLEAN, False,
+              "Whether producers may take part in an outer two-phase commit (KIP-939).",
+              LOW),
+    ConfigKey("add.partitions.to.txn.retry.backoff.max.ms", INT, 100,
+              "Longest pause when the server asks again to add partitions to a transaction.",
+              HIGH, check=AT_LEAST_0),
+    ConfigKey("add.partitions.to.txn.retry.backoff.ms", INT, 20,
+              "First pause when the server asks again to add partitions to a transaction.",
+              HIGH, check=AT_LEAST_1),
+)  # fmt: skip
