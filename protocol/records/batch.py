@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
-from protocol.records.compression import Compression
+from protocol.records.compression import CODECS, Compression
 
 #: Magic of the only format that Kafka 4 writes.
 MAGIC: Final = 2
@@ -103,7 +103,8 @@ class BatchHeader(NamedTuple):
     @property
     def compression(self) -> Compression:
         """Raises UnsupportedCompressionType for the three numbers that name no codec."""
-        return Compression.of_attributes(self.attributes)
+        number = self.attributes & COMPRESSION_MASK
+        return CODECS[number] if number < len(CODECS) else Compression.of_attributes(number)
 
     @property
     def is_compressed(self) -> bool:

@@ -39,8 +39,8 @@ class Compression(IntEnum):
     def of_attributes(cls, attributes: int) -> "Compression":
         """The codec in a batch's attributes; raises UnsupportedCompressionType for 5, 6 and 7."""
         number = attributes & 7
-        if number < len(_ALL):
-            return _ALL[number]
+        if number < len(CODECS):
+            return CODECS[number]
         raise UnsupportedCompressionType(f"Unknown compression codec {number}")
 
     @classmethod
@@ -49,7 +49,8 @@ class Compression(IntEnum):
         return _BY_NAME[name]
 
 
-_ALL: Final = tuple(Compression)
+#: By the number in the attributes.
+CODECS: Final = tuple(Compression)
 _BY_NAME: Final = {codec.name.lower(): codec for codec in Compression} | {"uncompressed": Compression.NONE}
 
 #: Kafka's defaults of `compression.{gzip,lz4,zstd}.level`.
