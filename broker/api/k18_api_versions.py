@@ -1,0 +1,73 @@
+"""ApiVersions (key 18): what this broker serves, in which versions, with which features.
+
+Who asks: every client on every connection, first of all.
+Versions: v0-4. v3 flexible, names the client's software and answers features; v4 allows a feature's
+minimum of 0. The response header is always v0: its reader does not know yet what the broker speaks.
+Differs from Kafka: nothing known.
+Touches: broker.metadata (read only).
+"""
+
+import re
+
+from broker.api import Api, RequestContext, modules
+from broker.broker import Broker
+from broker.features import SUPPORTED_FEATURES
+from protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+#: KIP-511: what a client may say of its software.
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(request: ApiVersionsRequest, context: RequestContext, broker: Broker) -> ApiVersionsResponse:
+    """Answer the table; v3 and later must name a plausible software."""
+    if context.version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name)
+        and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.invalid_request)
+    features = broker.metadata.image.features
+    return ApiVersionsResponse(
+        api_keys=served(),
+        # Before v4 a minimum of 0 was taken for an error by some clients (KIP-1022): such rows are left out.
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=levels.start, max_version=levels.stop - 1)
+            for name, levels in SUPPORTED_FEATURES.items()
+            if levels.start > 0 or context.version >= 4
+        ],
+        finalized_features_epoch=broker.metadata.last_applied_offset,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, level in features.items()
+        ],
+    )
+
+
+def unsupported_version() -> ApiVersionsResponse:
+    """What a client gets, in v0, that asks in a version from our future (KIP-511)."""
+    own = KAFKA_VERSIONS[ApiKey.API_VERSIONS]
+    row = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=own.start, max_version=own.stop - 1)
+    return ApiVersionsResponse(error_code=ErrorCode.unsupported_version, api_keys=[row])
+
+
+def served() -> list[ApiVersion]:
+    """A row for each module of `broker.api`."""
+    return [
+        ApiVersion(
+            api_key=key,
+            # librdkafka before 2.11 takes a Produce minimum above 0 for a broker without it (KAFKA-18659).
+            min_version=0 if key == ApiKey.PRODUCE else KAFKA_VERSIONS[ApiKey(key)].start,
+            max_version=KAFKA_VERSIONS[ApiKey(key)].stop - 1,
+        )
+        for key in sorted(modules())
+    ]
+
+
+API = Api(key=ApiKey.API_VERSIONS, versions=range(5), handle=handle)

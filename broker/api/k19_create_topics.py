@@ -1,0 +1,13 @@
+"""CreateTopics (key 19): new topics with their partitions, replicas and configurations.
+
+Who asks: admin clients; brokers themselves for internal and auto-created topics.
+Versions: v2-7. v4 -1 for the broker's defaults, v5 answers the configurations, v7 answers topic ids.
+Differs from Kafka: answered when this broker knows the topic, so a Metadata that follows shows it.
+Touches: the controller.
+"""
+
+from broker.api import Api
+from broker.api.forwarding import forward
+from protocol.api_keys import ApiKey
+
+API = Api(key=ApiKey.CREATE_TOPICS, versions=range(2, 8), handle=forward)

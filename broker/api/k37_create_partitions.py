@@ -1,0 +1,13 @@
+"""CreatePartitions (key 37): an existing topic gets more partitions.
+
+Who asks: admin clients.
+Versions: v0-3. v2 flexible, v3 may be throttled.
+Differs from Kafka: never throttles.
+Touches: the controller.
+"""
+
+from broker.api import Api
+from broker.api.forwarding import forward
+from protocol.api_keys import ApiKey
+
+API = Api(key=ApiKey.CREATE_PARTITIONS, versions=range(4), handle=forward)

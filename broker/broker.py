@@ -1,0 +1,26 @@
+"""The services of one broker, as its API handlers see them."""
+
+from dataclasses import dataclass
+
+from broker.channel import ControllerChannel
+from broker.config import BrokerConfig
+from broker.groups.coordinator import GroupCoordinator
+from broker.metadata_cache import MetadataCache
+from broker.replicas.replica_manager import ReplicaManager
+from broker.runtime import Runtime
+from broker.topic_creator import TopicCreator
+
+
+@dataclass(slots=True, kw_only=True)
+class Broker:
+    """What a handler may touch. `config` is replaced as a whole when a dynamic configuration changes."""
+
+    node_id: int
+    cluster_id: str
+    runtime: Runtime
+    config: BrokerConfig
+    metadata: MetadataCache
+    controller: ControllerChannel
+    replicas: ReplicaManager
+    groups: GroupCoordinator
+    topic_creator: TopicCreator

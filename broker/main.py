@@ -1,0 +1,83 @@
+"""The command line: `ottla broker`, `ottla version`."""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import click
+
+from broker.config import BrokerConfig
+from broker.config.load import load_config
+from broker.node import CannotStart, Node
+from broker.runtime.production import ProductionRuntime, run
+from protocol.errors import KafkaError
+
+_INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Ottla, a Kafka broker in pure Python."""
+
+
+@main.command("version")
+def show_version() -> None:
+    """Print the version."""
+    try:
+        click.echo(f"ottla {version('ottla')}")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        click.echo("ottla (not installed)")
+
+
+@main.command("broker")
+@click.argument("properties", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a configuration; may be repeated."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Listen on 127.0.0.1 at this port; 0 takes a free one."
+)
+@click.option(
+    "--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Keep all data in this folder."
+)
+def start_broker(
+    properties: Path | None, overrides: tuple[str, ...], port: int | None, data_dir: Path | None
+) -> None:
+    """Start a broker, by Kafka's own server.properties or as a standalone node.
+
+    Without a file one process is broker and controller of a cluster of its own, on 127.0.0.1:9092.
+    """
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        config = load_config(properties, overrides=overrides, port=port, data_dir=data_dir)
+        run(lambda runtime: _serve(runtime, config))
+    except (CannotStart, KafkaError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+async def _serve(runtime: ProductionRuntime, config: BrokerConfig) -> None:
+    """Run a node until a signal ends it: the first one cleanly, the second one at once."""
+    stopping = asyncio.Event()
+
+    def on_signal(number: int) -> None:
+        if stopping.is_set():
+            os._exit(_INTERRUPTED)
+        stopping.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        runtime.loop.add_signal_handler(number, on_signal, number)
+    node = await Node.start(runtime, config)
+    # What start-up made lives as long as the process: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    click.echo(node.ready_line())
+    await stopping.wait()
+    await node.stop()
