@@ -363,6 +363,12 @@ class TopicDeletionDisabled(KafkaError):
     code = ErrorCode.topic_deletion_disabled
 
 
+class TransactionCoordinatorFenced(KafkaError):
+    """The marker comes from a transaction coordinator that is not the last one (KIP-98)."""
+
+    code = ErrorCode.transaction_coordinator_fenced
+
+
 class UnknownLeaderEpoch(KafkaError):
     """The peer's leader epoch is newer than ours (KIP-320)."""
 
