@@ -267,6 +267,12 @@ class MessageTooLarge(KafkaError):
     code = ErrorCode.message_too_large
 
 
+class NonEmptyGroup(KafkaError):
+    """The group has members, and what was asked is for groups without."""
+
+    code = ErrorCode.non_empty_group
+
+
 class NotController(KafkaError):
     """This node is not the active controller."""
 
