@@ -1,0 +1,124 @@
+"""Messages to bytes and back, by API key and version or by class: what the rest of the broker calls.
+
+Reading raises MalformedMessage and nothing else, whatever the bytes; writing raises ValueError for a
+message that cannot be written, which is a bug of ours. Readers and writers are compiled on first use, one
+to a few milliseconds each.
+
+>>> from protocol.messages.heartbeat import HeartbeatRequest
+>>> data = encode_request(12, 4, HeartbeatRequest(group_id="g", generation_id=7, member_id="m"))
+>>> decode_request(12, 4, data).generation_id
+7
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from protocol.errors import MalformedMessage
+from protocol.messages import request_class, response_class
+from protocol.reader import reader_of
+from protocol.schema import Message, Request, Response
+from protocol.source import once
+from protocol.writer import scatter_writer_of, writer_of
+
+_M = TypeVar("_M", bound=Message)
+Bytes = bytes | bytearray | memoryview
+
+#: What a compiled writer raises at a value that does not fit its field.
+_UNWRITABLE: Final = (AttributeError, TypeError, OverflowError, UnicodeEncodeError, struct.error)
+
+
+def decoder(cls: type[_M], version: int) -> Callable[[Bytes], _M]:
+    """`decode_struct` with class and version settled; LookupError if there is no such version."""
+    return _decoder(cls, version)
+
+
+def encoder(cls: type[_M], version: int) -> Callable[[_M], bytes]:
+    """`encode_struct` with class and version settled; LookupError if there is no such version."""
+    return _encoder(cls, version)
+
+
+def scatter_encoder(cls: type[_M], version: int) -> Callable[[_M, bytes], list[bytes | memoryview]]:
+    """Encoder of a message with records into buffers: a head that is given, then the message.
+
+    The buffers are to be written one behind the other; records stay where they are.
+    """
+    return _scatter_encoder(cls, version)
+
+
+@once
+def _decoder(cls: type[Any], version: int) -> Callable[[Bytes], Any]:
+    read = reader_of(cls, version)
+
+    def decode(data: Bytes) -> Any:  # noqa: ANN401 an object of `cls`
+        try:
+            message = read(memoryview(data), 0)[0]
+        except (IndexError, struct.error):
+            raise MalformedMessage(f"the bytes end within {cls.__name__} v{version}") from None
+        except UnicodeDecodeError as error:
+            raise MalformedMessage(
+                f"{cls.__name__} v{version} has a string that is not UTF-8: {error}"
+            ) from None
+        return message
+
+    return decode
+
+
+@once
+def _encoder(cls: type[Any], version: int) -> Callable[[Any], bytes]:
+    write = writer_of(cls, version)
+
+    def encode(message: Any) -> bytes:  # noqa: ANN401 an object of `cls`
+        out = bytearray()
+        try:
+            write(message, out)
+        except _UNWRITABLE as error:
+            raise ValueError(f"{cls.__name__} v{version} cannot be written: {error}") from error
+        return bytes(out)
+
+    return encode
+
+
+@once
+def _scatter_encoder(cls: type[Any], version: int) -> Callable[[Any, bytes], list[bytes | memoryview]]:
+    write = scatter_writer_of(cls, version)
+
+    def encode(message: Any, head: bytes) -> list[bytes | memoryview]:  # noqa: ANN401 an object of `cls`
+        buffers: list[bytes | memoryview] = []
+        try:
+            write(message, bytearray(head), buffers)
+        except _UNWRITABLE as error:
+            raise ValueError(f"{cls.__name__} v{version} cannot be written: {error}") from error
+        return buffers
+
+    return encode
+
+
+def decode_struct(cls: type[_M], version: int, data: Bytes) -> _M:
+    """Read a message of `cls`. Records in it are slices of `data`; bytes behind it are ignored, as in Kafka."""
+    return decoder(cls, version)(data)
+
+
+def encode_struct(cls: type[_M], version: int, message: _M) -> bytes:
+    """Write a message of `cls`; fields that the version lacks are left out."""
+    return encoder(cls, version)(message)
+
+
+def decode_request(api_key: int, version: int, body: Bytes) -> Request:
+    """The request that a frame holds behind its header."""
+    return decoder(request_class(api_key), version)(body)
+
+
+def encode_request(api_key: int, version: int, request: Request) -> bytes:
+    """A request's body, for a client of another node."""
+    return encoder(request_class(api_key), version)(request)
+
+
+def decode_response(api_key: int, version: int, body: Bytes) -> Response:
+    """The response that a frame holds behind its header, for a client of another node."""
+    return decoder(response_class(api_key), version)(body)
+
+
+def encode_response(api_key: int, version: int, response: Response) -> bytes:
+    """A response's body."""
+    return encoder(response_class(api_key), version)(response)

@@ -1,0 +1,156 @@
+"""What one version of a message looks like on the wire: a tree that readers and writers are compiled from.
+
+A plan is made from a message class alone (see `protocol.schema`), so the classes generated from kio's
+schema and our own record schemas are read and written by the same code.
+"""
+
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from typing import Any, Final
+
+from protocol.schema import Message, Versions
+from protocol.source import once
+
+#: `struct` codes of the types with a fixed size, and that size.
+FIXED: Final[dict[str, tuple[str, int]]] = {
+    "bool": ("?", 1),
+    "int8": ("b", 1),
+    "int16": ("h", 2),
+    "uint16": ("H", 2),
+    "int32": ("i", 4),
+    "uint32": ("I", 4),
+    "int64": ("q", 8),
+    "float64": ("d", 8),
+    "uuid": ("16s", 16),
+}
+#: Size in bytes of the length before a value, in versions without compact lengths.
+LENGTH_BYTES: Final = {"string": 2, "bytes": 4, "records": 4}
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class FieldPlan:
+    """One field in one version."""
+
+    name: str
+    #: A type of `FIXED` or `LENGTH_BYTES`, or the plan of a nested struct.
+    kind: "str | StructPlan"
+    is_array: bool
+    is_nullable: bool
+    #: None: the field stands in its place; else it stands behind the struct's fields, under this number.
+    tag: int | None
+    #: Gives the value that the field has when it is not on the wire; a new one each time if mutable.
+    default: Callable[[], Any]
+
+    @property
+    def smallest_element_bytes(self) -> int:
+        """The least that one value, or one element of the array, takes."""
+        if isinstance(self.kind, StructPlan):
+            return self.kind.smallest_bytes
+        if self.kind in FIXED:
+            return FIXED[self.kind][1]
+        return LENGTH_BYTES[self.kind]
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class StructPlan:
+    """One struct in one version."""
+
+    cls: type
+    is_flexible: bool
+    #: In the order of the wire.
+    fields: tuple[FieldPlan, ...]
+    #: In ascending order of their tags.
+    tagged: tuple[FieldPlan, ...]
+    #: Fields of the class that this version lacks, and their defaults.
+    absent: tuple[tuple[str, Callable[[], Any]], ...]
+    #: The least number of bytes a struct takes.
+    smallest_bytes: int
+    #: Whether a field of it, or of a struct in it, holds records.
+    has_records: bool
+
+
+def plan_of(cls: type[Message], version: int) -> StructPlan:
+    """The plan of a message; LookupError if the version is not one of `cls`."""
+    if version not in cls.__versions__:
+        raise LookupError(f"{cls.__name__} has no version {version}")
+    flexible_from = cls.__flexible_from__
+    return struct_plan(cls, version, flexible_from is not None and version >= flexible_from)
+
+
+@once
+def struct_plan(cls: type, version: int, is_flexible: bool) -> StructPlan:
+    """The plan of a message or nested struct in one version."""
+    hints = typing.get_type_hints(cls)
+    in_place: list[FieldPlan] = []
+    tagged: list[FieldPlan] = []
+    absent: list[tuple[str, Callable[[], Any]]] = []
+    for of_class in fields(cls):
+        if not _holds(of_class, "versions", version, absent=True):
+            absent.append((of_class.name, _default(of_class)))
+            continue
+        plan = _field_plan(of_class, hints[of_class.name], version, is_flexible)
+        (in_place if plan.tag is None else tagged).append(plan)
+    assert is_flexible or not tagged, (cls, version)
+    tagged.sort(key=lambda plan: plan.tag or 0)
+    return StructPlan(
+        cls=cls,
+        is_flexible=is_flexible,
+        fields=tuple(in_place),
+        tagged=tuple(tagged),
+        absent=tuple(absent),
+        smallest_bytes=int(is_flexible) + sum(_smallest_bytes(plan, is_flexible) for plan in in_place),
+        has_records=any(
+            plan.kind == "records" or (isinstance(plan.kind, StructPlan) and plan.kind.has_records)
+            for plan in (*in_place, *tagged)
+        ),
+    )
+
+
+def _field_plan(of_class: "Field[Any]", hint: Any, version: int, is_flexible: bool) -> FieldPlan:  # noqa: ANN401
+    metadata = of_class.metadata
+    arms = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    inner = next(arm for arm in arms if arm is not types.NoneType)
+    is_array = typing.get_origin(inner) is list
+    if is_array:
+        (inner,) = typing.get_args(inner)
+    kafka_type = metadata.get("kafka_type")
+    if kafka_type is None:
+        assert is_dataclass(inner), (of_class.name, inner)
+        kind: str | StructPlan = struct_plan(typing.cast(type, inner), version, is_flexible)
+    else:
+        assert kafka_type in FIXED or kafka_type in LENGTH_BYTES, (of_class.name, kafka_type)
+        kind = kafka_type
+    is_tagged = "tag" in metadata and _holds(of_class, "tag_versions", version, absent=True)
+    return FieldPlan(
+        name=of_class.name,
+        kind=kind,
+        is_array=is_array,
+        is_nullable=_holds(of_class, "nullable", version, absent=False),
+        tag=metadata["tag"] if is_tagged else None,
+        default=_default(of_class),
+    )
+
+
+def _holds(of_class: "Field[Any]", key: str, version: int, *, absent: bool) -> bool:
+    text = of_class.metadata.get(key)
+    return absent if text is None else version in Versions.parse(text)
+
+
+def _default(of_class: "Field[Any]") -> Callable[[], Any]:
+    if of_class.default_factory is not MISSING:
+        return of_class.default_factory
+    value = of_class.default
+    assert value is not MISSING, f"{of_class.name} has no default"
+    return lambda: value
+
+
+def _smallest_bytes(plan: FieldPlan, is_flexible: bool) -> int:
+    if plan.is_array:
+        return 1 if is_flexible else 4
+    if isinstance(plan.kind, StructPlan):
+        return 1 if plan.is_nullable else plan.kind.smallest_bytes
+    if plan.kind in FIXED:
+        return FIXED[plan.kind][1]
+    return 1 if is_flexible else LENGTH_BYTES[plan.kind]

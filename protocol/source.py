@@ -1,0 +1,68 @@
+"""Building blocks for compiled code: indented lines, names used once, and the step from text to function."""
+
+import linecache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from struct import Struct
+from typing import Any, TypeVar, cast
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def once(build: _F) -> _F:
+    """`functools.cache` for functions of classes, which its types take for unhashable."""
+    return cast(_F, cache(build))
+
+
+class Source:
+    """The text of one function while it is written."""
+
+    def __init__(self, head: str) -> None:
+        self._lines = [head]
+        self._indent = 1
+        self._names = 0
+        #: What the text refers to: classes, struct methods, helpers.
+        self.globals: dict[str, Any] = {}
+
+    def line(self, text: str) -> None:
+        """Add a statement at the current depth."""
+        self._lines.append("    " * self._indent + text)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Add `head` and what is added inside, one step deeper."""
+        self.line(head)
+        self._indent += 1
+        yield
+        self._indent -= 1
+
+    def name(self, prefix: str) -> str:
+        """A name for a local variable that nothing else in this function has."""
+        self._names += 1
+        return f"{prefix}{self._names}"
+
+    def refer(self, prefix: str, value: object) -> str:
+        """A name under which the text reaches `value`; the same value keeps its name."""
+        for name, known in self.globals.items():
+            if known is value:
+                return name
+        name = self.name(prefix)
+        self.globals[name] = value
+        return name
+
+    def struct(self, codes: str, method: str) -> str:
+        """A name for a big-endian `struct` method: "pack" or "unpack_from"."""
+        name = f"{method}_{codes.replace('?', 'z')}"
+        if name not in self.globals:
+            self.globals[name] = getattr(Struct(f">{codes}"), method)
+        return name
+
+    def compile(self, function: str, title: str) -> Callable[..., Any]:
+        """The finished function. Its text stays known under `title`, so that tracebacks show its lines."""
+        text = "\n".join(self._lines) + "\n"
+        filename = f"<{title}>"
+        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+        exec(compile(text, filename, "exec"), self.globals)  # noqa: S102 the text is ours, made from our schema
+        compiled: Callable[..., Any] = self.globals[function]
+        return compiled

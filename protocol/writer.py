@@ -1,0 +1,237 @@
+"""Compiled writers: messages into bytes.
+
+One function is written and compiled for each (message class, version), with nested structs in line.
+Fields of fixed size that follow each other are packed at once, together with the length that follows.
+
+As Kafka does it: a tagged field is written only if it differs from its default, tags ascend, and a field
+that the version lacks is left out whatever it holds. A writer trusts its message: what cannot be written
+(a null where none may be, a number out of range) raises whatever Python raises, and `protocol.codec`
+turns that into ValueError, since it is a bug of ours.
+"""
+
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from struct import pack
+from typing import Any, NoReturn
+
+from protocol.plan import FIXED, LENGTH_BYTES, FieldPlan, StructPlan, plan_of
+from protocol.reader import MAX_STRING_BYTES
+from protocol.source import Source, once
+from protocol.varint import write_uvarint
+
+#: write(message, out) appends to `out`.
+Writer = Callable[[Any, bytearray], None]
+#: write(message, out, buffers) puts `out`, split where records stand, and the records into `buffers`.
+ScatterWriter = Callable[[Any, bytearray, list[Any]], None]
+
+
+@once
+def writer_of(cls: type[Any], version: int) -> Writer:
+    """The compiled writer of `cls` in `version`; LookupError if there is no such version."""
+    return _Compiler(plan_of(cls, version)).compile(f"writer of {cls.__name__} v{version}")
+
+
+@once
+def scatter_writer_of(cls: type[Any], version: int) -> ScatterWriter:
+    """The same, for a message with records: they are handed on as they are, not copied."""
+    return _Compiler(plan_of(cls, version), scatter=True).compile(
+        f"scatter writer of {cls.__name__} v{version}"
+    )
+
+
+def too_long(name: str, length: int) -> NoReturn:
+    """A string beyond Kafka's bound."""
+    raise ValueError(f"{name} has {length} bytes")
+
+
+class _Compiler:
+    def __init__(self, plan: StructPlan, *, scatter: bool = False) -> None:
+        self._plan = plan
+        self._scatter = scatter
+        self._source = Source("def write(m0, out, buffers):" if scatter else "def write(m0, out):")
+        self._source.globals.update(write_uvarint=write_uvarint, too_long=too_long, pack=pack)
+        #: Fixed-size fields not packed yet: `struct` codes and expressions.
+        self._codes = ""
+        self._values: list[str] = []
+
+    def compile(self, title: str) -> Callable[..., Any]:
+        """The writer of the plan."""
+        self._struct(self._plan, "m0")
+        self._flush()
+        if self._scatter:
+            self._source.line("if out: buffers.append(bytes(out))")
+        self._source.line("return")
+        return self._source.compile("write", title)
+
+    def _struct(self, plan: StructPlan, struct: str) -> None:
+        """Write the struct that the variable `struct` holds. May leave a run unflushed."""
+        for field in plan.fields:
+            self._value(field, f"{struct}.{field.name}", plan.is_flexible)
+        if not plan.is_flexible:
+            return
+        if plan.tagged:
+            self._tags(plan, struct)
+        else:
+            self._codes += "x"  # no tagged fields: a zero byte
+
+    def _value(self, field: FieldPlan, value: str, is_flexible: bool) -> None:
+        if field.is_array:
+            self._array(field, value, is_flexible)
+        elif isinstance(field.kind, StructPlan):
+            self._nested(field, field.kind, value)
+        elif field.kind in FIXED:
+            self._codes += FIXED[field.kind][0]
+            self._values.append(f"{value}.bytes" if field.kind == "uuid" else value)
+        else:
+            self._sized(field, value, is_flexible)
+
+    def _flush(self) -> None:
+        """Pack the fixed-size fields that have gathered."""
+        if self._codes:
+            self._source.line(f"out += {self._pack(self._codes)}({', '.join(self._values)})")
+            self._codes, self._values = "", []
+
+    def _pack(self, codes: str) -> str:
+        return self._source.struct(codes, "pack")
+
+    def _uvarint(self, number: str) -> None:
+        """Write the variable `number`; in one go with the run before it if it fits into a byte."""
+        source = self._source
+        with source.block(f"if {number} < 128:"):
+            if self._codes:
+                source.line(f"out += {self._pack(self._codes + 'B')}({', '.join([*self._values, number])})")
+            else:
+                source.line(f"out.append({number})")
+        with source.block("else:"):
+            self._flush()
+            source.line(f"write_uvarint(out, {number})")
+        self._codes, self._values = "", []
+
+    def _length(self, length: str, is_flexible: bool, code: str) -> None:
+        """Write a length; `length` names a variable that holds -1 for null."""
+        if is_flexible:
+            self._source.line(f"{length} += 1")
+            self._uvarint(length)
+        else:
+            self._codes += code
+            self._values.append(length)
+            self._flush()
+
+    def _sized(self, field: FieldPlan, value: str, is_flexible: bool) -> None:
+        source = self._source
+        data, length = source.name("data"), source.name("n")
+        kind = str(field.kind)
+        source.line(f"{data} = {value}")
+        encode = f"{data} = {data}.encode()" if kind == "string" else None
+        if field.is_nullable:
+            with source.block(f"if {data} is None:"):
+                source.line(f"{length} = -1")
+            with source.block("else:"):
+                if encode:
+                    source.line(encode)
+                source.line(f"{length} = len({data})")
+        else:
+            if encode:
+                source.line(encode)
+            source.line(f"{length} = len({data})")
+        if kind == "string":
+            source.line(f"if {length} > {MAX_STRING_BYTES}: too_long({field.name!r}, {length})")
+        self._length(length, is_flexible, "h" if LENGTH_BYTES[kind] == 2 else "i")
+        with source.block(f"if {data}:"):
+            if kind == "records" and self._scatter:
+                source.line("buffers.append(bytes(out))")
+                source.line(f"buffers.append({data})")
+                source.line("out = bytearray()")
+            else:
+                source.line(f"out += {data}")
+
+    def _nested(self, field: FieldPlan, plan: StructPlan, value: str) -> None:
+        source = self._source
+        struct = source.name("m")
+        source.line(f"{struct} = {value}")
+        if not field.is_nullable:
+            self._struct(plan, struct)
+            return
+        self._flush()
+        with source.block(f"if {struct} is None:"):
+            source.line("out.append(255)")
+        with source.block("else:"):
+            self._codes = "b"
+            self._values = ["1"]
+            self._struct(plan, struct)
+            self._flush()
+
+    def _array(self, field: FieldPlan, value: str, is_flexible: bool) -> None:
+        source = self._source
+        items, count = source.name("items"), source.name("n")
+        source.line(f"{items} = {value}")
+        if field.is_nullable:
+            source.line(f"{count} = -1 if {items} is None else len({items})")
+        else:
+            source.line(f"{count} = len({items})")
+        self._length(count, is_flexible, "i")
+        with source.block(f"if {items}:"):
+            self._elements(field, items, is_flexible)
+
+    def _elements(self, field: FieldPlan, items: str, is_flexible: bool) -> None:
+        source = self._source
+        if isinstance(field.kind, str) and field.kind in FIXED and field.kind != "uuid":
+            source.line(f'out += pack(f">{{len({items})}}{FIXED[field.kind][0]}", *{items})')
+            return
+        item = source.name("m")
+        with source.block(f"for {item} in {items}:"):
+            if isinstance(field.kind, StructPlan):
+                self._struct(field.kind, item)
+            elif field.kind == "uuid":
+                source.line(f"out += {item}.bytes")
+            else:
+                element = FieldPlan(
+                    name=field.name,
+                    kind=field.kind,
+                    is_array=False,
+                    is_nullable=False,
+                    tag=None,
+                    default=field.default,
+                )
+                self._value(element, item, is_flexible)
+            self._flush()
+
+    def _tags(self, plan: StructPlan, struct: str) -> None:
+        source = self._source
+        written = {field.name: source.name("has") for field in plan.tagged}
+        for field in plan.tagged:
+            source.line(f"{written[field.name]} = {self._differs(f'{struct}.{field.name}', field.default)}")
+        count = source.name("n")
+        source.line(f"{count} = {' + '.join(written.values())}")
+        self._codes += "B"  # a schema has fewer than 128 tags
+        self._values.append(count)
+        self._flush()
+        with source.block(f"if {count}:"):
+            outer = source.name("out")
+            for field in plan.tagged:
+                with source.block(f"if {written[field.name]}:"):
+                    source.line(f"{outer}, out = out, bytearray()")
+                    self._value(field, f"{struct}.{field.name}", plan.is_flexible)
+                    self._flush()
+                    source.line(f"write_uvarint({outer}, {field.tag})")
+                    source.line(f"write_uvarint({outer}, len(out))")
+                    source.line(f"{outer} += out")
+                    source.line(f"out = {outer}")
+
+    def _differs(self, value: str, make_default: Callable[[], Any]) -> str:
+        """An expression, true if `value` is not its default. Structs are compared field by field, in line."""
+        default = make_default()
+        if default is None:
+            return f"({value} is not None)"
+        if isinstance(default, list):
+            return f"({value} is None or len({value}) > 0)"
+        if isinstance(default, bool | int | float | str | bytes):
+            return f"({value} != {default!r})"
+        if hasattr(default, "__dataclass_fields__"):
+            parts = []
+            for of_struct in fields(default):
+                factory = of_struct.default_factory
+                make = factory if factory is not MISSING else lambda of_struct=of_struct: of_struct.default
+                parts.append(self._differs(f"{value}.{of_struct.name}", make))
+            return f"({' or '.join(parts)})"
+        return f"({value} != {self._source.refer('default', default)})"
