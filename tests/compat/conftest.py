@@ -1,0 +1,58 @@
+"""One server for the whole run: Ottla, or with KAFKA_ORACLE=1 Apache Kafka 4.3.1 itself.
+
+The suite says what Kafka's clients see. It passes against both; where the two differ, the test says so
+by asking `server.is_kafka`.
+"""
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.harness.kafka import KafkaServer
+from tests.harness.ottla import OttlaServer
+
+Server = OttlaServer | KafkaServer
+
+#: What both are started with: 10 MB messages, and no wait before a group's first rebalance.
+SETTINGS = {
+    "message.max.bytes": "12000000",
+    "socket.request.max.bytes": "104857600",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+}
+
+
+def make_server(folder: os.PathLike[str], settings: dict[str, str] | None = None) -> Server:
+    """A server that is not started yet, of the kind that this run is about."""
+    kind = KafkaServer if os.environ.get("KAFKA_ORACLE") == "1" else OttlaServer
+    return kind(folder, settings={**SETTINGS, **(settings or {})})
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    started = make_server(tmp_path_factory.mktemp("server")).start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def own_server(tmp_path) -> Iterator[Server]:
+    """A server that a test may restart and kill."""
+    started = make_server(tmp_path / "own").start()
+    yield started
+    if started.child.is_running:
+        started.stop()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test uses."""
+    return f"topic-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def group() -> str:
+    """A group that no other test uses."""
+    return f"group-{uuid.uuid4().hex[:12]}"
