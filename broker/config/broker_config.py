@@ -1,0 +1,340 @@
+"""The configuration of one node, at one moment: what its files say, under what was altered since.
+
+A `BrokerConfig` never changes. When the metadata log brings dynamic configurations, `with_dynamic`
+makes a new one, and the broker replaces the old one as a whole. What comes first counts:
+this broker's dynamic values, the cluster's dynamic values, the node's own properties, the default.
+Source: KafkaConfig, AbstractKafkaConfig and DynamicBrokerConfig of Kafka 4.3.1.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, Self
+
+from broker.config.checks import check_config, check_served
+from broker.config.definitions import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
+from broker.config.dynamic import usable_overrides
+from broker.config.listeners import Listener, advertised_listeners, parse_listeners, parse_security_map
+from broker.config.names import base_key, synonyms_of
+from protocol.config_def import ConfigSource, ConfigValue
+from protocol.errors import InvalidConfig
+from storage.log_config import SERVER_SYNONYMS, LogConfig, default_topic_values
+
+__all__ = ["BrokerConfig"]
+
+
+class BrokerConfig:
+    """Parsed and checked configurations of this node.
+
+    The attributes below are those that the code asks for often; each is the key of the same name with
+    dots. Every other one is had by `get`. Times and sizes are in the unit that ends the name.
+    """
+
+    process_roles: tuple[str, ...]
+    node_id: int
+    broker_rack: str | None
+    broker_heartbeat_interval_ms: int
+    broker_session_timeout_ms: int
+    initial_broker_registration_timeout_ms: int
+    controlled_shutdown_enable: bool
+    request_timeout_ms: int
+    controller_listener_names: tuple[str, ...]
+
+    socket_send_buffer_bytes: int
+    socket_receive_buffer_bytes: int
+    socket_request_max_bytes: int
+    socket_listen_backlog_size: int
+    max_connections: int
+    max_connections_per_ip: int
+    max_connection_creation_rate: int
+    connections_max_idle_ms: int
+    queued_max_requests: int
+    queued_max_request_bytes: int
+
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    num_partitions: int
+    default_replication_factor: int
+    min_insync_replicas: int
+    message_max_bytes: int
+    compression_type: str
+    fetch_max_bytes: int
+    max_incremental_fetch_session_cache_slots: int
+    max_request_partition_size_limit: int
+
+    log_retention_check_interval_ms: int
+    log_flush_scheduler_interval_ms: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    log_initial_task_delay_ms: int
+    log_dir_failure_timeout_ms: int
+    log_cleaner_enable: bool
+    log_cleaner_threads: int
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_buffer_size: int
+    log_cleaner_io_buffer_load_factor: float
+    log_cleaner_io_max_bytes_per_second: float
+    num_recovery_threads_per_data_dir: int
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+
+    replica_lag_time_max_ms: int
+    replica_fetch_max_bytes: int
+    replica_fetch_wait_max_ms: int
+    replica_fetch_min_bytes: int
+    replica_fetch_backoff_ms: int
+    replica_fetch_response_max_bytes: int
+    replica_socket_timeout_ms: int
+    num_replica_fetchers: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    replica_selector_class: str | None
+    auto_leader_rebalance_enable: bool
+    leader_imbalance_check_interval_seconds: int
+    unclean_leader_election_enable: bool
+
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_initial_rebalance_delay_ms: int
+    group_max_size: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+    offsets_topic_compression_codec: int
+    offsets_load_buffer_size: int
+    offsets_commit_timeout_ms: int
+    offsets_retention_minutes: int
+    offsets_retention_check_interval_ms: int
+    offset_metadata_max_bytes: int
+    group_coordinator_append_linger_ms: int
+
+    transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
+    transaction_state_log_min_isr: int
+    transaction_state_log_segment_bytes: int
+    transaction_max_timeout_ms: int
+    transactional_id_expiration_ms: int
+    transaction_partition_verification_enable: bool
+
+    remote_log_storage_system_enable: bool
+
+    metadata_log_segment_bytes: int
+    metadata_log_segment_ms: int
+    metadata_log_max_record_bytes_between_snapshots: int
+    metadata_log_max_snapshot_interval_ms: int
+    metadata_max_retention_bytes: int
+    metadata_max_retention_ms: int
+    metadata_max_idle_interval_ms: int
+
+    unstable_api_versions_enable: bool
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        *,
+        cluster_overrides: Mapping[str, str] | None = None,
+        broker_overrides: Mapping[str, str] | None = None,
+    ) -> None:
+        """Parse the node's properties and the dynamic values over them.
+
+        Raises InvalidConfigValue for a value, InvalidConfig for a relation that cannot be.
+        """
+        self.static = _with_node_id(properties)
+        self.cluster_overrides = dict(cluster_overrides or {})
+        self.broker_overrides = dict(broker_overrides or {})
+        #: The texts in effect, by key: whatever is not here has its default.
+        self.texts = dict(self.static)
+        for overrides in (self.cluster_overrides, self.broker_overrides):
+            _lay_over(self.texts, overrides)
+        #: Every key of BROKER_CONFIGS, parsed; not to be changed.
+        self.values = _parse(self.texts)
+        for attribute in _ATTRIBUTES:
+            setattr(self, attribute, self.values[attribute.replace("_", ".")])
+        self._read_listeners()
+        check_config(self)
+        check_served(self)
+
+    def _read_listeners(self) -> None:
+        entries: tuple[str, ...] = self.values["listeners"]  # type: ignore[assignment]
+        told: tuple[str, ...] | None = self.values["advertised.listeners"]  # type: ignore[assignment]
+        security_map = "listener.security.protocol.map"
+        #: What each listener name speaks.
+        self.security_protocols = parse_security_map(
+            str(self.values[security_map]),
+            is_default=security_map not in self.texts,
+            controller_names=self.controller_listener_names,
+            listener_entries=entries,
+        )
+        self._all_listeners = parse_listeners("listeners", entries, self.security_protocols)
+        advertised = None
+        if told is not None:
+            advertised = parse_listeners(
+                "advertised.listeners", told, self.security_protocols, are_ports_distinct=False
+            )
+        #: What clients and brokers are told; hosts and ports may still be open (`with_bound_addresses`).
+        self.advertised_listeners = advertised_listeners(
+            self._all_listeners, advertised, self.controller_listener_names
+        )
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        """Where the broker listens for clients and other brokers."""
+        return tuple(one for one in self._all_listeners if one.name not in self._controller_names)
+
+    @property
+    def controller_listeners(self) -> tuple[Listener, ...]:
+        """Where the controller listens, if this node is one."""
+        return tuple(one for one in self._all_listeners if one.name in self._controller_names)
+
+    @property
+    def _controller_names(self) -> frozenset[str]:
+        return frozenset(name.upper() for name in self.controller_listener_names)
+
+    @property
+    def inter_broker_listener_name(self) -> str:
+        """The listener that other brokers use."""
+        name = self.values["inter.broker.listener.name"] or self.values["security.inter.broker.protocol"]
+        return str(name).upper()
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether this node serves clients."""
+        return "broker" in self.process_roles
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this node is a controller."""
+        return "controller" in self.process_roles
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        """Where partitions live: log.dirs, or else log.dir."""
+        return self.values["log.dirs"] or self.values["log.dir"]  # type: ignore[return-value]
+
+    @property
+    def metadata_log_dir(self) -> str:
+        """Where the metadata log lives: metadata.log.dir, or else the first log directory."""
+        return str(self.values["metadata.log.dir"] or self.log_dirs[0])
+
+    @cached_property
+    def max_connections_per_ip_overrides(self) -> dict[str, int]:
+        """Other limits on connections than max.connections.per.ip, by address."""
+        text = str(self.values["max.connections.per.ip.overrides"])
+        pairs = (part.rpartition(":") for part in text.split(",") if part.strip())
+        return {host.strip(): int(count) for host, _, count in pairs}
+
+    @cached_property
+    def topic_defaults(self) -> dict[str, ConfigValue]:
+        """The parsed value of every topic configuration, where a topic does not say."""
+        values = default_topic_values()
+        for topic_key, synonyms in SERVER_SYNONYMS.items():
+            for synonym in synonyms:
+                value = self.values[synonym.name]
+                if value is not None:
+                    values[topic_key] = (
+                        value * synonym.factor if isinstance(value, int) and synonym.factor > 1 else value
+                    )
+                    break
+        if isinstance(kept := values["retention.ms"], int) and kept < 0:
+            values["retention.ms"] = -1
+        return values
+
+    @cached_property
+    def log_defaults(self) -> LogConfig:
+        """How a topic without configurations of its own behaves."""
+        return LogConfig.from_values(self.topic_defaults)
+
+    def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        """How a topic with these overrides behaves."""
+        return LogConfig.from_overrides(self.topic_defaults, overrides) if overrides else self.log_defaults
+
+    def get(self, name: str) -> Any:  # noqa: ANN401  (the key decides the type)
+        """The parsed value of any key of BROKER_CONFIGS. Raises KeyError for other names."""
+        return self.values[name]
+
+    @staticmethod
+    def default(name: str) -> ConfigValue:
+        """What holds for a key of BROKER_CONFIGS where nobody says otherwise."""
+        return _DEFAULTS[name]
+
+    def listener_value(self, listener_name: str, name: str) -> Any:  # noqa: ANN401
+        """The value that holds for one listener: listener.name.{name}.{key}, or else that of the key."""
+        text = self.texts.get(f"listener.name.{listener_name.lower()}.{name}")
+        return self.values[name] if text is None else BROKER_CONFIGS.parse(name, text)
+
+    def source(self, name: str) -> ConfigSource:
+        """Where the value of exactly this key comes from."""
+        for texts, source in (
+            (self.broker_overrides, ConfigSource.DYNAMIC_BROKER),
+            (self.cluster_overrides, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+            (self.static, ConfigSource.STATIC_BROKER),
+        ):
+            if name in texts:
+                return source
+        return ConfigSource.DEFAULT
+
+    def with_dynamic(self, cluster_overrides: Mapping[str, str], broker_overrides: Mapping[str, str]) -> Self:
+        """The configuration with other dynamic values; single ones that cannot be used are left out.
+
+        What was altered is checked when it is altered, but a node may meet values that another
+        version accepted. Raises InvalidConfig where the values do not fit together, or not to the node's
+        own properties: the caller then keeps the configuration it has, as Kafka does.
+        """
+        cluster = usable_overrides(cluster_overrides, is_per_broker=False)
+        own = usable_overrides(broker_overrides, is_per_broker=True)
+        return type(self)(self.static, cluster_overrides=cluster, broker_overrides=own)
+
+    def warnings(self) -> Iterator[str]:
+        """What an operator should know at start: keys that nobody reads, and odd relations."""
+        plugin_prefixes = (
+            self.get("remote.log.storage.manager.impl.prefix"),
+            self.get("remote.log.metadata.manager.impl.prefix"),
+        )
+        for name in self.static:
+            if base_key(name) in BROKER_CONFIGS or name.startswith(plugin_prefixes):
+                continue
+            if name in DYNAMIC_BROKER_CONFIGS:
+                yield f"Configuration {name} has no effect in a file: it can only be altered dynamically."
+            else:
+                yield f"Configuration {name} is not known and has no effect."
+        if self.broker_heartbeat_interval_ms * 2 > self.broker_session_timeout_ms:
+            yield (
+                f"broker.heartbeat.interval.ms ({self.broker_heartbeat_interval_ms}) should be at most half of "
+                f"broker.session.timeout.ms ({self.broker_session_timeout_ms}): one lost heartbeat fences the broker."
+            )
+
+
+#: Attributes that are simply keys: every annotation of the class.
+_ATTRIBUTES = tuple(BrokerConfig.__annotations__)
+
+_DEFAULTS: dict[str, ConfigValue] = {name: key.default for name, key in BROKER_CONFIGS.items()}
+
+
+def _with_node_id(properties: Mapping[str, str]) -> dict[str, str]:
+    """broker.id and node.id stand for each other where only one is given."""
+    static = dict(properties)
+    for given, missing in (("node.id", "broker.id"), ("broker.id", "node.id")):
+        if given in static and missing not in static:
+            static[missing] = static[given]
+    return static
+
+
+def _lay_over(texts: dict[str, str], overrides: Mapping[str, str]) -> None:
+    """An override beats every synonym below it: a dynamic log.retention.ms a static log.retention.hours."""
+    for name, text in overrides.items():
+        for synonym in synonyms_of(name):
+            texts.pop(synonym, None)
+        texts[name] = text
+
+
+def _parse(texts: Mapping[str, str]) -> dict[str, ConfigValue]:
+    values = dict(_DEFAULTS)
+    for name, text in texts.items():
+        key = BROKER_CONFIGS.get(name)
+        if key is not None:
+            values[name] = key.parse(text)
+        elif (base := BROKER_CONFIGS.get(base_key(name))) is not None:
+            base.parse(text)  # of one listener: kept as text, but a bad one is refused here
+    for name, key in BROKER_CONFIGS.items():
+        if key.is_required and name not in texts:
+            raise InvalidConfig(f"Configuration {name} is missing: {key.documentation}")
+    return values

@@ -1,0 +1,218 @@
+"""Relations between configurations that must hold, and what this broker does not serve yet.
+
+A node that would behave otherwise than its configuration says does not start: security above all is
+never left out silently.
+Source: KafkaConfig.validateValues of Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.config.listeners import SecurityProtocol
+from protocol.config_def import InvalidConfigValue
+from protocol.errors import InvalidConfig
+from storage.log_config import check_local_retention, check_topic_values
+
+if TYPE_CHECKING:
+    from broker.config.broker_config import BrokerConfig
+
+_MIN_DEDUPE_BYTES_PER_THREAD = 1024 * 1024
+
+
+def check_config(config: BrokerConfig) -> None:
+    """Raises InvalidConfig if single values are fine but do not fit together."""
+    _check_node(config)
+    _check_roles(config)
+    _check_listeners(config)
+    _check_connections(config)
+    _check_logs(config)
+    _check_replication(config)
+
+
+def _check_node(config: BrokerConfig) -> None:
+    if config.get("broker.id") != config.node_id:
+        raise InvalidConfigValue(
+            "broker.id", config.get("broker.id"), f"the same as node.id ({config.node_id})"
+        )
+    if "classic" not in config.get("group.coordinator.rebalance.protocols"):
+        protocols = ",".join(config.get("group.coordinator.rebalance.protocols"))
+        raise InvalidConfigValue(
+            "group.coordinator.rebalance.protocols", protocols, "a list that includes classic"
+        )
+
+
+def _check_roles(config: BrokerConfig) -> None:
+    voters = config.get("controller.quorum.voters")
+    voter_ids = {int(voter.partition("@")[0]) for voter in voters}
+    bootstrap = config.get("controller.quorum.bootstrap.servers")
+    if not voters and not bootstrap:
+        raise InvalidConfig(
+            "Either controller.quorum.bootstrap.servers or controller.quorum.voters must say where the controllers are."
+        )
+    names = ",".join(config.controller_listener_names)
+    if config.is_controller:
+        if voter_ids and config.node_id not in voter_ids:
+            raise InvalidConfigValue(
+                "controller.quorum.voters",
+                ",".join(voters),
+                f"a list that includes node.id ({config.node_id}), since process.roles includes controller",
+            )
+        bound = {listener.name for listener in (*config.listeners, *config.controller_listeners)}
+        if missing := [name for name in config.controller_listener_names if name.upper() not in bound]:
+            raise InvalidConfigValue(
+                "controller.listener.names",
+                names,
+                f"names out of listeners, which lacks {', '.join(missing)}",
+            )
+    elif config.node_id in voter_ids:
+        raise InvalidConfigValue(
+            "controller.quorum.voters",
+            ",".join(voters),
+            f"a list without node.id ({config.node_id}), since process.roles lacks controller",
+        )
+    elif config.controller_listeners:
+        raise InvalidConfigValue(
+            "controller.listener.names",
+            names,
+            "names that are not in listeners, since process.roles lacks controller",
+        )
+    elif unmapped := [
+        name for name in config.controller_listener_names if name.upper() not in config.security_protocols
+    ]:
+        raise InvalidConfig(
+            f"listener.security.protocol.map lacks controller listeners: {', '.join(unmapped)}."
+        )
+    if not config.is_controller and config.get("controller.quorum.auto.join.enable"):
+        raise InvalidConfigValue(
+            "controller.quorum.auto.join.enable", "true", "false where process.roles lacks controller"
+        )
+    if not config.is_broker and config.listeners:
+        raise InvalidConfig(
+            f"listeners must only hold controller.listener.names ({names}) where process.roles is controller."
+        )
+
+
+def _check_listeners(config: BrokerConfig) -> None:
+    if "inter.broker.listener.name" in config.texts and "security.inter.broker.protocol" in config.texts:
+        raise InvalidConfig(
+            "Only one of inter.broker.listener.name and security.inter.broker.protocol must be set."
+        )
+    if not config.is_broker:
+        return
+    told = [listener.name for listener in config.advertised_listeners]
+    if not told:
+        raise InvalidConfig(
+            "A broker needs at least one listener that is not in controller.listener.names "
+            f"({','.join(config.controller_listener_names)})."
+        )
+    if config.inter_broker_listener_name not in told:
+        raise InvalidConfigValue(
+            "inter.broker.listener.name",
+            config.inter_broker_listener_name,
+            f"the name of an advertised listener ({', '.join(told)})",
+        )
+
+
+def _check_connections(config: BrokerConfig) -> None:
+    if 0 < config.queued_max_request_bytes < config.socket_request_max_bytes:
+        raise InvalidConfigValue(
+            "queued.max.request.bytes",
+            config.queued_max_request_bytes,
+            f"at least socket.request.max.bytes ({config.socket_request_max_bytes}), or -1",
+        )
+    try:
+        overrides = config.max_connections_per_ip_overrides
+    except ValueError:
+        text = config.get("max.connections.per.ip.overrides")
+        raise InvalidConfigValue(
+            "max.connections.per.ip.overrides", text, "a list of host:count entries"
+        ) from None
+    if config.max_connections_per_ip == 0 and not overrides:
+        raise InvalidConfigValue(
+            "max.connections.per.ip", 0, "at least 1, or 0 together with max.connections.per.ip.overrides"
+        )
+    delay_ms = config.get("connection.failed.authentication.delay.ms")
+    if 0 <= config.connections_max_idle_ms <= delay_ms:
+        raise InvalidConfigValue(
+            "connection.failed.authentication.delay.ms",
+            delay_ms,
+            f"less than connections.max.idle.ms ({config.connections_max_idle_ms})",
+        )
+
+
+def _check_logs(config: BrokerConfig) -> None:
+    values = config.topic_defaults
+    for topic_key, name, least in (
+        ("segment.ms", "log.roll.ms", 1),
+        ("segment.jitter.ms", "log.roll.jitter.ms", 0),
+    ):
+        value = values[topic_key]
+        assert isinstance(value, int), (topic_key, value)
+        if value < least:
+            raise InvalidConfigValue(name, value, f"at least {least}")
+    if values["retention.ms"] == 0:
+        raise InvalidConfigValue("log.retention.ms", 0, "at least 1, or -1 for no limit")
+    if config.log_cleaner_dedupe_buffer_size < _MIN_DEDUPE_BYTES_PER_THREAD * max(
+        config.log_cleaner_threads, 1
+    ):
+        raise InvalidConfigValue(
+            "log.cleaner.dedupe.buffer.size",
+            config.log_cleaner_dedupe_buffer_size,
+            f"at least {_MIN_DEDUPE_BYTES_PER_THREAD} for each of log.cleaner.threads ({config.log_cleaner_threads})",
+        )
+    cordoned = config.get("cordoned.log.dirs") or ()
+    known = {"*"} if "*" in cordoned else set(config.log_dirs)
+    if not set(cordoned) <= known:
+        raise InvalidConfigValue(
+            "cordoned.log.dirs", ",".join(cordoned), "* alone, or a list of entries of log.dirs"
+        )
+    check_topic_values(values)
+    if config.remote_log_storage_system_enable:
+        check_local_retention(values)
+
+
+def _check_replication(config: BrokerConfig) -> None:
+    wait_ms = config.replica_fetch_wait_max_ms
+    for name in ("replica.socket.timeout.ms", "replica.lag.time.max.ms"):
+        if wait_ms > config.get(name):
+            raise InvalidConfigValue(
+                "replica.fetch.wait.max.ms", wait_ms, f"at most {name} ({config.get(name)})"
+            )
+
+
+#: Keys that change who may do what, or name code to load: refused until they are served, never overlooked.
+_ONLY_DEFAULT = {
+    "authorizer.class.name": "authorization",
+    "principal.builder.class": "another principal builder",
+    "create.topic.policy.class.name": "a policy on creating topics",
+    "alter.config.policy.class.name": "a policy on altering configurations",
+    "client.quota.callback.class": "a client quota callback",
+    "config.providers": "resolving placeholders by config providers",
+    "remote.log.storage.system.enable": "tiered storage",
+    "transaction.two.phase.commit.enable": "two-phase commit",
+}
+
+
+def check_served(config: BrokerConfig) -> None:
+    """Raises InvalidConfig for what is valid in Kafka but not served here yet."""
+    if not (config.is_broker and config.is_controller):
+        roles = ",".join(config.process_roles)
+        raise InvalidConfigValue(
+            "process.roles", roles, "broker,controller: nodes of one role are not yet served"
+        )
+    if len(voters := config.get("controller.quorum.voters")) > 1:
+        allowed = "this node alone: a quorum of several controllers is not yet served"
+        raise InvalidConfigValue("controller.quorum.voters", ",".join(voters), allowed)
+    for listener in (*config.listeners, *config.controller_listeners):
+        if listener.security_protocol is not SecurityProtocol.PLAINTEXT:
+            raise InvalidConfigValue(
+                "listeners",
+                str(listener),
+                f"PLAINTEXT: {listener.security_protocol.name} listeners are not yet served, "
+                "and this broker does not open them without protection",
+            )
+    for name, what in _ONLY_DEFAULT.items():
+        if config.get(name) != config.default(name):
+            shown = config.texts.get(name, "")
+            raise InvalidConfigValue(name, shown, f"left at its default: {what} is not yet served")

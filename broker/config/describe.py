@@ -1,0 +1,193 @@
+"""What DescribeConfigs tells about topics, brokers, groups and client metrics subscriptions.
+
+Every function gives rows for all keys of a resource, synonyms and documentation included; the handler
+leaves out what was not asked for. A row's source is that of its first synonym.
+Source: ConfigHelper of Kafka 4.3.1.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.definitions import (
+    BROKER_CONFIGS,
+    CLIENT_METRICS_CONFIGS,
+    DYNAMIC_BROKER_CONFIGS,
+    GROUP_CONFIGS,
+)
+from broker.config.dynamic import is_dynamic
+from broker.config.names import base_key, with_listener_base
+from broker.config.resources import GROUP_SYNONYMS, group_values
+from protocol.config_def import ConfigKey, ConfigSource, ConfigValue, text_of
+from storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
+
+__all__ = [
+    "ConfigRow", "Synonym", "describe_broker", "describe_client_metrics", "describe_cluster_defaults",
+    "describe_group", "describe_topic",
+]  # fmt: skip
+
+_UNKNOWN_TYPE = 0
+
+
+class Synonym(NamedTuple):
+    """One place that a value may come from."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigRow(NamedTuple):
+    """One configuration of a resource, as DescribeConfigs answers it (versions 1 to 4)."""
+
+    name: str
+    value: str | None  # None too where it is sensitive
+    is_read_only: bool
+    source: ConfigSource
+    is_sensitive: bool
+    synonyms: tuple[Synonym, ...]  # the one in effect first
+    config_type: int
+    documentation: str | None
+
+
+def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigRow]:
+    """The configurations of a topic with these overrides."""
+    return [
+        _override_row(
+            key,
+            overrides.get(name),
+            ConfigSource.TOPIC,
+            config.topic_defaults.get(name, key.default),
+            _server_synonyms(config, name),
+        )
+        for name, key in TOPIC_CONFIGS.items()
+        if not key.is_internal or name in overrides
+    ]
+
+
+def describe_group(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigRow]:
+    """The configurations of a group, known or not: its id is only a name (KIP-848)."""
+    defaults = group_values(config)
+    rows = []
+    for name, key in GROUP_CONFIGS.items():
+        if (broker_key := GROUP_SYNONYMS.get(name)) is not None:
+            synonyms = _broker_synonyms(config, broker_key)
+        else:
+            synonyms = (Synonym(name, text_of(key.type, key.default), ConfigSource.DEFAULT),)
+        rows.append(_override_row(key, overrides.get(name), ConfigSource.GROUP, defaults[name], synonyms))
+    return rows
+
+
+def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigRow]:
+    """The configurations of a client metrics subscription (KIP-714)."""
+    return [
+        _override_row(key, overrides.get(name), ConfigSource.CLIENT_METRICS, key.default, ())
+        for name, key in CLIENT_METRICS_CONFIGS.items()
+    ]
+
+
+def describe_broker(config: BrokerConfig) -> list[ConfigRow]:
+    """The configurations of this broker; internal and unknown ones only where somebody set them."""
+    names = [name for name, key in BROKER_CONFIGS.items() if not key.is_internal]
+    names += [name for name in config.texts if name not in BROKER_CONFIGS or BROKER_CONFIGS[name].is_internal]
+    return [_broker_row(config, name, _broker_synonyms(config, name)) for name in names]
+
+
+def describe_cluster_defaults(config: BrokerConfig) -> list[ConfigRow]:
+    """What was altered for all brokers at once: the resource type BROKER with the empty name."""
+    return [
+        _broker_row(
+            config,
+            name,
+            tuple(
+                one
+                for one in _broker_synonyms(config, name)
+                if one.source is ConfigSource.DYNAMIC_DEFAULT_BROKER
+            ),
+            text,
+        )
+        for name, text in config.cluster_overrides.items()
+    ]
+
+
+def _override_row(
+    key: ConfigKey,
+    override: str | None,
+    override_source: ConfigSource,
+    default: ConfigValue,
+    inherited: tuple[Synonym, ...],
+) -> ConfigRow:
+    """A row of a resource whose own overrides go before what it inherits; never read-only."""
+    value = text_of(key.type, default if override is None else key.parse(override))
+    synonyms = inherited if override is None else (Synonym(key.name, value, override_source), *inherited)
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+    return ConfigRow(key.name, value, False, source, False, synonyms, key.type, key.documentation)
+
+
+def _broker_row(
+    config: BrokerConfig, name: str, synonyms: tuple[Synonym, ...], text: str | None = None
+) -> ConfigRow:
+    key = _broker_key(name)
+    is_sensitive = key is None or key.is_sensitive
+    if is_sensitive:
+        value = None
+    elif text is not None:
+        value = text
+    else:
+        value = text_of(key.type, config.get(name)) if name in BROKER_CONFIGS and key else config.texts[name]
+    return ConfigRow(
+        name,
+        value,
+        not is_dynamic(name),
+        synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+        is_sensitive,
+        synonyms,
+        _UNKNOWN_TYPE if key is None else key.type,
+        None if key is None else key.documentation,
+    )
+
+
+def _broker_key(name: str) -> ConfigKey | None:
+    """The definition behind a name, or behind the base of a listener's own; None if unknown."""
+    for candidate in (name, base_key(name)):
+        key = BROKER_CONFIGS.get(candidate) or DYNAMIC_BROKER_CONFIGS.get(candidate)
+        if key is not None:
+            return key
+    return None
+
+
+def _server_synonyms(config: BrokerConfig, topic_key: str) -> tuple[Synonym, ...]:
+    server = SERVER_SYNONYMS.get(topic_key)
+    return () if server is None else _broker_synonyms(config, server[0].name)
+
+
+def _broker_synonyms(config: BrokerConfig, name: str) -> tuple[Synonym, ...]:
+    """Where a broker's value may come from, in the order in which it is looked for.
+
+    Whatever comes before the first entry of the very name is left out, as Kafka does. So a retention
+    set by log.retention.hours alone has the source DEFAULT, as log.retention.ms and for topics: the
+    entries are log.retention.hours 24 (STATIC_BROKER), log.retention.hours 168 (DEFAULT), and
+    log.retention.ms, which is what was asked for, is among neither.
+    """
+    key = _broker_key(name)
+    is_sensitive = key is None or key.is_sensitive
+    found = [
+        Synonym(synonym, None if is_sensitive else text, source)
+        for source, texts in _levels(config)
+        for synonym in with_listener_base(name)
+        if (text := texts(synonym)) is not None
+    ]
+    first = next((at for at, one in enumerate(found) if one.name == name), len(found))
+    return tuple(found[first:])
+
+
+def _default_text(name: str) -> str | None:
+    key = BROKER_CONFIGS.get(name)
+    return None if key is None else text_of(key.type, key.default)
+
+
+def _levels(config: BrokerConfig) -> Iterator[tuple[ConfigSource, Callable[[str], str | None]]]:
+    yield ConfigSource.DYNAMIC_BROKER, config.broker_overrides.get
+    yield ConfigSource.DYNAMIC_DEFAULT_BROKER, config.cluster_overrides.get
+    yield ConfigSource.STATIC_BROKER, config.static.get
+    yield ConfigSource.DEFAULT, _default_text

@@ -1,0 +1,161 @@
+"""Broker configurations that are altered while the broker runs (KIP-226).
+
+They are kept in the metadata log twice: for one broker, under its id, and for the whole cluster, under
+the empty name. Most keys can stand in both; those about listeners and security only under an id.
+Source: DynamicBrokerConfig and its reconfigurables of Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from broker.config.definitions import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
+from broker.config.names import base_key, listener_of
+from protocol.config_def import UpdateMode
+from protocol.errors import InvalidConfig, InvalidRequest
+
+if TYPE_CHECKING:
+    from broker.config.broker_config import BrokerConfig
+
+__all__ = ["is_dynamic", "usable_overrides", "validate_broker_alter"]
+
+#: Listener keys that hold for the whole broker too, and so may stand under the empty name.
+_OF_LISTENER_AND_CLUSTER = ("max.connections", "max.connection.creation.rate", "num.network.threads")
+
+#: Stores of keys and certificates: only altered for one listener, so that a mistake stays there.
+_ONLY_WITH_LISTENER = frozenset(
+    name for name in BROKER_CONFIGS if name.startswith(("ssl.keystore.", "ssl.truststore.", "ssl.key."))
+)
+
+#: Numbers of threads, which a step may halve or double but no more: a slip of the keyboard stays harmless.
+_RESIZED_IN_STEPS = (
+    "background.threads",
+    "log.cleaner.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+    "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.follower.thread.pool.size",
+    "remote.log.reader.threads",
+)
+
+#: What Kafka can change while it runs and this broker cannot: refused, rather than accepted without effect.
+_NOT_YET_ALTERED = (
+    "listeners",
+    "listener.security.protocol.map",
+    "principal.builder.class",
+    "config.providers",
+)
+
+
+def is_dynamic(name: str) -> bool:
+    """Whether AlterConfigs may set a key; a listener's own keys are described as read-only, as by Kafka."""
+    return name in DYNAMIC_BROKER_CONFIGS
+
+
+def validate_broker_alter(config: BrokerConfig, resource_name: str, overrides: Mapping[str, str]) -> None:
+    """Refuses dynamic values that this broker could not work with.
+
+    `overrides` are all that would hold for the resource afterwards: of this broker if `resource_name` is
+    its id, of the cluster if it is empty. Raises InvalidRequest: Kafka answers so, and not with
+    INVALID_CONFIG, wherever a broker's own values are concerned (KAFKA-13609).
+    """
+    is_per_broker = resource_name != ""
+    if is_per_broker:
+        _check_name(config, resource_name)
+    _refuse(_unalterable(overrides), "Cannot update these configs dynamically")
+    _refuse(
+        [name for name in overrides if name in _ONLY_WITH_LISTENER],
+        "These security configs can be dynamically updated only per-listener using the listener prefix",
+    )
+    if not is_per_broker:
+        _refuse(
+            [name for name in overrides if _is_per_broker_only(name)],
+            "Cannot update these configs at default cluster level, broker id must be specified",
+        )
+    try:
+        _check_values(overrides)
+        altered = (
+            config.with_dynamic(config.cluster_overrides, overrides)
+            if is_per_broker
+            else config.with_dynamic(overrides, config.broker_overrides)
+        )
+    except InvalidConfig as error:
+        raise InvalidRequest(error.message) from None
+    _check_not_yet_altered(config, altered)
+    _check_steps(config, altered)
+    for name in ("max.connections", "max.connection.creation.rate"):
+        if altered.get(name) != config.get(name) and altered.get(name) < 1:
+            raise InvalidRequest(
+                f"Invalid value {altered.get(name)} for configuration {name}: it must be at least 1."
+            )
+
+
+def usable_overrides(overrides: Mapping[str, str], *, is_per_broker: bool) -> dict[str, str]:
+    """Those of the stored values that a broker of this version can apply, one by one."""
+    refused = set(_unalterable(overrides)) | _ONLY_WITH_LISTENER
+    usable: dict[str, str] = {}
+    for name, text in overrides.items():
+        if name in refused or (not is_per_broker and _is_per_broker_only(name)):
+            continue
+        try:
+            _check_values({name: text})
+        except InvalidConfig:
+            continue
+        usable[name] = text
+    return usable
+
+
+def _check_name(config: BrokerConfig, resource_name: str) -> None:
+    if not resource_name.isdecimal():
+        raise InvalidRequest(f"Node id must be an integer, but it is: {resource_name}")
+    if int(resource_name) != config.node_id:
+        raise InvalidRequest(f"Unexpected broker id, expected {config.node_id}, but received {resource_name}")
+
+
+def _refuse(names: list[str], sentence: str) -> None:
+    if names:
+        raise InvalidRequest(f"{sentence}: [{', '.join(sorted(names))}]")
+
+
+def _unalterable(overrides: Mapping[str, str]) -> list[str]:
+    """Known keys that are read-only. Unknown ones pass: Kafka keeps them for plugins that may ask."""
+    return [name for name in overrides if name in BROKER_CONFIGS and name not in DYNAMIC_BROKER_CONFIGS]
+
+
+def _is_per_broker_only(name: str) -> bool:
+    if listener_of(name) is not None:
+        return base_key(name) not in _OF_LISTENER_AND_CLUSTER
+    key = DYNAMIC_BROKER_CONFIGS.get(name)
+    return key is not None and key.update_mode is UpdateMode.PER_BROKER
+
+
+def _check_values(overrides: Mapping[str, str]) -> None:
+    for name, text in overrides.items():
+        key = DYNAMIC_BROKER_CONFIGS.get(base_key(name))
+        if key is not None:
+            key.parse(text)
+
+
+def _check_not_yet_altered(config: BrokerConfig, altered: BrokerConfig) -> None:
+    changed = [name for name in _NOT_YET_ALTERED if altered.get(name) != config.get(name)]
+    for name in {*config.texts, *altered.texts}:
+        if listener_of(name) and base_key(name) not in _OF_LISTENER_AND_CLUSTER:
+            changed += [name] if config.texts.get(name) != altered.texts.get(name) else []
+    _refuse(
+        changed,
+        "This broker does not yet change these configs while it runs; restart it with other properties",
+    )
+
+
+def _check_steps(config: BrokerConfig, altered: BrokerConfig) -> None:
+    for name in _RESIZED_IN_STEPS:
+        current, asked = config.get(name), altered.get(name)
+        if asked != current and not max(1, current // 2) <= asked <= current * 2:
+            raise InvalidRequest(
+                f"Invalid value {asked} for configuration {name}: it must be between half and double "
+                f"the current value {current}, and at least 1."
+            )

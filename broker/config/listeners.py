@@ -1,0 +1,174 @@
+"""Listeners: where a node listens and what addresses it tells others, read from configurations.
+
+`listeners` is where sockets are bound; `advertised.listeners`, or the listeners themselves, is what
+clients are told. Both are lists of NAME://host:port, and `listener.security.protocol.map` says what
+each name speaks. An empty host is every interface; IPv6 addresses stand in brackets.
+Source: SocketServerConfigs.listenerListToEndPoints, AbstractKafkaConfig, KafkaConfig.effectiveAdvertised*.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+
+from protocol.config_def import InvalidConfigValue
+from protocol.errors import InvalidConfig
+
+__all__ = [
+    "Listener",
+    "SecurityProtocol",
+    "advertised_listeners",
+    "parse_listeners",
+    "parse_security_map",
+    "with_bound_addresses",
+]
+
+
+class SecurityProtocol(IntEnum):
+    """What a listener speaks; the numbers are those of the registration's endpoints."""
+
+    PLAINTEXT = 0
+    SSL = 1
+    SASL_PLAINTEXT = 2
+    SASL_SSL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One entry; the empty host is every interface, port 0 one that the system picks."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: SecurityProtocol
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+_ENTRY = re.compile(r"(?P<name>.+)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>[0-9]{1,5})")
+_ALLOWED = "a list of NAME://host:port entries with ports up to 65535"
+
+
+def parse_security_map(
+    text: str, *, is_default: bool, controller_names: Sequence[str], listener_entries: Sequence[str]
+) -> dict[str, SecurityProtocol]:
+    """The security protocol of each listener name, names in capitals.
+
+    While the map is the default one, controller listeners are PLAINTEXT without being named in it,
+    unless some listener is called by a TLS or SASL protocol: then the operator has to say.
+    Raises InvalidConfigValue.
+    """
+    protocols: dict[str, SecurityProtocol] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, _, protocol = (part.strip() for part in pair.rpartition(":"))
+        if not name or protocol.upper() not in SecurityProtocol.__members__:
+            allowed = (
+                f"a list of NAME:PROTOCOL entries, PROTOCOL one of {', '.join(SecurityProtocol.__members__)}"
+            )
+            raise InvalidConfigValue("listener.security.protocol.map", text, allowed)
+        protocols[name.upper()] = SecurityProtocol[protocol.upper()]
+    if is_default:
+        names = [*controller_names, *(entry.partition(":")[0] for entry in listener_entries)]
+        if not any(name.upper() in ("SSL", "SASL_PLAINTEXT", "SASL_SSL") for name in names):
+            for name in controller_names:
+                protocols.setdefault(name.upper(), SecurityProtocol.PLAINTEXT)
+    return protocols
+
+
+def parse_listeners(
+    key: str,
+    entries: Sequence[str],
+    protocols: Mapping[str, SecurityProtocol],
+    *,
+    are_ports_distinct: bool = True,
+) -> tuple[Listener, ...]:
+    """Reads the entries of `listeners` or `advertised.listeners`; `key` names them in refusals.
+
+    Names must differ, and, where sockets are bound, ports too: but one IPv4 and one IPv6 address may
+    share a port, and port 0 is never taken. Raises InvalidConfigValue.
+    """
+    text = ",".join(entries)
+    listeners: list[Listener] = []
+    for entry in entries:
+        match = _ENTRY.fullmatch(entry)
+        if match is None or int(match["port"]) > 65535:
+            raise InvalidConfigValue(key, text, _ALLOWED)
+        name = match["name"].upper()
+        if name not in protocols:
+            raise InvalidConfigValue(
+                key,
+                text,
+                f"listeners that listener.security.protocol.map knows ({', '.join(sorted(protocols))})",
+            )
+        listeners.append(Listener(name, match["host"], int(match["port"]), protocols[name]))
+    if len({listener.name for listener in listeners}) != len(listeners):
+        raise InvalidConfigValue(key, text, "a list of listeners with different names")
+    if are_ports_distinct:
+        _check_ports(key, text, listeners)
+    return tuple(listeners)
+
+
+def _check_ports(key: str, text: str, listeners: Sequence[Listener]) -> None:
+    by_port: dict[int, list[Listener]] = {}
+    for listener in listeners:
+        if listener.port:
+            by_port.setdefault(listener.port, []).append(listener)
+    for port, sharing in by_port.items():
+        if len(sharing) > 1 and sorted(_ip_version(listener.host) for listener in sharing) != [4, 6]:
+            allowed = f"listeners with different ports, or one IPv4 and one IPv6 address at port {port}"
+            raise InvalidConfigValue(key, text, allowed)
+
+
+def _ip_version(host: str) -> int:
+    """4, 6, or 0 for names and wildcards."""
+    for version, address in ((4, IPv4Address), (6, IPv6Address)):
+        try:
+            address(host)
+        except AddressValueError:
+            continue
+        return version
+    return 0
+
+
+def advertised_listeners(
+    listeners: Sequence[Listener], advertised: Sequence[Listener] | None, controller_names: Sequence[str]
+) -> tuple[Listener, ...]:
+    """What clients and other brokers are told: never a controller's listener.
+
+    Raises InvalidConfig where an advertised listener does not exist or is a wildcard.
+    """
+    hidden = {name.upper() for name in controller_names}
+    told = [
+        listener
+        for listener in (listeners if advertised is None else advertised)
+        if listener.name not in hidden
+    ]
+    bound = {listener.name for listener in listeners}
+    if unknown := [listener.name for listener in told if listener.name not in bound]:
+        raise InvalidConfig(
+            f"advertised.listeners names {', '.join(unknown)}; it must only name listeners of listeners "
+            f"({', '.join(sorted(bound))})."
+        )
+    if any(listener.host == "0.0.0.0" for listener in told):  # noqa: S104
+        raise InvalidConfig(
+            "advertised.listeners must not be the wildcard address 0.0.0.0: give an address that clients can reach."
+        )
+    return tuple(told)
+
+
+def with_bound_addresses(
+    told: Sequence[Listener], bound_ports: Mapping[str, int], hostname: str
+) -> tuple[Listener, ...]:
+    """Advertised listeners once sockets are open: port 0 and missing hosts are filled in.
+
+    `bound_ports` are the real ports by listener name, `hostname` what stands for every interface.
+    """
+    return tuple(
+        replace(
+            listener, host=listener.host or hostname, port=listener.port or bound_ports.get(listener.name, 0)
+        )
+        for listener in told
+    )

@@ -1,0 +1,103 @@
+"""Where a node's properties come from: files, the command line, and the built-in standalone profile.
+
+Files are Java properties, as Kafka's server.properties: later ones overrule earlier ones, and settings
+of the command line overrule them all. Without a file the standalone profile stands in: what one node
+needs to be broker and controller of a cluster of its own.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from broker.config.broker_config import BrokerConfig
+from protocol.errors import InvalidConfig
+
+__all__ = ["load_config", "parse_settings", "read_properties", "standalone_profile"]
+
+DEFAULT_PORT = 9092
+
+
+def load_config(
+    properties: Path | Iterable[Path] | None = None,
+    *,
+    overrides: Iterable[str] = (),
+    port: int | None = None,
+    data_dir: Path | str | None = None,
+) -> BrokerConfig:
+    """The configuration of a node that is about to start. Raises InvalidConfig.
+
+    `overrides` are KEY=VALUE texts. `port` listens on 127.0.0.1 only, at that port; 0 takes free ones.
+    """
+    chosen = parse_settings(overrides)
+    files = [properties] if isinstance(properties, Path) else list(properties or ())
+    if files:
+        settings: dict[str, str] = {}
+        for file in files:
+            settings |= read_properties(file)
+        if port is not None:
+            settings |= _listening_at(port)
+            settings.pop("advertised.listeners", None)
+    else:
+        settings = standalone_profile(DEFAULT_PORT if port is None else port)
+        if "listeners" in chosen and "CONTROLLER://" not in chosen["listeners"].upper():
+            # Who only says where clients come in keeps the profile's controller.
+            chosen["listeners"] += ",CONTROLLER://127.0.0.1:0"
+    if data_dir is not None:
+        settings["log.dirs"] = str(data_dir)
+        settings.pop("metadata.log.dir", None)
+    return BrokerConfig(settings | chosen)
+
+
+def standalone_profile(port: int = DEFAULT_PORT) -> dict[str, str]:
+    """Properties of a node that is a whole cluster, on this machine's loopback address.
+
+    Internal topics have one replica, as in the server.properties that Kafka ships.
+    """
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        **_listening_at(port),
+        "log.dirs": "data",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        # With nobody to wait for, the first rebalance of a new group need not wait.
+        "group.initial.rebalance.delay.ms": "0",
+    }
+
+
+def _listening_at(port: int) -> dict[str, str]:
+    controller_port = port + 1 if 0 < port < 65535 else 0
+    return {
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
+    }
+
+
+def read_properties(file: Path) -> dict[str, str]:
+    """A Java properties file, in ISO 8859-1 as java.util.Properties reads it. Raises InvalidConfig."""
+    from jproperties import Properties, PropertyError  # here: a start without a file saves its 20 ms
+
+    properties = Properties()
+    try:
+        with file.open("rb") as stream:
+            properties.load(stream, "iso-8859-1")
+    except OSError as error:
+        raise InvalidConfig(f"Cannot read {file}: {error.strerror}.") from None
+    except PropertyError as error:
+        raise InvalidConfig(f"{file} is not a properties file: {error}") from None
+    return dict(properties.properties)
+
+
+def parse_settings(settings: Iterable[str]) -> dict[str, str]:
+    """KEY=VALUE texts of a command line. Raises InvalidConfig."""
+    parsed: dict[str, str] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.strip():
+            raise InvalidConfig(f"'{setting}' is not a setting: it must be KEY=VALUE.")
+        parsed[name.strip()] = value.strip()
+    return parsed

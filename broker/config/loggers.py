@@ -1,0 +1,59 @@
+"""Levels of loggers, seen and set through the resource type BROKER_LOGGER (KIP-412).
+
+Loggers are Python's, by their own names; the root logger is called root. Changes last until the node
+stops, as in Kafka. Python has no TRACE: it stands for everything below DEBUG.
+Source: RuntimeLoggerManager of Kafka 4.3.1.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from protocol.config_def import AlterOperation, ConfigOperation
+from protocol.errors import InvalidConfig, InvalidRequest
+
+__all__ = ["alter_loggers", "logger_levels", "validate_logger_alter"]
+
+_ROOT = "root"
+_TRACE = 5
+
+_LEVELS = {
+    "FATAL": logging.CRITICAL,
+    "ERROR": logging.ERROR,
+    "WARN": logging.WARNING,
+    "INFO": logging.INFO,
+    "DEBUG": logging.DEBUG,
+    "TRACE": _TRACE,
+}
+
+
+def logger_levels() -> dict[str, str]:
+    """The level in effect of every logger that exists, in Kafka's words."""
+    names = [name for name, one in logging.root.manager.loggerDict.items() if isinstance(one, logging.Logger)]
+    return {_ROOT: _word(logging.root), **{name: _word(logging.getLogger(name)) for name in sorted(names)}}
+
+
+def validate_logger_alter(operations: Iterable[ConfigOperation]) -> None:
+    """Refuses unknown loggers and levels, and whatever cannot be done to a level."""
+    for name, operation, level in operations:
+        if operation not in (AlterOperation.SET, AlterOperation.DELETE):
+            raise InvalidRequest(f"{operation.name} operation is not allowed for the BROKER_LOGGER resource")
+        if name != _ROOT and not isinstance(logging.root.manager.loggerDict.get(name), logging.Logger):
+            raise InvalidConfig(f"Logger {name} does not exist!")
+        if operation is AlterOperation.SET and level not in _LEVELS:
+            raise InvalidConfig(
+                f"Cannot set the log level of {name} to {level}: it must be one of {', '.join(sorted(_LEVELS))}."
+            )
+        if operation is AlterOperation.DELETE and name == _ROOT:
+            raise InvalidRequest(f"Removing the log level of the {_ROOT} logger is not allowed")
+
+
+def alter_loggers(operations: Iterable[ConfigOperation]) -> None:
+    """Carries out operations that were validated."""
+    for name, operation, level in operations:
+        logger = logging.root if name == _ROOT else logging.getLogger(name)
+        logger.setLevel(_LEVELS[level or ""] if operation is AlterOperation.SET else logging.NOTSET)
+
+
+def _word(logger: logging.Logger) -> str:
+    level = logger.getEffectiveLevel()
+    return next((word for word, number in _LEVELS.items() if level >= number), "TRACE")

@@ -1,0 +1,54 @@
+"""Which names stand for the same broker configuration, and how one listener's own are spelled.
+
+Source: DynamicBrokerConfig.brokerConfigSynonyms of Kafka 4.3.1.
+"""
+
+import re
+
+__all__ = ["base_key", "listener_of", "synonyms_of", "with_listener_base"]
+
+_GROUPS = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+_SYNONYMS = {name: group for group in _GROUPS for name in group} | {
+    # One way only: the scheduler's interval is a configuration of its own, and the default of the other.
+    "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+}
+
+#: Keys that may stand behind a SASL mechanism's name: listener.name.{listener}.{mechanism}.{key}.
+_OF_MECHANISMS = (
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+    "connections.max.reauth.ms",
+)
+
+_OF_LISTENER = re.compile(r"listener\.name\.(?P<listener>[^.]*)\.(?P<key>.*)")
+
+
+def synonyms_of(name: str) -> tuple[str, ...]:
+    """The names of one configuration, the first that is set being the one that counts."""
+    return _SYNONYMS.get(name, (name,))
+
+
+def base_key(name: str) -> str:
+    """The key behind a listener's own: listener.name.internal.max.connections is a max.connections."""
+    match = _OF_LISTENER.fullmatch(name)
+    if match is None:
+        return name
+    return next((key for key in _OF_MECHANISMS if match["key"].endswith(key)), match["key"])
+
+
+def listener_of(name: str) -> str | None:
+    """The listener that a key is for; None for the node's own keys."""
+    match = _OF_LISTENER.fullmatch(name)
+    return None if match is None else match["listener"].upper()
+
+
+def with_listener_base(name: str) -> tuple[str, ...]:
+    """As synonyms_of, and a listener's own key falls back to its base."""
+    base = base_key(name)
+    return synonyms_of(name) if base == name else (name, base)

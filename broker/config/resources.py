@@ -1,0 +1,100 @@
+"""What may be set for groups and for client metrics subscriptions.
+
+A group's values must lie within the bounds that the broker sets for all groups of its kind.
+Source: GroupConfig.validate and ClientMetricsConfigs.validate of Kafka 4.3.1.
+"""
+
+import re
+from collections.abc import Mapping
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.definitions import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from protocol.config_def import ConfigDef, ConfigValue, InvalidConfigValue
+from protocol.errors import InvalidConfig, InvalidRequest
+
+__all__ = ["GROUP_SYNONYMS", "group_values", "validate_client_metrics_alter", "validate_group_alter"]
+
+#: The broker key that each group key falls back to; those that are missing have a default of their own.
+GROUP_SYNONYMS = {
+    name: f"group.{name}"
+    for name in GROUP_CONFIGS
+    if name not in ("share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable")
+}
+
+#: Shortest and longest push interval: 100 ms and one hour (KIP-714).
+_PUSH_INTERVAL_MS = range(100, 3_600_001)
+
+_MATCH_PARAMETERS = (
+    "client_instance_id",
+    "client_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+)
+
+
+def group_values(config: BrokerConfig) -> dict[str, ConfigValue]:
+    """The parsed value of every group configuration, where a group does not say."""
+    return {
+        name: config.get(GROUP_SYNONYMS[name]) if name in GROUP_SYNONYMS else key.default
+        for name, key in GROUP_CONFIGS.items()
+    }
+
+
+def validate_group_alter(config: BrokerConfig, overrides: Mapping[str, str]) -> None:
+    """Refuses overrides of a group, all that would hold afterwards. Raises InvalidConfig."""
+    values = group_values(config) | _parse(GROUP_CONFIGS, overrides, "group")
+    for name, text in overrides.items():
+        kind, _, rest = name.partition(".")
+        # Not every key has both bounds: streams groups may have 0 standby replicas, but not any number.
+        for bound, is_beyond in (("min", int.__lt__), ("max", int.__gt__)):
+            limit = config.values.get(f"group.{kind}.{bound}.{rest.removeprefix('num.')}")
+            value = values[name]
+            if isinstance(limit, int) and isinstance(value, int) and is_beyond(value, limit):
+                than = "at least" if bound == "min" else "at most"
+                raise InvalidConfigValue(name, text, f"{than} the broker's {bound}imum ({limit})")
+    for kind in ("consumer", "share", "streams"):
+        session, heartbeat = (
+            values[f"{kind}.{rest}"] for rest in ("session.timeout.ms", "heartbeat.interval.ms")
+        )
+        assert isinstance(session, int), session
+        assert isinstance(heartbeat, int), heartbeat
+        if session <= heartbeat:
+            allowed = f"greater than {kind}.heartbeat.interval.ms ({heartbeat})"
+            raise InvalidConfigValue(f"{kind}.session.timeout.ms", session, allowed)
+
+
+def validate_client_metrics_alter(subscription: str, overrides: Mapping[str, str]) -> None:
+    """Refuses overrides of a subscription. Raises InvalidRequest, or InvalidConfig for a match entry."""
+    if not subscription:
+        raise InvalidRequest("Subscription name can't be empty")
+    if unknown := [name for name in overrides if name not in CLIENT_METRICS_CONFIGS]:
+        raise InvalidRequest(f"Unknown client metrics configuration: {unknown[0]}")
+    values = _parse(CLIENT_METRICS_CONFIGS, overrides, "client metrics")
+    interval_ms = values.get("interval.ms")
+    if isinstance(interval_ms, int) and interval_ms not in _PUSH_INTERVAL_MS:
+        raise InvalidRequest(
+            f"Invalid value {interval_ms} for configuration interval.ms: it must be between 100 and 3600000."
+        )
+    entries = values.get("match", ())
+    assert isinstance(entries, tuple), entries
+    for entry in entries:
+        parameter, equals, pattern = entry.partition("=")
+        if not equals or parameter.strip() not in _MATCH_PARAMETERS or not _is_pattern(pattern):
+            raise InvalidConfig(f"Illegal client matching pattern: {entry}")
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        re.compile(text.strip())
+    except re.error:
+        return False
+    return bool(text.strip()) and "=" not in text
+
+
+def _parse(definition: ConfigDef, overrides: Mapping[str, str], kind: str) -> dict[str, ConfigValue]:
+    for name in overrides:
+        if name not in definition:
+            raise InvalidConfig(f"Unknown {kind} config name: {name}")
+    return {name: definition.parse(name, text) for name, text in overrides.items()}
