@@ -158,13 +158,13 @@ async def chatter(runtime):
         writer.close()
 
     async def ask(number):
-        reader, writer = await asyncio.open_connection("localhost", 9092)  # noqa: TID251
+        reader, writer = await asyncio.open_connection("localhost", 9092)
         for turn in range(5):
             writer.write(f"client {number} turn {turn}".encode())
             runtime.simulation.record(f"{number} got {await reader.read(100)!r}")
         writer.close()
 
-    server = await asyncio.start_server(serve, "localhost", 9092)  # noqa: TID251
+    server = await asyncio.start_server(serve, "localhost", 9092)
     await asyncio.gather(*(ask(number) for number in range(4)))
     server.close()
     await asyncio.sleep(1)
