@@ -170,6 +170,8 @@ def validate(
 
 def _only_header(view: memoryview, origin: AppendOrigin) -> BatchHeader:
     try:
+        if len(view) < HEADER_SIZE_BYTES and next(batches(view), None) is None:
+            raise InvalidRecord(f"No whole record batch in {len(view)} bytes")
         header = read_header(view)
     except UnsupportedForMessageFormat as reason:
         if origin is AppendOrigin.CLIENT:  # Kafka's answer to producers of older formats
@@ -284,7 +286,11 @@ def _open(
     log_append_time_ms: int | None,
 ) -> ValidatedRecords:
     """Look at every record; keep the payload if codec and inner offsets can stay."""
-    payload = payload_of(header, batch)
+    try:
+        payload = payload_of(header, batch)
+    except CorruptMessage as reason:
+        # The checksum was right: it is the producer's mistake, and sending it again would not help.
+        raise InvalidRecord(reason.message) from None
     records = list(parse_payload(payload, header))
     _check_records(header, records, config, now_ms)
     max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)

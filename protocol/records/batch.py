@@ -44,6 +44,8 @@ TRANSACTIONAL_FLAG: Final = 0x10
 CONTROL_FLAG: Final = 0x20
 DELETE_HORIZON_FLAG: Final = 0x40
 
+_ATTRIBUTES_KEPT = COMPRESSION_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
+
 _HEADER = Struct(">qiibIhiqqqhii")
 _HEAD = Struct(">qii")
 _TIMESTAMPS = Struct(">q")
@@ -219,10 +221,8 @@ def patched(batch: memoryview, *, base_offset: int, leader_epoch: int) -> tuple[
 def patch_timestamps(batch: memoryview | bytearray, *, max_timestamp: int, is_log_append_time: bool) -> None:
     """Set maximum timestamp and timestamp type of one batch, in place, and renew its CRC if that changed anything."""
     attributes: int = _ATTRIBUTES.unpack_from(batch, ATTRIBUTES_OFFSET)[0]
-    # Only the low byte means anything; Kafka drops the other one when it rewrites the attributes.
-    new_attributes = attributes & (0xFF & ~LOG_APPEND_TIME_FLAG) | (
-        LOG_APPEND_TIME_FLAG if is_log_append_time else 0
-    )
+    # Bits 7 to 15 have no meaning; Kafka drops them when it rewrites the attributes.
+    new_attributes = attributes & _ATTRIBUTES_KEPT | (LOG_APPEND_TIME_FLAG if is_log_append_time else 0)
     old_timestamp = _TIMESTAMPS.unpack_from(batch, _MAX_TIMESTAMP_OFFSET)[0]
     if (attributes ^ new_attributes) & LOG_APPEND_TIME_FLAG == 0 and old_timestamp == max_timestamp:
         return

@@ -96,11 +96,16 @@ class _Output:
         return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
 
 
-# gzip: what java.util.zip reads and writes.
+# gzip: what java.util.zip reads and writes. The header is Java's (no time, unknown system), not zlib's own, which
+# says on what system it was compiled.
+
+_GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+_GZIP_TRAILER = Struct("<II")
 
 
 def _gzip(data: Bytes, level: int) -> bytes:
-    return zlib.compress(data, level, wbits=31)
+    trailer = _GZIP_TRAILER.pack(zlib.crc32(data), len(data) & 0xFFFFFFFF)
+    return b"".join((_GZIP_HEADER, zlib.compress(data, level, wbits=-15), trailer))
 
 
 def _gunzip(data: Bytes, max_bytes: int) -> bytes:
