@@ -9,7 +9,7 @@ Source: AbstractApiMessageSerde and MetadataRecordSerde of Kafka.
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from protocol.codec import encoder
 from protocol.errors import MalformedMessage
@@ -27,7 +27,7 @@ class UnknownMetadataRecord(InvalidMetadata):
 
 def encode_record(record: MetadataRecord, version: int) -> bytes:
     """Frame and body of a record in one of its versions."""
-    head, encode = _encoder(type(record), version)
+    head, encode = _encoder(record.__api_key__, version)
     return b"".join((head, encode(record)))
 
 
@@ -59,10 +59,9 @@ def decode_record(value: bytes | memoryview) -> MetadataRecord:
 
 
 @cache
-def _encoder(cls: Any, version: int) -> tuple[bytes, Callable[[MetadataRecord], bytes | bytearray]]:
-    # `Any`: mypy takes a class whose instances have no hash for unhashable itself.
-    head = encode_uvarint(FRAME_VERSION) + encode_uvarint(cls.__api_key__) + encode_uvarint(version)
-    return head, encoder(cls, version)
+def _encoder(api_key: int, version: int) -> tuple[bytes, Callable[[MetadataRecord], bytes | bytearray]]:
+    head = encode_uvarint(FRAME_VERSION) + encode_uvarint(api_key) + encode_uvarint(version)
+    return head, encoder(RECORD_CLASSES[api_key], version)
 
 
 @cache
