@@ -1,0 +1,149 @@
+"""Members of one consumer group, each from another client library, each in a thread of its own."""
+
+import asyncio
+import contextlib
+import threading
+
+import aiokafka
+import confluent_kafka
+import kafka
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+
+_SESSION_MS = 10_000
+_HEARTBEAT_MS = 300
+
+
+class Member:
+    """Consumes in a group until it is stopped; commits what it has taken; tells what it holds."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
+        self.taken: list[tuple[int, int, bytes]] = []  # partition, offset, value
+        self.assigned: frozenset[int] = frozenset()
+        self.error: BaseException | None = None
+        self._bootstrap, self._group, self._topic = bootstrap, group, topic
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> "Member":
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Commit, leave the group and end."""
+        self._stopping.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        if self.error is not None:
+            raise self.error
+
+    def _run(self) -> None:
+        try:
+            self._consume()
+        except BaseException as error:  # noqa: BLE001 told by stop()
+            self.error = error
+
+    def _consume(self) -> None:
+        raise NotImplementedError
+
+
+class ConfluentMember(Member):
+    """librdkafka."""
+
+    def _consume(self) -> None:
+        consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": self._group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "partition.assignment.strategy": "range",
+                "session.timeout.ms": _SESSION_MS,
+                "heartbeat.interval.ms": _HEARTBEAT_MS,
+            }
+        )
+        consumer.subscribe([self._topic])
+        try:
+            while not self._stopping.is_set():
+                for message in consumer.consume(100, 0.1):
+                    assert message.error() is None, message.error()
+                    self.taken.append((message.partition(), message.offset(), message.value()))
+                self.assigned = frozenset(held.partition for held in consumer.assignment())
+                self._commit(consumer)
+        finally:
+            consumer.close()
+
+    @staticmethod
+    def _commit(consumer: confluent_kafka.Consumer) -> None:
+        try:
+            consumer.commit(asynchronous=False)
+        except confluent_kafka.KafkaException as error:
+            # Nothing new to commit; or a rebalance is under way, and what was taken is given again.
+            allowed = {
+                confluent_kafka.KafkaError._NO_OFFSET,
+                confluent_kafka.KafkaError.REBALANCE_IN_PROGRESS,
+                confluent_kafka.KafkaError.ILLEGAL_GENERATION,
+                confluent_kafka.KafkaError.UNKNOWN_MEMBER_ID,
+            }
+            if error.args[0].code() not in allowed:
+                raise
+
+
+class AiokafkaMember(Member):
+    """aiokafka, on a loop of its own."""
+
+    def _consume(self) -> None:
+        asyncio.run(self._consume_async())
+
+    async def _consume_async(self) -> None:
+        async with aiokafka.AIOKafkaConsumer(
+            self._topic,
+            bootstrap_servers=self._bootstrap,
+            group_id=self._group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=_SESSION_MS,
+            heartbeat_interval_ms=_HEARTBEAT_MS,
+            partition_assignment_strategy=(RangePartitionAssignor,),
+        ) as consumer:
+            while not self._stopping.is_set():
+                batches = await consumer.getmany(timeout_ms=100)
+                for records in batches.values():
+                    self.taken += [(record.partition, record.offset, record.value) for record in records]
+                self.assigned = frozenset(held.partition for held in consumer.assignment())
+                if batches:
+                    await self._commit(consumer)
+
+    @staticmethod
+    async def _commit(consumer: aiokafka.AIOKafkaConsumer) -> None:
+        # A rebalance is under way: what was taken is given again.
+        with contextlib.suppress(aiokafka.errors.CommitFailedError, aiokafka.errors.IllegalStateError):
+            await consumer.commit()
+
+
+class KafkaPythonMember(Member):
+    """kafka-python."""
+
+    def _consume(self) -> None:
+        consumer = kafka.KafkaConsumer(
+            self._topic,
+            bootstrap_servers=self._bootstrap,
+            group_id=self._group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=_SESSION_MS,
+            heartbeat_interval_ms=_HEARTBEAT_MS,
+        )
+        try:
+            while not self._stopping.is_set():
+                batches = consumer.poll(timeout_ms=100)
+                for records in batches.values():
+                    self.taken += [(record.partition, record.offset, record.value) for record in records]
+                self.assigned = frozenset(held.partition for held in consumer.assignment())
+                if batches:
+                    with contextlib.suppress(kafka.errors.CommitFailedError):  # as above
+                        consumer.commit()
+        finally:
+            consumer.close()
+
+
+MEMBERS = (ConfluentMember, AiokafkaMember, KafkaPythonMember)
