@@ -1,0 +1,66 @@
+"""Every API and version that Kafka serves: what kio writes we read, and we write the same bytes."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio_entities import EXAMPLES, draw, kio_class, kio_decode, kio_encode, kio_request, kio_response, to_ours
+
+from protocol.api_keys import ApiKey
+from protocol.codec import (
+    decode_request,
+    decode_response,
+    decode_struct,
+    encode_request,
+    encode_response,
+    encode_struct,
+)
+from protocol.messages import request_class, response_class
+from protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from protocol.messages.control_record_type_schema import ControlRecordTypeSchema
+from protocol.messages.default_principal_data import DefaultPrincipalData
+from protocol.messages.end_txn_marker import EndTxnMarker
+from protocol.messages.k_raft_version_record import KRaftVersionRecord
+from protocol.messages.leader_change_message import LeaderChangeMessage
+from protocol.messages.snapshot_footer_record import SnapshotFooterRecord
+from protocol.messages.snapshot_header_record import SnapshotHeaderRecord
+from protocol.messages.voters_record import VotersRecord
+
+few = settings(max_examples=EXAMPLES, deadline=None, database=None)
+
+
+def versions(cls):
+    return range(cls.__versions__.first, cls.__versions__.last + 1)
+
+
+@pytest.mark.parametrize("key", list(ApiKey), ids=lambda key: key.name)
+@given(rng=st.randoms(use_true_random=True))
+@few
+def test_api(key, rng):
+    sides = (
+        (request_class(key), kio_request, encode_request, decode_request),
+        (response_class(key), kio_response, encode_response, decode_response),
+    )
+    for cls, kio_cls, encode, decode in sides:
+        for version in versions(cls):
+            entity = draw(kio_cls(key, version), rng)
+            ours, theirs = to_ours(entity, cls), kio_encode(entity)
+            assert decode(key, version, theirs) == ours
+            written = encode(key, version, ours)
+            assert written == theirs
+            assert kio_decode(type(entity), written) == entity
+
+
+@pytest.mark.parametrize("cls", [
+    ConsumerProtocolAssignment, ConsumerProtocolSubscription, ControlRecordTypeSchema, DefaultPrincipalData, EndTxnMarker,
+    KRaftVersionRecord, LeaderChangeMessage, SnapshotFooterRecord, SnapshotHeaderRecord, VotersRecord,
+])  # fmt: skip
+@given(rng=st.randoms(use_true_random=True))
+@few
+def test_data_schema(cls, rng):
+    module = cls.__module__.rpartition(".")[2]
+    for version in versions(cls):
+        entity = draw(kio_class(module, version, "data"), rng)
+        ours, theirs = to_ours(entity, cls), kio_encode(entity)
+        assert decode_struct(cls, version, theirs) == ours
+        assert encode_struct(cls, version, ours) == theirs
