@@ -1,0 +1,314 @@
+"""Incremental fetch sessions (KIP-227): a client names its partitions once, then only what has changed.
+
+Life of a session:
+
+    full fetch (epoch 0), room in the cache -> open, expects epoch 1
+    fetch with the epoch it expects         -> expects the next one (after 2**31 - 1 comes 1)
+    fetch with epoch 0 or -1 and its id     -> closed (0: the same request may open a new one)
+    its last partition is forgotten         -> closed
+    another one deserves its slot more      -> evicted: its client hears FETCH_SESSION_ID_NOT_FOUND
+
+Kafka walks through all partitions of a session for every fetch. Here a session keeps the set of its
+*dirty* partitions, those that may have something to tell; a partition that was found to have nothing
+to tell is taken out, and whoever changes the partition puts it back (`Partition.notify`). So an
+incremental fetch costs as much as there is news, not as much as there are partitions.
+
+Source: KIP-227; Kafka's FetchSession, FetchSessionCacheShard and FetchContext. One cache instead of
+Kafka's eight shards: those exist to share a lock.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from broker.replicas.partition import Partition
+
+#: What a partition is asked by: (topic name or topic id, partition index).
+PartitionKey = tuple[str | UUID, int]
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+MAX_EPOCH = 2**31 - 1
+#: A session that was used or made within this time is safe from consumers' new ones.
+EVICTION_MS = 120_000
+
+
+class FetchRow(Protocol):
+    """What a client asks of one partition (a row of the Fetch request)."""
+
+    fetch_offset: int
+    current_leader_epoch: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    partition_max_bytes: int
+
+
+class AnswerRow(Protocol):
+    """What a client is told of one partition (a row of the Fetch response)."""
+
+    error_code: int
+    high_watermark: int
+    log_start_offset: int
+    preferred_read_replica: int
+
+    @property
+    def records(self) -> bytes | memoryview | None:
+        """The batches, if any."""
+
+    @property
+    def diverging_epoch(self) -> "Divergence":
+        """Where the follower's log parts from ours, if it does."""
+
+
+class Divergence(Protocol):
+    """The largest epoch that a follower shares; -1 if nothing diverges."""
+
+    epoch: int
+
+
+class FetchedPartition:
+    """One partition of a Fetch: what is asked, and in a session also what was last told."""
+
+    __slots__ = (
+        "appended_bytes", "high_watermark", "key", "log_start_offset", "partition", "read_bytes", "request",
+        "session", "watched",
+    )  # fmt: skip
+
+    def __init__(self, key: PartitionKey, request: FetchRow) -> None:
+        self.key = key
+        self.request = request
+        self.session: FetchSession | None = None
+        #: The partition that was read last; None if it is not hosted here.
+        self.partition: Partition | None = None
+        self.watched: Partition | None = None
+        # As last answered; None makes the next answer count as news.
+        self.high_watermark: int | None = None
+        self.log_start_offset: int | None = None
+        # The partition's byte count when it was read last, and how much was read then: together they
+        # tell how much there is to read now without reading it.
+        self.appended_bytes = 0
+        self.read_bytes = 0
+
+    def watch(self, partition: "Partition | None") -> None:
+        """Hear of changes of `partition` (None: of none) instead of the one watched so far."""
+        if self.watched is not partition:
+            if self.watched is not None:
+                self.watched.watchers.pop(self, None)
+            self.watched = partition
+            if partition is not None:
+                partition.watchers[self] = None
+
+    def has_news(self, answer: AnswerRow) -> bool:
+        """Whether an incremental response must hold this row."""
+        return bool(
+            answer.records
+            or answer.high_watermark != self.high_watermark
+            or answer.log_start_offset != self.log_start_offset
+            or answer.error_code
+            or answer.preferred_read_replica >= 0
+            or answer.diverging_epoch.epoch >= 0
+        )
+
+    def remember(self, answer: AnswerRow) -> None:
+        """Take note of what the client is being told."""
+        # After an error everything is news again, so that the client hears that it is over.
+        self.high_watermark = None if answer.error_code else answer.high_watermark
+        self.log_start_offset = answer.log_start_offset
+
+
+class FetchSession:
+    """The partitions that one client fetches; ids and epochs tell its requests apart."""
+
+    __slots__ = (
+        "cached_size", "created_ms", "dirty", "epoch", "is_evictable_by_all", "is_evictable_by_privileged",
+        "is_privileged", "is_read_committed", "last_used_ms", "partitions", "session_id", "uses_topic_ids",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        session_id: int,
+        is_privileged: bool,
+        uses_topic_ids: bool,
+        is_read_committed: bool,
+        partitions: dict[PartitionKey, FetchedPartition],
+        now_ms: int,
+    ) -> None:
+        self.session_id = session_id
+        #: Followers' sessions are privileged: consumers never push them out.
+        self.is_privileged = is_privileged
+        self.uses_topic_ids = uses_topic_ids
+        self.is_read_committed = is_read_committed
+        self.partitions = partitions
+        for fetched in partitions.values():
+            fetched.session = self
+        #: Invariant: a partition outside `dirty` has nothing to tell, and watches its partition. In the
+        #: order of answering: one whose records were sent goes to the end, so that none is starved.
+        self.dirty = dict.fromkeys(partitions.values())
+        #: The epoch of the next request.
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+        # The cache's own notes, as of the last `touch`.
+        self.cached_size = 0
+        self.is_evictable_by_all = False
+        self.is_evictable_by_privileged = False
+
+    def update(
+        self,
+        asked: Mapping[PartitionKey, FetchedPartition],
+        forgotten: Iterable[PartitionKey],
+        *,
+        is_read_committed: bool,
+    ) -> None:
+        """Add and change what a request names, then drop what it forgets."""
+        for key, fresh in asked.items():
+            known = self.partitions.get(key)
+            if known is None:
+                self.partitions[key] = known = fresh
+                fresh.session = self
+            else:
+                known.request = fresh.request
+            self.dirty[known] = None
+        for key in forgotten:
+            dropped = self.partitions.pop(key, None)
+            if dropped is not None:
+                self.dirty.pop(dropped, None)
+                dropped.watch(None)
+        if is_read_committed != self.is_read_committed:
+            # The other isolation level ends elsewhere, so what had nothing to tell may have now.
+            self.is_read_committed = is_read_committed
+            self.dirty.update(dict.fromkeys(self.partitions.values()))
+
+    def close(self) -> None:
+        """Hear of no partition any more."""
+        for fetched in self.partitions.values():
+            fetched.watch(None)
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch after `epoch`; the initial and final ones are never come back to."""
+    if epoch < 0:
+        return FINAL_EPOCH
+    return 1 if epoch == MAX_EPOCH else epoch + 1
+
+
+#: (is_privileged, partition count, session id): the smallest one is worth the least.
+_Worth = tuple[bool, int, int]
+
+
+class FetchSessionCache:
+    """A bounded number of sessions, and which one leaves for a new one.
+
+    A session that has not been used for EVICTION_MS leaves first. Else the least worthy one leaves, if
+    the new one is worth at least as much: among all sessions older than EVICTION_MS for a consumer;
+    among these and all consumers' sessions for a follower.
+    """
+
+    def __init__(self, *, slots: int, random: Random, eviction_ms: int = EVICTION_MS) -> None:
+        self._slots = slots
+        self._random = random
+        self._eviction_ms = eviction_ms
+        self._sessions: dict[int, FetchSession] = {}
+        #: The same sessions, the longest unused first (an id's first position is dropped as it is touched).
+        self._by_use: dict[int, FetchSession] = {}
+        self._evictable_by_all: list[_Worth] = []
+        self._evictable_by_privileged: list[_Worth] = []
+        self.partition_count = 0
+        self.evictions_count = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, session_id: int) -> FetchSession | None:
+        """The session of this id, or None."""
+        return self._sessions.get(session_id)
+
+    def open(
+        self,
+        *,
+        is_privileged: bool,
+        size: int,
+        uses_topic_ids: bool,
+        is_read_committed: bool,
+        partitions: Callable[[], dict[PartitionKey, FetchedPartition]],
+        now_ms: int,
+    ) -> FetchSession | None:
+        """A new session, or None if it deserves no slot. `partitions` is called only if it does."""
+        if len(self._sessions) >= self._slots and not self._evict_for((is_privileged, size, 0), now_ms):
+            return None
+        session = FetchSession(
+            session_id=self._new_id(),
+            is_privileged=is_privileged,
+            uses_topic_ids=uses_topic_ids,
+            is_read_committed=is_read_committed,
+            partitions=partitions(),
+            now_ms=now_ms,
+        )
+        self._sessions[session.session_id] = session
+        self.touch(session, now_ms)
+        return session
+
+    def touch(self, session: FetchSession, now_ms: int) -> None:
+        """The session has been used, and may have another size."""
+        self._by_use.pop(session.session_id, None)
+        self._by_use[session.session_id] = session
+        session.last_used_ms = now_ms
+        is_old = now_ms - session.created_ms > self._eviction_ms
+        by_privileged = is_old or not session.is_privileged
+        size = len(session.partitions)
+        if (
+            size != session.cached_size
+            or is_old != session.is_evictable_by_all
+            or by_privileged != session.is_evictable_by_privileged
+        ):
+            self._unrank(session)
+            self.partition_count += size - session.cached_size
+            session.cached_size = size
+            session.is_evictable_by_all, session.is_evictable_by_privileged = is_old, by_privileged
+            if is_old:
+                insort(self._evictable_by_all, _worth(session))
+            if by_privileged:
+                insort(self._evictable_by_privileged, _worth(session))
+
+    def remove(self, session: FetchSession) -> None:
+        """Close a session; nothing happens if it is closed already."""
+        if self._sessions.pop(session.session_id, None) is not None:
+            del self._by_use[session.session_id]
+            self._unrank(session)
+            self.partition_count -= session.cached_size
+            session.close()
+
+    def _unrank(self, session: FetchSession) -> None:
+        worth = _worth(session)
+        if session.is_evictable_by_all:
+            del self._evictable_by_all[bisect_left(self._evictable_by_all, worth)]
+        if session.is_evictable_by_privileged:
+            del self._evictable_by_privileged[bisect_left(self._evictable_by_privileged, worth)]
+
+    def _evict_for(self, newcomer: _Worth, now_ms: int) -> bool:
+        victim = next(iter(self._by_use.values()), None)
+        if victim is None:
+            return False
+        if now_ms - victim.last_used_ms <= self._eviction_ms:
+            ranked = self._evictable_by_privileged if newcomer[0] else self._evictable_by_all
+            if not ranked or newcomer < ranked[0]:
+                return False
+            victim = self._sessions[ranked[0][2]]
+        self.remove(victim)
+        self.evictions_count += 1
+        return True
+
+    def _new_id(self) -> int:
+        while True:
+            session_id = self._random.randrange(1, 2**31)
+            if session_id not in self._sessions:
+                return session_id
+
+
+def _worth(session: FetchSession) -> _Worth:
+    return session.is_privileged, session.cached_size, session.session_id

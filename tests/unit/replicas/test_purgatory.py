@@ -1,0 +1,231 @@
+"""Delayed operations leave once, by one of three ways, and leave nothing behind."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.replicas.purgatory import Purgatory
+
+
+class FakeTimer:
+    def __init__(self, at: float, fire: Callable[[], None]) -> None:
+        self.at = at
+        self.fire = fire
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class FakeLoop:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.timers: list[FakeTimer] = []
+        self.soon: list[Callable[[], None]] = []
+
+    def call_later(self, delay_s: float, fire: Callable[[], None]) -> FakeTimer:
+        timer = FakeTimer(self.now + delay_s, fire)
+        self.timers.append(timer)
+        return timer
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.soon.append(callback)
+
+    def turn(self) -> None:
+        callbacks, self.soon = self.soon, []
+        for callback in callbacks:
+            callback()
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        for timer in list(self.timers):
+            if timer.at <= self.now and not timer.is_cancelled:
+                timer.is_cancelled = True
+                timer.fire()
+
+
+class Operation:
+    """Satisfied once `is_ready`; notes how it was completed."""
+
+    def __init__(self) -> None:
+        self.is_ready = False
+        self.asked_count = 0
+        self.completed: list[bool] = []
+
+    def is_satisfied(self) -> bool:
+        self.asked_count += 1
+        return self.is_ready
+
+
+@pytest.fixture
+def loop():
+    return FakeLoop()
+
+
+@pytest.fixture
+def purgatory(loop):
+    return Purgatory(call_later=loop.call_later, call_soon=loop.call_soon)
+
+
+def watch(purgatory, operation, *keys, timeout_ms=1000):
+    return purgatory.watch(
+        keys, timeout_ms=timeout_ms, is_satisfied=operation.is_satisfied, complete=operation.completed.append
+    )
+
+
+def assert_empty(purgatory, loop):
+    assert purgatory.delayed_count == 0
+    assert not purgatory._waiting
+    assert all(timer.is_cancelled for timer in loop.timers)
+
+
+def test_a_signal_completes_what_is_satisfied_after_the_present_callback(loop, purgatory):
+    operation = Operation()
+    watch(purgatory, operation, "p")
+    operation.is_ready = True
+    purgatory.signal("p")
+    assert operation.completed == []
+    loop.turn()
+    assert operation.completed == [False]
+    assert_empty(purgatory, loop)
+
+
+def test_signals_of_one_turn_ask_once(loop, purgatory):
+    operation = Operation()
+    watch(purgatory, operation, "p")
+    for _ in range(3):
+        purgatory.signal("p")
+    loop.turn()
+    assert operation.asked_count == 1
+    assert operation.completed == []
+    assert purgatory.delayed_count == 1
+
+
+def test_an_unsatisfied_operation_stays_under_all_its_keys(loop, purgatory):
+    operation = Operation()
+    watch(purgatory, operation, "p", "q")
+    purgatory.signal("p")
+    loop.turn()
+    operation.is_ready = True
+    purgatory.signal("q")
+    loop.turn()
+    assert operation.completed == [False]
+    assert_empty(purgatory, loop)
+
+
+def test_both_keys_of_one_turn_complete_once(loop, purgatory):
+    operation = Operation()
+    watch(purgatory, operation, "p", "q")
+    operation.is_ready = True
+    purgatory.signal("p")
+    purgatory.signal("q")
+    loop.turn()
+    assert operation.completed == [False]
+
+
+def test_time_over(loop, purgatory):
+    operation = Operation()
+    watch(purgatory, operation, "p", timeout_ms=500)
+    loop.advance(0.4)
+    assert operation.completed == []
+    loop.advance(0.1)
+    assert operation.completed == [True]
+    assert_empty(purgatory, loop)
+
+
+def test_an_abandoned_operation_never_completes(loop, purgatory):
+    operation = Operation()
+    delayed = watch(purgatory, operation, "p")
+    delayed.abandon()
+    delayed.abandon()
+    operation.is_ready = True
+    purgatory.signal("p")
+    loop.turn()
+    loop.advance(10)
+    assert operation.completed == []
+    assert_empty(purgatory, loop)
+
+
+def test_a_signal_for_nobody_schedules_nothing(loop, purgatory):
+    purgatory.signal("p")
+    assert loop.soon == []
+
+
+def test_completing_may_watch_and_signal_again(loop, purgatory):
+    first, second = Operation(), Operation()
+    first.is_ready = second.is_ready = True
+
+    def again(is_timed_out: bool) -> None:
+        watch(purgatory, second, "p")
+        purgatory.signal("p")
+
+    purgatory.watch(["p"], timeout_ms=1000, is_satisfied=first.is_satisfied, complete=again)
+    purgatory.signal("p")
+    loop.turn()
+    assert second.completed == []
+    loop.turn()
+    assert second.completed == [False]
+    assert_empty(purgatory, loop)
+
+
+def test_one_completion_may_abandon_another(loop, purgatory):
+    first, second = Operation(), Operation()
+    first.is_ready = second.is_ready = True
+    others = []
+    purgatory.watch(
+        ["p"],
+        timeout_ms=1000,
+        is_satisfied=first.is_satisfied,
+        complete=lambda is_timed_out: [other.abandon() for other in others],
+    )
+    others.append(watch(purgatory, second, "p"))
+    purgatory.signal("p")
+    loop.turn()
+    assert second.completed == []
+    assert_empty(purgatory, loop)
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("watch"), st.sets(st.integers(0, 3), max_size=3), st.integers(1, 5)),
+            st.tuples(st.just("ready"), st.integers(0, 9), st.none()),
+            st.tuples(st.just("signal"), st.integers(0, 3), st.none()),
+            st.tuples(st.just("turn"), st.none(), st.none()),
+            st.tuples(st.just("advance"), st.integers(1, 3), st.none()),
+            st.tuples(st.just("abandon"), st.integers(0, 9), st.none()),
+        ),
+        max_size=40,
+    )
+)
+def test_every_operation_ends_exactly_once(steps):
+    loop = FakeLoop()
+    purgatory = Purgatory(call_later=loop.call_later, call_soon=loop.call_soon)
+    operations = []
+    abandoned = set()
+    for what, argument, extra in steps:
+        if what == "watch":
+            operation = Operation()
+            operations.append((operation, watch(purgatory, operation, *argument, timeout_ms=extra * 1000)))
+        elif what == "ready" and argument < len(operations):
+            operations[argument][0].is_ready = True
+        elif what == "abandon" and argument < len(operations):
+            if not operations[argument][0].completed:
+                abandoned.add(argument)
+            operations[argument][1].abandon()
+        elif what == "signal":
+            purgatory.signal(argument)
+        elif what == "turn":
+            loop.turn()
+        elif what == "advance":
+            loop.advance(argument)
+        alive = sum(not delayed.is_done for _, delayed in operations)
+        assert purgatory.delayed_count == alive
+    loop.turn()
+    loop.advance(100)
+    for at, (operation, _) in enumerate(operations):
+        assert len(operation.completed) == (0 if at in abandoned else 1)
+    assert_empty(purgatory, loop)
