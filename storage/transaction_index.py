@@ -45,6 +45,11 @@ class TransactionIndex:
             self._entries = self._read()
         return self._entries
 
+    def check(self) -> None:
+        """Raises CorruptIndex if the file is not a transaction index."""
+        if self._entries is None and self._files.exists(self.path):
+            self._entries = self._read()
+
     def _read(self) -> list[AbortedTransaction]:
         try:
             data = self._files.read(self.path)
@@ -52,7 +57,7 @@ class TransactionIndex:
             return []
         if len(data) % _ENTRY.size:
             raise CorruptIndex(f"{self.path} has {len(data)} bytes, not a multiple of {_ENTRY.size}")
-        entries = []
+        entries: list[AbortedTransaction] = []
         for version, *fields in _ENTRY.iter_unpack(data):
             entry = AbortedTransaction(*fields)
             if version != _VERSION or entry.last_offset < self.base_offset or entry.producer_id < 0:

@@ -1,0 +1,88 @@
+"""What the files of a log directory are called.
+
+A segment's files share a name of 20 digits, its base offset, so that sorting by name sorts by offset.
+A suffix behind the extension tells what is being done with a file:
+
+- `.deleted`: out of the log, removed after `file.delete.delay.ms`
+- `.cleaned`: being written by compaction; worth nothing after a crash
+- `.swap`: completely written by compaction, about to take the place of its sources; kept after a crash
+
+Source: LogFileUtils of Kafka; directories: UnifiedLog and LocalLog.
+"""
+
+from protocol.errors import KafkaStorageError
+from protocol.types import TopicPartition
+
+LOG = ".log"
+OFFSET_INDEX = ".index"
+TIME_INDEX = ".timeindex"
+TRANSACTION_INDEX = ".txnindex"
+PRODUCER_SNAPSHOT = ".snapshot"
+SEGMENT_EXTENSIONS = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
+INDEX_EXTENSIONS = (OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
+
+DELETED = ".deleted"
+CLEANED = ".cleaned"
+SWAP = ".swap"
+
+DELETE_DIRECTORY = "-delete"
+STRAY_DIRECTORY = "-stray"
+FUTURE_DIRECTORY = "-future"
+
+#: The longest name that common file systems take.
+MAX_NAME_LENGTH = 255
+
+
+def of_offset(offset: int, extension: str, suffix: str = "") -> str:
+    """The name of one file of the segment (or snapshot) at `offset`.
+
+    >>> of_offset(368769, LOG)
+    '00000000000000368769.log'
+    """
+    return f"{offset:020d}{extension}{suffix}"
+
+
+def offset_of(name: str) -> int | None:
+    """The offset in a file's name, None if it is not of that kind.
+
+    >>> offset_of("00000000000000368769.log.cleaned"), offset_of("leader-epoch-checkpoint")
+    (368769, None)
+    """
+    digits = name.partition(".")[0]
+    return int(digits) if digits.isascii() and digits.isdigit() else None
+
+
+def topic_partition_of(name: str) -> TopicPartition | None:
+    """The partition whose log lies in a directory of this name, None if it is no log's.
+
+    >>> topic_partition_of("a-b-3")
+    TopicPartition(topic='a-b', partition=3)
+    """
+    topic, dash, partition = name.rpartition("-")
+    if not (topic and dash and partition.isascii() and partition.isdigit()):
+        return None
+    return TopicPartition(topic, int(partition))
+
+
+def renamed_directory(topic_partition: TopicPartition, *, unique: str, suffix: str) -> str:
+    """A name for a log's directory that is on its way out: topic-partition.unique-suffix.
+
+    The topic is cut where the name would be too long; the partition stays legible.
+    """
+    tail = f"-{topic_partition.partition}.{unique}{suffix}"
+    name = topic_partition.topic[: MAX_NAME_LENGTH - len(tail)] + tail
+    if len(name) > MAX_NAME_LENGTH:
+        raise KafkaStorageError(f"No directory name for {topic_partition}")
+    return name
+
+
+def partition_being_removed(name: str) -> TopicPartition | None:
+    """The partition of a directory that `renamed_directory` named, None for other names.
+
+    >>> partition_being_removed("orders-3.00ff-delete")
+    TopicPartition(topic='orders', partition=3)
+    """
+    rest, dash, word = name.rpartition("-")
+    if f"-{word}" not in (DELETE_DIRECTORY, STRAY_DIRECTORY) or not dash:
+        return None
+    return topic_partition_of(rest.rpartition(".")[0])

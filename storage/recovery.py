@@ -1,0 +1,391 @@
+"""Opening a log's directory: what a crash left is put right, and nothing is believed that can be wrong.
+
+    1. files      what was being deleted or cleaned goes; a finished `.swap` takes its place
+    2. segments   an index that is missing or impossible is made anew from the log
+    3. batches    after an unclean stop: from the recovery point on, every batch is checked (CRC, length,
+                  offsets); the log ends before the first bad one. Indexes, epochs, producers and aborted
+                  transactions of what was checked are made anew
+    4. epochs     must agree with the batches, else they are read from them
+    5. producers  the newest good snapshot, and the batches after it
+
+Opening a second time changes nothing. I/O errors pass through: the directory is then offline.
+
+Source: LogLoader and LogSegment.recover of Kafka.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from logging import getLogger
+from pathlib import Path
+
+from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
+from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, crc_is_valid, read_header
+from storage import file_names
+from storage.files import Files
+from storage.index import MAX_RELATIVE_OFFSET, CorruptIndex
+from storage.leader_epoch_cache import LeaderEpochCache
+from storage.producer_state import ProducerStateManager
+from storage.segment import Segment, SegmentSettings
+from storage.segments import Segments
+from storage.snapshot_files import SnapshotFiles, replay, replay_headers
+
+#: Bytes that are read at a time.
+CHUNK_BYTES = 4 * 1024 * 1024
+
+_LOG = getLogger(__name__)
+_NOT_A_BATCH = (CorruptMessage, UnsupportedForMessageFormat)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """What is known before a log's directory is opened."""
+
+    directory: Path
+    files: Files
+    settings: SegmentSettings
+    now_ms: int
+    #: Whether the log was closed as it should be.
+    is_clean: bool
+    #: Everything before was flushed, by the checkpoint.
+    recovery_point: int
+    #: By the checkpoint; the first segment may begin later.
+    log_start_offset: int
+    epochs: LeaderEpochCache
+    producers: ProducerStateManager
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A log's directory, opened."""
+
+    segments: Segments
+    snapshots: SnapshotFiles
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+
+
+def load(loading: Loading) -> Loaded:
+    """Open the directory; see the module."""
+    names = _finish_swaps(loading, _remove_temporary(loading))
+    snapshots = SnapshotFiles(loading.directory, loading.files, _offsets(names, file_names.PRODUCER_SNAPSHOT))
+    segments = _load_segments(loading, names)
+    snapshots.remove_stray([segment.base_offset for segment in segments] or [0])
+    if not loading.is_clean and segments:
+        segments = _recover(loading, segments, snapshots)
+    end_offset = _end_offset(segments[-1]) if segments else 0
+    if not segments or end_offset < loading.log_start_offset:
+        segments = [_begin_anew(loading, segments)]
+        end_offset = loading.log_start_offset
+    log_start_offset = max(loading.log_start_offset, segments[0].base_offset)
+    _check_epochs(loading, segments, end_offset)
+    loading.epochs.truncate_from_end(end_offset)
+    loading.epochs.truncate_from_start(log_start_offset)
+    if loading.is_clean or loading.producers.map_end_offset != end_offset:
+        snapshots.load(
+            loading.producers, log_start_offset=log_start_offset, end_offset=end_offset, now_ms=loading.now_ms
+        )
+        replay_headers(
+            loading.producers, segments, end_offset=end_offset, files=loading.files, snapshots=snapshots
+        )
+    _rebuild_transaction_indexes(loading, segments)
+    snapshots.write(loading.producers)
+    segments[-1].reopen_to_appends()
+    return Loaded(
+        segments=Segments(segments),
+        snapshots=snapshots,
+        log_start_offset=log_start_offset,
+        log_end_offset=end_offset,
+        # Only a flush may move it: what has been recovered now may still be in memory only.
+        recovery_point=end_offset if loading.is_clean else min(loading.recovery_point, end_offset),
+    )
+
+
+# -- 1. files ------------------------------------------------------------------------------------------
+
+
+def _offsets(names: list[str], ending: str) -> list[int]:
+    found = (file_names.offset_of(name) for name in names if name.endswith(ending))
+    return [offset for offset in found if offset is not None]
+
+
+def _remove_temporary(loading: Loading) -> list[str]:
+    """The names that stay, after what was being deleted or written has gone."""
+    kept = []
+    names = loading.files.list(loading.directory)
+    cleaned_from = min(_offsets(names, file_names.CLEANED), default=None)
+    for name in names:
+        offset = file_names.offset_of(name)
+        is_temporary = name.endswith((file_names.DELETED, file_names.CLEANED, ".tmp")) and (
+            offset is not None or name.endswith(".tmp")
+        )
+        # KRaft snapshots that are being deleted are their owner's affair.
+        is_temporary = is_temporary and not name.endswith(".checkpoint.deleted")
+        # Kafka splits a segment whose offsets overflow into several, the later ones first: swaps beside
+        # a `.cleaned` that comes before them are half of such a split.
+        is_half_split = (
+            name.endswith(file_names.SWAP)
+            and cleaned_from is not None
+            and offset is not None
+            and offset >= cleaned_from
+        )
+        if is_temporary or is_half_split:
+            _LOG.info("Removing %s", loading.directory / name)
+            loading.files.unlink(loading.directory / name)
+        else:
+            kept.append(name)
+    return kept
+
+
+def _finish_swaps(loading: Loading, names: list[str]) -> list[str]:
+    """Put segments that compaction had finished in the place of their sources; the names after that."""
+    swaps = _offsets(names, file_names.LOG + file_names.SWAP)
+    if not any(name.endswith(file_names.SWAP) for name in names):
+        return names
+    directory, files = loading.directory, loading.files
+    if swaps:
+        start, end = min(swaps), max(_swap_end(loading, offset) for offset in swaps)
+        for name in names:
+            offset = file_names.offset_of(name)
+            if offset is not None and start <= offset < end and name.endswith(file_names.SEGMENT_EXTENSIONS):
+                _LOG.info("Removing %s: its compacted segment replaces it", directory / name)
+                files.unlink(directory / name)
+    for name in names:
+        if name.endswith(file_names.SWAP):
+            files.rename(directory / name, directory / name.removesuffix(file_names.SWAP))
+    files.fsync_dir(directory)
+    return files.list(directory)
+
+
+def _swap_end(loading: Loading, offset: int) -> int:
+    segment = _load_segment(loading, offset, suffix=file_names.SWAP)
+    try:
+        return max(segment.next_offset(), offset + 1)
+    except _NOT_A_BATCH as error:
+        _LOG.warning("%s: %s", segment, error)
+        return offset + 1
+    finally:
+        segment.close_files()
+
+
+# -- 2. segments ---------------------------------------------------------------------------------------
+
+
+def _load_segment(loading: Loading, offset: int, suffix: str = "") -> Segment:
+    return Segment.load(
+        loading.directory,
+        offset,
+        settings=loading.settings,
+        files=loading.files,
+        now_ms=loading.now_ms,
+        suffix=suffix,
+    )
+
+
+def _load_segments(loading: Loading, names: list[str]) -> list[Segment]:
+    offsets = sorted(_offsets(names, file_names.LOG))
+    bases = set(offsets)
+    for name in names:
+        if name.endswith(file_names.INDEX_EXTENSIONS) and file_names.offset_of(name) not in bases:
+            _LOG.warning("Removing %s: its segment is gone", loading.directory / name)
+            loading.files.unlink(loading.directory / name)
+    segments = [_load_segment(loading, offset) for offset in offsets]
+    for segment in segments:
+        is_trusted = loading.is_clean or _is_flushed(loading, segment, segments)
+        if is_trusted and not segment.has_index_files():
+            _reindex(segment)
+    return segments
+
+
+def _is_flushed(loading: Loading, segment: Segment, segments: list[Segment]) -> bool:
+    """Whether the segment ends before the recovery point."""
+    return any(segment.base_offset < other.base_offset <= loading.recovery_point for other in segments)
+
+
+def _reindex(segment: Segment) -> None:
+    """Indexes from the headers of a segment that is trusted; it ends where it cannot be read any more."""
+    try:
+        segment.rebuild_indexes()
+    except _NOT_A_BATCH as error:
+        _LOG.error("%s is damaged: %s", segment, error)
+        _recover_segment(segment, None, None)
+
+
+def _end_offset(segment: Segment) -> int:
+    try:
+        return segment.next_offset()
+    except _NOT_A_BATCH as error:
+        # It was closed as it should be, and yet its end cannot be read: the disk has changed it.
+        _LOG.error("%s is damaged: %s", segment, error)
+        return _recover_segment(segment, None, None)
+
+
+def _begin_anew(loading: Loading, segments: list[Segment]) -> Segment:
+    if segments:
+        _LOG.warning(
+            "%s ends before its log start offset %d: its segments are removed",
+            loading.directory,
+            loading.log_start_offset,
+        )
+        loading.epochs.clear()
+    for segment in segments:
+        segment.delete_files()
+    return Segment.create(
+        loading.directory,
+        loading.log_start_offset,
+        settings=loading.settings,
+        files=loading.files,
+        now_ms=loading.now_ms,
+    )
+
+
+# -- 3. batches ----------------------------------------------------------------------------------------
+
+
+def _recover(loading: Loading, segments: list[Segment], snapshots: SnapshotFiles) -> list[Segment]:
+    """Check everything from the recovery point on; the segments that are left."""
+    unflushed = [segment for segment in segments if not _is_flushed(loading, segment, segments)]
+    start = unflushed[0].base_offset
+    producers = loading.producers
+    snapshots.load(
+        producers,
+        log_start_offset=max(loading.log_start_offset, segments[0].base_offset),
+        end_offset=start,
+        now_ms=loading.now_ms,
+    )
+    replay_headers(producers, segments, end_offset=start, files=loading.files)
+    for number, segment in enumerate(unflushed):
+        _LOG.info("Recovering %s (%d of %d)", segment, number + 1, len(unflushed))
+        producers.map_end_offset = max(producers.map_end_offset, segment.base_offset)
+        snapshots.write(producers)
+        size = segment.size
+        end_offset = _recover_segment(segment, loading.epochs, producers)
+        if segment.size < size:
+            _LOG.warning(
+                "%s: %d bytes from %d on are no good batches; the log ends at offset %d",
+                segment, size - segment.size, segment.size, end_offset,
+            )  # fmt: skip
+            for later in unflushed[number + 1 :]:
+                _LOG.warning("Removing %s: it follows a damaged segment", later)
+                later.delete_files()
+                segments.remove(later)
+            break
+    return segments
+
+
+def _recover_segment(
+    segment: Segment, epochs: LeaderEpochCache | None, producers: ProducerStateManager | None
+) -> int:
+    """Check every batch, index it, and cut the segment before the first bad one; the next offset."""
+    segment.begin_rebuild()
+    if producers is not None:
+        segment.transactions.reset()
+    end, next_offset = 0, segment.base_offset
+    for header, position, batch in valid_batches(segment):
+        segment.index_batch(header, position)
+        end, next_offset = position + header.size_bytes, header.next_offset
+        epoch = header.partition_leader_epoch
+        if epochs is not None and epoch >= 0 and (epochs.latest_epoch is None or epoch > epochs.latest_epoch):
+            epochs.assign(epoch, header.base_offset)
+        if producers is not None:
+            replay(producers, header, batch, segment)
+    if end < segment.size:
+        segment.truncate_at(end)
+    segment.end_rebuild()
+    return next_offset
+
+
+def valid_batches(segment: Segment) -> Iterator[tuple[BatchHeader, int, memoryview]]:
+    """Batches from the segment's beginning to the first one that is not whole and sound, with their positions.
+
+    Cost: one read for 4 MiB, CRC at 34 us for a MiB, 2 us for a batch.
+    """
+    next_offset = segment.base_offset
+    for header, position, batch in _walk(segment):
+        if (
+            header.base_offset < next_offset
+            or header.last_offset_delta < 0
+            or header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+            or not crc_is_valid(batch)
+        ):
+            return
+        yield header, position, batch
+        next_offset = header.next_offset
+
+
+def _walk(segment: Segment) -> Iterator[tuple[BatchHeader, int, memoryview]]:
+    """Batches as their lengths say, as long as there are headers and whole batches."""
+    position, size = 0, segment.size
+    chunk, chunk_start = memoryview(b""), 0
+    while position + HEADER_SIZE_BYTES <= size:
+        at = position - chunk_start
+        if at + HEADER_SIZE_BYTES > len(chunk):
+            chunk, chunk_start, at = segment.read_bytes(position, CHUNK_BYTES), position, 0
+        try:
+            header = read_header(chunk, at)
+        except _NOT_A_BATCH:
+            return
+        if position + header.size_bytes > size:
+            return
+        if at + header.size_bytes > len(chunk):
+            chunk = segment.read_bytes(position, max(CHUNK_BYTES, header.size_bytes))
+            chunk_start, at = position, 0
+        yield header, position, chunk[at : at + header.size_bytes]
+        position += header.size_bytes
+
+
+# -- 4. epochs -----------------------------------------------------------------------------------------
+
+
+def _check_epochs(loading: Loading, segments: list[Segment], end_offset: int) -> None:
+    """The newest batch's epoch must be known, and the oldest batch must not be older than all epochs."""
+    epochs = loading.epochs
+    first = next((segment for segment in segments if segment.size), None)
+    last = next((segment for segment in reversed(segments) if segment.size), None)
+    if first is None or last is None:
+        return
+    try:
+        oldest = newest = first.header_at(0)
+        if found := last.find(end_offset - 1):
+            newest = found.header
+    except _NOT_A_BATCH as error:
+        _LOG.error("%s is damaged: %s", loading.directory, error)
+        return
+    earliest = epochs.earliest
+    if newest.partition_leader_epoch < 0 or (
+        earliest is not None
+        and earliest.start_offset <= max(oldest.base_offset, loading.log_start_offset)
+        and epochs.epoch_for_offset(newest.base_offset) == newest.partition_leader_epoch
+    ):
+        return
+    _LOG.warning("%s: the epochs are read from the batches", loading.directory)
+    known = epochs.latest
+    epochs.clear()
+    for segment in segments:
+        for header, _ in segment.sound_headers():
+            epoch = header.partition_leader_epoch
+            if epoch >= 0 and (epochs.latest_epoch is None or epoch > epochs.latest_epoch):
+                epochs.assign(epoch, header.base_offset)
+    if known is not None and (epochs.latest_epoch is None or known.epoch > epochs.latest_epoch):
+        epochs.assign(known.epoch, max(known.start_offset, end_offset))
+
+
+# -- 5. producers --------------------------------------------------------------------------------------
+
+
+def _rebuild_transaction_indexes(loading: Loading, segments: list[Segment]) -> None:
+    """Make corrupt transaction indexes anew, from the producers' state before their segments."""
+    for segment in segments:
+        try:
+            segment.transactions.check()
+            continue
+        except CorruptIndex as error:
+            _LOG.warning("%s: %s", segment, error)
+        producers = ProducerStateManager()
+        producers.reset(segments[0].base_offset)
+        replay_headers(producers, segments, end_offset=segment.base_offset, files=loading.files)
+        segment.transactions.reset()
+        for header, position in segment.sound_headers():
+            is_needed = header.is_control and header.has_producer_id
+            batch = loading.files.pread(segment.fd, header.size_bytes, position) if is_needed else b""
+            replay(producers, header, batch, segment)

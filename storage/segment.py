@@ -1,0 +1,606 @@
+"""One segment of a log: consecutive batches in one file, and the indexes that find them.
+
+    00000000000000368769.log         batches, as they came from producers
+    00000000000000368769.index       every 4 KiB or so: where a batch lies
+    00000000000000368769.timeindex   every 4 KiB or so: the largest timestamp so far
+    00000000000000368769.txnindex    aborted transactions, if any
+
+The last segment of a log is the active one, the only one that is written. Appending is one system call.
+Looking for an offset: the newest batches are remembered; otherwise the index gives a batch at or before
+it, and headers are read from there on.
+
+Nothing here flushes. I/O errors pass through as `OSError`; what cannot be in an index rebuilds it.
+
+Source: LogSegment and FileRecords of Kafka.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from logging import getLogger
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
+from protocol.records.batch import HEADER_SIZE_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, read_header
+from protocol.records.record import records as parse_records
+from storage import file_names
+from storage.files import Buffer, Files
+from storage.index import CorruptIndex, Index, OffsetIndex, TimeIndex, TimestampOffset
+from storage.lending import LEND_BYTES, Lender
+from storage.transaction_index import AbortedTransaction, TransactionIndex
+
+#: How many of the newest batches are found without a look into the index.
+RECENT_BATCHES = 64
+#: Bytes that a search for a header reads at a time: an index interval and the header behind it.
+SCAN_BYTES = 8192
+#: Beyond every offset.
+MAX_OFFSET = 2**63 - 1
+#: What was appended this recently is taken to be in memory without asking.
+WARM_TAIL_BYTES = 16 * 1024 * 1024
+
+_LOG = getLogger(__name__)
+_T = TypeVar("_T")
+_I = TypeVar("_I", bound=Index)
+
+
+class WouldBlock(Exception):
+    """The bytes are not in memory: read them again in a thread that may wait for the disk."""
+
+
+class BatchPosition(NamedTuple):
+    """A batch and where it begins in the segment's file."""
+
+    header: BatchHeader
+    position: int
+
+
+class SegmentRead(NamedTuple):
+    """Bytes from a segment, beginning with a batch; the last batch may be cut off."""
+
+    records: bytes | memoryview
+    base_offset: int
+    is_first_batch_incomplete: bool
+
+
+class SegmentSettings(NamedTuple):
+    """What a segment needs of its topic's configuration."""
+
+    index_interval_bytes: int
+    max_index_bytes: int
+    #: The file's size from the beginning (`preallocate`), None to let it grow.
+    preallocated_bytes: int | None = None
+
+
+class Segment:
+    """One segment. `size` is the end of the last whole batch; what the file has behind it is not there."""
+
+    def __init__(
+        self,
+        directory: Path,
+        base_offset: int,
+        *,
+        settings: SegmentSettings,
+        files: Files,
+        size: int,
+        created_ms: int,
+        is_new: bool,
+        suffix: str = "",
+        roll_jitter_ms: int = 0,
+    ) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.suffix = suffix
+        self.settings = settings
+        self.size = size
+        #: When it became a segment, for rolling by time before it has a timestamp.
+        self.created_ms = created_ms
+        self.roll_jitter_ms = roll_jitter_ms
+        #: Whether it gets no more batches.
+        self.is_closed = not is_new
+        self._files = files
+        self._fd: int | None = None
+        self._lender = Lender(files)
+        self._bytes_since_index_entry = 0
+        #: Base offset -> position of the newest batches, oldest first.
+        self._recent: dict[int, int] = {}
+        self._appended_from = size
+        self._first_timestamp: int | None = None
+        #: The largest timestamp and the last offset of the batch that has it; None: ask the time index.
+        self._largest: TimestampOffset | None = TimestampOffset(-1, base_offset) if is_new else None
+        self._offset_index = self._index(OffsetIndex, file_names.OFFSET_INDEX, is_new)
+        self._time_index = self._index(TimeIndex, file_names.TIME_INDEX, is_new)
+        self.transactions = TransactionIndex(
+            self.path_of(file_names.TRANSACTION_INDEX), base_offset=base_offset, files=files, is_new=is_new
+        )
+
+    def _index(self, kind: type[_I], extension: str, is_new: bool) -> _I:
+        return kind(
+            self.path_of(extension),
+            base_offset=self.base_offset,
+            max_bytes=self.settings.max_index_bytes,
+            files=self._files,
+            is_new=is_new,
+        )
+
+    @classmethod
+    def create(
+        cls,
+        directory: Path,
+        base_offset: int,
+        *,
+        settings: SegmentSettings,
+        files: Files,
+        now_ms: int,
+        suffix: str = "",
+        roll_jitter_ms: int = 0,
+    ) -> "Segment":
+        """A new empty segment; files of that name that lie around are overwritten."""
+        segment = cls(
+            directory, base_offset, settings=settings, files=files, size=0, created_ms=now_ms, is_new=True,
+            suffix=suffix, roll_jitter_ms=roll_jitter_ms,
+        )  # fmt: skip
+        files.unlink(segment.path_of(file_names.TRANSACTION_INDEX))
+        fd = segment.fd
+        files.truncate(fd, 0)
+        if settings.preallocated_bytes:
+            files.truncate(fd, settings.preallocated_bytes)
+        segment._offset_index.reset()
+        segment._time_index.reset()
+        return segment
+
+    @classmethod
+    def load(
+        cls,
+        directory: Path,
+        base_offset: int,
+        *,
+        settings: SegmentSettings,
+        files: Files,
+        now_ms: int,
+        suffix: str = "",
+        roll_jitter_ms: int = 0,
+    ) -> "Segment":
+        """The segment whose files are there. Opens nothing yet."""
+        size = files.size_of(directory / file_names.of_offset(base_offset, file_names.LOG, suffix))
+        return cls(
+            directory, base_offset, settings=settings, files=files, size=size or 0, created_ms=now_ms, is_new=False,
+            suffix=suffix, roll_jitter_ms=roll_jitter_ms,
+        )  # fmt: skip
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def path_of(self, extension: str) -> Path:
+        """Where the file with this extension is now."""
+        return self.directory / file_names.of_offset(self.base_offset, extension, self.suffix)
+
+    @property
+    def fd(self) -> int:
+        """The log file, opened at the first use: an idle segment holds no descriptor."""
+        if self._fd is None:
+            self._fd = self._files.open(self.path_of(file_names.LOG), write=True, create=True)
+        return self._fd
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """Loaded at the first use. Raises CorruptIndex."""
+        self._offset_index.load()
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """Loaded at the first use. Raises CorruptIndex."""
+        self._time_index.load()
+        return self._time_index
+
+    def has_index_files(self) -> bool:
+        """Whether both indexes are there and of a possible size."""
+        sizes = (
+            (self._files.size_of(index.path), index.ENTRY.size)
+            for index in (self._offset_index, self._time_index)
+        )
+        return all(size is not None and size % entry == 0 for size, entry in sizes)
+
+    def close_to_appends(self) -> None:
+        """No more batches come: note the largest timestamp, cut the files to what is in them."""
+        self._note_largest_timestamp()
+        self._offset_index.trim()
+        self._time_index.trim()
+        if self._fd is not None and self._files.size(self._fd) != self.size:
+            self._shorten(self.size)
+        self._recent.clear()
+        self.is_closed = True
+
+    def reopen_to_appends(self) -> None:
+        """It is the active segment (again): after loading, or when later ones were truncated away."""
+        self.is_closed = False
+
+    def close(self) -> None:
+        """Close the files. An active segment is first made as `close_to_appends` leaves it."""
+        if not self.is_closed:
+            self.close_to_appends()
+        self.close_files()
+
+    def close_files(self) -> None:
+        """Give descriptors and mapping back without writing anything."""
+        self._lender.forget()
+        self._offset_index.close()
+        self._time_index.close()
+        if self._fd is not None:
+            self._files.close(self._fd)
+            self._fd = None
+
+    def flush(self) -> None:
+        """Wait until the segment is on the disk, as far as it is written. [any thread]"""
+        for extension in file_names.SEGMENT_EXTENSIONS:
+            self._files.fsync_path(self.path_of(extension))
+
+    def change_suffix(self, suffix: str) -> None:
+        """Rename all files; the log file last when it becomes a segment's, so that a `.swap` crash is seen."""
+        new = {
+            extension: self.directory / file_names.of_offset(self.base_offset, extension, suffix)
+            for extension in file_names.SEGMENT_EXTENSIONS
+        }
+        for extension in file_names.SEGMENT_EXTENSIONS:
+            old = self.path_of(extension)
+            try:
+                self._files.rename(old, new[extension])
+            except FileNotFoundError:
+                if extension == file_names.LOG:
+                    raise
+        self.suffix = suffix
+        self._set_paths()
+
+    def move_to(self, directory: Path) -> None:
+        """The log's directory has been renamed."""
+        self.directory = directory
+        self._set_paths()
+
+    def _set_paths(self) -> None:
+        self._offset_index.path = self.path_of(file_names.OFFSET_INDEX)
+        self._time_index.path = self.path_of(file_names.TIME_INDEX)
+        self.transactions.path = self.path_of(file_names.TRANSACTION_INDEX)
+
+    def delete_files(self) -> None:
+        """Remove the files. [any thread, once no reader can find the segment]"""
+        self.close_files()
+        for extension in file_names.SEGMENT_EXTENSIONS:
+            self._files.unlink(self.path_of(extension))
+
+    def modified_ms(self) -> int:
+        """When the file last changed: the age of a segment without timestamps."""
+        return self._files.modified_ms(self.path_of(file_names.LOG))
+
+    # -- appending ---------------------------------------------------------------------------------
+
+    def is_full(
+        self,
+        *,
+        size_bytes: int,
+        last_offset: int,
+        max_timestamp: int,
+        now_ms: int,
+        max_bytes: int,
+        max_ms: int,
+    ) -> bool:
+        """Whether a new segment must begin before these batches are appended."""
+        if self.size > max_bytes - size_bytes or not self._offset_index.can_hold(last_offset):
+            return True
+        if self._offset_index.is_full or self._time_index.is_full:
+            return True
+        return self.size > 0 and self.waited_ms(now_ms, max_timestamp) > max_ms - self.roll_jitter_ms
+
+    def waited_ms(self, now_ms: int, timestamp: int) -> int:
+        """How long it has been filled: by the batches' own time, or the clock's where they have none."""
+        first = self.first_timestamp()
+        return timestamp - first if first is not None else now_ms - self.created_ms
+
+    def first_timestamp(self) -> int | None:
+        """The largest timestamp of the first batch; None while there is none."""
+        if self._first_timestamp is None and self.size:
+            self._first_timestamp = self.header_at(0).max_timestamp
+        first = self._first_timestamp
+        return first if first is not None and first >= 0 else None
+
+    def append(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], size_bytes: int) -> None:
+        """Write batches to the end of the file: one system call. `headers` are theirs, in order.
+
+        After an OSError the segment is as before; what was written is behind its end.
+        """
+        position = self.size
+        fd = self._fd if self._fd is not None else self.fd
+        if len(buffers) == 1:
+            self._files.pwrite(fd, buffers[0], position)
+        else:
+            self._files.writev(fd, buffers, position)
+        self.size = position + size_bytes
+        recent = self._recent
+        for header in headers:
+            recent[header.base_offset] = position
+            size = header.batch_length + LOG_OVERHEAD_BYTES
+            self.index_batch(header, position)
+            position += size
+        while len(recent) > RECENT_BATCHES:
+            del recent[next(iter(recent))]
+        assert position == self.size, (position, self.size)
+
+    def index_batch(self, header: BatchHeader, position: int) -> None:
+        """Note the batch at `position`, and index it if the last indexed one is far enough back."""
+        last_offset = header.base_offset + header.last_offset_delta
+        largest = self._largest
+        if largest is None:
+            largest = self._load_largest()
+        if header.max_timestamp > largest.timestamp:
+            self._largest = largest = TimestampOffset(header.max_timestamp, last_offset)
+        if self._bytes_since_index_entry > self.settings.index_interval_bytes:
+            self._offset_index.load()
+            self._time_index.load()
+            self._offset_index.append(last_offset, position)
+            self._time_index.maybe_append(largest.timestamp, largest.offset)
+            self._bytes_since_index_entry = 0
+        self._bytes_since_index_entry += header.batch_length + LOG_OVERHEAD_BYTES
+
+    # -- timestamps --------------------------------------------------------------------------------
+
+    @property
+    def largest(self) -> TimestampOffset:
+        """The largest timestamp, and the last offset of the batch that has it; -1 without timestamps."""
+        return self._largest if self._largest is not None else self._load_largest()
+
+    def _load_largest(self) -> TimestampOffset:
+        self._largest = self._with_indexes(lambda: self.time_index.last)
+        return self._largest
+
+    def _note_largest_timestamp(self) -> None:
+        if self._largest is not None and self._largest.timestamp >= 0:
+            try:
+                self.time_index.maybe_append(self._largest.timestamp, self._largest.offset)
+            except CorruptIndex as error:
+                _LOG.warning("%s: %s", self, error)
+                self.rebuild_indexes()
+
+    def largest_timestamp_ms(self) -> int:
+        """The segment's age for retention: its largest timestamp, or when the file changed."""
+        return self.largest.timestamp if self.largest.timestamp >= 0 else self.modified_ms()
+
+    def find_timestamp(self, timestamp: int, *, start_offset: int) -> TimestampOffset | None:
+        """The first record at or after `start_offset` whose timestamp is at least `timestamp`.
+
+        Opens the batches that may hold it.
+        """
+        hint = self._with_indexes(lambda: self.time_index.lookup(timestamp))
+        start = self.find(max(hint.offset, start_offset))
+        for header, position in self.headers(start.position) if start else ():
+            if header.max_timestamp < timestamp or header.last_offset < start_offset:
+                continue
+            batch = self._files.pread(self.fd, header.size_bytes, position)
+            for record in parse_records(batch):
+                if record.timestamp >= timestamp and record.offset >= start_offset:
+                    epoch = header.partition_leader_epoch
+                    return TimestampOffset(record.timestamp, record.offset, epoch if epoch >= 0 else None)
+        return None
+
+    def find_largest_timestamp(self) -> TimestampOffset | None:
+        """The first record that has the segment's largest timestamp."""
+        if self.largest.timestamp < 0:
+            return None
+        return self.find_timestamp(self.largest.timestamp, start_offset=self.base_offset)
+
+    # -- finding -----------------------------------------------------------------------------------
+
+    def header_at(self, position: int) -> BatchHeader:
+        """The header of the batch that begins there. Raises CorruptMessage, UnsupportedForMessageFormat."""
+        return read_header(self._files.pread(self.fd, HEADER_SIZE_BYTES, position))
+
+    def headers(self, position: int = 0, end: int | None = None) -> Iterator[BatchPosition]:
+        """The batches from `position` on, without their records.
+
+        Raises CorruptMessage or UnsupportedForMessageFormat where the file holds something else.
+        """
+        end = self.size if end is None else end
+        chunk, chunk_start = b"", position
+        while position < end:
+            at = position - chunk_start
+            if at + HEADER_SIZE_BYTES > len(chunk):
+                chunk = self._files.pread(self.fd, min(SCAN_BYTES, end - position), position)
+                chunk_start, at = position, 0
+            header = read_header(chunk, at)
+            if position + header.size_bytes > end:
+                raise CorruptMessage(f"{self}: the batch at {position} reaches beyond the end at {end}")
+            yield BatchPosition(header, position)
+            position += header.size_bytes
+
+    def sound_headers(self, position: int = 0) -> Iterator[BatchPosition]:
+        """As `headers`, but ends where the file holds something else, and says so in the process's log."""
+        try:
+            yield from self.headers(position)
+        except (CorruptMessage, UnsupportedForMessageFormat) as error:
+            _LOG.error("%s is damaged: %s", self, error)
+
+    def read_bytes(self, position: int, size: int) -> memoryview:
+        """What the file holds there, up to the segment's end."""
+        return memoryview(self._files.pread(self.fd, max(min(size, self.size - position), 0), position))
+
+    def find(self, offset: int) -> BatchPosition | None:
+        """The batch that holds `offset`, or the first one after it; None if all are before."""
+        position = self._recent.get(offset)
+        if position is not None:
+            return BatchPosition(self.header_at(position), position)
+        return self._with_indexes(lambda: self._find_by_index(offset))
+
+    def _find_by_index(self, offset: int) -> BatchPosition | None:
+        for found in self.headers(self._indexed_position(offset)):
+            if found.header.last_offset >= offset:
+                return found
+        return None
+
+    def _indexed_position(self, offset: int) -> int:
+        """Where to begin to look for `offset`. Raises CorruptIndex if the batch there is not the indexed one."""
+        entry = self.offset_index.lookup(offset)
+        if not entry.position:
+            return 0
+        try:
+            last_offset = self.header_at(entry.position).last_offset
+        except (CorruptMessage, UnsupportedForMessageFormat) as error:
+            raise CorruptIndex(f"{entry} is no batch: {error}") from error
+        if last_offset != entry.offset or entry.position >= self.size:
+            raise CorruptIndex(f"{entry} is the batch that ends with {last_offset}")
+        return entry.position
+
+    def _with_indexes(self, look: Callable[[], _T]) -> _T:
+        """What `look` finds, after rebuilding the indexes if they turn out to be corrupt."""
+        try:
+            return look()
+        except CorruptIndex as error:
+            _LOG.warning("%s: %s", self, error)
+            self.rebuild_indexes()
+            return look()
+
+    def position_of(self, offset: int) -> int:
+        """Where the batch begins that holds `offset` or comes after it; the end if none does."""
+        if (position := self._recent.get(offset)) is not None:
+            return position
+        found = self.find(offset)
+        return found.position if found else self.size
+
+    def start_of(self, offset: int) -> int:
+        """Where to begin to read for `offset`: the last indexed batch at or before it."""
+        return self._with_indexes(lambda: self._indexed_position(offset))
+
+    def next_offset(self) -> int:
+        """The offset after the last batch: reads from the last index entry on."""
+        next_offset = self.base_offset
+        for found in self.headers(self.start_of(MAX_OFFSET)):
+            next_offset = found.header.next_offset
+        return next_offset
+
+    def aborted_in(self, first_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
+        """See TransactionIndex.aborted_in."""
+        return self.transactions.aborted_in(first_offset, end_offset)
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def read(
+        self,
+        offset: int,
+        *,
+        max_bytes: int,
+        end_position: int | None = None,
+        min_one_message: bool = False,
+        may_block: bool = True,
+    ) -> SegmentRead | None:
+        """Batches from the one that holds `offset` on, up to `end_position`; None if all are before.
+
+        At most `max_bytes`, but the whole first batch with `min_one_message`. If the first batch is longer
+        than what may be read, nothing is (`is_first_batch_incomplete`).
+        Raises WouldBlock, if it may not, when the bytes are probably not in memory.
+        Cost: 3 us for up to 16 KiB at the end of the log.
+        """
+        end = self.size if end_position is None else end_position
+        position = self._recent.get(offset)
+        if position is None:
+            found = self.find(offset)
+            if found is None:
+                return None
+            position = found.position
+        size = min(max_bytes, end - position)
+        if size <= 0 and (not min_one_message or position >= end):
+            return SegmentRead(b"", offset, is_first_batch_incomplete=position < end)
+        if (
+            not may_block
+            and position < max(self._appended_from, self.size - WARM_TAIL_BYTES)
+            and not self._files.is_cached(self.fd, max(size, HEADER_SIZE_BYTES), position)
+        ):
+            raise WouldBlock(f"{self} at {position}")
+        if size < LEND_BYTES:
+            data: bytes | memoryview = self._files.pread(self.fd, max(size, HEADER_SIZE_BYTES), position)
+        else:
+            data = self._large_read(position, size)
+        header = read_header(data)
+        if header.size_bytes > size:
+            if not min_one_message or position + header.size_bytes > end:
+                return SegmentRead(b"", header.base_offset, is_first_batch_incomplete=True)
+            data = self._large_read(position, header.size_bytes)
+        elif len(data) > size:
+            data = data[:size]
+        return SegmentRead(data, header.base_offset, is_first_batch_incomplete=False)
+
+    def _large_read(self, position: int, size: int) -> bytes | memoryview:
+        if size >= LEND_BYTES:
+            lent = self._lender.lend(
+                self.fd, position=position, size=size, file_size=self.size, is_closed=self.is_closed
+            )
+            if lent is not None:
+                return lent
+        return self._files.pread(self.fd, size, position)
+
+    # -- changing ----------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int, *, now_ms: int) -> None:
+        """Remove the batch that holds `offset` and all after it."""
+        found = self.find(offset)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.transactions.truncate_to(offset)
+        if found is not None:
+            self._recent = {base: at for base, at in self._recent.items() if at < found.position}
+            self._shorten(found.position)
+        if not self.size:
+            self.created_ms = now_ms
+            self._first_timestamp = None
+        self._bytes_since_index_entry = 0
+        self._largest = self._read_largest()
+        self.reopen_to_appends()
+
+    def _read_largest(self) -> TimestampOffset:
+        largest = self.time_index.last
+        for header, _ in self.headers(self.offset_index.lookup(largest.offset).position):
+            if header.max_timestamp > largest.timestamp:
+                largest = TimestampOffset(header.max_timestamp, header.last_offset)
+        return largest
+
+    def _shorten(self, size: int) -> None:
+        """Make the file end there, without pulling pages from under readers (see lending.py)."""
+        if self._lender.recall():
+            self._files.truncate(self.fd, size)
+        else:
+            path = self.path_of(file_names.LOG)
+            copy = path.with_name(path.name + ".tmp")
+            self._files.unlink(copy)
+            fd = self._files.open(copy, write=True, create=True)
+            self._files.copy_prefix(self.fd, fd, size)
+            self._files.fsync(fd)  # it replaces flushed data
+            self._files.rename(copy, path)
+            old, self._fd = self.fd, fd
+            self._files.close(old)
+        self.size = size
+        self._appended_from = min(self._appended_from, size)
+
+    def truncate_at(self, position: int) -> None:
+        """Remove everything from `position` on, without a look at the indexes (recovery has just rebuilt them)."""
+        self._shorten(position)
+
+    def begin_rebuild(self) -> None:
+        """Forget indexes and timestamps; `index_batch` for every batch and `end_rebuild` make them anew."""
+        self._offset_index.reset()
+        self._time_index.reset()
+        self._largest = TimestampOffset(-1, self.base_offset)
+        self._first_timestamp = None
+        self._bytes_since_index_entry = 0
+        self._recent.clear()
+
+    def end_rebuild(self) -> None:
+        """All batches have been indexed."""
+        self._note_largest_timestamp()
+        self._offset_index.trim()
+        self._time_index.trim()
+
+    def rebuild_indexes(self) -> None:
+        """Make offset and time index anew from the batches' headers: one header for each batch is read."""
+        _LOG.warning("%s: rebuilding the indexes", self)
+        self.begin_rebuild()
+        for header, position in self.sound_headers():
+            self.index_batch(header, position)
+        if self.is_closed:
+            self.end_rebuild()
+
+    def __str__(self) -> str:
+        return str(self.path_of(file_names.LOG))

@@ -1,0 +1,65 @@
+"""The segments of one log, by base offset: never empty, never changed in place.
+
+A change makes a new tuple, so that a thread that reads while the event loop rolls or deletes goes on with
+the segments it found: their files stay for `file.delete.delay.ms`.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+from storage.segment import Segment
+
+
+class Segments:
+    """Segments in the order of their offsets; the last one is the active one."""
+
+    __slots__ = ("_bases", "_items")
+
+    def __init__(self, segments: Iterable[Segment]) -> None:
+        self._items = tuple(sorted(segments, key=lambda segment: segment.base_offset))
+        self._bases = tuple(segment.base_offset for segment in self._items)
+        assert self._items, "a log has at least one segment"
+        assert len(set(self._bases)) == len(self._bases), self._bases
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, segment: object) -> bool:
+        return segment in self._items
+
+    @property
+    def first(self) -> Segment:
+        """The oldest segment."""
+        return self._items[0]
+
+    @property
+    def active(self) -> Segment:
+        """The newest segment, the only one that is written."""
+        return self._items[-1]
+
+    @property
+    def closed(self) -> tuple[Segment, ...]:
+        """All but the active one."""
+        return self._items[:-1]
+
+    def floor(self, offset: int) -> Segment | None:
+        """The segment that would hold `offset`; None before the first one."""
+        after = bisect_right(self._bases, offset)
+        return self._items[after - 1] if after else None
+
+    def from_offset(self, offset: int) -> tuple[Segment, ...]:
+        """The segment that would hold `offset` and all after it."""
+        return self._items[max(bisect_right(self._bases, offset) - 1, 0) :]
+
+    def end_of(self, segment: Segment) -> int | None:
+        """Where the next segment begins; None for the active one."""
+        after = bisect_right(self._bases, segment.base_offset)
+        return self._bases[after] if after < len(self._bases) else None
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all batches."""
+        return sum(segment.size for segment in self._items)

@@ -1,0 +1,166 @@
+"""Which producer snapshots a log has, and rebuilding producer state from them and the log.
+
+A snapshot `<offset>.snapshot` says what was known of the producers when the log ended at `offset`. One is
+written for each new segment, when the log is closed, and when it was opened; a log that is opened reads on
+from the newest that is not corrupt.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from logging import getLogger
+from pathlib import Path
+
+from protocol.errors import KafkaError
+from protocol.records.batch import BatchHeader
+from storage import file_names, producer_snapshot
+from storage.append_origin import AppendOrigin
+from storage.files import Files
+from storage.producer_state import ProducerStateManager, ProducerUpdates
+from storage.segment import Segment
+from storage.transaction_index import AbortedTransaction
+
+_LOG = getLogger(__name__)
+
+
+class SnapshotFiles:
+    """The `.snapshot` files in one log's directory."""
+
+    def __init__(self, directory: Path, files: Files, offsets: Iterable[int] = ()) -> None:
+        self.directory = directory
+        self._files = files
+        #: Ascending.
+        self.offsets = sorted(offsets)
+
+    def path_of(self, offset: int) -> Path:
+        """Where the snapshot of the log's first `offset` offsets is."""
+        return self.directory / file_names.of_offset(offset, file_names.PRODUCER_SNAPSHOT)
+
+    @property
+    def latest(self) -> int | None:
+        """The newest snapshot's offset."""
+        return self.offsets[-1] if self.offsets else None
+
+    def write(self, producers: ProducerStateManager) -> None:
+        """A snapshot of what is known now, unless the log has not grown since the last one.
+
+        Not flushed: recovery does without a snapshot that is torn.
+        """
+        offset = producers.map_end_offset
+        if offset <= producers.last_snapshot_offset:
+            return
+        self._files.write_atomically(
+            self.path_of(offset), producer_snapshot.encode(producers.producers), durable=False
+        )
+        if offset not in self.offsets:
+            self.offsets.insert(bisect_right(self.offsets, offset), offset)
+        producers.last_snapshot_offset = offset
+
+    def load(
+        self, producers: ProducerStateManager, *, log_start_offset: int, end_offset: int, now_ms: int
+    ) -> None:
+        """Make `producers` know what the newest good snapshot in (log start, end] says, else nothing as of the start.
+
+        Snapshots outside of that range and corrupt ones are removed.
+        """
+        for offset in [at for at in self.offsets if not log_start_offset < at <= end_offset]:
+            self.remove(offset)
+        while self.offsets:
+            offset = self.offsets[-1]
+            try:
+                states = producer_snapshot.decode(self._files.read(self.path_of(offset)))
+            except (producer_snapshot.CorruptSnapshot, FileNotFoundError) as error:
+                _LOG.warning("Producer snapshot %s: %s; an older one is used", self.path_of(offset), error)
+                self.remove(offset)
+                continue
+            producers.load(states, offset=offset, now_ms=now_ms)
+            return
+        producers.reset(log_start_offset)
+
+    def remove(self, offset: int) -> None:
+        """Remove one snapshot; a missing one is fine."""
+        if offset in self.offsets:
+            self.offsets.remove(offset)
+            self._files.unlink(self.path_of(offset))
+
+    def remove_stray(self, base_offsets: Iterable[int]) -> None:
+        """Remove those that belong to no segment; the newest of them may stay: it was written at the log's end."""
+        bases = set(base_offsets)
+        stray = [offset for offset in self.offsets if offset not in bases]
+        if stray and stray[-1] > max(bases):
+            del stray[-1]
+        for offset in stray:
+            self.remove(offset)
+
+    def flush_up_to(self, offset: int) -> None:
+        """Wait until the snapshots up to there are on the disk. [any thread]"""
+        for at in self.offsets:
+            if at <= offset:
+                self._files.fsync_path(self.path_of(at))
+
+
+def remember(producers: ProducerStateManager, updates: ProducerUpdates, segment: Segment) -> None:
+    """What was analyzed is in the log: apply it, and note aborted transactions in the segment's index."""
+    producers.apply(updates)
+    for completed in updates.completed:
+        if completed.is_aborted:
+            segment.transactions.append(
+                AbortedTransaction(
+                    completed.producer_id,
+                    completed.first_offset,
+                    completed.last_offset,
+                    producers.last_stable_offset_after(completed),
+                )
+            )
+        producers.complete(completed)
+
+
+def replay(
+    producers: ProducerStateManager, header: BatchHeader, batch: memoryview | bytes, segment: Segment | None
+) -> None:
+    """A batch that lies in the log: know its producer again. `segment` None: its transaction index is right.
+
+    `batch` needs its records only if it is a control batch. What contradicts itself is noted in the
+    process's log and passed over: it is in the log, and every replica has read it so.
+    """
+    if header.producer_id >= 0:
+        try:
+            updates = producers.analyze(((header, batch),), origin=AppendOrigin.REPLICATION)
+        except KafkaError as error:
+            _LOG.warning("Producer state at offset %d: %s", header.base_offset, error)
+        else:
+            if segment is not None:
+                remember(producers, updates, segment)
+            else:
+                producers.apply(updates)
+                for completed in updates.completed:
+                    producers.complete(completed)
+    producers.map_end_offset = header.next_offset
+
+
+def replay_headers(
+    producers: ProducerStateManager,
+    segments: Iterable[Segment],
+    *,
+    end_offset: int,
+    files: Files,
+    snapshots: SnapshotFiles | None = None,
+) -> None:
+    """Read on from `producers.map_end_offset` to `end_offset`. Control batches are read whole, others' headers only.
+
+    With `snapshots` one is written where a segment begins.
+    """
+    for segment in segments:
+        if segment.base_offset >= end_offset:
+            break
+        if snapshots is not None and segment.base_offset > producers.map_end_offset:
+            producers.map_end_offset = segment.base_offset
+            snapshots.write(producers)
+        for header, position in segment.sound_headers(segment.start_of(producers.map_end_offset)):
+            if header.base_offset >= end_offset:
+                break
+            if header.next_offset <= producers.map_end_offset:
+                continue
+            is_needed = header.is_control and header.has_producer_id
+            batch = files.pread(segment.fd, header.size_bytes, position) if is_needed else b""
+            replay(producers, header, batch, None)
+    producers.map_end_offset = end_offset
