@@ -293,11 +293,11 @@ def _open(
         raise InvalidRecord(reason.message) from None
     records = list(parse_payload(payload, header))
     _check_records(header, records, config, now_ms)
-    max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
+    max_timestamp = max([NO_TIMESTAMP, *(record.timestamp for record in records)])
     base_offset = header.base_offset
     has_gaps = any(record.offset != offset for offset, record in enumerate(records, start=base_offset))
     # Kafka counts the offsets of uncompressed batches without looking at those inside.
-    if header.compression is target and not (has_gaps and header.is_compressed):
+    if not records or (header.compression is target and not (has_gaps and header.is_compressed)):
         return _in_place(
             header,
             batch,

@@ -1,0 +1,79 @@
+"""The control records of a KRaft log and of its snapshots: who leads, who votes, where a snapshot begins and ends.
+
+Each is the value of a control record (`control`) of the type that `CONTROL_TYPES` says, without a version in front:
+Kafka writes and reads version 0 of all of them, and LeaderChangeMessage 1 where kraft.version is 1.
+Source: KIP-595, KIP-630, KIP-853 and the schemas of Kafka 4.3.1.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from protocol.codec import decode_struct, encode_struct
+from protocol.errors import InvalidRecord, MalformedMessage
+from protocol.messages.k_raft_version_record import KRaftVersionRecord
+from protocol.messages.leader_change_message import LeaderChangeMessage
+from protocol.messages.snapshot_footer_record import SnapshotFooterRecord
+from protocol.messages.snapshot_header_record import SnapshotHeaderRecord
+from protocol.messages.voters_record import VotersRecord
+from protocol.records.builder import build_batch
+from protocol.records.control import ControlRecordType, control_key, control_type
+from protocol.records.record import Record
+from protocol.schema import Message
+
+QuorumMessage = (
+    LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord
+)
+
+CONTROL_TYPES: Final[Mapping[type[Message], ControlRecordType]] = MappingProxyType(
+    {
+        LeaderChangeMessage: ControlRecordType.LEADER_CHANGE,
+        SnapshotHeaderRecord: ControlRecordType.SNAPSHOT_HEADER,
+        SnapshotFooterRecord: ControlRecordType.SNAPSHOT_FOOTER,
+        KRaftVersionRecord: ControlRecordType.KRAFT_VERSION,
+        VotersRecord: ControlRecordType.KRAFT_VOTERS,
+    }
+)
+_CLASSES: Final = {record_type: cls for cls, record_type in CONTROL_TYPES.items()}
+
+
+def encode_quorum_record(message: QuorumMessage, *, version: int = 0) -> tuple[bytes, bytes]:
+    """Key and value of the control record."""
+    return control_key(CONTROL_TYPES[type(message)]), encode_struct(type(message), version, message)
+
+
+def decode_quorum_record(record: Record) -> QuorumMessage | None:
+    """What a control record says; None if it is the end of a transaction or of a type that is not known.
+
+    Raises InvalidRecord if it is none, or broken.
+    """
+    record_type = control_type(record.key)
+    cls = None if record_type is None else _CLASSES.get(record_type)
+    if cls is None:
+        return None
+    value = record.value or b""
+    # The message begins with its version, which says how to read the rest; newer ones are read as the last known.
+    version = int.from_bytes(value[:2], "big", signed=True)
+    last = cls.__versions__.last or 0
+    try:
+        message = decode_struct(cls, min(max(version, 0), last), value)
+    except MalformedMessage as reason:
+        raise InvalidRecord(f"Not a {cls.__name__}: {reason.message}") from None
+    assert isinstance(message, QuorumMessage), type(message)
+    return message
+
+
+def build_quorum_batch(
+    messages: Sequence[QuorumMessage],
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    timestamp: int,
+    version: int = 0,
+) -> bytes:
+    """A control batch of these messages, as a quorum's leader or a snapshot's writer appends it."""
+    records = [
+        Record(offset, timestamp, *encode_quorum_record(message, version=version))
+        for offset, message in enumerate(messages, start=base_offset)
+    ]
+    return build_batch(records, base_offset=base_offset, leader_epoch=leader_epoch, is_control=True)
