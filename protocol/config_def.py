@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-from protocol.config_values import Check, ConfigValue, Password
+from protocol.config_values import Check, ConfigValue, Distinct, Password
 from protocol.errors import InvalidConfig
 
 __all__ = [
@@ -95,6 +95,8 @@ class ConfigKey(NamedTuple):
     def parse(self, text: str) -> ConfigValue:
         """The value that `text` spells. Raises InvalidConfigValue."""
         value = parse_value(self.name, self.type, text)
+        if isinstance(value, tuple) and isinstance(self.check, Distinct):
+            value = tuple(dict.fromkeys(value))
         self.validate(value)
         return value
 

@@ -89,28 +89,28 @@ class AnyCaseOneOf:
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
-    """A list without repetitions and without empty entries, drawn from `words` if there are any."""
+    """A list without empty entries, drawn from `words` if there are any.
+
+    An entry that is repeated does no harm: `ConfigKey.parse` keeps the first, as Kafka does.
+    """
 
     words: tuple[str, ...] = ()
     may_be_empty: bool = True
     may_be_null: bool = False
 
     def allows(self, value: ConfigValue) -> bool:
-        """Checks emptiness, repetition and each entry."""
+        """Checks the size and each entry."""
         if value is None:
             return self.may_be_null
-        if not isinstance(value, tuple) or len(set(value)) != len(value):
+        if not isinstance(value, tuple):
             return False
         if not value:
             return self.may_be_empty
         return all(entry and (not self.words or entry in self.words) for entry in value)
 
     def __str__(self) -> str:
-        size = "a" if self.may_be_empty else "a non-empty"
-        entries = f"entries from {', '.join(self.words)}" if self.words else "non-empty entries"
-        return (
-            f"{size} list of distinct, {entries}" if not self.words else f"{size} list of distinct {entries}"
-        )
+        entries = f"with entries out of {', '.join(self.words)}" if self.words else "without empty entries"
+        return f"a{'' if self.may_be_empty else ' non-empty'} list {entries}"
 
 
 @dataclass(frozen=True, slots=True)

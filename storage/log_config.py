@@ -186,8 +186,11 @@ def check_topic_values(values: Mapping[str, ConfigValue]) -> None:
         )
 
 
-def check_local_retention(values: Mapping[str, ConfigValue]) -> None:
-    """A local retention of its own must lie within the whole retention (KIP-405)."""
+def check_local_retention(values: Mapping[str, ConfigValue], *, prefix: str = "") -> None:
+    """A local retention of its own must lie within the whole retention (KIP-405).
+
+    `prefix` is what refusals put before the topic's names: `log.` where a broker's own are meant.
+    """
     for whole_name in ("retention.bytes", "retention.ms"):
         whole, local = _number(values, whole_name), _number(values, f"local.{whole_name}")
         if whole >= 0 and local != -2 and not 0 <= local <= whole:

@@ -333,7 +333,7 @@ def _parse(texts: Mapping[str, str]) -> dict[str, ConfigValue]:
         if key is not None:
             values[name] = key.parse(text)
         elif (base := BROKER_CONFIGS.get(base_key(name))) is not None:
-            base.parse(text)  # of one listener: kept as text, but a bad one is refused here
+            base._replace(name=name).parse(text)  # of one listener: kept as text, but a bad one is refused
     for name, key in BROKER_CONFIGS.items():
         if key.is_required and name not in texts:
             raise InvalidConfig(f"Configuration {name} is missing: {key.documentation}")

@@ -7,15 +7,20 @@ Source: KafkaConfig.validateValues of Kafka 4.3.1.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+from broker.config.group_bounds import check_group_defaults
 from broker.config.listeners import SecurityProtocol
 from protocol.config_def import InvalidConfigValue
 from protocol.errors import InvalidConfig
-from storage.log_config import check_local_retention, check_topic_values
+from storage.log_config import SERVER_SYNONYMS, check_local_retention, check_topic_values
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
+
+#: Names and addresses, loosely.
+_HOST = re.compile(r"[0-9a-zA-Z\-%._:]*")
 
 _MIN_DEDUPE_BYTES_PER_THREAD = 1024 * 1024
 
@@ -28,6 +33,7 @@ def check_config(config: BrokerConfig) -> None:
     _check_connections(config)
     _check_logs(config)
     _check_replication(config)
+    check_group_defaults(config.values)
 
 
 def _check_node(config: BrokerConfig) -> None:
@@ -98,6 +104,11 @@ def _check_listeners(config: BrokerConfig) -> None:
         raise InvalidConfig(
             "Only one of inter.broker.listener.name and security.inter.broker.protocol must be set."
         )
+    bound = {listener.name for listener in (*config.listeners, *config.controller_listeners)}
+    if early := [name for name in config.get("early.start.listeners") or () if name.upper() not in bound]:
+        raise InvalidConfigValue(
+            "early.start.listeners", ",".join(early), f"names out of listeners ({', '.join(bound)})"
+        )
     if not config.is_broker:
         return
     told = [listener.name for listener in config.advertised_listeners]
@@ -123,7 +134,10 @@ def _check_connections(config: BrokerConfig) -> None:
         )
     try:
         overrides = config.max_connections_per_ip_overrides
+        well_formed = all(_HOST.fullmatch(host) for host in overrides)
     except ValueError:
+        well_formed = False
+    if not well_formed:
         text = config.get("max.connections.per.ip.overrides")
         raise InvalidConfigValue(
             "max.connections.per.ip.overrides", text, "a list of host:count entries"
@@ -142,24 +156,25 @@ def _check_connections(config: BrokerConfig) -> None:
 
 
 def _check_logs(config: BrokerConfig) -> None:
-    values = config.topic_defaults
-    for topic_key, name, least in (
-        ("segment.ms", "log.roll.ms", 1),
-        ("segment.jitter.ms", "log.roll.jitter.ms", 0),
+    for topic_key, least, besides in (
+        ("segment.ms", 1, ()),
+        ("segment.jitter.ms", 0, ()),
+        ("retention.ms", 1, (-1,)),
     ):
-        value = values[topic_key]
+        value = config.topic_defaults[topic_key]
         assert isinstance(value, int), (topic_key, value)
-        if value < least:
-            raise InvalidConfigValue(name, value, f"at least {least}")
-    if values["retention.ms"] == 0:
-        raise InvalidConfigValue("log.retention.ms", 0, "at least 1, or -1 for no limit")
-    if config.log_cleaner_dedupe_buffer_size < _MIN_DEDUPE_BYTES_PER_THREAD * max(
-        config.log_cleaner_threads, 1
-    ):
+        if value < least and value not in besides:
+            name = next(one.name for one in SERVER_SYNONYMS[topic_key] if config.get(one.name) is not None)
+            allowed = f"at least {least}" + "".join(f", or {other}" for other in besides)
+            raise InvalidConfigValue(name, config.get(name), allowed)
+    threads, dedupe_bytes = config.log_cleaner_threads, config.log_cleaner_dedupe_buffer_size
+    if threads < 1:
+        raise InvalidConfigValue("log.cleaner.threads", threads, "at least 1")
+    if dedupe_bytes // threads <= _MIN_DEDUPE_BYTES_PER_THREAD:
         raise InvalidConfigValue(
             "log.cleaner.dedupe.buffer.size",
-            config.log_cleaner_dedupe_buffer_size,
-            f"at least {_MIN_DEDUPE_BYTES_PER_THREAD} for each of log.cleaner.threads ({config.log_cleaner_threads})",
+            dedupe_bytes,
+            f"more than {_MIN_DEDUPE_BYTES_PER_THREAD} for each of log.cleaner.threads ({threads})",
         )
     cordoned = config.get("cordoned.log.dirs") or ()
     known = {"*"} if "*" in cordoned else set(config.log_dirs)
@@ -167,9 +182,9 @@ def _check_logs(config: BrokerConfig) -> None:
         raise InvalidConfigValue(
             "cordoned.log.dirs", ",".join(cordoned), "* alone, or a list of entries of log.dirs"
         )
-    check_topic_values(values)
+    check_topic_values(config.topic_defaults)
     if config.remote_log_storage_system_enable:
-        check_local_retention(values)
+        check_local_retention(config.topic_defaults, prefix="log.")
 
 
 def _check_replication(config: BrokerConfig) -> None:

@@ -14,6 +14,7 @@ from broker.config.definitions import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
 from broker.config.names import base_key, listener_of
 from protocol.config_def import UpdateMode
 from protocol.errors import InvalidConfig, InvalidRequest
+from storage.log_config import check_local_retention
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
@@ -83,6 +84,7 @@ def validate_broker_alter(config: BrokerConfig, resource_name: str, overrides: M
             if is_per_broker
             else config.with_dynamic(overrides, config.broker_overrides)
         )
+        check_local_retention(altered.topic_defaults, prefix="log.")
     except InvalidConfig as error:
         raise InvalidRequest(error.message) from None
     _check_not_yet_altered(config, altered)

@@ -149,8 +149,7 @@ def advertised_listeners(
     bound = {listener.name for listener in listeners}
     if unknown := [listener.name for listener in told if listener.name not in bound]:
         raise InvalidConfig(
-            f"advertised.listeners names {', '.join(unknown)}; it must only name listeners of listeners "
-            f"({', '.join(sorted(bound))})."
+            f"advertised.listeners names {', '.join(unknown)}, but listeners only has {', '.join(sorted(bound))}."
         )
     if any(listener.host == "0.0.0.0" for listener in told):  # noqa: S104
         raise InvalidConfig(

@@ -9,17 +9,11 @@ from collections.abc import Mapping
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.definitions import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
-from protocol.config_def import ConfigDef, ConfigValue, InvalidConfigValue
+from broker.config.group_bounds import GROUP_SYNONYMS, check_group_bounds
+from protocol.config_def import ConfigDef, ConfigValue
 from protocol.errors import InvalidConfig, InvalidRequest
 
-__all__ = ["GROUP_SYNONYMS", "group_values", "validate_client_metrics_alter", "validate_group_alter"]
-
-#: The broker key that each group key falls back to; those that are missing have a default of their own.
-GROUP_SYNONYMS = {
-    name: f"group.{name}"
-    for name in GROUP_CONFIGS
-    if name not in ("share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable")
-}
+__all__ = ["group_values", "validate_client_metrics_alter", "validate_group_alter"]
 
 #: Shortest and longest push interval: 100 ms and one hour (KIP-714).
 _PUSH_INTERVAL_MS = range(100, 3_600_001)
@@ -45,24 +39,7 @@ def group_values(config: BrokerConfig) -> dict[str, ConfigValue]:
 def validate_group_alter(config: BrokerConfig, overrides: Mapping[str, str]) -> None:
     """Refuses overrides of a group, all that would hold afterwards. Raises InvalidConfig."""
     values = group_values(config) | _parse(GROUP_CONFIGS, overrides, "group")
-    for name, text in overrides.items():
-        kind, _, rest = name.partition(".")
-        # Not every key has both bounds: streams groups may have 0 standby replicas, but not any number.
-        for bound, is_beyond in (("min", int.__lt__), ("max", int.__gt__)):
-            limit = config.values.get(f"group.{kind}.{bound}.{rest.removeprefix('num.')}")
-            value = values[name]
-            if isinstance(limit, int) and isinstance(value, int) and is_beyond(value, limit):
-                than = "at least" if bound == "min" else "at most"
-                raise InvalidConfigValue(name, text, f"{than} the broker's {bound}imum ({limit})")
-    for kind in ("consumer", "share", "streams"):
-        session, heartbeat = (
-            values[f"{kind}.{rest}"] for rest in ("session.timeout.ms", "heartbeat.interval.ms")
-        )
-        assert isinstance(session, int), session
-        assert isinstance(heartbeat, int), heartbeat
-        if session <= heartbeat:
-            allowed = f"greater than {kind}.heartbeat.interval.ms ({heartbeat})"
-            raise InvalidConfigValue(f"{kind}.session.timeout.ms", session, allowed)
+    check_group_bounds(values, overrides, config.values)
 
 
 def validate_client_metrics_alter(subscription: str, overrides: Mapping[str, str]) -> None:
