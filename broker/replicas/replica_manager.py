@@ -1,0 +1,312 @@
+"""The partitions that this broker hosts: made, led and deleted as the metadata log says.
+
+The manager follows the image and decides nothing on its own. Requests find partitions by topic name or
+by topic id in one table, `hosted`.
+
+Source: Kafka's ReplicaManager.
+"""
+
+import logging
+from asyncio import Future
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from broker.metadata_cache import MetadataCache
+from broker.replicas.committing import Commitment, when_settled
+from broker.replicas.fetch_sessions import FetchSessionCache, PartitionKey
+from broker.replicas.partition import Partition
+from broker.replicas.purgatory import Purgatory
+from broker.runtime import Runtime
+from protocol.errors import (
+    KafkaError,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from protocol.metadata.image import (
+    ConfigResourceType,
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from protocol.records.batch import BatchHeader
+from protocol.types import TopicPartition
+from storage.append_origin import AppendOrigin
+from storage.log import AppendInfo
+from storage.log_config import LogConfig
+from storage.log_manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class LeadershipListener(Protocol):
+    """A coordinator: it serves the partitions of its own topic that this broker leads."""
+
+    def on_leader(self, partition: int, leader_epoch: int) -> None:
+        """This broker leads the partition, in a new epoch."""
+
+    def on_resigned(self, partition: int, leader_epoch: int) -> None:
+        """It led the partition in this epoch, and does not any more."""
+
+
+class ReplicaManager:
+    """See the module. Everything belongs to the loop's thread."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        logs: LogManager,
+        metadata: MetadataCache,
+        runtime: Runtime,
+        topic_config: Callable[[str], LogConfig],
+        fetch_session_slots: int = 1000,
+        fetch_max_bytes: int = 55 * 2**20,
+    ) -> None:
+        self.node_id = node_id
+        self.logs = logs
+        self.metadata = metadata
+        self.runtime = runtime
+        #: The most bytes of records in one Fetch response, whatever its client asks (fetch.max.bytes).
+        self.fetch_max_bytes = fetch_max_bytes
+        self._topic_config = topic_config
+        self.fetch_sessions = FetchSessionCache(slots=fetch_session_slots, random=runtime.random)
+        call_soon = runtime.loop.call_soon
+        self.fetch_purgatory = Purgatory(call_later=runtime.call_later, call_soon=call_soon)
+        #: Those who wait until records are on the whole ISR.
+        self.produce_purgatory = Purgatory(call_later=runtime.call_later, call_soon=call_soon)
+        #: Each partition twice: by (topic name, index) and by (topic id, index).
+        self.hosted: dict[PartitionKey, Partition] = {}
+        #: Partitions that have no log because of a failing disk.
+        self._offline: set[PartitionKey] = set()
+        self._listeners: dict[str, list[LeadershipListener]] = {}
+
+    # -- look-ups --------------------------------------------------------------------------------------
+
+    def partition(self, topic_partition: TopicPartition) -> Partition:
+        """The partition, if it is hosted here.
+
+        Raises UnknownTopicOrPartition, NotLeaderOrFollower (it is elsewhere), KafkaStorageError.
+        """
+        found = self.hosted.get(topic_partition)
+        if found is None:
+            raise self.why_not_hosted(topic_partition)
+        return found
+
+    def partitions(self) -> Iterator[Partition]:
+        """Every partition once."""
+        return (partition for key, partition in self.hosted.items() if isinstance(key[0], str))
+
+    def why_not_hosted(self, key: PartitionKey) -> KafkaError:
+        """What to tell a client of a partition that is not in `hosted`."""
+        topic, index = key
+        if isinstance(topic, str):
+            image = self.metadata.topic(topic)
+        else:
+            image = self.metadata.topic_by_id(topic)
+            if image is None:
+                return UnknownTopicId(f"No topic has the id {topic}")
+        if image is None or index not in image.partitions:
+            return UnknownTopicOrPartition(f"There is no partition {topic}-{index}")
+        if key in self._offline:
+            return KafkaStorageError(f"{topic}-{index} is in an offline log directory")
+        return NotLeaderOrFollower(f"{topic}-{index} has no replica on broker {self.node_id}")
+
+    # -- metadata --------------------------------------------------------------------------------------
+
+    def apply_image(self, image: MetadataImage) -> list[TopicPartition]:
+        """Host what a whole image says; for the start, when nothing is hosted yet.
+
+        What lies on disk and does not belong to the image is set aside first: a topic can be deleted, and
+        its name taken again, while its broker is down. Returns these.
+        """
+        strays = [
+            topic_partition
+            for topic_partition, log in self.logs.logs.items()
+            if not self._is_ours(topic_partition, log.topic_id, image)
+        ]
+        for topic_partition in strays:
+            logger.warning("%s is on disk but not in the metadata: set aside as stray", topic_partition)
+            self.logs.delete_stray(topic_partition, now_ms=self.runtime.now_ms())
+        for topic in image.topics_by_id.values():
+            for index in topic.partitions:
+                self._apply_partition(topic, index)
+        return strays
+
+    def apply_delta(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Follow a change of the image: delete first, since a name may have a new topic at once."""
+        for topic in delta.topics_deleted.values():
+            for index in topic.partitions:
+                self._forget(topic, index)
+        for topic_id, indexes in delta.partitions_changed.items():
+            changed = image.topics_by_id.get(topic_id)
+            if changed is not None:
+                for index in sorted(indexes):
+                    self._apply_partition(changed, index)
+        for resource in delta.configs_changed:
+            if resource.type is ConfigResourceType.TOPIC and resource.name in image.topics_by_name:
+                self._update_config(image.topics_by_name[resource.name])
+
+    def change_defaults(self, topic_config: Callable[[str], LogConfig]) -> None:
+        """The broker's own defaults of topic configurations have changed."""
+        self._topic_config = topic_config
+        for topic in self.metadata.image.topics_by_name.values():
+            self._update_config(topic)
+
+    def notice_retention(self) -> None:
+        """Tell fetch sessions of log start offsets that retention has moved; after `LogManager.maintain`."""
+        for partition in self.partitions():
+            partition.notice_retention()
+
+    def listen(self, topic: str, listener: LeadershipListener) -> None:
+        """Tell `listener` of the leadership of this topic's partitions, those led already at once."""
+        self._listeners.setdefault(topic, []).append(listener)
+        for partition in list(self.partitions()):
+            if partition.is_leader and partition.topic_partition.topic == topic:
+                listener.on_leader(partition.topic_partition.partition, partition.leader_epoch)
+
+    def _is_ours(self, topic_partition: TopicPartition, topic_id: UUID | None, image: MetadataImage) -> bool:
+        topic = image.topics_by_name.get(topic_partition.topic)
+        if topic is None or topic_id not in (None, topic.topic_id):
+            return False
+        partition = topic.partitions.get(topic_partition.partition)
+        return partition is not None and self.node_id in partition.replicas
+
+    def _apply_partition(self, topic: TopicImage, index: int) -> None:
+        image = topic.partitions[index]
+        partition = self.hosted.get((topic.topic_id, index))
+        if self.node_id not in image.replicas:
+            self._forget(topic, index)
+        elif partition is not None or (partition := self._create(topic, index)) is not None:
+            self._apply_role(partition, image)
+
+    def _create(self, topic: TopicImage, index: int) -> Partition | None:
+        topic_partition = TopicPartition(topic.name, index)
+        keys: tuple[PartitionKey, PartitionKey] = ((topic.name, index), (topic.topic_id, index))
+        try:
+            log = self.logs.get_or_create(
+                topic_partition,
+                topic_id=topic.topic_id,
+                config=self._topic_config(topic.name),
+                now_ms=self.runtime.now_ms(),
+            )
+        except KafkaError:
+            logger.exception("%s gets no log", topic_partition)
+            self._offline.update(keys)
+            return None
+        partition = Partition(
+            topic_partition,
+            topic_id=topic.topic_id,
+            node_id=self.node_id,
+            log=log,
+            signal=self._signal,
+        )
+        self._offline.difference_update(keys)
+        self.hosted.update(dict.fromkeys(keys, partition))
+        return partition
+
+    def _apply_role(self, partition: Partition, image: PartitionImage) -> None:
+        was_leader, old_epoch = partition.is_leader, partition.leader_epoch
+        is_new_epoch = partition.apply(image)
+        if was_leader and (is_new_epoch or not partition.is_leader):
+            self._tell_resigned(partition, old_epoch)
+        if partition.is_leader and is_new_epoch:
+            for listener in self._listeners.get(partition.topic_partition.topic, ()):
+                listener.on_leader(partition.topic_partition.partition, partition.leader_epoch)
+
+    def _forget(self, topic: TopicImage, index: int) -> None:
+        keys: tuple[PartitionKey, PartitionKey] = ((topic.name, index), (topic.topic_id, index))
+        self._offline.difference_update(keys)
+        partition = self.hosted.get(keys[1])
+        if partition is None:
+            return
+        for key in keys:
+            del self.hosted[key]
+        was_leader, epoch = partition.is_leader, partition.leader_epoch
+        partition.resign()
+        if was_leader:
+            self._tell_resigned(partition, epoch)
+        self.logs.delete(partition.topic_partition, now_ms=self.runtime.now_ms())
+
+    def _tell_resigned(self, partition: Partition, leader_epoch: int) -> None:
+        for listener in self._listeners.get(partition.topic_partition.topic, ()):
+            listener.on_resigned(partition.topic_partition.partition, leader_epoch)
+
+    def _update_config(self, topic: TopicImage) -> None:
+        self.logs.update_config(topic.name, self._topic_config(topic.name))
+        for index in topic.partitions:
+            partition = self.hosted.get((topic.topic_id, index))
+            if partition is not None:
+                partition.on_config_changed()
+
+    def _signal(self, key: object) -> None:
+        self.fetch_purgatory.signal(key)
+        self.produce_purgatory.signal(key)
+
+    # -- for those who wait for records to be committed -------------------------------------------------
+
+    def when_committed(
+        self, partition: Partition, end_offset: int, *, timeout_ms: int
+    ) -> "Future[None] | None":
+        """None if every record before `end_offset` is on the whole ISR; else a future of that.
+
+        Raises what `Partition.is_committed` raises; so does the future, and RequestTimedOut. Cancel it to
+        wait no more.
+        """
+        commitment = Commitment(partition, end_offset)
+
+        def respond() -> None:
+            if commitment.error is not None:
+                raise commitment.error
+
+        if commitment.is_settled():
+            respond()
+            return None
+        return self.when_settled([commitment], timeout_ms=timeout_ms, respond=respond)
+
+    def when_settled(
+        self, commitments: Sequence[Commitment], *, timeout_ms: int, respond: Callable[[], T]
+    ) -> "Future[T]":
+        """`committing.when_settled` in this broker's purgatory."""
+        return when_settled(
+            commitments,
+            timeout_ms=timeout_ms,
+            purgatory=self.produce_purgatory,
+            loop=self.runtime.loop,
+            respond=respond,
+        )
+
+    # -- for coordinators, which keep their state in a topic of this broker ----------------------------
+
+    def append_as_coordinator(
+        self, topic_partition: TopicPartition, batch: bytes | bytearray | memoryview
+    ) -> AppendInfo:
+        """Append one record batch of a coordinator's own, under the rules of acks=all.
+
+        Raises NotLeaderOrFollower, NotEnoughReplicas, UnknownTopicOrPartition, MessageTooLarge, KafkaStorageError.
+        """
+        return self.partition(topic_partition).append_records(
+            batch, required_acks=-1, now_ms=self.runtime.now_ms(), origin=AppendOrigin.COORDINATOR
+        )
+
+    def committed(
+        self, topic_partition: TopicPartition, end_offset: int, *, timeout_ms: int
+    ) -> "Future[None] | None":
+        """`when_committed` by the partition's name; `end_offset` is the last offset appended, plus one."""
+        return self.when_committed(self.partition(topic_partition), end_offset, timeout_ms=timeout_ms)
+
+    def records_since(
+        self, topic_partition: TopicPartition, offset: int | None = None
+    ) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """The batches of a partition led here, from the one that holds `offset` (None: the log start) on.
+
+        Raises what `partition` raises, and NotLeaderOrFollower.
+        """
+        partition = self.partition(topic_partition)
+        log = partition.local_log(None, must_lead=True)
+        return log.records_since(log.log_start_offset if offset is None else offset)
