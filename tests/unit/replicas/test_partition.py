@@ -1,0 +1,277 @@
+"""Roles and epochs (KIP-320), the ISR's rules for writing, and what offsets a partition tells."""
+
+import pytest
+from replicas_support import NODE_ID, NOW_MS, PartitionOnDisk, image
+
+from broker.replicas.partition import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
+from protocol.errors import (
+    FencedLeaderEpoch,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    PolicyViolation,
+    UnknownLeaderEpoch,
+)
+
+OTHER = 2
+
+
+@pytest.fixture
+def on_disk(tmp_path):
+    return PartitionOnDisk(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("leads", "asked_epoch", "error"),
+    [
+        # leader? the peer's epoch (ours is 5)
+        (True,  None, None),
+        (True,     5, None),
+        (True,     4, FencedLeaderEpoch),
+        (True,     6, UnknownLeaderEpoch),
+        (False, None, NotLeaderOrFollower),
+        (False,    5, NotLeaderOrFollower),
+        (False,    4, FencedLeaderEpoch),      # the epoch is looked at first
+        (False,    6, UnknownLeaderEpoch),
+    ],
+)  # fmt: skip
+def test_epoch_and_leader_checks(on_disk, leads, asked_epoch, error):
+    on_disk.partition.apply(image(leader=NODE_ID if leads else OTHER, epoch=5, replicas=(NODE_ID, OTHER)))
+    if error is None:
+        on_disk.partition.check_leader(asked_epoch)
+    else:
+        with pytest.raises(error):
+            on_disk.partition.check_leader(asked_epoch)
+
+
+def test_a_follower_may_be_read_but_not_written(on_disk):
+    on_disk.partition.apply(image(leader=OTHER, epoch=1, replicas=(NODE_ID, OTHER)))
+    assert on_disk.partition.local_log(1, must_lead=False) is on_disk.log
+    with pytest.raises(NotLeaderOrFollower):
+        on_disk.append(b"x")
+
+
+def test_a_deleted_partition_answers_nobody(on_disk):
+    on_disk.partition.apply(image())
+    on_disk.partition.resign()
+    for must_lead in (True, False):
+        with pytest.raises(NotLeaderOrFollower):
+            on_disk.partition.local_log(None, must_lead=must_lead)
+    with pytest.raises(NotLeaderOrFollower):
+        on_disk.append(b"x")
+
+
+def test_each_leadership_has_its_place_in_the_epoch_cache(on_disk):
+    partition = on_disk.partition
+    assert partition.apply(image(epoch=1))
+    on_disk.append(b"a", b"b")
+    assert partition.apply(image(epoch=2))
+    assert partition.end_offset_for_epoch(2, current_leader_epoch=2) == (2, 2)
+    assert partition.apply(image(epoch=4))
+    on_disk.append(b"c")
+    rows = [(entry.epoch, entry.start_offset) for entry in on_disk.log.leader_epochs.entries]
+    assert rows == [(1, 0), (4, 2)]  # an epoch that wrote nothing gives way to the next one
+    assert partition.end_offset_for_epoch(1, current_leader_epoch=4) == (1, 2)
+    assert partition.end_offset_for_epoch(3, current_leader_epoch=None) == (1, 2)
+    assert partition.end_offset_for_epoch(4, current_leader_epoch=4) == (4, 3)
+    assert partition.end_offset_for_epoch(5, current_leader_epoch=4) is None
+
+
+def test_an_image_that_is_not_newer_changes_nothing(on_disk):
+    partition = on_disk.partition
+    assert partition.apply(image(epoch=3, partition_epoch=7))
+    assert not partition.apply(image(leader=OTHER, epoch=3, partition_epoch=7))
+    assert partition.is_leader
+    assert not partition.apply(image(epoch=3, partition_epoch=8, isr=(NODE_ID,)))
+    assert partition.partition_epoch == 8
+
+
+def test_becoming_leader_alone_commits_the_whole_log(tmp_path):
+    first = PartitionOnDisk(tmp_path)
+    first.partition.apply(image(epoch=0))
+    first.append(b"a")
+    first.log.close()
+    again = PartitionOnDisk(tmp_path)
+    again.partition.apply(image(epoch=1))
+    assert again.log.high_watermark == 1
+
+
+@pytest.mark.parametrize(
+    ("min_insync", "replicas", "isr", "acks", "is_accepted"),
+    [
+        # min.insync.replicas, replicas, ISR, acks
+        (1, (1,),      (1,),    -1, True),
+        (2, (1,),      (1,),    -1, True),     # capped by the replicas there are (field-map section 8)
+        (2, (1, 2),    (1,),    -1, False),
+        (2, (1, 2),    (1,),     1, True),     # nobody waits for the others
+        (2, (1, 2),    (1, 2),  -1, True),
+        (3, (1, 2),    (1, 2),  -1, True),
+        (3, (1, 2, 3), (1, 2),  -1, False),
+    ],
+)  # fmt: skip
+def test_min_insync_replicas(tmp_path, min_insync, replicas, isr, acks, is_accepted):
+    on_disk = PartitionOnDisk(tmp_path, min_insync_replicas=min_insync)
+    on_disk.partition.apply(image(replicas=replicas, isr=isr))
+    if is_accepted:
+        on_disk.append(b"x", acks=acks)
+    else:
+        with pytest.raises(NotEnoughReplicas):
+            on_disk.append(b"x", acks=acks)
+    assert on_disk.log.log_end_offset == is_accepted
+
+
+def test_the_high_watermark_is_the_slowest_of_the_isr(tmp_path):
+    on_disk = PartitionOnDisk(tmp_path, min_insync_replicas=2)
+    partition, log = on_disk.partition, on_disk.log
+    partition.apply(image(epoch=1, replicas=(1, 2, 3), isr=(1, 2)))
+    on_disk.append(b"a", b"b", b"c")
+    assert log.high_watermark == 0
+    partition.follower_end_offsets[2] = 2
+    partition.on_config_changed()
+    assert log.high_watermark == 2
+    # The ISR shrinks below its minimum: nothing is committed any more.
+    partition.apply(image(epoch=1, partition_epoch=2, replicas=(1, 2, 3), isr=(1,)))
+    assert log.high_watermark == 2
+    with pytest.raises(NotEnoughReplicasAfterAppend):
+        partition.is_committed(2)
+    assert not partition.is_committed(3)
+    partition.apply(image(leader=OTHER, epoch=2, replicas=(1, 2, 3)))
+    with pytest.raises(NotLeaderOrFollower):
+        partition.is_committed(2)
+
+
+def test_appends_and_roles_signal(on_disk):
+    on_disk.partition.apply(image(epoch=1))
+    on_disk.signals.clear()
+    on_disk.append(b"x")
+    assert on_disk.signals == [on_disk.partition]
+    on_disk.partition.apply(image(leader=OTHER, epoch=2, replicas=(1, 2)))
+    assert len(on_disk.signals) == 2
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "found"),
+    [
+        (LATEST, (-1, 3, 7)),
+        (EARLIEST, (-1, 0, 7)),
+        (EARLIEST_LOCAL, (-1, 0, 7)),
+        (MAX_TIMESTAMP, (300, 1, 7)),
+        (LATEST_TIERED, None),
+        (EARLIEST_PENDING_UPLOAD, None),
+        (0, (100, 0, 7)),
+        (100, (100, 0, 7)),
+        (101, (300, 1, 7)),
+        (300, (300, 1, 7)),
+        (301, None),
+    ],
+)
+def test_offsets_by_time(on_disk, timestamp, found):
+    on_disk.partition.apply(image(epoch=7))
+    for at in (100, 300, 200):
+        on_disk.append(b"x", timestamp=at)
+    answer = on_disk.partition.offset_for_timestamp(
+        timestamp, is_read_committed=False, current_leader_epoch=7, must_lead=True
+    )
+    assert answer == found
+
+
+def test_latest_of_an_empty_log_and_its_earliest_after_deletion(on_disk):
+    partition = on_disk.partition
+    partition.apply(image(epoch=0))
+
+    def ask(timestamp):
+        return partition.offset_for_timestamp(
+            timestamp, is_read_committed=False, current_leader_epoch=None, must_lead=True
+        )
+
+    assert ask(LATEST) == (-1, 0, 0)
+    assert ask(MAX_TIMESTAMP) is None
+    on_disk.append(b"a", b"b")
+    assert partition.delete_records(None) == 2
+    assert ask(EARLIEST) == (-1, 2, 0)
+
+
+def test_latest_is_not_known_before_the_high_watermark_reaches_the_epoch(tmp_path):
+    """KIP-207: an older leader may have shown consumers more than this one knows to be committed."""
+    on_disk = PartitionOnDisk(tmp_path, min_insync_replicas=2)
+    partition = on_disk.partition
+    partition.apply(image(epoch=1, replicas=(1, 2)))
+    on_disk.append(b"a", timestamp=NOW_MS)
+    partition.apply(image(epoch=2, replicas=(1, 2)))  # led again, from offset 1 on; nothing committed
+
+    def ask(timestamp, *, is_read_committed=False):
+        return partition.offset_for_timestamp(
+            timestamp, is_read_committed=is_read_committed, current_leader_epoch=2, must_lead=True
+        )
+
+    with pytest.raises(OffsetNotAvailable):
+        ask(LATEST)
+    with pytest.raises(OffsetNotAvailable):
+        ask(NOW_MS)
+    assert ask(EARLIEST) == (-1, 0, 1)
+    assert ask(LATEST, is_read_committed=None) == (-1, 1, 2)  # a replica sees the log end
+    partition.follower_end_offsets[2] = 1
+    partition.on_config_changed()
+    assert ask(LATEST) == (-1, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("cleanup_policy", "offset", "outcome"),
+    [
+        (("delete",),           None, 3),
+        (("delete",),              2, 2),
+        (("delete",),              0, 0),
+        (("compact", "delete"),    1, 1),
+        (("compact",),             1, PolicyViolation),
+        (("delete",),              4, OffsetOutOfRange),   # above the high watermark
+        (("delete",),             -5, OffsetOutOfRange),
+    ],
+)  # fmt: skip
+def test_delete_records(tmp_path, cleanup_policy, offset, outcome):
+    on_disk = PartitionOnDisk(tmp_path, cleanup_policy=cleanup_policy)
+    on_disk.partition.apply(image())
+    on_disk.append(b"a", b"b", b"c", key=b"k")
+    if isinstance(outcome, int):
+        assert on_disk.partition.delete_records(offset) == outcome
+        assert on_disk.log.log_start_offset == outcome
+    else:
+        with pytest.raises(outcome):
+            on_disk.partition.delete_records(offset)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "offset", "outcome"),
+    [
+        # The leader's log: epoch 1 from 0, epoch 3 from 2, end 5. The follower fetches at `offset` after `epoch`.
+        (3, 5, None),              # in step
+        (3, 4, None),
+        (1, 2, None),
+        (1, 3, (1, 2)),            # has a record of epoch 1 that we have not
+        (2, 3, (1, 2)),            # an epoch that we never had
+        (3, 6, (3, 5)),            # longer than we are
+        (9, 5, OffsetOutOfRange),  # newer than all we know
+    ],
+)  # fmt: skip
+def test_where_a_follower_diverges(on_disk, epoch, offset, outcome):
+    on_disk.partition.apply(image(epoch=1))
+    on_disk.append(b"a", b"b")
+    on_disk.partition.apply(image(epoch=3))
+    on_disk.append(b"c", b"d", b"e")
+
+    def ask():
+        return on_disk.partition.diverging_epoch(last_fetched_epoch=epoch, fetch_offset=offset)
+
+    if outcome is OffsetOutOfRange:
+        with pytest.raises(OffsetOutOfRange):
+            ask()
+    else:
+        assert ask() == outcome
