@@ -1,7 +1,7 @@
 """The control records of a KRaft log and of its snapshots: who leads, who votes, where a snapshot begins and ends.
 
 Each is the value of a control record (`control`) of the type that `CONTROL_TYPES` says, without a version in front:
-Kafka writes and reads version 0 of all of them, and LeaderChangeMessage 1 where kraft.version is 1.
+Kafka 4.3.1 writes version 0 of all of them.
 Source: KIP-595, KIP-630, KIP-853 and the schemas of Kafka 4.3.1.
 """
 

@@ -1,0 +1,230 @@
+"""Records inside batches: round trips, Kafka's own bytes, and bytes that are nothing of the kind."""
+
+import contextlib
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from records_support import KAFKA_BATCHES, NOW, batch_of
+
+from protocol.errors import CorruptMessage, InvalidRecord, KafkaError
+from protocol.records.batch import HEADER_SIZE_BYTES, crc_is_valid, read_header
+from protocol.records.builder import build_batch, build_empty_batch, simple_records
+from protocol.records.compression import Compression
+from protocol.records.record import Record, payload_of, records
+from protocol.records.varint import read_varint, read_varlong, varint
+
+#: What the batches of the five codecs in that file hold.
+KAFKA_RECORDS = [
+    Record(100, NOW, b"k", b"v"),
+    Record(101, NOW - 1000, None, b"value value value value value", (("hé", None), ("", b"\x01\x02\xff"))),
+    Record(105, NOW + 99_999, b"", None),
+]
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_kafkas_batches_are_read(codec):
+    batch = KAFKA_BATCHES[codec.name.lower()]
+    header = read_header(batch)
+    assert crc_is_valid(batch)
+    assert header.compression is codec
+    assert header.is_transactional
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 3, 11)
+    assert (header.base_offset, header.last_offset, header.partition_leader_epoch) == (100, 105, 5)
+    assert (header.base_timestamp, header.max_timestamp) == (NOW, NOW + 99_999)
+    assert list(records(batch)) == KAFKA_RECORDS
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_our_batches_are_kafkas(codec):
+    ours = build_batch(
+        KAFKA_RECORDS,
+        base_offset=100,
+        leader_epoch=5,
+        compression=codec,
+        producer_id=7,
+        producer_epoch=3,
+        base_sequence=11,
+        is_transactional=True,
+    )
+    kafkas = KAFKA_BATCHES[codec.name.lower()]
+    assert payload_of(read_header(ours), ours) == payload_of(read_header(kafkas), kafkas)
+    assert ours[21:HEADER_SIZE_BYTES] == kafkas[21:HEADER_SIZE_BYTES]
+    if codec in (Compression.NONE, Compression.SNAPPY):  # the others' bytes change with their libraries
+        assert ours == kafkas
+
+
+headers = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=10)), max_size=3).map(tuple)
+record_lists = st.lists(
+    st.tuples(
+        st.integers(1, 300),  # distance from the offset before
+        st.integers(-1, 2**42),
+        st.none() | st.binary(max_size=20),
+        st.none() | st.binary(max_size=300),
+        headers,
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+def at_offsets(rows, base_offset):
+    offset = base_offset - 1
+    result = []
+    for distance, timestamp, key, value, row_headers in rows:
+        offset += distance
+        result.append(Record(offset, timestamp, key, value, row_headers))
+    return result
+
+
+@given(record_lists, st.sampled_from(Compression), st.integers(0, 2**50))
+def test_round_trip(rows, codec, base_offset):
+    written = at_offsets(rows, base_offset)
+    batch = build_batch(written, base_offset=base_offset, compression=codec)
+    header = read_header(batch)
+    assert crc_is_valid(batch)
+    assert header.size_bytes == len(batch)
+    assert header.last_offset == written[-1].offset
+    assert header.max_timestamp == max(record.timestamp for record in written)
+    assert list(records(batch)) == written
+    assert list(records(memoryview(batch))) == written
+
+
+def test_log_append_time_is_the_time_of_all_records():
+    batch = build_batch([Record(0, 5, None, b""), Record(1, 9, None, b"")], log_append_time_ms=NOW)
+    assert read_header(batch).is_log_append_time
+    assert [record.timestamp for record in records(batch)] == [NOW, NOW]
+
+
+def test_delete_horizon_is_the_base_of_timestamps():
+    batch = build_batch([Record(0, NOW, b"k", None)], delete_horizon_ms=NOW + 86_400_000)
+    assert read_header(batch).delete_horizon_ms == NOW + 86_400_000
+    assert [record.timestamp for record in records(batch)] == [NOW]
+
+
+def test_last_offset_may_be_beyond_the_last_record():
+    batch = build_batch([Record(12, NOW, b"k", b"v")], base_offset=10, last_offset=19)
+    header = read_header(batch)
+    assert (header.base_offset, header.last_offset, header.records_count) == (10, 19, 1)
+
+
+def test_offsets_have_to_ascend():
+    with pytest.raises(AssertionError):
+        build_batch([Record(0, NOW, b"k", b"v"), Record(0, NOW, b"k", b"v")])
+    with pytest.raises(AssertionError):
+        build_batch([Record(4, NOW, b"k", b"v")], base_offset=5)
+
+
+def test_empty_batch_keeps_the_producers_state():
+    full = read_header(
+        build_batch(
+            [Record(5, NOW, b"k", b"v"), Record(6, NOW + 1, b"k", b"v")],
+            base_offset=5,
+            leader_epoch=2,
+            compression=Compression.GZIP,
+            producer_id=1,
+            producer_epoch=0,
+            base_sequence=8,
+            is_transactional=True,
+        )
+    )
+    batch = build_empty_batch(full)
+    header = read_header(batch)
+    assert crc_is_valid(batch)
+    assert list(records(batch)) == []
+    assert len(batch) == HEADER_SIZE_BYTES
+    assert (header.base_offset, header.last_offset, header.last_sequence, header.max_timestamp) == (
+        5,
+        6,
+        9,
+        NOW + 1,
+    )
+    assert header.is_transactional
+    assert not header.is_compressed
+
+
+def test_simple_records():
+    assert simple_records([(b"a", b"1"), (b"b", None)], timestamp=NOW, base_offset=3) == [
+        Record(3, NOW, b"a", b"1"),
+        Record(4, NOW, b"b", None),
+    ]
+
+
+@pytest.mark.parametrize(("payload", "count"), [
+    ("", 1),                          # nothing there
+    ("0e 00 00 00 02 6b 02 76 00", 1),  # says 7 bytes, has 8
+    ("12 00 00 00 02 6b 02 76 00", 1),  # says 9 bytes, has 8
+    ("10 00 00 00 02 6b 02 76 00 00", 1),  # a byte too many
+    ("10 00 00 00 02 6b 02 76 00", 2),  # a record too few
+    ("10 00 00 00 02 6b 02 76 00", -1),
+    ("10 00 00 00 7e 6b 02 76 00", 1),  # the key reaches beyond the record
+    ("10 00 00 00 02 6b 7e 76 00", 1),  # the value does
+    ("10 00 00 00 02 6b 02 76 01", 1),  # -1 headers
+    ("10 00 00 00 02 6b 02 76 7e", 1),  # 63 headers in no bytes
+    ("14 00 00 00 02 6b 02 76 02 01 01", 1),  # a header without a key
+    ("80 80 80 80 80 01 00", 1),        # a length of six bytes
+    ("01", 1),                        # a length of -1
+])  # fmt: skip
+def test_malformed_records(payload, count):
+    with pytest.raises(InvalidRecord):
+        list(records(batch_of(bytes.fromhex(payload), count=count)))
+
+
+def test_well_formed_by_hand():
+    payload = bytes.fromhex("10 00 00 00 02 6b 02 76 00")
+    assert list(records(batch_of(payload))) == [Record(0, NOW, b"k", b"v")]
+
+
+def test_header_keys_that_are_not_utf8_are_read_as_java_does():
+    payload = bytes.fromhex("16 00 00 00 01 01 02 04 ff 61 02 78")
+    assert list(records(batch_of(payload))) == [Record(0, NOW, None, None, (("\ufffda", b"x"),))]
+
+
+@given(st.binary(max_size=150), st.integers(0, 7), st.integers(-1, 5))
+def test_random_payloads_raise_nothing_else(payload, attributes, count):
+    try:
+        list(records(batch_of(payload, count=count, attributes=attributes), max_bytes=10_000))
+    except (CorruptMessage, InvalidRecord):
+        pass
+    except KafkaError:
+        assert attributes > 4  # a codec that nobody knows
+
+
+@given(record_lists, st.sampled_from(Compression), st.data())
+def test_mutated_batches_raise_nothing_else(rows, codec, data):
+    batch = bytearray(build_batch(at_offsets(rows, 0), compression=codec))
+    for _ in range(data.draw(st.integers(1, 4))):
+        batch[data.draw(st.integers(HEADER_SIZE_BYTES, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(CorruptMessage, InvalidRecord):
+        list(records(batch))
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_varlong_round_trip(value):
+    encoded = varint(value)
+    assert read_varlong(encoded, 0) == (value, len(encoded))
+
+
+@given(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=3))
+def test_varint_round_trip(value, prefix):
+    encoded = varint(value)
+    assert len(encoded) <= 5
+    assert read_varint(prefix + encoded, len(prefix)) == (value, len(prefix) + len(encoded))
+
+
+def test_varint_bounds_are_javas():
+    assert read_varint(b"\xff\xff\xff\xff\x7f", 0)[1] == 5  # bits above the 32nd are cut off
+    with pytest.raises(InvalidRecord):
+        read_varint(b"\xff\xff\xff\xff\xff\x00", 0)
+    with pytest.raises(InvalidRecord):
+        read_varlong(b"\xff" * 10 + b"\x00", 0)
+    with pytest.raises(IndexError):
+        read_varint(b"\xff\xff", 0)
+
+
+def test_a_header_that_promises_more_than_there_is():
+    batch = bytearray(build_batch([Record(0, NOW, b"k", b"v")]))
+    struct.pack_into(">i", batch, 8, 10_000)
+    with pytest.raises(InvalidRecord):
+        list(records(batch))
