@@ -1,0 +1,83 @@
+"""OffsetCommit (key 8): where a group goes on after a restart.
+
+Who asks: members of a group, consumers that choose their partitions, admins that reset offsets.
+Versions: v2-10. v2-4 retention time, v6 leader epoch (KIP-320), v7 group instance id, v9 GROUP_ID_NOT_FOUND
+(KIP-848), v10 topic ids (KIP-848) instead of names.
+Differs from Kafka: an offset of a topic that several rows name is answered in one row for the topic.
+Touches: broker.metadata (read only), broker.groups, the offsets topic. Waits for the replicas.
+"""
+
+from uuid import UUID
+
+from broker.api import Api, RequestContext
+from broker.broker import Broker
+from broker.groups.answers import Answer, after
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from protocol.types import ZERO_UUID
+
+_FIRST_VERSION_WITH_TOPIC_IDS = 10
+
+_TopicKey = tuple[UUID, str]
+
+
+def handle(
+    request: OffsetCommitRequest, context: RequestContext, broker: Broker
+) -> Answer[OffsetCommitResponse]:
+    """Commit what exists; an error of one partition leaves the others alone."""
+    known: list[OffsetCommitRequestTopic] = []
+    refused: dict[_TopicKey, list[OffsetCommitResponsePartition]] = {}
+    for asked in request.topics:
+        rows, error = _resolve(asked, context.version, broker)
+        key = (asked.topic_id, asked.name)
+        there = [row for row in asked.partitions if row.partition_index in rows]
+        if there:
+            known.append(OffsetCommitRequestTopic(topic_id=asked.topic_id, name=asked.name, partitions=there))
+        refused.setdefault(key, []).extend(
+            OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=error)
+            for row in asked.partitions
+            if row.partition_index not in rows
+        )
+    if not known:
+        return _merge(OffsetCommitResponse(), refused)
+    request.topics = known
+    answer = broker.groups.commit_offsets(request, version=context.version)
+    return after(answer, lambda response: _merge(response, refused))
+
+
+def _resolve(asked: OffsetCommitRequestTopic, version: int, broker: Broker) -> tuple[set[int], ErrorCode]:
+    """The partitions that the topic has, and the error for others; fills in the name or the id that is missing."""
+    if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+        topic = broker.metadata.topic_by_id(asked.topic_id)
+        if topic is None:
+            return set(), ErrorCode.unknown_topic_id
+        asked.name = topic.name
+    else:
+        topic = broker.metadata.topic(asked.name)
+        asked.topic_id = ZERO_UUID if topic is None else topic.topic_id
+    partitions = set() if topic is None else set(topic.partitions)
+    return partitions, ErrorCode.unknown_topic_or_partition
+
+
+def _merge(
+    response: OffsetCommitResponse, refused: dict[_TopicKey, list[OffsetCommitResponsePartition]]
+) -> OffsetCommitResponse:
+    """Put the rows of unknown partitions with the others of their topic."""
+    for topic in response.topics:
+        topic.partitions += refused.pop((topic.topic_id, topic.name), [])
+    response.topics += [
+        OffsetCommitResponseTopic(topic_id=topic_id, name=name, partitions=rows)
+        for (topic_id, name), rows in refused.items()
+        if rows
+    ]
+    return response
+
+
+API = Api(key=ApiKey.OFFSET_COMMIT, versions=range(2, 11), handle=handle)

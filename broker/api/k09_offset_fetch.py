@@ -1,0 +1,148 @@
+"""OffsetFetch (key 9): where groups have got to.
+
+Who asks: consumers before they fetch, admin clients; of the groups' coordinator.
+Versions: v1-10. v2 null topics for all and an error of the whole group, v5 leader epoch (KIP-320), v7
+require_stable (KIP-447), v8 several groups (KIP-709), v9 member (not looked at for classic groups), v10 topic ids.
+Differs from Kafka: while commits of the group wait for replicas, every fetch waits with them; Kafka
+answers one without require_stable with the offsets before them.
+Touches: broker.metadata (read only), broker.groups.
+"""
+
+from broker.api import Api, RequestContext
+from broker.broker import Broker
+from broker.groups.answers import Answer, after, after_all
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from protocol.types import ZERO_UUID
+
+_FIRST_VERSION_WITH_GROUP_ERROR = 2
+_FIRST_VERSION_WITH_GROUPS = 8
+_FIRST_VERSION_WITH_TOPIC_IDS = 10
+
+
+def handle(
+    request: OffsetFetchRequest, context: RequestContext, broker: Broker
+) -> Answer[OffsetFetchResponse]:
+    """One answer for each group; up to v7 there is one group, and the response is its answer."""
+    if context.version >= _FIRST_VERSION_WITH_GROUPS:
+        answers = [_fetch(group, request.require_stable, context, broker) for group in request.groups]
+        return after_all(answers, lambda groups: OffsetFetchResponse(groups=groups))
+    group = _single_group(request)
+    answer = _fetch(group, request.require_stable, context, broker)
+    return after(answer, lambda fetched: _single_answer(group, fetched, context.version))
+
+
+def _fetch(
+    group: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext, broker: Broker
+) -> Answer[OffsetFetchResponseGroup]:
+    has_ids = context.version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    if group.topics is None:
+        answer = broker.groups.fetch_offsets(group, require_stable=require_stable)
+        return after(answer, lambda fetched: _with_ids(fetched, broker)) if has_ids else answer
+    unknown: list[OffsetFetchResponseTopics] = []
+    if has_ids:
+        known = []
+        for asked in group.topics:
+            topic = broker.metadata.topic_by_id(asked.topic_id)
+            if topic is None:
+                unknown.append(_unknown_topic(asked))
+            else:
+                asked.name = topic.name
+                known.append(asked)
+        group.topics = known
+    answer = broker.groups.fetch_offsets(group, require_stable=require_stable)
+    return after(answer, lambda fetched: _with_unknown(fetched, unknown))
+
+
+def _with_ids(fetched: OffsetFetchResponseGroup, broker: Broker) -> OffsetFetchResponseGroup:
+    """All topics by id; one that was deleted has none that could be told."""
+    topics = []
+    for row in fetched.topics:
+        topic = broker.metadata.topic(row.name)
+        if topic is not None:
+            row.topic_id = topic.topic_id
+            topics.append(row)
+    fetched.topics = topics
+    return fetched
+
+
+def _with_unknown(
+    fetched: OffsetFetchResponseGroup, unknown: list[OffsetFetchResponseTopics]
+) -> OffsetFetchResponseGroup:
+    if not fetched.error_code:
+        fetched.topics += unknown
+    return fetched
+
+
+def _unknown_topic(asked: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    error = ErrorCode.unknown_topic_id
+    rows = [
+        OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, error_code=error)
+        for index in asked.partition_indexes
+    ]
+    return OffsetFetchResponseTopics(topic_id=asked.topic_id, partitions=rows)
+
+
+def _single_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    topics = None
+    if request.topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(name=asked.name, partition_indexes=asked.partition_indexes)
+            for asked in request.topics
+        ]
+    return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+
+
+def _single_answer(
+    asked: OffsetFetchRequestGroup, fetched: OffsetFetchResponseGroup, version: int
+) -> OffsetFetchResponse:
+    """The answer in the shape of v1-7. In v1 an error of the group is told with every partition."""
+    if fetched.error_code and version < _FIRST_VERSION_WITH_GROUP_ERROR:
+        topics = [
+            OffsetFetchResponseTopics(
+                topic_id=ZERO_UUID,
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartitions(
+                        partition_index=index, committed_offset=-1, error_code=fetched.error_code
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in asked.topics or ()
+        ]
+    else:
+        topics = fetched.topics
+    return OffsetFetchResponse(
+        error_code=fetched.error_code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=row.partition_index,
+                        committed_offset=row.committed_offset,
+                        committed_leader_epoch=row.committed_leader_epoch,
+                        metadata=row.metadata,
+                        error_code=row.error_code,
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in topics
+        ],
+    )
+
+
+API = Api(key=ApiKey.OFFSET_FETCH, versions=range(1, 11), handle=handle)

@@ -1,0 +1,106 @@
+"""FindCoordinator (key 10): which broker runs a group.
+
+Who asks: every member of a group and every admin that asks about one, at its start and after NOT_COORDINATOR.
+Versions: v0-6. v1 key type (groups 0, transactional ids 1), v4 several keys (KIP-699), v6 key type of
+share groups 2 (KIP-932).
+Differs from Kafka: the first question creates the offsets topic and is answered when it is there, where
+Kafka answers COORDINATOR_NOT_AVAILABLE until then. Transactions are not served: UNSUPPORTED_VERSION, at
+which clients stop at once instead of asking for ever. Share groups: INVALID_REQUEST, as where they are off.
+Touches: broker.metadata, broker.groups (read only); the controller, to create the topic.
+"""
+
+import logging
+from collections.abc import Awaitable
+
+from broker.api import Api, RequestContext
+from broker.broker import Broker
+from broker.groups.config import OFFSETS_TOPIC
+from protocol.api_keys import ApiKey
+from protocol.errors import (
+    CoordinatorNotAvailable,
+    ErrorCode,
+    InvalidRequest,
+    KafkaError,
+    UnsupportedVersion,
+)
+from protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from protocol.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_FIRST_VERSION_WITH_SEVERAL_KEYS = 4
+_GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+
+
+def handle(
+    request: FindCoordinatorRequest, context: RequestContext, broker: Broker
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+    """Answer from the metadata; without the offsets topic, create it before."""
+    if request.key_type == _GROUP and broker.metadata.topic(OFFSETS_TOPIC) is None:
+        return _create_and_answer(request, context, broker)
+    return _answer(request, context, broker)
+
+
+async def _create_and_answer(
+    request: FindCoordinatorRequest, context: RequestContext, broker: Broker
+) -> FindCoordinatorResponse:
+    config = broker.groups.config
+    try:
+        await broker.topic_creator.create_internal(
+            OFFSETS_TOPIC,
+            partition_count=config.offsets_topic_partition_count,
+            replication_factor=config.offsets_topic_replication_factor,
+            configs=config.topic_configs,
+        )
+    except KafkaError as error:
+        logger.warning("%s was not created: %s", OFFSETS_TOPIC, error)
+    return _answer(request, context, broker)
+
+
+def _answer(
+    request: FindCoordinatorRequest, context: RequestContext, broker: Broker
+) -> FindCoordinatorResponse:
+    if context.version >= _FIRST_VERSION_WITH_SEVERAL_KEYS:
+        keys = request.coordinator_keys
+        return FindCoordinatorResponse(
+            coordinators=[_find(key, request.key_type, context, broker) for key in keys]
+        )
+    found = _find(request.key, request.key_type, context, broker)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        # As Kafka, whose answer to success has the name of its code for a message.
+        error_message=found.error_message or "NONE",
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _find(key: str, key_type: int, context: RequestContext, broker: Broker) -> Coordinator:
+    """One row; where there is no coordinator, node -1 at port -1 of nowhere."""
+    row = Coordinator(key=key, node_id=-1, port=-1)
+    try:
+        if key_type == _TRANSACTION:
+            raise UnsupportedVersion("transactions are not served")
+        if key_type != _GROUP:
+            raise InvalidRequest("share groups are not served" if key_type == _SHARE else "unknown key type")
+        partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_for(key))
+        image = broker.metadata.partition(partition)
+        if image is None or image.leader is None:
+            raise CoordinatorNotAvailable(f"{partition} has no leader")
+        endpoint = broker.metadata.endpoint(image.leader, context.listener_name)
+        if endpoint is None or not broker.metadata.is_available(image.leader, context.listener_name):
+            raise CoordinatorNotAvailable(f"broker {image.leader} cannot be reached")
+    except KafkaError as error:
+        row.error_code, row.error_message = error.code, error.message
+        return row
+    row.error_code, row.node_id = ErrorCode.none, image.leader
+    row.host, row.port = endpoint.host, endpoint.port
+    return row
+
+
+API = Api(key=ApiKey.FIND_COORDINATOR, versions=range(7), handle=handle)

@@ -1,0 +1,27 @@
+"""DescribeGroups (key 15): state and members of groups.
+
+Who asks: admin clients (kafka-consumer-groups.sh --describe), of the groups' coordinator.
+Versions: v0-6. v3 authorized operations (KIP-430), v4 group instance ids, v6 GROUP_ID_NOT_FOUND for a
+group that does not exist, which older clients are told is Dead.
+Differs from Kafka: nothing; the throttle time is 0.
+Touches: broker.groups (read only). Never waits.
+"""
+
+from broker.api import Api, RequestContext
+from broker.api import authorized_operations as operations
+from broker.broker import Broker
+from protocol.api_keys import ApiKey
+from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+
+
+def handle(request: DescribeGroupsRequest, context: RequestContext, broker: Broker) -> DescribeGroupsResponse:
+    """One row for each name that was asked for."""
+    groups = [broker.groups.describe(group_id, version=context.version) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = operations.GROUP
+    return DescribeGroupsResponse(groups=groups)
+
+
+API = Api(key=ApiKey.DESCRIBE_GROUPS, versions=range(7), handle=handle)

@@ -1,0 +1,20 @@
+"""ListGroups (key 16): the groups that this broker coordinates.
+
+Who asks: admin clients, of every broker.
+Versions: v0-5. v4 states and their filter (KIP-518), v5 types and their filter (KIP-848).
+Differs from Kafka: all groups are of the type "classic".
+Touches: broker.groups (read only). Never waits.
+"""
+
+from broker.api import Api, RequestContext
+from broker.broker import Broker
+from protocol.api_keys import ApiKey
+from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+
+def handle(request: ListGroupsRequest, context: RequestContext, broker: Broker) -> ListGroupsResponse:
+    """List them; filters are compared without case."""
+    return broker.groups.list_groups(request)
+
+
+API = Api(key=ApiKey.LIST_GROUPS, versions=range(6), handle=handle)

@@ -1,0 +1,24 @@
+"""DeleteGroups (key 42): groups without members, and the offsets they committed.
+
+Who asks: admin clients (kafka-consumer-groups.sh --delete), of the groups' coordinator.
+Versions: v0-2.
+Differs from Kafka: nothing; the throttle time is 0.
+Touches: broker.groups, the offsets topic. Waits for the replicas of the tombstones.
+"""
+
+from broker.api import Api, RequestContext
+from broker.broker import Broker
+from broker.groups.answers import Answer, after_all
+from protocol.api_keys import ApiKey
+from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+
+
+def handle(
+    request: DeleteGroupsRequest, context: RequestContext, broker: Broker
+) -> Answer[DeleteGroupsResponse]:
+    """One row for each name, also if it was named twice."""
+    answers = [broker.groups.delete(group_id) for group_id in dict.fromkeys(request.groups_names)]
+    return after_all(answers, lambda rows: DeleteGroupsResponse(results=rows))
+
+
+API = Api(key=ApiKey.DELETE_GROUPS, versions=range(3), handle=handle)

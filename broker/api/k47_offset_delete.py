@@ -1,0 +1,61 @@
+"""OffsetDelete (key 47): take committed offsets of single partitions away (KIP-496).
+
+Who asks: admin clients (kafka-consumer-groups.sh --delete-offsets), of the group's coordinator.
+Versions: v0.
+Differs from Kafka: nothing; the throttle time is 0.
+Touches: broker.metadata (read only), broker.groups, the offsets topic. Waits for the replicas.
+"""
+
+from broker.api import Api, RequestContext
+from broker.broker import Broker
+from broker.groups.answers import Answer, after
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+def handle(
+    request: OffsetDeleteRequest, context: RequestContext, broker: Broker
+) -> Answer[OffsetDeleteResponse]:
+    """Delete what exists; a row of the response for each partition that was asked for."""
+    known: list[OffsetDeleteRequestTopic] = []
+    refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
+    for asked in request.topics:
+        topic = broker.metadata.topic(asked.name)
+        there = topic.partitions if topic is not None else {}
+        rows = [row for row in asked.partitions if row.partition_index in there]
+        if rows:
+            known.append(OffsetDeleteRequestTopic(name=asked.name, partitions=rows))
+        for row in asked.partitions:
+            if row.partition_index not in there:
+                refused.setdefault(asked.name, []).append(_unknown(row.partition_index))
+    answer = broker.groups.delete_offsets(OffsetDeleteRequest(group_id=request.group_id, topics=known))
+    return after(answer, lambda response: _merge(response, refused))
+
+
+def _unknown(partition: int) -> OffsetDeleteResponsePartition:
+    error = ErrorCode.unknown_topic_or_partition
+    return OffsetDeleteResponsePartition(partition_index=partition, error_code=error)
+
+
+def _merge(
+    response: OffsetDeleteResponse, refused: dict[str, list[OffsetDeleteResponsePartition]]
+) -> OffsetDeleteResponse:
+    """Put the rows of unknown partitions with the others; an error of the whole group needs no rows."""
+    if response.error_code:
+        return response
+    for topic in response.topics:
+        topic.partitions += refused.pop(topic.name, [])
+    response.topics += [
+        OffsetDeleteResponseTopic(name=name, partitions=rows) for name, rows in refused.items()
+    ]
+    return response
+
+
+API = Api(key=ApiKey.OFFSET_DELETE, versions=range(1), handle=handle)

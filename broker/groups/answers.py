@@ -1,0 +1,59 @@
+"""Answers that are there at once, or come later: most of them are there, and cost no task then."""
+
+from asyncio import Future
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, TypeVar
+
+from protocol.errors import KafkaError, NotCoordinator, UnknownServerError
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+#: Here, or to come.
+Answer: TypeAlias = A | Future[A]
+
+
+def after(answer: "Answer[A]", convert: Callable[[A], B]) -> "Answer[B]":
+    """The converted answer, when it is there. `convert` must not raise: errors are answers, too."""
+    if not isinstance(answer, Future):
+        return convert(answer)
+    if answer.done():
+        return convert(answer.result())
+    converted: Future[B] = answer.get_loop().create_future()
+
+    def pass_on(done: "Future[A]") -> None:
+        if not converted.done():  # Its connection may have gone meanwhile.
+            converted.set_result(convert(done.result()))
+
+    answer.add_done_callback(pass_on)
+    return converted
+
+
+def after_all(answers: "Sequence[Answer[A]]", convert: Callable[[list[A]], B]) -> "Answer[B]":
+    """All answers in their order, converted when the last of them is there."""
+    waiting = [answer for answer in answers if isinstance(answer, Future) and not answer.done()]
+
+    def collect() -> B:
+        return convert([answer.result() if isinstance(answer, Future) else answer for answer in answers])
+
+    if not waiting:
+        return collect()
+    converted: Future[B] = waiting[0].get_loop().create_future()
+
+    def count(_: "Future[A]") -> None:
+        if not converted.done() and all(answer.done() for answer in waiting):
+            converted.set_result(collect())
+
+    for answer in waiting:
+        answer.add_done_callback(count)
+    return converted
+
+
+def error_of(done: "Future[None]") -> KafkaError | None:
+    """Why an append was not committed; None if it was."""
+    if done.cancelled():
+        return NotCoordinator("the broker is stopping")
+    error = done.exception()
+    if error is None or isinstance(error, KafkaError):
+        return error
+    return UnknownServerError(repr(error))

@@ -1,0 +1,347 @@
+"""The group coordinator: finds the shard of a group, has it answer, and turns errors into answers.
+
+Methods take the request message and return the response, or a future of it where members wait for one
+another or replicas for the leader.
+"""
+
+from asyncio import Future
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+from broker.groups.actions import NewGroupStored, Store
+from broker.groups.answers import Answer
+from broker.groups.config import OFFSETS_TOPIC, GroupConfig
+from broker.groups.errors import told_to_members
+from broker.groups.joining import Joiner, join
+from broker.groups.leaving import leave
+from broker.groups.partitioner import partition_for
+from broker.groups.recording import new_group_value
+from broker.groups.sessions import heartbeat
+from broker.groups.shard import Shard
+from broker.groups.shard_runner import CoordinatorLog, ShardRunner
+from broker.groups.syncing import sync
+from broker.runtime import Runtime
+from protocol.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    ErrorCode,
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    KafkaError,
+    NotCoordinator,
+    UnknownMemberId,
+)
+from protocol.messages.delete_groups import DeletableGroupResult
+from protocol.messages.describe_groups import DescribedGroup
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from protocol.types import TopicPartition
+
+
+class GroupCoordinator:
+    """The groups whose partition of the offsets topic is led by this broker."""
+
+    def __init__(
+        self,
+        *,
+        config: GroupConfig,
+        log: CoordinatorLog,
+        runtime: Runtime,
+        partition_count: Callable[[], int | None],
+    ) -> None:
+        self.config = config
+        self._log = log
+        self._runtime = runtime
+        self._partition_count = partition_count
+        self._runners: dict[int, ShardRunner] = {}
+        self._is_active = False
+
+    # Life
+
+    def start(self) -> None:
+        """Load what is led here, and follow the leadership from now on."""
+        self._is_active = True
+        self._log.listen(OFFSETS_TOPIC, self)
+        self._plan_expiry()
+
+    def stop(self) -> None:
+        """Answer whoever waits, and run no timers any more."""
+        self._is_active = False
+        for partition in list(self._runners):
+            self.on_resigned(partition, 0)
+
+    def on_leader(self, partition: int, leader_epoch: int) -> None:
+        """Load the partition, unless it is led here already: then its state is what the log says."""
+        led = self._runners.get(partition)
+        if not self._is_active or (led is not None and not led.is_closed):
+            return
+        topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
+        runner = ShardRunner(topic_partition, config=self.config, log=self._log, runtime=self._runtime)
+        self._runners[partition] = runner
+        self._runtime.create_task(runner.load(), name=f"load {topic_partition} of epoch {leader_epoch}")
+
+    def on_resigned(self, partition: int, leader_epoch: int) -> None:
+        """Forget the partition; what is in the log is for its next leader."""
+        runner = self._runners.pop(partition, None)
+        if runner is not None:
+            runner.close()
+
+    def on_topics_deleted(self, topics: Iterable[tuple[UUID, str]]) -> None:
+        """Take the committed offsets of these topics (id, name) away."""
+        deleted = list(topics)
+        for runner, shard in self._loaded():
+            runner.write_tombstones(shard.forget_topics(deleted))
+
+    def _plan_expiry(self) -> None:
+        self._runtime.call_later(self.config.offsets_retention_check_interval_ms / 1000, self._expire)
+
+    def _expire(self) -> None:
+        if not self._is_active:
+            return
+        for runner, shard in self._loaded():
+            runner.write_tombstones(shard.expire(now_ms=self._runtime.now_ms()))
+        self._plan_expiry()
+
+    def _loaded(self) -> list[tuple[ShardRunner, Shard]]:
+        found = []
+        for runner in self._runners.values():
+            try:
+                found.append((runner, runner.shard))
+            except KafkaError:
+                continue
+        return found
+
+    # Finding a group
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of the offsets topic that keeps this group; the topic need not exist yet."""
+        return partition_for(group_id, self._partition_count() or self.config.offsets_topic_partition_count)
+
+    def _runner_of(self, group_id: str) -> ShardRunner:
+        """Who runs the group. Raises NotCoordinator, CoordinatorNotAvailable before the start and at the end."""
+        if not self._is_active:
+            raise CoordinatorNotAvailable("the coordinator does not run")
+        runner = self._runners.get(self.partition_for(group_id))
+        if runner is None:
+            raise NotCoordinator(f"group {group_id} is coordinated elsewhere")
+        return runner
+
+    def _member_runner_of(self, group_id: str) -> ShardRunner:
+        """The same for requests of members, who cannot be of the group without a name (it keeps offsets)."""
+        if self._is_active and not group_id:
+            raise InvalidGroupId("a group with members has a name")
+        return self._runner_of(group_id)
+
+    # Members
+
+    def join(
+        self, request: JoinGroupRequest, *, version: int, client_id: str, client_host: str
+    ) -> Answer[JoinGroupResponse]:
+        """JoinGroup: answered when the group's next generation begins."""
+        try:
+            return self._join(request, version=version, client_id=client_id, client_host=client_host)
+        except KafkaError as error:
+            return JoinGroupResponse(error_code=told_to_members(error), member_id=request.member_id)
+
+    def _join(
+        self, request: JoinGroupRequest, *, version: int, client_id: str, client_host: str
+    ) -> Answer[JoinGroupResponse]:
+        group_id, now_ms = request.group_id, self._runtime.now_ms()
+        runner = self._member_runner_of(group_id)
+        config = self.config
+        if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
+            raise InvalidSessionTimeout(f"{request.session_timeout_ms} ms is out of bounds")
+        shard = runner.shard
+        group = shard.groups.get(group_id)
+        is_new_group = group is None
+        if group is None:
+            if request.member_id:
+                raise UnknownMemberId(f"group {group_id} does not exist")
+            group = shard.new_group(group_id, now_ms=now_ms)
+        waiter: Future[JoinGroupResponse] = self._runtime.loop.create_future()
+        unique = UUID(int=self._runtime.random.getrandbits(128), version=4)
+        joiner = Joiner(
+            waiter=waiter, version=version, client_id=client_id, client_host=client_host, unique=str(unique)
+        )
+        actions = join(group, request, joiner, now_ms=now_ms)
+        if is_new_group:
+            # As Kafka: there is a trace of the group in the log, even if nobody has joined it yet.
+            actions.append(Store(value=new_group_value(group), then=NewGroupStored()))
+        runner.carry_out(group, actions)
+        return waiter.result() if waiter.done() else waiter
+
+    def sync(self, request: SyncGroupRequest) -> Answer[SyncGroupResponse]:
+        """SyncGroup: answered when the leader's assignment is in the log."""
+        try:
+            runner = self._member_runner_of(request.group_id)
+            group = runner.shard.groups.get(request.group_id)
+            if group is None:
+                raise UnknownMemberId(f"group {request.group_id} does not exist")
+        except KafkaError as error:
+            return SyncGroupResponse(error_code=told_to_members(error))
+        waiter: Future[SyncGroupResponse] = self._runtime.loop.create_future()
+        runner.carry_out(group, sync(group, request, waiter))
+        return waiter.result() if waiter.done() else waiter
+
+    def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        """Heartbeat: never waits."""
+        try:
+            runner = self._member_runner_of(request.group_id)
+            group = runner.shard.groups.get(request.group_id)
+            if group is None:
+                raise UnknownMemberId(f"group {request.group_id} does not exist")
+            error, actions = heartbeat(group, request)
+        except CoordinatorLoadInProgress:
+            # Its session begins anew when the group is loaded: nothing to be troubled about.
+            return HeartbeatResponse()
+        except KafkaError as raised:
+            return HeartbeatResponse(error_code=told_to_members(raised))
+        runner.carry_out(group, actions)
+        return HeartbeatResponse(error_code=error)
+
+    def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        """LeaveGroup: never waits, although the group may write that it is empty."""
+        try:
+            runner = self._member_runner_of(request.group_id)
+            group = runner.shard.groups.get(request.group_id)
+        except KafkaError as error:
+            return LeaveGroupResponse(error_code=told_to_members(error))
+        if group is None:
+            unknown = ErrorCode.unknown_member_id
+            return LeaveGroupResponse(
+                members=[
+                    MemberResponse(
+                        member_id=row.member_id, group_instance_id=row.group_instance_id, error_code=unknown
+                    )
+                    for row in request.members
+                ]
+            )
+        rows, actions = leave(group, request.members, now_ms=self._runtime.now_ms())
+        runner.carry_out(group, actions)
+        return LeaveGroupResponse(members=rows)
+
+    # Groups
+
+    def describe(self, group_id: str, *, version: int) -> DescribedGroup:
+        """One row of DescribeGroups; the group without a name may be asked for, too."""
+        try:
+            return self._runner_of(group_id).shard.describe(group_id, version=version)
+        except KafkaError as error:
+            return DescribedGroup(group_id=group_id, error_code=told_to_members(error))
+
+    def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
+        """ListGroups: the groups that are coordinated here. An error while any of them is being loaded."""
+        if not self._is_active:
+            return ListGroupsResponse(error_code=ErrorCode.coordinator_not_available)
+        states = frozenset(state.strip().lower() for state in request.states_filter)
+        types = frozenset(name.lower() for name in request.types_filter)
+        response = ListGroupsResponse()
+        for runner in self._runners.values():
+            try:
+                response.groups += runner.shard.list_groups(states, types)
+            except NotCoordinator:
+                continue
+            except KafkaError as error:
+                return ListGroupsResponse(error_code=told_to_members(error))
+        return response
+
+    def delete(self, group_id: str) -> Answer[DeletableGroupResult]:
+        """One row of DeleteGroups: an empty group and all its offsets."""
+
+        def answer(error: KafkaError | None) -> DeletableGroupResult:
+            code = ErrorCode.none if error is None else told_to_members(error)
+            return DeletableGroupResult(group_id=group_id, error_code=code)
+
+        try:
+            runner = self._runner_of(group_id)
+            return runner.write(runner.shard.delete_group(group_id), group_id, answer)
+        except KafkaError as error:
+            return answer(error)
+
+    # Offsets
+
+    def commit_offsets(self, request: OffsetCommitRequest, *, version: int) -> Answer[OffsetCommitResponse]:
+        """OffsetCommit of topics that exist, with their names and ids."""
+
+        def refuse(error: KafkaError) -> OffsetCommitResponse:
+            return commit_error(request, told_to_members(error))
+
+        try:
+            runner = self._runner_of(request.group_id)
+            shard = runner.shard
+            records, response, actions = shard.commit_offsets(
+                request, version=version, now_ms=self._runtime.now_ms()
+            )
+        except KafkaError as error:
+            return refuse(error)
+        if actions:
+            runner.carry_out(shard.group(request.group_id), actions)
+        return runner.write(
+            records, request.group_id, lambda error: response if error is None else refuse(error)
+        )
+
+    def fetch_offsets(
+        self, asked: OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> Answer[OffsetFetchResponseGroup]:
+        """One group of OffsetFetch; its topics have names. An error is one of the whole group.
+
+        Answered when all that was committed before is safe: a consumer that goes on from an offset
+        must never see it go back.
+        """
+
+        def refuse(error: KafkaError) -> OffsetFetchResponseGroup:
+            code = told_to_members(error)
+            if code is ErrorCode.coordinator_not_available and self._is_active:
+                # Consumers before 3.9 give up at that code; this one makes them look for the coordinator.
+                code = ErrorCode.not_coordinator
+            return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code)
+
+        try:
+            runner = self._runner_of(asked.group_id)
+            response = runner.shard.fetch_offsets(asked, require_stable=require_stable)
+        except KafkaError as error:
+            return refuse(error)
+        return runner.when_settled(asked.group_id, lambda error: response if error is None else refuse(error))
+
+    def delete_offsets(self, request: OffsetDeleteRequest) -> Answer[OffsetDeleteResponse]:
+        """OffsetDelete of topics that exist (KIP-496)."""
+
+        def refuse(error: KafkaError) -> OffsetDeleteResponse:
+            return OffsetDeleteResponse(error_code=told_to_members(error))
+
+        try:
+            runner = self._member_runner_of(request.group_id)
+            records, response = runner.shard.delete_offsets(request)
+        except KafkaError as error:
+            return refuse(error)
+        return runner.write(
+            records, request.group_id, lambda error: response if error is None else refuse(error)
+        )
+
+
+def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    """The answer to a commit of which nothing was accepted."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                topic_id=topic.topic_id,
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=error)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

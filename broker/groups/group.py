@@ -1,0 +1,372 @@
+"""A classic group: its state, its members, and who may be one.
+
+    Empty ---------------> PreparingRebalance     the first member joins
+    PreparingRebalance --> CompletingRebalance    all have joined, or the rebalance timeout passed: a new generation
+    PreparingRebalance --> Empty                  nobody joined: a new generation without members
+    CompletingRebalance -> Stable                 the leader's assignment is in the log
+    CompletingRebalance -> PreparingRebalance     a member came, went, changed, or did not sync in time
+    Stable --------------> PreparingRebalance     the same, or the leader joined again
+    any -----------------> Dead                   deleted, or coordinated elsewhere from now on
+
+A generation begins with CompletingRebalance: every member that is answered then has the same generation
+id, protocol and leader. Only one generation exists at a time, and ids only grow.
+
+Members are kept in the order in which they joined, which decides what Kafka leaves to its hash maps:
+who leads when the leader is gone, and which protocol wins an even vote.
+
+Source: the classic path of Kafka 4.3's GroupMetadataManager; KIP-345 (static members), KIP-394 (member
+ids), KIP-389 (group.max.size).
+"""
+
+from collections import Counter
+from enum import Enum
+from typing import Final
+
+from broker.groups.actions import Action, AnswerJoin, AnswerSync
+from broker.groups.config import GroupConfig
+from broker.groups.member import Member, Protocols
+from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from protocol.errors import (
+    CoordinatorNotAvailable,
+    ErrorCode,
+    FencedInstanceId,
+    GroupIdNotFound,
+    IllegalGeneration,
+    NonEmptyGroup,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from protocol.messages.sync_group import SyncGroupResponse
+
+
+class GroupState(Enum):
+    """The states, by the names that clients are told."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+_S = GroupState
+
+#: Where each state may be come to from.
+ALLOWED_FROM: Final[dict[GroupState, frozenset[GroupState]]] = {
+    _S.EMPTY: frozenset({_S.PREPARING_REBALANCE}),
+    _S.PREPARING_REBALANCE: frozenset({_S.EMPTY, _S.COMPLETING_REBALANCE, _S.STABLE}),
+    _S.COMPLETING_REBALANCE: frozenset({_S.PREPARING_REBALANCE}),
+    _S.STABLE: frozenset({_S.COMPLETING_REBALANCE}),
+    _S.DEAD: frozenset(_S),
+}
+
+
+class ClassicGroup:
+    """State and membership. What happens to them is decided in the modules named after the requests."""
+
+    def __init__(
+        self,
+        group_id: str,
+        config: GroupConfig,
+        *,
+        state: GroupState = GroupState.EMPTY,
+        state_timestamp_ms: int | None = None,
+        generation_id: int = 0,
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+        leader_id: str | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.config = config
+        self.state = state
+        self.previous_state = GroupState.DEAD
+        #: When the group came into its state; None if an old record did not say.
+        self.state_timestamp_ms = state_timestamp_ms
+        self.generation_id = generation_id
+        #: None for a group that only keeps offsets.
+        self.protocol_type = protocol_type
+        #: Chosen for this generation; None without members.
+        self.protocol_name = protocol_name
+        self.leader_id = leader_id
+        self.members: dict[str, Member] = {}
+        #: Group instance id -> member id. Invariant: exactly the members that have an instance id.
+        self.static_members: dict[str, str] = {}
+        #: Ids that were given out and have not joined with them yet (KIP-394), in order.
+        self.pending_join: dict[str, None] = {}
+        #: Members that have not asked for this generation's assignment, in order.
+        self.pending_sync: dict[str, None] = {}
+        #: What the members of this generation subscribe to; None if that cannot be known.
+        self.subscribed_topics: frozenset[str] | None = None
+        #: Somebody joined during the initial delay: it may be extended.
+        self.is_new_member_added = False
+        #: Invariant: the number of members with a join_waiter.
+        self.awaiting_join_count = 0
+        #: How many members speak each protocol.
+        self._speakers: Counter[str] = Counter()
+
+    # State
+
+    def transition_to(self, state: GroupState, *, now_ms: int) -> None:
+        """Go to another state; which ones are possible is in `ALLOWED_FROM`."""
+        assert self.state in ALLOWED_FROM[state], f"{self.group_id}: {self.state} -> {state}"
+        self.previous_state = self.state
+        self.state = state
+        self.state_timestamp_ms = now_ms
+
+    @property
+    def can_rebalance(self) -> bool:
+        """Whether a new join phase may begin; false while one goes on."""
+        return self.state in ALLOWED_FROM[GroupState.PREPARING_REBALANCE]
+
+    @property
+    def is_consumer_group(self) -> bool:
+        """Whether its members speak the consumers' embedded protocol."""
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    # Members
+
+    def add(self, member: Member, join_waiter: object | None = None) -> None:
+        """Take a new member in; its protocols must be possible here."""
+        assert member.member_id not in self.members, member.member_id
+        if member.group_instance_id is not None:
+            assert member.group_instance_id not in self.static_members, member.group_instance_id
+            self.static_members[member.group_instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._speakers.update(member.protocol_names)
+        member.join_waiter = join_waiter
+        self.awaiting_join_count += join_waiter is not None
+        self.pending_join.pop(member.member_id, None)
+
+    def remove(self, member_id: str) -> list[Action]:
+        """Forget a member, or an id that was given out; the longest-serving member leads next.
+
+        Requests that it has parked are answered UNKNOWN_MEMBER_ID: if it still lives, it starts over.
+        """
+        self.pending_join.pop(member_id, None)
+        self.pending_sync.pop(member_id, None)
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return []
+        self._speakers.subtract(member.protocol_names)
+        if member.group_instance_id is not None:
+            del self.static_members[member.group_instance_id]
+        actions = self.answer_join(
+            member, JoinGroupResponse(error_code=ErrorCode.unknown_member_id, protocol_name=None)
+        )
+        actions += self.answer_sync(member, SyncGroupResponse(error_code=ErrorCode.unknown_member_id))
+        if member_id == self.leader_id:
+            self.leader_id = next(iter(self.members), None)
+        return actions
+
+    def update(
+        self,
+        member: Member,
+        *,
+        protocols: Protocols,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        join_waiter: object | None,
+    ) -> list[Action]:
+        """What a member says when it joins again. A JoinGroup of its own that still waited gives way.
+
+        That one came over a connection that its client has given up; Kafka leaves it unanswered.
+        """
+        actions = self.answer_join(
+            member, JoinGroupResponse(error_code=ErrorCode.rebalance_in_progress, member_id=member.member_id)
+        )
+        self._speakers.subtract(member.protocol_names)
+        member.protocols = protocols
+        self._speakers.update(member.protocol_names)
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+        member.join_waiter = join_waiter
+        self.awaiting_join_count += join_waiter is not None
+        return actions
+
+    def replace_static_member(self, group_instance_id: str, *, new_member_id: str) -> list[Action]:
+        """Give a static member's place, with its assignment, to a new process of it (KIP-345).
+
+        Requests that the old process has parked are answered FENCED_INSTANCE_ID: two processes
+        with one instance id must not run side by side.
+        """
+        old_member_id = self.static_members[group_instance_id]
+        member = self.members[old_member_id]
+        fenced = ErrorCode.fenced_instance_id
+        actions = self.answer_join(
+            member, JoinGroupResponse(error_code=fenced, member_id=old_member_id, protocol_name=None)
+        )
+        actions += self.answer_sync(member, SyncGroupResponse(error_code=fenced))
+        member.member_id = new_member_id
+        member.is_new = False
+        # In the same place of the order: a restart must not change who leads next.
+        self.members = {kept.member_id: kept for kept in self.members.values()}
+        self.pending_sync.pop(old_member_id, None)
+        self.static_members[group_instance_id] = new_member_id
+        if self.leader_id == old_member_id:
+            self.leader_id = new_member_id
+        return actions
+
+    def check_member(self, member_id: str, group_instance_id: str | None) -> Member:
+        """The member that speaks. Raises UnknownMemberId, or FencedInstanceId if it was replaced (KIP-345)."""
+        if group_instance_id is not None:
+            current = self.static_members.get(group_instance_id)
+            if current is None:
+                raise UnknownMemberId(f"group {self.group_id} has no instance {group_instance_id}")
+            if current != member_id:
+                raise FencedInstanceId(f"{group_instance_id} is now {current}, not {member_id}")
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMemberId(f"group {self.group_id} has no member {member_id}")
+        return member
+
+    @property
+    def has_everybody_joined(self) -> bool:
+        """Whether all members, and all that were given an id, wait for the next generation."""
+        return len(self.members) == self.awaiting_join_count and not self.pending_join
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that any member asks for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    # Protocols
+
+    def can_speak(self, protocol_type: str, names: frozenset[str]) -> bool:
+        """Whether a member of this type with these protocols leaves one that everybody speaks."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type and names)
+        return protocol_type == self.protocol_type and any(
+            self._speakers[name] == len(self.members) for name in names
+        )
+
+    def select_protocol(self) -> str:
+        """The protocol that most members want most, of those that all of them speak."""
+        assert self.members, self.group_id
+        candidates = {name for name, count in self._speakers.items() if count == len(self.members)}
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return votes.most_common(1)[0][0]
+
+    # Generations
+
+    def elect_leader_that_joined(self) -> bool:
+        """Have the generation led by somebody who is there; False if nobody is."""
+        if self.leader_id is None:
+            return False
+        if self.members[self.leader_id].join_waiter is not None:
+            return True
+        joined = (member.member_id for member in self.members.values() if member.join_waiter is not None)
+        elected = next(joined, None)
+        if elected is None:
+            return False
+        self.leader_id = elected
+        return True
+
+    def start_next_generation(self, *, now_ms: int) -> None:
+        """Close the membership: choose the protocol, and wait for the leader's assignment."""
+        self.generation_id += 1
+        self.protocol_name = self.select_protocol() if self.members else None
+        self.subscribed_topics = self.compute_subscribed_topics()
+        self.pending_sync.clear()
+        self.transition_to(
+            GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms=now_ms
+        )
+
+    def compute_subscribed_topics(self) -> frozenset[str] | None:
+        """All topics that members subscribe to; None for another protocol or an unreadable subscription."""
+        if not self.is_consumer_group:
+            return None
+        if not self.members:
+            return frozenset()
+        if self.protocol_name is None:
+            return None
+        topics: set[str] = set()
+        for member in self.members.values():
+            subscribed = subscribed_topics(member.subscription(self.protocol_name))
+            if subscribed is None:
+                return None
+            topics |= subscribed
+        return frozenset(topics)
+
+    # Answers
+
+    def answer_join(self, member: Member, response: JoinGroupResponse) -> list[Action]:
+        """Answer the JoinGroup that this member has parked, if it has."""
+        waiter = member.join_waiter
+        if waiter is None:
+            return []
+        member.join_waiter = None
+        self.awaiting_join_count -= 1
+        return [AnswerJoin(waiter=waiter, response=response)]
+
+    def answer_sync(self, member: Member, response: SyncGroupResponse) -> list[Action]:
+        """Answer the SyncGroup that this member has parked, if it has."""
+        waiter = member.sync_waiter
+        if waiter is None:
+            return []
+        member.sync_waiter = None
+        return [AnswerSync(waiter=waiter, response=response)]
+
+    def join_response(
+        self, member_id: str, *, with_members: bool, skip_assignment: bool = False
+    ) -> JoinGroupResponse:
+        """The current generation, as a member is told of it; the leader needs to know all members."""
+        members = []
+        if with_members:
+            members = [
+                JoinGroupResponseMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    metadata=member.subscription(self.protocol_name),
+                )
+                for member in self.members.values()
+            ]
+        return JoinGroupResponse(
+            generation_id=self.generation_id,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=self.leader_id or "",
+            skip_assignment=skip_assignment,
+            member_id=member_id,
+            members=members,
+        )
+
+    # What others ask of the group
+
+    def check_offset_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+        """Raise if this member may not commit now; a group without members takes commits of anybody.
+
+        `generation_id` is -1 where the client is no member: an admin, or a consumer of chosen partitions.
+        """
+        if self.state is GroupState.DEAD:
+            raise CoordinatorNotAvailable(f"group {self.group_id} is dead")
+        if generation_id < 0 and self.state is GroupState.EMPTY:
+            return
+        if generation_id < 0 and not member_id and group_instance_id is None:
+            raise UnknownMemberId(f"group {self.group_id} has members: only they commit")
+        self.check_member(member_id, group_instance_id)
+        if generation_id != self.generation_id:
+            raise IllegalGeneration(f"{generation_id=} is not {self.generation_id}")
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            # It knows the new generation, but not what it was assigned there.
+            raise RebalanceInProgress(f"group {self.group_id} has no assignment yet")
+
+    def check_delete(self) -> None:
+        """Raise if the group cannot be deleted."""
+        if self.state is GroupState.DEAD:
+            raise GroupIdNotFound(f"Group {self.group_id} is dead.")
+        if self.state is not GroupState.EMPTY:
+            raise NonEmptyGroup(f"group {self.group_id} is {self.state.value}")
+
+    def check_offset_delete(self) -> None:
+        """Raise if no offset of the group can be deleted (KIP-496): of other than consumers, we know no topics."""
+        if self.state is GroupState.DEAD or not self.is_consumer_group:
+            self.check_delete()
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether members may be consuming this topic; yes, where that cannot be known."""
+        if self.subscribed_topics is None:
+            return self.is_consumer_group
+        return topic in self.subscribed_topics

@@ -1,0 +1,199 @@
+"""JoinGroup: a member comes, comes back, or asks for another generation.
+
+A dynamic member comes twice (KIP-394): the first time it is only given its id, so that a client whose
+answer got lost leaves an id behind that expires, not a member that the group waits for. A static member
+(KIP-345) is known by its instance id, and takes its place again with one request.
+"""
+
+from dataclasses import dataclass
+
+from broker.groups.actions import Action, AnswerJoin, SessionOver, SetTimer, StaticMemberStored, Store
+from broker.groups.group import ClassicGroup, GroupState
+from broker.groups.member import Member, Protocols
+from broker.groups.rebalance import (
+    complete_join_if_everybody_is_here,
+    keep_session,
+    prepare_rebalance,
+    rebalance_or_complete,
+)
+from broker.groups.recording import group_value
+from protocol.errors import ErrorCode, InconsistentGroupProtocol, KafkaError
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+#: How long a new member's JoinGroup may wait. It has no id for heartbeats yet, and a client that went
+#: away is not noticed while its request is parked. One that is still there tries again.
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
+
+_FIRST_VERSION_WITH_KNOWN_MEMBER_ID = 4
+_FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Joiner:
+    """Who sends a JoinGroup, over which version, and where its answer goes."""
+
+    waiter: object
+    version: int
+    client_id: str
+    client_host: str
+    #: What makes a new member id unique, if one is needed.
+    unique: str
+
+
+def join(group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, *, now_ms: int) -> list[Action]:
+    """What a JoinGroup does to the group; an empty member id asks for a new one."""
+    if not _has_room_for(group, request.member_id):
+        return [
+            *group.remove(request.member_id),
+            _refuse(joiner, ErrorCode.group_max_size_reached, member_id=""),
+        ]
+    try:
+        if not group.can_speak(request.protocol_type, frozenset(name for name, _ in _protocols(request))):
+            raise InconsistentGroupProtocol(f"group {group.group_id} speaks {group.protocol_type}")
+        if request.member_id:
+            return _join_again(group, request, joiner, now_ms=now_ms)
+        return _join_as_new(group, request, joiner, now_ms=now_ms)
+    except KafkaError as error:
+        return [_refuse(joiner, error.code, member_id=request.member_id)]
+
+
+def _has_room_for(group: ClassicGroup, member_id: str) -> bool:
+    """group.max.size (KIP-389). In a join phase those who joined count, so that the last ones are refused."""
+    member = group.members.get(member_id)
+    match group.state:
+        case GroupState.PREPARING_REBALANCE:
+            is_waiting = member is not None and member.join_waiter is not None
+            return is_waiting or group.awaiting_join_count < group.config.max_size
+        case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
+            return member is not None or len(group.members) < group.config.max_size
+        case GroupState.EMPTY | GroupState.DEAD:
+            return True
+
+
+def _join_as_new(
+    group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, *, now_ms: int
+) -> list[Action]:
+    instance_id = request.group_instance_id
+    member_id = f"{joiner.client_id if instance_id is None else instance_id}-{joiner.unique}"
+    if instance_id is not None and instance_id in group.static_members:
+        return _replace_static_member(group, request, joiner, member_id, now_ms=now_ms)
+    if instance_id is None and joiner.version >= _FIRST_VERSION_WITH_KNOWN_MEMBER_ID:
+        group.pending_join[member_id] = None
+        return [
+            SetTimer(SessionOver(member_id=member_id), request.session_timeout_ms),
+            _refuse(joiner, ErrorCode.member_id_required, member_id=member_id),
+        ]
+    return _add_member(group, request, joiner, member_id, now_ms=now_ms)
+
+
+def _join_again(
+    group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, *, now_ms: int
+) -> list[Action]:
+    if request.member_id in group.pending_join and request.group_instance_id is None:
+        return _add_member(group, request, joiner, request.member_id, now_ms=now_ms)
+    member = group.check_member(request.member_id, request.group_instance_id)
+    is_leader = member.member_id == group.leader_id
+    is_changed = member.protocols != _protocols(request)
+    match group.state:
+        case GroupState.PREPARING_REBALANCE:
+            is_rebalance_due = True
+        case GroupState.COMPLETING_REBALANCE:
+            is_rebalance_due = is_changed
+        case GroupState.STABLE:
+            # The leader joins again when what it assigns has changed, say a topic's partitions.
+            is_rebalance_due = is_changed or is_leader
+        case GroupState.EMPTY | GroupState.DEAD:
+            return [_refuse(joiner, ErrorCode.unknown_member_id, member_id=request.member_id)]
+    if is_rebalance_due:
+        reason = f"member {member.member_id} joins again: {request.reason or 'no reason given'}"
+        return [
+            *_update_member(group, request, member, joiner.waiter),
+            *rebalance_or_complete(group, reason, now_ms=now_ms),
+        ]
+    # It did not get the answer to its last JoinGroup: nothing has changed since.
+    with_members = is_leader and group.state is GroupState.COMPLETING_REBALANCE
+    response = group.join_response(member.member_id, with_members=with_members)
+    return [AnswerJoin(waiter=joiner.waiter, response=response)]
+
+
+def _add_member(
+    group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, member_id: str, *, now_ms: int
+) -> list[Action]:
+    member = Member(
+        member_id=member_id,
+        group_instance_id=request.group_instance_id,
+        client_id=joiner.client_id,
+        client_host=joiner.client_host,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        session_timeout_ms=request.session_timeout_ms,
+        protocols=_protocols(request),
+        is_new=True,
+    )
+    if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
+        group.is_new_member_added = True
+    if not group.members:
+        group.protocol_type = request.protocol_type
+    group.add(member, joiner.waiter)
+    reason = f"member {member_id} joins: {request.reason or 'no reason given'}"
+    return [
+        SetTimer(SessionOver(member_id=member_id), NEW_MEMBER_JOIN_TIMEOUT_MS),
+        *rebalance_or_complete(group, reason, now_ms=now_ms),
+    ]
+
+
+def _update_member(
+    group: ClassicGroup, request: JoinGroupRequest, member: Member, waiter: object
+) -> list[Action]:
+    return group.update(
+        member,
+        protocols=_protocols(request),
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        session_timeout_ms=request.session_timeout_ms,
+        join_waiter=waiter,
+    )
+
+
+def _replace_static_member(
+    group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, member_id: str, *, now_ms: int
+) -> list[Action]:
+    """A static member's process has restarted: its place goes to the new one, if possible without a rebalance."""
+    instance_id = request.group_instance_id
+    assert instance_id is not None
+    old_member_id, old_leader_id = group.static_members[instance_id], group.leader_id
+    actions = group.replace_static_member(instance_id, new_member_id=member_id)
+    member = group.members[member_id]
+    before = StaticMemberStored(
+        group_instance_id=instance_id,
+        member_id=member_id,
+        old_member_id=old_member_id,
+        old_leader_id=old_leader_id,
+        old_protocols=member.protocols,
+        old_rebalance_timeout_ms=member.rebalance_timeout_ms,
+        old_session_timeout_ms=member.session_timeout_ms,
+        can_skip_assignment=joiner.version >= _FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
+    )
+    actions.append(keep_session(member))
+    actions += _update_member(group, request, member, joiner.waiter)
+    match group.state:
+        case GroupState.STABLE if group.select_protocol() == group.protocol_name:
+            # The generation goes on; the log must know the new id before anybody is told of it.
+            assignments = {each.member_id: each.assignment for each in group.members.values()}
+            return [*actions, Store(value=group_value(group, assignments), then=before)]
+        case GroupState.STABLE:
+            reason = f"static member {instance_id} changes the group's protocol"
+            return actions + rebalance_or_complete(group, reason, now_ms=now_ms)
+        case GroupState.COMPLETING_REBALANCE:
+            # The leader may be assigning to the old id just now: the new one would get nothing.
+            reason = f"static member {instance_id} restarted while partitions are assigned"
+            return actions + prepare_rebalance(group, reason, now_ms=now_ms)
+        case _:
+            assert group.state is GroupState.PREPARING_REBALANCE, group.state
+            return actions + complete_join_if_everybody_is_here(group, now_ms=now_ms)
+
+
+def _protocols(request: JoinGroupRequest) -> Protocols:
+    return tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
+
+
+def _refuse(joiner: Joiner, error: ErrorCode, *, member_id: str) -> AnswerJoin:
+    return AnswerJoin(waiter=joiner.waiter, response=JoinGroupResponse(error_code=error, member_id=member_id))

@@ -1,0 +1,47 @@
+"""LeaveGroup: members go, by themselves or sent away by an admin (KIP-345, batched by instance id)."""
+
+from broker.groups.actions import Action, CancelTimer, session_slot
+from broker.groups.group import ClassicGroup, GroupState
+from broker.groups.rebalance import complete_join_if_everybody_is_here, rebalance_or_complete
+from protocol.errors import KafkaError, UnknownMemberId
+from protocol.messages.leave_group import MemberIdentity, MemberResponse
+
+
+def leave(
+    group: ClassicGroup, leavers: list[MemberIdentity], *, now_ms: int
+) -> tuple[list[MemberResponse], list[Action]]:
+    """Remove these members; an error of one row leaves the others alone. One rebalance for all of them."""
+    rows: list[MemberResponse] = []
+    actions: list[Action] = []
+    gone: list[str] = []
+    for leaver in leavers:
+        row = MemberResponse(member_id=leaver.member_id, group_instance_id=leaver.group_instance_id)
+        rows.append(row)
+        try:
+            member_id = _find(group, leaver)
+        except KafkaError as error:
+            row.error_code = error.code
+            continue
+        actions += [*group.remove(member_id), CancelTimer(session_slot(member_id))]
+        gone.append(f"{member_id} ({leaver.reason or 'no reason given'})")
+    if gone:
+        match group.state:
+            case GroupState.STABLE | GroupState.COMPLETING_REBALANCE:
+                actions += rebalance_or_complete(group, f"left: {', '.join(gone)}", now_ms=now_ms)
+            case GroupState.PREPARING_REBALANCE:
+                actions += complete_join_if_everybody_is_here(group, now_ms=now_ms)
+            case GroupState.EMPTY | GroupState.DEAD:
+                pass
+    return rows, actions
+
+
+def _find(group: ClassicGroup, leaver: MemberIdentity) -> str:
+    """The member id that a row means. Raises UnknownMemberId or FencedInstanceId."""
+    if not leaver.member_id:  # An admin knows a static member by its instance id only.
+        found = group.static_members.get(leaver.group_instance_id or "")
+        if found is None:
+            raise UnknownMemberId(f"group {group.group_id} has no instance {leaver.group_instance_id}")
+        return found
+    if leaver.member_id in group.pending_join:
+        return leaver.member_id
+    return group.check_member(leaver.member_id, leaver.group_instance_id).member_id

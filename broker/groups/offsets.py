@@ -1,0 +1,168 @@
+"""The offsets that groups have committed, and those that open transactions may yet commit."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from protocol.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
+from protocol.types import ZERO_UUID
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class CommittedOffset:
+    """Where a group goes on in a partition."""
+
+    offset: int
+    leader_epoch: int | None = None
+    #: Whatever the client wants to find again.
+    metadata: str = ""
+    commit_timestamp_ms: int
+    #: Set by clients of v2-4 that ask for a retention of their own.
+    expire_timestamp_ms: int | None = None
+    #: None in records of brokers before 4.3.
+    topic_id: UUID | None = None
+    #: Where the record lies in the offsets topic.
+    record_offset: int | None = None
+
+    def is_for(self, topic_id: UUID) -> bool:
+        """Whether it belongs to this topic and not to a deleted namesake; yes, where either is unknown."""
+        return self.topic_id is None or topic_id in (ZERO_UUID, self.topic_id)
+
+
+class OffsetAt(NamedTuple):
+    """Whose offset, and of which partition."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+#: Topic -> partition -> offset.
+Offsets = Mapping[str, Mapping[int, CommittedOffset]]
+
+
+class OffsetStore:
+    """Committed offsets by group, topic and partition; changed by replayed records only."""
+
+    def __init__(self) -> None:
+        self._by_group: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
+        #: Producer id -> what its open transaction has written. Invariant: none of these is empty.
+        self._pending: dict[int, dict[OffsetAt, CommittedOffset]] = {}
+
+    def of_group(self, group_id: str) -> Offsets:
+        """Everything that the group has committed."""
+        return self._by_group.get(group_id, {})
+
+    def get(self, at: OffsetAt) -> CommittedOffset | None:
+        """The committed offset, or None."""
+        return self._by_group.get(at.group_id, {}).get(at.topic, {}).get(at.partition)
+
+    def is_pending(self, at: OffsetAt) -> bool:
+        """Whether an open transaction has written this offset: what it will be is not known yet."""
+        return any(at in written for written in self._pending.values())
+
+    def has_pending(self, group_id: str) -> bool:
+        """Whether an open transaction has written any offset of the group."""
+        return any(at.group_id == group_id for written in self._pending.values() for at in written)
+
+    def pending_of(self, group_id: str) -> list[OffsetAt]:
+        """What open transactions have written for the group."""
+        found = (at for written in self._pending.values() for at in written if at.group_id == group_id)
+        return list(dict.fromkeys(found))
+
+    def put(self, at: OffsetAt, offset: CommittedOffset, *, producer_id: int | None = None) -> None:
+        """Replay a commit; of a transaction, if there is a producer id."""
+        if producer_id is not None:
+            self._pending.setdefault(producer_id, {})[at] = offset
+            return
+        self._by_group.setdefault(at.group_id, {}).setdefault(at.topic, {})[at.partition] = offset
+
+    def remove(self, at: OffsetAt) -> None:
+        """Replay a tombstone; open transactions lose the offset, too."""
+        topics = self._by_group.get(at.group_id, {})
+        partitions = topics.get(at.topic, {})
+        if partitions.pop(at.partition, None) is not None and not partitions:
+            del topics[at.topic]
+            if not topics:
+                del self._by_group[at.group_id]
+        for producer_id, written in list(self._pending.items()):
+            if written.pop(at, None) is not None and not written:
+                del self._pending[producer_id]
+
+    def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
+        """Replay the marker that ends a transaction.
+
+        A plain commit that was written after the transaction's wins: compaction may have left it
+        behind the marker, so that places in the log decide, not the order of replay.
+        """
+        written = self._pending.pop(producer_id, {})
+        if not is_committed:
+            return
+        for at, offset in written.items():
+            current = self.get(at)
+            if current is None or (offset.record_offset or 0) > (current.record_offset or 0):
+                self.put(at, offset)
+
+    def of_topic(self, topic: str, topic_id: UUID) -> Iterator[OffsetAt]:
+        """Every offset of a topic, in all groups; not those of a namesake with another id."""
+        for group_id, topics in self._by_group.items():
+            for partition, offset in topics.get(topic, {}).items():
+                if offset.is_for(topic_id):
+                    yield OffsetAt(group_id, topic, partition)
+        for written in self._pending.values():
+            yield from (at for at, offset in written.items() if at.topic == topic and offset.is_for(topic_id))
+
+    def expired(
+        self,
+        group_id: str,
+        *,
+        is_kept: Callable[[str], bool],
+        base_ms: Callable[[CommittedOffset], int],
+        retention_ms: int,
+        now_ms: int,
+    ) -> Iterator[OffsetAt]:
+        """The group's offsets whose time is over.
+
+        That is `retention_ms` after `base_ms`, or the moment that the commit itself asked for; never
+        for topics that `is_kept` or while an open transaction writes the same offset.
+        """
+        for topic, partitions in self.of_group(group_id).items():
+            if is_kept(topic):
+                continue
+            for partition, offset in partitions.items():
+                own = offset.expire_timestamp_ms
+                end_ms = base_ms(offset) + retention_ms if own is None else own
+                at = OffsetAt(group_id, topic, partition)
+                if now_ms >= end_ms and not self.is_pending(at):
+                    yield at
+
+
+def offset_value(offset: CommittedOffset) -> OffsetCommitValue:
+    """The value of its record."""
+    return OffsetCommitValue(
+        offset=offset.offset,
+        leader_epoch=-1 if offset.leader_epoch is None else offset.leader_epoch,
+        metadata=offset.metadata,
+        commit_timestamp=offset.commit_timestamp_ms,
+        expire_timestamp=-1 if offset.expire_timestamp_ms is None else offset.expire_timestamp_ms,
+        topic_id=offset.topic_id or ZERO_UUID,
+    )
+
+
+def offset_from_value(value: OffsetCommitValue, *, record_offset: int | None) -> CommittedOffset:
+    """What a record's value says."""
+    return CommittedOffset(
+        offset=value.offset,
+        leader_epoch=None if value.leader_epoch == -1 else value.leader_epoch,
+        metadata=value.metadata,
+        commit_timestamp_ms=value.commit_timestamp,
+        expire_timestamp_ms=None if value.expire_timestamp == -1 else value.expire_timestamp,
+        topic_id=None if value.topic_id == ZERO_UUID else value.topic_id,
+        record_offset=record_offset,
+    )
+
+
+def offset_key(at: OffsetAt) -> OffsetCommitKey:
+    """The key of its record."""
+    return OffsetCommitKey(group=at.group_id, topic=at.topic, partition=at.partition)

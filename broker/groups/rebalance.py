@@ -1,0 +1,125 @@
+"""The join phase: how a rebalance begins, waits for members, and ends with a new generation."""
+
+import logging
+
+from broker.groups.actions import (
+    JOIN_SLOT,
+    SYNC_SLOT,
+    Action,
+    CancelTimer,
+    EmptyGenerationStored,
+    InitialDelayOver,
+    JoinPhaseOver,
+    SessionOver,
+    SetTimer,
+    Store,
+    SyncPhaseOver,
+    session_slot,
+)
+from broker.groups.group import ClassicGroup, GroupState
+from broker.groups.member import Member
+from broker.groups.recording import group_value
+from protocol.errors import ErrorCode
+from protocol.messages.sync_group import SyncGroupResponse
+
+logger = logging.getLogger(__name__)
+
+
+def keep_session(member: Member) -> SetTimer:
+    """Something was heard of the member: its session begins anew."""
+    return SetTimer(SessionOver(member_id=member.member_id), member.session_timeout_ms)
+
+
+def rebalance_or_complete(group: ClassicGroup, reason: str, *, now_ms: int) -> list[Action]:
+    """A change of the membership: begin a rebalance, or see whether the one that goes on can end."""
+    if group.can_rebalance:
+        return prepare_rebalance(group, reason, now_ms=now_ms)
+    return complete_join_if_everybody_is_here(group, now_ms=now_ms)
+
+
+def prepare_rebalance(group: ClassicGroup, reason: str, *, now_ms: int) -> list[Action]:
+    """Begin a join phase: everybody is to join again, told by their next heartbeat or parked SyncGroup."""
+    actions: list[Action] = []
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        actions += drop_assignments(group, ErrorCode.rebalance_in_progress)
+    group.pending_sync.clear()
+    actions.append(CancelTimer(SYNC_SLOT))
+    is_initial = group.state is GroupState.EMPTY
+    group.transition_to(GroupState.PREPARING_REBALANCE, now_ms=now_ms)
+    logger.info(
+        "group %s prepares a rebalance after generation %d: %s", group.group_id, group.generation_id, reason
+    )
+    if is_initial:
+        # Members of a new application start one after the other; without this, each would rebalance the group.
+        delay_ms = group.config.initial_rebalance_delay_ms
+        remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+        timer = InitialDelayOver(delay_ms=delay_ms, remaining_ms=remaining_ms)
+        return [*actions, SetTimer(timer, delay_ms)]
+    if group.has_everybody_joined:
+        return actions + complete_join(group, now_ms=now_ms)
+    return [*actions, SetTimer(JoinPhaseOver(), group.rebalance_timeout_ms)]
+
+
+def extend_initial_delay(group: ClassicGroup, timer: InitialDelayOver, *, now_ms: int) -> list[Action]:
+    """The initial delay is over: wait on if it brought somebody, never longer than the rebalance timeout."""
+    if not group.is_new_member_added or timer.remaining_ms == 0:
+        return complete_join(group, now_ms=now_ms)
+    group.is_new_member_added = False
+    delay_ms = min(group.config.initial_rebalance_delay_ms, timer.remaining_ms)
+    remaining_ms = max(timer.remaining_ms - timer.delay_ms, 0)
+    return [SetTimer(InitialDelayOver(delay_ms=delay_ms, remaining_ms=remaining_ms), delay_ms)]
+
+
+def complete_join_if_everybody_is_here(group: ClassicGroup, *, now_ms: int) -> list[Action]:
+    """End the join phase early. Not the initial one: that waits for members it does not know of."""
+    if (
+        group.state is not GroupState.PREPARING_REBALANCE
+        or group.previous_state is GroupState.EMPTY
+        or not group.has_everybody_joined
+    ):
+        return []
+    return complete_join(group, now_ms=now_ms)
+
+
+def complete_join(group: ClassicGroup, *, now_ms: int) -> list[Action]:
+    """End the join phase with those who are here: a new generation, whose members all hear of it.
+
+    Dynamic members that did not join are out. Static ones keep their place until their session ends
+    (KIP-345), but do not lead. If nobody at all has joined, the phase goes on for another timeout.
+    """
+    assert group.state is GroupState.PREPARING_REBALANCE, group.state
+    actions: list[Action] = [CancelTimer(JOIN_SLOT)]
+    for member in list(group.members.values()):
+        if member.join_waiter is None and member.group_instance_id is None:
+            actions += group.remove(member.member_id)
+            actions.append(CancelTimer(session_slot(member.member_id)))
+    if group.members and not group.elect_leader_that_joined():
+        logger.warning("group %s: no member joined within the rebalance timeout", group.group_id)
+        return [*actions, SetTimer(JoinPhaseOver(), group.rebalance_timeout_ms)]
+    group.start_next_generation(now_ms=now_ms)
+    if not group.members:
+        logger.info("group %s is empty since generation %d", group.group_id, group.generation_id)
+        stored = EmptyGenerationStored(generation_id=group.generation_id)
+        return [*actions, Store(value=group_value(group, {}), then=stored)]
+    logger.info(
+        "group %s: generation %d has %d members", group.group_id, group.generation_id, len(group.members)
+    )
+    for member in group.members.values():
+        is_leader = member.member_id == group.leader_id
+        actions += group.answer_join(member, group.join_response(member.member_id, with_members=is_leader))
+        actions.append(keep_session(member))
+        member.is_new = False
+        group.pending_sync[member.member_id] = None
+    timer = SyncPhaseOver(generation_id=group.generation_id)
+    return [*actions, SetTimer(timer, group.rebalance_timeout_ms)]
+
+
+def drop_assignments(group: ClassicGroup, error: ErrorCode) -> list[Action]:
+    """The generation comes to nothing: no member has an assignment, and those who wait for one hear why."""
+    actions: list[Action] = []
+    for member in group.members.values():
+        member.assignment = b""
+        told = group.answer_sync(member, SyncGroupResponse(error_code=error))
+        if told:
+            actions += [*told, keep_session(member)]
+    return actions

@@ -1,0 +1,76 @@
+"""A group <-> its record in the offsets topic."""
+
+from collections.abc import Mapping
+
+from broker.groups.config import GroupConfig
+from broker.groups.group import ClassicGroup, GroupState
+from broker.groups.member import Member
+from protocol.coordinator.group_records import GroupMetadataValue, MemberMetadata
+
+
+def group_value(group: ClassicGroup, assignments: Mapping[str, bytes]) -> GroupMetadataValue:
+    """The group's generation with these assignments; each member must have one."""
+    return GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation_id,
+        protocol=group.protocol_name,
+        leader=group.leader_id,
+        current_state_timestamp=-1 if group.state_timestamp_ms is None else group.state_timestamp_ms,
+        members=[
+            MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.subscription(group.protocol_name),
+                assignment=assignments[member.member_id],
+            )
+            for member in group.members.values()
+        ],
+    )
+
+
+def new_group_value(group: ClassicGroup) -> GroupMetadataValue:
+    """The first trace of a group, before its first generation."""
+    timestamp = -1 if group.state_timestamp_ms is None else group.state_timestamp_ms
+    return GroupMetadataValue(current_state_timestamp=timestamp)
+
+
+def group_from_value(group_id: str, value: GroupMetadataValue, config: GroupConfig) -> ClassicGroup:
+    """The group as its record tells: Stable if it has members, else Empty.
+
+    Of a member's protocols only the chosen one is in the record. If the member joins again it will
+    name others too, which counts as a change and rebalances the group.
+    """
+    timestamp = value.current_state_timestamp
+    group = ClassicGroup(
+        group_id,
+        config,
+        state=GroupState.STABLE if value.members else GroupState.EMPTY,
+        state_timestamp_ms=None if timestamp == -1 else timestamp,
+        generation_id=value.generation,
+        protocol_type=value.protocol_type or None,
+        protocol_name=value.protocol,
+        leader_id=value.leader,
+    )
+    for stored in value.members:
+        rebalance_timeout = stored.rebalance_timeout
+        group.add(
+            Member(
+                member_id=stored.member_id,
+                group_instance_id=stored.group_instance_id,
+                client_id=stored.client_id,
+                client_host=stored.client_host,
+                rebalance_timeout_ms=stored.session_timeout if rebalance_timeout == -1 else rebalance_timeout,
+                session_timeout_ms=stored.session_timeout,
+                protocols=((value.protocol or "", bytes(stored.subscription)),),
+                assignment=bytes(stored.assignment),
+            )
+        )
+    if group.members and group.leader_id not in group.members:
+        # Nobody could end a join phase that waits for a leader who is not there.
+        group.leader_id = next(iter(group.members))
+    group.subscribed_topics = group.compute_subscribed_topics()
+    return group

@@ -1,0 +1,98 @@
+"""Heartbeats and time: who is still there, and what happens when somebody is not."""
+
+import logging
+from typing import assert_never
+
+from broker.groups.actions import (
+    Action,
+    CancelTimer,
+    InitialDelayOver,
+    JoinPhaseOver,
+    SessionOver,
+    SyncPhaseOver,
+    Timer,
+    session_slot,
+)
+from broker.groups.group import ClassicGroup, GroupState
+from broker.groups.rebalance import (
+    complete_join,
+    extend_initial_delay,
+    keep_session,
+    prepare_rebalance,
+    rebalance_or_complete,
+)
+from protocol.errors import CoordinatorNotAvailable, ErrorCode, IllegalGeneration, UnknownMemberId
+from protocol.messages.heartbeat import HeartbeatRequest
+
+logger = logging.getLogger(__name__)
+
+
+def heartbeat(group: ClassicGroup, request: HeartbeatRequest) -> tuple[ErrorCode, list[Action]]:
+    """What a member is told, and its session kept. Raises what `check_member` does, and IllegalGeneration."""
+    if group.state is GroupState.DEAD:
+        raise CoordinatorNotAvailable(f"group {group.group_id} is dead")
+    member = group.check_member(request.member_id, request.group_instance_id)
+    if request.generation_id != group.generation_id:
+        raise IllegalGeneration(f"{request.generation_id} is not {group.generation_id}")
+    if group.state is GroupState.EMPTY:
+        raise UnknownMemberId(f"group {group.group_id} has no members")
+    is_rebalancing = group.state is GroupState.PREPARING_REBALANCE
+    return (ErrorCode.rebalance_in_progress if is_rebalancing else ErrorCode.none), [keep_session(member)]
+
+
+def on_timer(group: ClassicGroup, timer: Timer, *, now_ms: int) -> list[Action]:
+    """A timer that the group has set came to its end."""
+    if group.state is GroupState.DEAD:
+        return []
+    match timer:
+        case SessionOver():
+            return _expire_session(group, timer.member_id, now_ms=now_ms)
+        case JoinPhaseOver():
+            return complete_join(group, now_ms=now_ms)
+        case InitialDelayOver():
+            return extend_initial_delay(group, timer, now_ms=now_ms)
+        case SyncPhaseOver():
+            return _expire_pending_sync(group, timer, now_ms=now_ms)
+        case _:
+            assert_never(timer)
+
+
+def _expire_session(group: ClassicGroup, member_id: str, *, now_ms: int) -> list[Action]:
+    member = group.members.get(member_id)
+    if member is None and member_id not in group.pending_join:
+        return []  # It has left, or was replaced by another process of the same instance.
+    if member is not None and member.is_alive_by_waiting:
+        return []  # The answer to what it has parked begins its session anew.
+    logger.info("group %s: the session of member %s is over", group.group_id, member_id)
+    actions = group.remove(member_id)
+    match group.state:
+        case GroupState.STABLE | GroupState.COMPLETING_REBALANCE if member is not None:
+            reason = f"the session of member {member_id} is over"
+            return actions + rebalance_or_complete(group, reason, now_ms=now_ms)
+        case GroupState.PREPARING_REBALANCE if group.has_everybody_joined:
+            return actions + complete_join(group, now_ms=now_ms)
+        case _:
+            return actions
+
+
+def _expire_pending_sync(group: ClassicGroup, timer: SyncPhaseOver, *, now_ms: int) -> list[Action]:
+    """Members that took part in the join phase and never asked for their assignment are out."""
+    is_current = timer.generation_id == group.generation_id
+    if not is_current or group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+        return []
+    missing = list(group.pending_sync)
+    if not missing:
+        return []
+    actions: list[Action] = []
+    for member_id in missing:
+        actions += [*group.remove(member_id), CancelTimer(session_slot(member_id))]
+    reason = f"{', '.join(missing)} did not sync in time"
+    return actions + prepare_rebalance(group, reason, now_ms=now_ms)
+
+
+def on_loaded(group: ClassicGroup, *, now_ms: int) -> list[Action]:
+    """The group was read from the log: sessions begin anew, for members may have been told nothing meanwhile."""
+    actions: list[Action] = [keep_session(member) for member in group.members.values()]
+    if len(group.members) > group.config.max_size:
+        actions += prepare_rebalance(group, "group.max.size is smaller than before", now_ms=now_ms)
+    return actions

@@ -1,0 +1,102 @@
+"""What follows when a group's record is committed, or could not be written; and the group's end."""
+
+import logging
+from typing import assert_never
+
+from broker.groups.actions import (
+    Action,
+    AssignmentStored,
+    EmptyGenerationStored,
+    NewGroupStored,
+    StaticMemberStored,
+    Stored,
+)
+from broker.groups.group import ClassicGroup, GroupState
+from broker.groups.rebalance import drop_assignments, keep_session, rebalance_or_complete
+from broker.groups.syncing import assignment_response
+from protocol.errors import ErrorCode
+from protocol.messages.join_group import JoinGroupResponse
+from protocol.messages.sync_group import SyncGroupResponse
+
+logger = logging.getLogger(__name__)
+
+
+def on_stored(group: ClassicGroup, stored: Stored, error: ErrorCode | None, *, now_ms: int) -> list[Action]:
+    """The record is on all in-sync replicas, or it failed with `error`; the group may have moved on meanwhile."""
+    match stored:
+        case AssignmentStored():
+            return _on_assignment_stored(group, stored, error, now_ms=now_ms)
+        case StaticMemberStored():
+            return _on_static_member_stored(group, stored, error)
+        case EmptyGenerationStored():
+            if error is not None:
+                # The generation before would be read after a crash. Its sessions would end soon.
+                logger.warning("group %s: empty generation not written: %s", group.group_id, error.name)
+            return []
+        case NewGroupStored():
+            # Without a trace in the log there is no group; who was given an id already starts over.
+            return [] if error is None else end(group, error, now_ms=now_ms)
+        case _:
+            assert_never(stored)
+
+
+def _on_assignment_stored(
+    group: ClassicGroup, stored: AssignmentStored, error: ErrorCode | None, *, now_ms: int
+) -> list[Action]:
+    is_current = stored.generation_id == group.generation_id
+    if group.state is not GroupState.COMPLETING_REBALANCE or not is_current:
+        return []  # Another rebalance has begun since; its generation gets an assignment of its own.
+    if error is not None:
+        reason = f"the assignment was not written: {error.name}"
+        return drop_assignments(group, error) + rebalance_or_complete(group, reason, now_ms=now_ms)
+    actions: list[Action] = []
+    for member in group.members.values():
+        member.assignment = stored.assignments.get(member.member_id, b"")
+        told = group.answer_sync(member, assignment_response(group, member))
+        if told:
+            actions += [*told, keep_session(member)]
+    group.transition_to(GroupState.STABLE, now_ms=now_ms)
+    return actions
+
+
+def _on_static_member_stored(
+    group: ClassicGroup, stored: StaticMemberStored, error: ErrorCode | None
+) -> list[Action]:
+    member = group.members.get(stored.member_id)
+    if member is None or member.join_waiter is None or group.state is not GroupState.STABLE:
+        return []  # It was replaced once more, or a rebalance answers it.
+    if error is None:
+        is_told_members = stored.can_skip_assignment and member.member_id == group.leader_id
+        response = group.join_response(
+            member.member_id, with_members=is_told_members, skip_assignment=is_told_members
+        )
+        if not stored.can_skip_assignment:
+            # Older leaders would assign again if they knew that they lead: they are told the id that led.
+            response.leader = stored.old_leader_id or ""
+        return group.answer_join(member, response)
+    # The log knows the old id only: go back to it.
+    response = group.join_response("", with_members=False)
+    response.error_code = error
+    response.leader = stored.old_leader_id or ""
+    return [
+        *group.answer_join(member, response),
+        *group.update(
+            member,
+            protocols=stored.old_protocols,
+            rebalance_timeout_ms=stored.old_rebalance_timeout_ms,
+            session_timeout_ms=stored.old_session_timeout_ms,
+            join_waiter=None,
+        ),
+        *group.replace_static_member(stored.group_instance_id, new_member_id=stored.old_member_id),
+        keep_session(member),
+    ]
+
+
+def end(group: ClassicGroup, error: ErrorCode, *, now_ms: int) -> list[Action]:
+    """The group is Dead here: deleted, or coordinated by another broker. Whoever waits is told `error`."""
+    group.transition_to(GroupState.DEAD, now_ms=now_ms)
+    actions: list[Action] = []
+    for member in group.members.values():
+        actions += group.answer_join(member, JoinGroupResponse(error_code=error, member_id=member.member_id))
+        actions += group.answer_sync(member, SyncGroupResponse(error_code=error))
+    return actions

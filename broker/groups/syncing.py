@@ -1,0 +1,81 @@
+"""SyncGroup: the leader brings the assignment, everybody fetches theirs."""
+
+import logging
+
+from broker.groups.actions import SYNC_SLOT, Action, AnswerSync, AssignmentStored, CancelTimer, Store
+from broker.groups.group import ClassicGroup, GroupState
+from broker.groups.member import Member
+from broker.groups.recording import group_value
+from protocol.errors import (
+    CoordinatorNotAvailable,
+    ErrorCode,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    KafkaError,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+logger = logging.getLogger(__name__)
+
+
+def sync(group: ClassicGroup, request: SyncGroupRequest, waiter: object) -> list[Action]:
+    """What a SyncGroup does to the group: it waits for the leader's, unless that has come already."""
+    try:
+        member = _check(group, request)
+    except KafkaError as error:
+        return [AnswerSync(waiter=waiter, response=SyncGroupResponse(error_code=error.code))]
+    group.pending_sync.pop(member.member_id, None)
+    actions: list[Action] = [] if group.pending_sync else [CancelTimer(SYNC_SLOT)]
+    if group.state is GroupState.STABLE:
+        return [*actions, AnswerSync(waiter=waiter, response=assignment_response(group, member))]
+    # A SyncGroup that it sent before came over a connection that its client has given up.
+    actions += group.answer_sync(member, SyncGroupResponse(error_code=ErrorCode.rebalance_in_progress))
+    member.sync_waiter = waiter
+    if member.member_id == group.leader_id:
+        actions.append(_store_assignment(group, request))
+    return actions
+
+
+def _check(group: ClassicGroup, request: SyncGroupRequest) -> Member:
+    """The member that asks, if it may be answered in this generation."""
+    match group.state:
+        case GroupState.DEAD:
+            raise CoordinatorNotAvailable(f"group {group.group_id} is dead")
+        case GroupState.EMPTY:
+            raise UnknownMemberId(f"group {group.group_id} has no members")
+        case _:
+            member = group.check_member(request.member_id, request.group_instance_id)
+    if request.generation_id != group.generation_id:
+        raise IllegalGeneration(f"{request.generation_id} is not {group.generation_id}")
+    for named, known in (
+        (request.protocol_type, group.protocol_type),
+        (request.protocol_name, group.protocol_name),
+    ):
+        if named is not None and known is not None and named != known:
+            raise InconsistentGroupProtocol(f"{named} is not {known}")
+    if group.state is GroupState.PREPARING_REBALANCE:
+        raise RebalanceInProgress(f"group {group.group_id} waits for its members")
+    return member
+
+
+def _store_assignment(group: ClassicGroup, request: SyncGroupRequest) -> Store:
+    """Write the leader's assignment; nobody is told of it before it is committed.
+
+    Members that the leader left out get an empty one, and members it invented are ignored.
+    """
+    brought = {row.member_id: bytes(row.assignment) for row in request.assignments}
+    assignments = {member_id: brought.get(member_id, b"") for member_id in group.members}
+    left_out = assignments.keys() - brought.keys()
+    if left_out:
+        logger.warning("the leader of group %s assigned nothing to %s", group.group_id, sorted(left_out))
+    stored = AssignmentStored(generation_id=group.generation_id, assignments=assignments)
+    return Store(value=group_value(group, assignments), then=stored)
+
+
+def assignment_response(group: ClassicGroup, member: Member) -> SyncGroupResponse:
+    """A member's assignment in the current generation."""
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
+    )

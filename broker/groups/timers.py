@@ -1,0 +1,88 @@
+"""Named timers of which most are set again and again before they end: sessions, with each heartbeat."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """As much of a Runtime as timers need."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never goes back."""
+
+    def call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> "Handle":
+        """Call once, later."""
+
+
+class Handle(Protocol):
+    """A call that has been planned."""
+
+    def cancel(self) -> None:
+        """Do not call."""
+
+
+#: A call this much too early is taken for due: clocks are read before the loop sleeps.
+_TOLERANCE_S = 0.000_5
+
+
+@dataclass(slots=True)
+class _Running:
+    deadline: float
+    callback: Callable[[], object]
+    handle: Handle
+    wakes_at: float
+
+
+class Timers:
+    """At most one timer for each name.
+
+    Setting a timer that runs already, to a later time, only notes the time: its call comes, sees that it
+    is early, and plans another one. So a heartbeat costs no entry in the loop's queue.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._running: dict[Hashable, _Running] = {}
+
+    def set(self, name: Hashable, delay_ms: int, callback: Callable[[], object]) -> None:
+        """Call once in `delay_ms`; instead of what was set under this name before."""
+        deadline = self._clock.monotonic() + delay_ms / 1000
+        running = self._running.get(name)
+        if running is not None and running.wakes_at <= deadline:
+            running.deadline, running.callback = deadline, callback
+            return
+        if running is not None:
+            running.handle.cancel()
+        handle = self._clock.call_later(delay_ms / 1000, self._wake, name)
+        self._running[name] = _Running(deadline, callback, handle, deadline)
+
+    def cancel(self, name: Hashable) -> None:
+        """Forget the timer, if there is one."""
+        running = self._running.pop(name, None)
+        if running is not None:
+            running.handle.cancel()
+
+    def cancel_all(self) -> None:
+        """Forget all of them."""
+        for running in self._running.values():
+            running.handle.cancel()
+        self._running.clear()
+
+    def cancel_where(self, is_meant: Callable[[Hashable], bool]) -> None:
+        """Forget those with such a name."""
+        for name in [name for name in self._running if is_meant(name)]:
+            self.cancel(name)
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def _wake(self, name: Hashable) -> None:
+        running = self._running[name]
+        early_s = running.deadline - self._clock.monotonic()
+        if early_s > _TOLERANCE_S:
+            running.wakes_at = running.deadline
+            running.handle = self._clock.call_later(early_s, self._wake, name)
+            return
+        del self._running[name]
+        running.callback()
