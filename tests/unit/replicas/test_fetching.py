@@ -1,0 +1,376 @@
+"""When a Fetch is answered, and with how much: limits, waiting, errors, sessions."""
+
+import asyncio
+from random import Random
+
+import pytest
+from replicas_support import NODE_ID, PartitionOnDisk, batch, image
+
+from broker.replicas.fetch_contexts import begin_fetch
+from broker.replicas.fetch_sessions import FetchedPartition, FetchSessionCache
+from broker.replicas.fetching import FetchParams, fetch
+from broker.replicas.purgatory import Purgatory
+from broker.runtime.simulated import Simulation
+from protocol.errors import ErrorCode, UnknownTopicOrPartition
+from protocol.messages.fetch import FetchPartition
+from protocol.records.batch import batches
+from protocol.records.record import records
+from storage.log import WouldBlock
+
+SIZE = len(batch(b"x" * 1000))
+KEY, OTHER_KEY = ("t", 0), ("u", 0)
+
+
+class Hosting:
+    """Partitions and a purgatory, without the rest of a replica manager."""
+
+    def __init__(self, runtime):
+        self.runtime = runtime
+        self.fetch_purgatory = Purgatory(call_later=runtime.call_later, call_soon=runtime.loop.call_soon)
+        self.sessions = FetchSessionCache(slots=10, random=Random(1))
+        self.hosted = {}
+
+    def why_not_hosted(self, key):
+        return UnknownTopicOrPartition()
+
+    def add(self, folder, key=KEY, **config) -> PartitionOnDisk:
+        folder.mkdir(exist_ok=True)
+        on_disk = PartitionOnDisk(folder, **config)
+        on_disk.partition._signal = self.fetch_purgatory.signal
+        on_disk.partition.apply(image())
+        self.hosted[key] = on_disk.partition
+        return on_disk
+
+    def fetch(self, offsets, *, session=(0, -1), forgotten=(), **params):
+        asked = {
+            key: FetchedPartition(
+                key,
+                FetchPartition(
+                    partition=key[1], partition_max_bytes=params.get("partition_max_bytes", 10**6), **fields
+                ),
+            )
+            for key, fields in (
+                (key, value if isinstance(value, dict) else {"fetch_offset": value})
+                for key, value in offsets.items()
+            )
+        }
+        params.pop("partition_max_bytes", None)
+        replica_id = params.get("replica_id")
+        context = begin_fetch(
+            self.sessions,
+            session_id=session[0],
+            epoch=session[1],
+            asked=asked,
+            forgotten=forgotten,
+            is_follower=replica_id is not None,
+            uses_topic_ids=False,
+            is_read_committed=params.get("is_read_committed", False),
+            now_ms=0,
+        )
+
+        def respond(answers):
+            error, self.session_id = context.finish(answers, now_ms=0)
+            assert error == ErrorCode.none
+            return {fetched.key: row for fetched, row in answers}
+
+        defaults = {
+            "version": 12, "replica_id": None, "max_wait_ms": 500, "min_bytes": 1, "max_bytes": 10**6,
+            "is_read_committed": False,
+        }  # fmt: skip
+        return fetch(self, context, FetchParams(**(defaults | params)), respond)
+
+
+@pytest.fixture
+def simulation():
+    with Simulation(seed=1) as simulation:
+        yield simulation
+
+
+@pytest.fixture
+def hosting(simulation):
+    return Hosting(simulation.runtime("broker"))
+
+
+def values(row):
+    return [record.value for _, part in batches(memoryview(row.records)) for record in records(part)]
+
+
+def sizes(answer):
+    return {key: len(row.records) for key, row in answer.items()}
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "partition_max_bytes", "sent"),
+    [
+        (10 * SIZE, 10 * SIZE, (3, 3)),
+        (10 * SIZE, SIZE,      (1, 1)),
+        (4 * SIZE,  10 * SIZE, (3, 1)),
+        (3 * SIZE,  10 * SIZE, (3, 0)),
+        (1,         10 * SIZE, (1, 0)),    # KIP-74: one batch, larger than all limits, of the first partition
+        (10 * SIZE, 1,         (1, 0)),    # the second partition's first batch does not fit any more
+        (0,         0,         (1, 0)),
+    ],
+)  # fmt: skip
+def test_limits(hosting, tmp_path, max_bytes, partition_max_bytes, sent):
+    for key in (KEY, OTHER_KEY):
+        on_disk = hosting.add(tmp_path / key[0], key)
+        for _ in range(3):
+            on_disk.append(b"x" * 1000)
+    answer = hosting.fetch(
+        {KEY: 0, OTHER_KEY: 0}, max_bytes=max_bytes, partition_max_bytes=partition_max_bytes, max_wait_ms=0
+    )
+    whole = {
+        key: sum(len(part) for _, part in batches(memoryview(row.records))) for key, row in answer.items()
+    }
+    assert whole == {KEY: sent[0] * SIZE, OTHER_KEY: sent[1] * SIZE}
+
+
+def test_the_first_partition_with_records_gets_its_batch(hosting, tmp_path):
+    hosting.add(tmp_path / "t")
+    hosting.add(tmp_path / "u", OTHER_KEY).append(b"x" * 1000)
+    assert sizes(hosting.fetch({KEY: 0, OTHER_KEY: 0}, max_bytes=1)) == {KEY: 0, OTHER_KEY: SIZE}
+
+
+def test_an_offset_inside_a_batch_gets_the_whole_batch(hosting, tmp_path):
+    hosting.add(tmp_path).append(b"a", b"b", b"c")
+    assert values(hosting.fetch({KEY: 1})[KEY]) == [b"a", b"b", b"c"]
+
+
+def test_a_fetch_waits_for_records_and_sees_the_whole_turn(simulation, hosting, tmp_path):
+    on_disk = hosting.add(tmp_path)
+
+    async def main():
+        waiting = hosting.fetch({KEY: 0})
+        assert not waiting.done()
+        on_disk.append(b"a")
+        on_disk.append(b"b")
+        assert not waiting.done()  # whoever appended is answered first
+        return await waiting, simulation.loop.time()
+
+    answer, at = simulation.run(main())
+    assert values(answer[KEY]) == [b"a", b"b"]
+    assert at < 0.1
+    assert hosting.fetch_purgatory.delayed_count == 0
+
+
+def test_time_over(simulation, hosting, tmp_path):
+    hosting.add(tmp_path)
+
+    async def main():
+        began = simulation.loop.time()
+        answer = await hosting.fetch({KEY: 0}, max_wait_ms=500)
+        return answer, simulation.loop.time() - began
+
+    answer, took = simulation.run(main())
+    assert took == pytest.approx(0.5)
+    assert sizes(answer) == {KEY: 0}
+
+
+def test_min_bytes_add_up_over_partitions_and_appends(simulation, hosting, tmp_path):
+    first, second = hosting.add(tmp_path / "t"), hosting.add(tmp_path / "u", OTHER_KEY)
+    first.append(b"x" * 1000)
+
+    async def main():
+        waiting = hosting.fetch({KEY: 0, OTHER_KEY: 0}, min_bytes=3 * SIZE, max_wait_ms=60_000)
+        second.append(b"x" * 1000)
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        first.append(b"x" * 1000)
+        return await waiting, simulation.loop.time()
+
+    answer, at = simulation.run(main())
+    assert sizes(answer) == {KEY: 2 * SIZE, OTHER_KEY: SIZE}
+    assert at < 2
+
+
+def test_records_of_a_closed_segment_do_not_wait_for_more(hosting, tmp_path):
+    on_disk = hosting.add(tmp_path, segment_bytes=SIZE + 100)
+    for _ in range(3):
+        on_disk.append(b"x" * 1000)
+    assert sizes(hosting.fetch({KEY: 0}, min_bytes=100 * SIZE)) == {KEY: SIZE}
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ({"fetch_offset": 9}, ErrorCode.offset_out_of_range),
+        ({"fetch_offset": -1}, ErrorCode.offset_out_of_range),
+        ({"current_leader_epoch": 7}, ErrorCode.unknown_leader_epoch),
+        ({"last_fetched_epoch": 7}, ErrorCode.offset_out_of_range),
+    ],
+)
+def test_errors_do_not_wait(hosting, tmp_path, asked, code):
+    hosting.add(tmp_path / "t")
+    hosting.add(tmp_path / "u", OTHER_KEY)
+    answer = hosting.fetch({KEY: asked, OTHER_KEY: 0}, max_wait_ms=60_000)
+    row = answer[KEY]
+    assert (row.error_code, row.high_watermark, row.last_stable_offset) == (code, -1, -1)
+    assert answer[OTHER_KEY].error_code == 0
+
+
+def test_a_diverging_epoch_does_not_wait(hosting, tmp_path):
+    hosting.add(tmp_path).append(b"a")
+    asked = {"fetch_offset": 5, "last_fetched_epoch": 0}
+    row = hosting.fetch({KEY: asked}, max_wait_ms=60_000)[KEY]
+    assert (row.error_code, row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == (0, 0, 1)
+
+
+def test_an_unknown_topic_waits_with_the_others_but_not_alone(simulation, hosting, tmp_path):
+    hosting.add(tmp_path)
+
+    async def main():
+        alone = hosting.fetch({OTHER_KEY: 0})
+        assert alone[OTHER_KEY].error_code == ErrorCode.unknown_topic_or_partition
+        began = simulation.loop.time()
+        answer = await hosting.fetch({KEY: 0, OTHER_KEY: 0})
+        return answer, simulation.loop.time() - began
+
+    answer, took = simulation.run(main())
+    assert took == pytest.approx(0.5)
+    assert answer[OTHER_KEY].error_code == ErrorCode.unknown_topic_or_partition
+
+
+@pytest.mark.parametrize("claim", [{}, {"current_leader_epoch": 0}])
+def test_who_claims_to_be_a_follower_is_refused(hosting, tmp_path, claim):
+    """CVE-2018-1288: a client's replica id must not move the high watermark."""
+    on_disk = hosting.add(tmp_path)
+    on_disk.append(b"a")
+    row = hosting.fetch({KEY: {"fetch_offset": 0} | claim}, replica_id=7)[KEY]
+    assert row.error_code == (ErrorCode.unknown_leader_epoch if claim else ErrorCode.not_leader_or_follower)
+    assert not row.records
+
+
+def test_a_parked_fetch_hears_that_its_partition_is_gone(simulation, hosting, tmp_path):
+    on_disk = hosting.add(tmp_path)
+
+    async def main():
+        waiting = hosting.fetch({KEY: 0}, max_wait_ms=60_000)
+        del hosting.hosted[KEY]
+        on_disk.partition.resign()
+        return await waiting, simulation.loop.time()
+
+    answer, at = simulation.run(main())
+    assert answer[KEY].error_code == ErrorCode.unknown_topic_or_partition
+    assert at < 1
+
+
+def test_a_parked_fetch_is_fenced_by_a_new_epoch(simulation, hosting, tmp_path):
+    on_disk = hosting.add(tmp_path)
+
+    async def main():
+        waiting = hosting.fetch({KEY: {"current_leader_epoch": 0}}, max_wait_ms=60_000)
+        on_disk.partition.apply(image(epoch=1))
+        return await waiting
+
+    assert simulation.run(main())[KEY].error_code == ErrorCode.fenced_leader_epoch
+
+
+@pytest.mark.parametrize(("version", "code"), [(10, ErrorCode.not_leader_or_follower), (11, ErrorCode.none)])
+def test_consumers_read_from_followers_since_version_11(hosting, tmp_path, version, code):
+    on_disk = hosting.add(tmp_path)
+    on_disk.partition.apply(image(leader=2, epoch=1, replicas=(NODE_ID, 2)))
+    assert hosting.fetch({KEY: 0}, version=version, max_wait_ms=0)[KEY].error_code == code
+
+
+def test_a_cancelled_fetch_leaves_the_purgatory(simulation, hosting, tmp_path):
+    hosting.add(tmp_path)
+
+    async def main():
+        waiting = hosting.fetch({KEY: 0}, max_wait_ms=2**31 - 1)
+        waiting.cancel()
+        await asyncio.sleep(0)
+
+    simulation.run(main())
+    assert hosting.fetch_purgatory.delayed_count == 0
+
+
+def test_cold_records_are_read_in_a_thread(simulation, hosting, tmp_path, monkeypatch):
+    on_disk = hosting.add(tmp_path)
+    on_disk.append(b"a")
+    really_read = on_disk.log.read
+    is_cold = True
+
+    def read(offset, *, may_block, **others):
+        nonlocal is_cold
+        if is_cold and not may_block:
+            raise WouldBlock
+        is_cold = False
+        return really_read(offset, may_block=may_block, **others)
+
+    monkeypatch.setattr(on_disk.log, "read", read)
+
+    async def main():
+        return await hosting.fetch({KEY: 0})
+
+    assert values(simulation.run(main())[KEY]) == [b"a"]
+
+
+# -- sessions --------------------------------------------------------------------------------------------
+
+
+def test_a_session_tells_news_only_and_waits_as_a_whole(simulation, hosting, tmp_path):
+    first, second = hosting.add(tmp_path / "t"), hosting.add(tmp_path / "u", OTHER_KEY)
+    first.append(b"a")
+
+    async def main():
+        answer = hosting.fetch({KEY: 0, OTHER_KEY: 0}, session=(0, 0))
+        assert set(answer) == {KEY, OTHER_KEY}
+        session_id = hosting.session_id
+        waiting = hosting.fetch({KEY: 1}, session=(session_id, 1))
+        session = hosting.sessions.get(session_id)
+        assert not session.dirty
+        second.append(b"b")
+        answer = await waiting
+        assert set(answer) == {OTHER_KEY}
+        assert values(answer[OTHER_KEY]) == [b"b"]
+        waiting = hosting.fetch({OTHER_KEY: 1}, session=(session_id, 2))
+        assert await waiting == {}
+        # Forgotten partitions wake nobody.
+        waiting = hosting.fetch({}, session=(session_id, 3), forgotten=[OTHER_KEY])
+        second.append(b"c")
+        assert await waiting == {}
+        assert not second.partition.watchers
+
+    simulation.run(main())
+    assert hosting.fetch_purgatory.delayed_count == 0
+
+
+def test_a_fetch_that_does_not_wait_sees_an_append_of_the_same_turn(simulation, hosting, tmp_path):
+    on_disk = hosting.add(tmp_path)
+
+    async def main():
+        hosting.fetch({KEY: 0}, session=(0, 0), max_wait_ms=0)
+        assert hosting.fetch({}, session=(hosting.session_id, 1), max_wait_ms=0) == {}
+        on_disk.append(b"a")
+        answer = hosting.fetch({}, session=(hosting.session_id, 2), max_wait_ms=0)
+        assert values(answer[KEY]) == [b"a"]
+
+    simulation.run(main())
+
+
+def test_records_that_did_not_fit_come_with_the_next_fetch(simulation, hosting, tmp_path):
+    for key in (KEY, OTHER_KEY):
+        hosting.add(tmp_path / key[0], key).append(b"x" * 1000)
+
+    async def main():
+        answer = hosting.fetch({KEY: 0, OTHER_KEY: 0}, session=(0, 0), max_bytes=SIZE)
+        assert sizes(answer) == {KEY: SIZE, OTHER_KEY: 0}
+        answer = hosting.fetch({KEY: 1}, session=(hosting.session_id, 1), max_bytes=SIZE)
+        assert sizes(answer) == {OTHER_KEY: SIZE}
+
+    simulation.run(main())
+
+
+def test_moved_log_starts_are_told(simulation, hosting, tmp_path):
+    on_disk = hosting.add(tmp_path)
+    on_disk.append(b"a", b"b")
+
+    async def main():
+        hosting.fetch({KEY: 2}, session=(0, 0), max_wait_ms=0)
+        assert hosting.fetch({}, session=(hosting.session_id, 1), max_wait_ms=0) == {}
+        on_disk.log.maybe_increment_log_start_offset(1)  # as retention does, unasked
+        on_disk.partition.notice_retention()
+        answer = hosting.fetch({}, session=(hosting.session_id, 2), max_wait_ms=0)
+        assert answer[KEY].log_start_offset == 1
+
+    simulation.run(main())
