@@ -129,10 +129,11 @@ class ConfigDef(Mapping[str, ConfigKey]):
         return key.parse(text)
 
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
-_DOUBLE = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
+# Patterns are texts: `re` compiles them on first use, and a start uses none of them.
+_DOUBLE = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?"
+_COMMA = r"\s*,\s*"
+_MAX_DIGITS = 20  # of a 64-bit integer with its sign; longer text is not even converted
 _INTEGER_BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
-_COMMA = re.compile(r"\s*,\s*")
 
 
 def _parse_boolean(text: str) -> bool | None:
@@ -140,7 +141,8 @@ def _parse_boolean(text: str) -> bool | None:
 
 
 def _parse_integer(text: str, bits: int) -> int | None:
-    if not _INTEGER.fullmatch(text):
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits.lstrip("0")) >= _MAX_DIGITS:
         return None
     number = int(text)
     return number if -(1 << bits - 1) <= number < 1 << bits - 1 else None
@@ -167,11 +169,11 @@ def parse_value(name: str, type: ConfigType, text: str) -> ConfigValue:
                 raise InvalidConfigValue(name, text, f"a {bits}-bit integer")
             return number
         case ConfigType.DOUBLE:
-            if not _DOUBLE.fullmatch(text):
+            if not re.fullmatch(_DOUBLE, text):
                 raise InvalidConfigValue(name, text, "a number")
             return float(text)
         case ConfigType.LIST:
-            return tuple(_COMMA.split(text)) if text else ()
+            return tuple(re.split(_COMMA, text)) if text else ()
         case ConfigType.PASSWORD:
             return Password(text)
         case _:

@@ -3,7 +3,7 @@
 Source: org.apache.kafka.storage.internals.log.LogConfig and ServerTopicConfigSynonyms.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from protocol.config_def import ConfigDef, ConfigKey, ConfigType
 from protocol.config_values import Between, Distinct, GzipLevel, OneOf, ThrottledReplicas
@@ -85,8 +85,7 @@ TOPIC_CONFIGS = ConfigDef(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSynonym:
+class ServerSynonym(NamedTuple):
     """A broker key that a topic's default may come from; its number times `factor` is the topic's."""
 
     name: str

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
 
 #: Names and addresses, loosely.
-_HOST = re.compile(r"[0-9a-zA-Z\-%._:]*")
+_HOST = r"[0-9a-zA-Z\-%._:]*"
 
 _MIN_DEDUPE_BYTES_PER_THREAD = 1024 * 1024
 
@@ -134,7 +134,7 @@ def _check_connections(config: BrokerConfig) -> None:
         )
     try:
         overrides = config.max_connections_per_ip_overrides
-        well_formed = all(_HOST.fullmatch(host) for host in overrides)
+        well_formed = all(re.fullmatch(_HOST, host) for host in overrides)
     except ValueError:
         well_formed = False
     if not well_formed:

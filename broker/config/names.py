@@ -26,7 +26,7 @@ _OF_MECHANISMS = (
     "connections.max.reauth.ms",
 )
 
-_OF_LISTENER = re.compile(r"listener\.name\.(?P<listener>[^.]*)\.(?P<key>.*)")
+_OF_LISTENER = r"listener\.name\.(?P<listener>[^.]*)\.(?P<key>.*)"
 
 
 def synonyms_of(name: str) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ def synonyms_of(name: str) -> tuple[str, ...]:
 
 def base_key(name: str) -> str:
     """The key behind a listener's own: listener.name.internal.max.connections is a max.connections."""
-    match = _OF_LISTENER.fullmatch(name)
+    match = re.fullmatch(_OF_LISTENER, name)
     if match is None:
         return name
     return next((key for key in _OF_MECHANISMS if match["key"].endswith(key)), match["key"])
@@ -44,7 +44,7 @@ def base_key(name: str) -> str:
 
 def listener_of(name: str) -> str | None:
     """The listener that a key is for; None for the node's own keys."""
-    match = _OF_LISTENER.fullmatch(name)
+    match = re.fullmatch(_OF_LISTENER, name)
     return None if match is None else match["listener"].upper()
 
 
