@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from protocol.errors import MalformedMessage
 from protocol.messages import request_class, response_class
-from protocol.reader import reader_of
+from protocol.reader import MAX_ELEMENTS, MAX_RESPONSE_ELEMENTS, reader_of
 from protocol.schema import Message, Request, Response
 from protocol.source import once
 from protocol.writer import scatter_writer_of, writer_of
@@ -49,10 +49,11 @@ def scatter_encoder(cls: type[_M], version: int) -> Callable[[_M, bytes], list[b
 @once
 def _decoder(cls: type[Any], version: int) -> Callable[[Bytes], Any]:
     read = reader_of(cls, version)
+    budget = MAX_RESPONSE_ELEMENTS if issubclass(cls, Response) else MAX_ELEMENTS
 
     def decode(data: Bytes) -> Any:  # noqa: ANN401 an object of `cls`
         try:
-            message = read(memoryview(data), 0)[0]
+            message = read(memoryview(data), 0, budget)[0]
         except (IndexError, struct.error):
             raise MalformedMessage(f"the bytes end within {cls.__name__} v{version}") from None
         except UnicodeDecodeError as error:

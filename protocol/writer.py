@@ -11,13 +11,16 @@ turns that into ValueError, since it is a bug of ours.
 
 from collections.abc import Callable
 from dataclasses import MISSING, fields
-from struct import pack
-from typing import Any, NoReturn
+from struct import Struct, pack
+from typing import Any, Final, NoReturn
 
 from protocol.plan import FIXED, LENGTH_BYTES, FieldPlan, StructPlan, plan_of
 from protocol.reader import MAX_STRING_BYTES
 from protocol.source import Source, once
 from protocol.varint import write_uvarint
+
+#: Arrays of numbers shorter than this have a `struct` of their own.
+_SHORT: Final = 8
 
 #: write(message, out) appends to `out`.
 Writer = Callable[[Any, bytearray], None]
@@ -87,9 +90,13 @@ class _Compiler:
 
     def _flush(self) -> None:
         """Pack the fixed-size fields that have gathered."""
-        if self._codes:
+        if self._codes == "x":
+            self._source.line("out.append(0)")
+        elif self._codes == "B":
+            self._source.line(f"out.append({self._values[0]})")
+        elif self._codes:
             self._source.line(f"out += {self._pack(self._codes)}({', '.join(self._values)})")
-            self._codes, self._values = "", []
+        self._codes, self._values = "", []
 
     def _pack(self, codes: str) -> str:
         return self._source.struct(codes, "pack")
@@ -108,9 +115,8 @@ class _Compiler:
         self._codes, self._values = "", []
 
     def _length(self, length: str, is_flexible: bool, code: str) -> None:
-        """Write a length; `length` names a variable that holds -1 for null."""
+        """Write the variable `length`: one more than the length, 0 for null, where lengths are compact."""
         if is_flexible:
-            self._source.line(f"{length} += 1")
             self._uvarint(length)
         else:
             self._codes += code
@@ -121,21 +127,22 @@ class _Compiler:
         source = self._source
         data, length = source.name("data"), source.name("n")
         kind = str(field.kind)
-        source.line(f"{data} = {value}")
-        encode = f"{data} = {data}.encode()" if kind == "string" else None
+        encode = ".encode()" if kind == "string" else ""
+        one_more = " + 1" if is_flexible else ""
         if field.is_nullable:
+            source.line(f"{data} = {value}")
             with source.block(f"if {data} is None:"):
-                source.line(f"{length} = -1")
+                source.line(f"{length} = {0 if is_flexible else -1}")
             with source.block("else:"):
                 if encode:
-                    source.line(encode)
-                source.line(f"{length} = len({data})")
+                    source.line(f"{data} = {data}{encode}")
+                source.line(f"{length} = len({data}){one_more}")
         else:
-            if encode:
-                source.line(encode)
-            source.line(f"{length} = len({data})")
+            source.line(f"{data} = {value}{encode}")
+            source.line(f"{length} = len({data}){one_more}")
         if kind == "string":
-            source.line(f"if {length} > {MAX_STRING_BYTES}: too_long({field.name!r}, {length})")
+            bound = MAX_STRING_BYTES + is_flexible
+            source.line(f"if {length} > {bound}: too_long({field.name!r}, {length})")
         self._length(length, is_flexible, "h" if LENGTH_BYTES[kind] == 2 else "i")
         with source.block(f"if {data}:"):
             if kind == "records" and self._scatter:
@@ -165,19 +172,34 @@ class _Compiler:
         source = self._source
         items, count = source.name("items"), source.name("n")
         source.line(f"{items} = {value}")
+        null, one_more = (0, " + 1") if is_flexible else (-1, "")
         if field.is_nullable:
-            source.line(f"{count} = -1 if {items} is None else len({items})")
+            source.line(f"{count} = {null} if {items} is None else len({items}){one_more}")
         else:
-            source.line(f"{count} = len({items})")
+            source.line(f"{count} = len({items}){one_more}")
+        if isinstance(field.kind, str) and field.kind in FIXED and field.kind != "uuid":
+            self._numbers(FIXED[field.kind][0], items, count, is_flexible)
+            return
         self._length(count, is_flexible, "i")
         with source.block(f"if {items}:"):
             self._elements(field, items, is_flexible)
 
+    def _numbers(self, code: str, items: str, count: str, is_flexible: bool) -> None:
+        """Write an array of numbers: a short one in one go with the run before it and its length."""
+        source = self._source
+        codes = self._codes + ("B" if is_flexible else "i")
+        packers = tuple(Struct(f">{codes}{length}{code}").pack for length in range(_SHORT))
+        table = source.refer("packers", packers)
+        with source.block(f"if {items} and len({items}) < {_SHORT}:"):
+            values = ", ".join([*self._values, count, f"*{items}"])
+            source.line(f"out += {table}[len({items})]({values})")
+        with source.block("else:"):
+            self._length(count, is_flexible, "i")
+            with source.block(f"if {items}:"):
+                source.line(f'out += pack(f">{{len({items})}}{code}", *{items})')
+
     def _elements(self, field: FieldPlan, items: str, is_flexible: bool) -> None:
         source = self._source
-        if isinstance(field.kind, str) and field.kind in FIXED and field.kind != "uuid":
-            source.line(f'out += pack(f">{{len({items})}}{FIXED[field.kind][0]}", *{items})')
-            return
         item = source.name("m")
         with source.block(f"for {item} in {items}:"):
             if isinstance(field.kind, StructPlan):

@@ -1,0 +1,161 @@
+"""Bytes from strangers: unknown tags are skipped, everything else is read or is a MalformedMessage, cheaply."""
+
+import contextlib
+import random
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio_entities import EXAMPLES, draw, kio_encode, kio_request, kio_response, to_ours
+from wire_walk import walk
+
+from protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from protocol.codec import decode_request, decode_response, encode_request
+from protocol.errors import MalformedMessage
+from protocol.framing import parse_request_header, parse_response_header
+from protocol.messages import request_class, response_class
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.metadata import MetadataRequest
+from protocol.plan import plan_of
+from protocol.reader import MAX_ELEMENTS
+from protocol.varint import encode_uvarint
+
+few = settings(max_examples=EXAMPLES, deadline=None, database=None)
+HUGE = b"\xff\xff\xff\xff\x0f"  # as a varint, 2**32 - 1
+EVERY_API = pytest.mark.parametrize("key", list(ApiKey), ids=lambda key: key.name)
+
+
+def flexible_versions(cls):
+    first = cls.__flexible_from__
+    return range(0) if first is None else range(first, cls.__versions__.last + 1)
+
+
+@EVERY_API
+@given(rng=st.randoms(use_true_random=True))
+@few
+def test_unknown_tagged_fields_are_skipped_in_every_struct(key, rng):
+    foreign = ((77, b""), (300, b"x" * 200), (2**31, b"y"))
+    for cls, kio_class, decode in (
+        (request_class(key), kio_request, decode_request),
+        (response_class(key), kio_response, decode_response),
+    ):
+        for version in flexible_versions(cls):
+            ours = to_ours(draw(kio_class(key, version), rng), cls)
+            assert decode(key, version, walk(plan_of(cls, version), ours, foreign=foreign)) == ours
+
+
+@EVERY_API
+@given(rng=st.randoms(use_true_random=True))
+@few
+def test_mutated_messages_are_read_or_malformed(key, rng):
+    for kio_class, decode in ((kio_request, decode_request), (kio_response, decode_response)):
+        for version in KAFKA_VERSIONS[key]:
+            valid = kio_encode(draw(kio_class(key, version), rng))
+            for bad in mutations(valid, rng):
+                read_or_malformed(decode, key, version, bad)
+
+
+def mutations(valid, rng):
+    yield rng.randbytes(rng.randint(0, 40))
+    yield valid[: rng.randint(0, len(valid))]
+    for _ in range(4):
+        at = rng.randint(0, max(0, len(valid) - 1))
+        yield (
+            valid[:at]
+            + rng.choice([b"\0", b"\xff", b"\x7f\xff\xff\xff", HUGE, rng.randbytes(3)])
+            + valid[at + 1 :]
+        )
+
+
+def read_or_malformed(decode, key, version, data):
+    try:
+        decode(key, version, data)
+    except MalformedMessage as error:
+        return error
+    return None
+
+
+@EVERY_API
+def test_every_truncation_is_malformed(key):
+    """A prefix of a message is not a message: no field is optional at the end."""
+    version = KAFKA_VERSIONS[key].stop - 1
+    valid = kio_encode(draw(kio_request(key, version), random.Random(1)))[:500]
+    whole = read_or_malformed(decode_request, key, version, valid) is None
+    for length in range(len(valid) - whole):
+        with pytest.raises(MalformedMessage):
+            decode_request(key, version, valid[:length])
+
+
+@EVERY_API
+def test_no_length_is_believed(key):
+    """Huge lengths at every place of an empty message cost less than a megabyte."""
+    versions = KAFKA_VERSIONS[key]
+    for version in {versions.start, versions.stop - 1}:
+        valid = encode_request(key, version, request_class(key)())
+        decode_request(key, version, valid)  # compiled outside of the measurement
+        tracemalloc.start()
+        for at in range(len(valid)):
+            for huge in (HUGE, b"\x7f\xff\xff\xff", b"\xff\xff\xff\x7f", b"\xff\xff\xff\xff\x07"):
+                read_or_malformed(decode_request, key, version, valid[:at] + huge + valid[at:])
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 1_000_000
+
+
+@pytest.mark.parametrize("text", [
+    "00",                                # null where null is not allowed
+    "ffffffff0f",                        # six bytes that ask for four thousand million topics
+    "02 00 00000000 00",                 # an element that is null
+    "02 03 c328 00 00000000 00",         # not UTF-8
+    "02 ffff03 61 00 00000000 00",       # a string longer than the rest
+    "02 02 61 00 00000000",              # ends before the tagged fields
+    "02 02 61 00 00000000 01 00 05 61",  # a tagged field longer than the rest
+    "02 02 61 00 00000000 02 05 00 05 00",   # the same tag twice
+    "02 02 61 00 00000000 02 06 00 05 00",   # tags that descend
+    "02 02 61 00 00000000 ffffffff0f",       # more tagged fields than bytes
+])  # fmt: skip
+def test_malformed_arrays_of_topics(text):
+    # AddPartitionsToTxn v3: transactional id, producer id and epoch, then topics with partitions.
+    head = bytes.fromhex("02 61 0000000000000001 0002")
+    valid = head + bytes.fromhex("02 02 61 02 00000007 00 00")
+    assert decode_request(ApiKey.ADD_PARTITIONS_TO_TXN, 3, valid).v3_and_below_topics[0].partitions == [7]
+    with pytest.raises(MalformedMessage):
+        decode_request(ApiKey.ADD_PARTITIONS_TO_TXN, 3, head + bytes.fromhex(text))
+
+
+def test_a_known_tag_must_fill_its_size():
+    plain = encode_request(ApiKey.FETCH, 12, request_class(ApiKey.FETCH)())
+    assert plain[-1] == 0
+    assert decode_request(ApiKey.FETCH, 12, plain[:-1] + b"\x01\x00\x02\x02c").cluster_id == "c"
+    for size in (1, 3):
+        with pytest.raises(MalformedMessage):
+            decode_request(ApiKey.FETCH, 12, plain[:-1] + bytes((1, 0, size)) + b"\x02cc")
+
+
+def test_elements_of_one_message_are_bounded_together():
+    """A million empty strings in nested arrays would fit into a few megabytes of frame."""
+    topic = DeleteTopicState(name="")
+    many = DeleteTopicsRequest(topics=[topic] * (MAX_ELEMENTS + 1))
+    with pytest.raises(MalformedMessage):
+        decode_request(ApiKey.DELETE_TOPICS, 6, encode_request(ApiKey.DELETE_TOPICS, 6, many))
+
+
+def test_tagged_fields_count_as_elements():
+    tags = b"".join(encode_uvarint(tag) + b"\0" for tag in range(MAX_ELEMENTS + 1))
+    body = encode_request(ApiKey.METADATA, 12, MetadataRequest(topics=None))[:-1]
+    with pytest.raises(MalformedMessage):
+        decode_request(ApiKey.METADATA, 12, body + encode_uvarint(MAX_ELEMENTS + 1) + tags)
+
+
+def test_bytes_behind_the_message_are_ignored_as_in_kafka():
+    body = encode_request(ApiKey.METADATA, 12, MetadataRequest(topics=None))
+    assert decode_request(ApiKey.METADATA, 12, body + b"more").topics is None
+
+
+@given(data=st.binary(max_size=60), frames=st.integers(0, 100))
+@settings(max_examples=100, deadline=None, database=None)
+def test_random_headers(data, frames):
+    for parse in (parse_request_header, lambda frame: parse_response_header(frames, 3, frame)):
+        with contextlib.suppress(MalformedMessage):
+            parse(memoryview(data))
