@@ -130,6 +130,8 @@ class Log(LogReader):
         self.deleted_files: list[DeletedFiles] = []
         #: Counts truncations: what was decided off the loop before one does not hold after it.
         self.truncations = 0
+        #: Whether the entries of this directory and of its parent are known to be on the disk.
+        self._is_directory_flushed = False
         self._snapshots = loaded.snapshots
         self._files = files
         self._random = random
@@ -161,9 +163,8 @@ class Log(LogReader):
         was closed by `close`; otherwise everything from `recovery_point` on is checked.
         Raises OSError, and InconsistentTopicId if the directory is another topic's.
         """
-        if not files.is_dir(directory):
-            files.make_dir(directory)
-            files.fsync_dir(directory.parent)
+        # Its entry reaches the disk with the first flush: 1,000 new partitions are not 1,000 waits.
+        files.make_dir(directory)
         epochs = LeaderEpochCache.open(directory / leader_epoch_cache.FILE_NAME, files)
         producers = ProducerStateManager(producer_id_expiration_ms=producer_id_expiration_ms)
         loaded = recovery.load(
@@ -622,37 +623,62 @@ class Log(LogReader):
     def flush(self, offset: int | None = None) -> None:
         """Wait until everything before `offset` (None: the log end) is on the disk. [any thread]
 
-        Raises KafkaStorageError, also off the loop.
+        Off the loop only where nobody truncates at the same time; a BackgroundJob uses the two halves.
+        Raises KafkaStorageError.
         """
         end = self.log_end_offset if offset is None else offset
-        recovery_point, truncations = self.recovery_point, self.truncations
+        truncations = self.truncations
+        self.flush_files(end)
+        self.mark_flushed(end, truncations=truncations)
+
+    def flush_files(self, end: int) -> None:
+        """Wait until everything before `end` is on the disk, its indexes and epochs first. [any thread]
+
+        Raises KafkaStorageError.
+        """
+        recovery_point = self.recovery_point
         if end <= recovery_point:
             return
         try:
             self.leader_epochs.flush()
             self._snapshots.flush_up_to(end)
-            is_new = False
+            is_new = not self._is_directory_flushed
             segments = self.segments
             for segment in segments.from_offset(recovery_point):
                 if segment.base_offset < end:
-                    segment.flush()
+                    segment.flush(with_indexes=segment is not segments.active)
                     is_new = is_new or segment.base_offset >= recovery_point
             if is_new:
+                self._files.fsync_path(self.directory / partition_metadata.FILE_NAME)
                 self._files.fsync_dir(self.directory)
+            if not self._is_directory_flushed:
+                self._files.fsync_dir(self.directory.parent)
+                self._is_directory_flushed = True
         except OSError as error:
             raise self._failed(error) from error
+
+    def mark_flushed(self, end: int, *, truncations: int) -> None:
+        """Everything before `end` is on the disk, unless the log has been truncated since `truncations`."""
         if self.truncations == truncations:
-            self.recovery_point = max(self.recovery_point, end)
+            self.recovery_point = max(self.recovery_point, min(end, self.log_end_offset))
+            if self.flush_wanted_to is not None and self.flush_wanted_to <= self.recovery_point:
+                self.flush_wanted_to = None
 
     def close(self) -> None:
-        """Flush nothing, but leave files that need no recovery; the log cannot be used any more. [any thread]"""
+        """Leave files that need no recovery, on the disk; the log cannot be used any more. [any thread]
+
+        Raises KafkaStorageError. Cost: no I/O at all for a log that nobody wrote to.
+        """
         if self._is_closed:
             return
-        self._is_closed = True
         with self._io():
             self._snapshots.write(self.producers)
             for segment in self.segments:
                 segment.close()
+            self._is_closed = True
+            if self.unflushed_count:
+                self.segments.active.flush()
+                self.flush()
 
     def close_files(self) -> None:
         """Give all descriptors back without writing: the directory is offline or about to be deleted."""
@@ -685,10 +711,14 @@ class Log(LogReader):
     def _failed(self, error: OSError) -> KafkaStorageError:
         """The disk has failed us: nothing more is written, and the LogManager is told."""
         if self._failure is None:
-            self._failure = error
+            self.take_offline(error)
             _LOG.error("%s is offline: %s", self.directory, error)
             self._on_io_error(error)
         return KafkaStorageError(f"{self.directory}: {error}")
+
+    def take_offline(self, error: OSError) -> None:
+        """Its directory has failed, perhaps by another log: refuse all writes from now on. [any thread]"""
+        self._failure = error
 
     def _unavailable(self) -> KafkaStorageError:
         return KafkaStorageError(

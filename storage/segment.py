@@ -228,10 +228,18 @@ class Segment:
             self._files.close(self._fd)
             self._fd = None
 
-    def flush(self) -> None:
-        """Wait until the segment is on the disk, as far as it is written. [any thread]"""
-        for extension in file_names.SEGMENT_EXTENSIONS:
+    def flush(self, *, with_indexes: bool = True) -> None:
+        """Wait until the segment is on the disk, as far as it is written. [any thread]
+
+        By descriptors of its own: the event loop may rename or close the files meanwhile. The indexes of
+        the active segment need not be flushed: recovery makes them anew.
+        """
+        for extension in file_names.SEGMENT_EXTENSIONS if with_indexes else (file_names.LOG,):
             self._files.fsync_path(self.path_of(extension))
+
+    def release_mapping(self) -> None:
+        """Give the mapping back, as soon as nothing lent from it is left; the next large read makes a new one."""
+        self._lender.forget()
 
     def change_suffix(self, suffix: str) -> None:
         """Rename all files; the log file last when it becomes a segment's, so that a `.swap` crash is seen."""

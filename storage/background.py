@@ -1,0 +1,27 @@
+"""Slow work that storage hands to its caller: storage has no threads of its own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+def _nothing() -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackgroundJob:
+    """Work that may wait for the disk.
+
+    `run` is called in a thread, then `finish` on the event loop's thread, whatever became of `run`: it
+    looks for itself. Neither raises for a failing disk: the log directory goes offline instead. Jobs of one
+    LogManager run one after the other.
+    """
+
+    name: str
+    run: Callable[[], None]
+    finish: Callable[[], None] = _nothing
+
+    def complete(self) -> None:
+        """Both halves, here and now: start-up, shutdown, tests."""
+        self.run()
+        self.finish()

@@ -1,0 +1,585 @@
+"""All logs of a broker, in one or several log directories.
+
+Opening loads every log, in parallel, and recovers those that were not closed. While the broker runs,
+`maintain` is called about once a second: it decides on the event loop's thread, and hands out
+BackgroundJobs for what waits for the disk. `shutdown` closes all and says so in `.kafka_cleanshutdown`.
+
+A directory whose disk fails goes offline with its logs; the others serve on.
+
+Source: LogManager of Kafka 4.3.1.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from logging import getLogger
+from pathlib import Path
+from random import Random
+from typing import NamedTuple, Self
+from uuid import UUID
+
+from protocol.errors import KafkaStorageError
+from protocol.types import TopicPartition
+from storage import file_names, meta_properties
+from storage.background import BackgroundJob
+from storage.checkpoints import OffsetCheckpoint
+from storage.files import Files
+from storage.log import DeletedFiles, Log
+from storage.log_config import LogConfig
+from storage.log_directory import LogDirectory, LogDirInUse
+from storage.meta_properties import InconsistentMetaProperties
+
+__all__ = ["InconsistentMetaProperties", "LogDirInUse", "LogDirInfo", "LogManager", "LogManagerSettings"]
+
+#: Logs that one call of `maintain` looks at for retention: 20 us each.
+LOGS_A_CALL = 100
+
+_LOG = getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogManagerSettings:
+    """The broker's configurations that concern all logs; Kafka's defaults."""
+
+    #: log.retention.check.interval.ms
+    retention_check_interval_ms: int = 5 * 60 * 1000
+    #: log.flush.offset.checkpoint.interval.ms and log.flush.start.offset.checkpoint.interval.ms
+    checkpoint_interval_ms: int = 60 * 1000
+    #: replica.high.watermark.checkpoint.interval.ms
+    high_watermark_checkpoint_interval_ms: int = 5 * 1000
+    #: producer.id.expiration.ms
+    producer_id_expiration_ms: int = 24 * 60 * 60 * 1000
+    #: producer.id.expiration.check.interval.ms
+    producer_id_expiration_check_interval_ms: int = 10 * 60 * 1000
+    #: transaction.max.timeout.ms
+    max_transaction_timeout_ms: int = 15 * 60 * 1000
+
+
+class LogDirInfo(NamedTuple):
+    """One log directory, for DescribeLogDirs."""
+
+    path: Path
+    directory_id: UUID
+    #: Why it is offline; None if it serves.
+    error: OSError | None
+    total_bytes: int | None
+    usable_bytes: int | None
+    logs: list[tuple[TopicPartition, int]]
+
+
+def run_one_by_one(jobs: Sequence[Callable[[], None]]) -> None:
+    """The simplest `run_parallel`."""
+    for job in jobs:
+        job()
+
+
+class LogManager:
+    """See the module. Made by `LogManager.open`."""
+
+    def __init__(
+        self,
+        directories: Sequence[LogDirectory],
+        *,
+        files: Files,
+        cluster_id: str,
+        settings: LogManagerSettings,
+        topic_config: Callable[[str], LogConfig],
+        random: Random,
+        run_parallel: Callable[[Sequence[Callable[[], None]]], None],
+        now_ms: int,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.settings = settings
+        #: To look at only.
+        self.logs: dict[TopicPartition, Log] = {}
+        #: Directories whose disk has failed, and how.
+        self.offline_dirs: dict[Path, OSError] = {}
+        #: Called, perhaps in another thread, when a directory fails.
+        self.on_dir_failure: Callable[[Path, OSError], None] = lambda path, error: None
+        #: Up to where compacted logs are clean.
+        self.cleaned_offsets: dict[TopicPartition, int] = {}
+        self._directories = {directory.path: directory for directory in directories}
+        self._files = files
+        self._topic_config = topic_config
+        self._random = random
+        self._run_parallel = run_parallel
+        self._deleted: list[DeletedFiles] = []
+        self._retention_queue: deque[Log] = deque()
+        self._next_retention_ms = now_ms + settings.retention_check_interval_ms
+        self._next_expiry_ms = now_ms + settings.producer_id_expiration_check_interval_ms
+        self._next_checkpoint_ms = now_ms + settings.checkpoint_interval_ms
+        self._next_high_watermarks_ms = now_ms + settings.high_watermark_checkpoint_interval_ms
+        self._checkpointed: dict[Path, dict[TopicPartition, int]] = {}
+
+    @classmethod
+    def open(
+        cls,
+        log_dirs: Sequence[Path],
+        *,
+        files: Files,
+        cluster_id: str | None,
+        node_id: int,
+        directory_id: Callable[[], UUID],
+        random: Random,
+        now_ms: int,
+        default_config: LogConfig | None = None,
+        topic_config: Callable[[str], LogConfig] | None = None,
+        run_parallel: Callable[[Sequence[Callable[[], None]]], None] = run_one_by_one,
+        settings: LogManagerSettings | None = None,
+    ) -> Self:
+        """Lock the directories and open all logs in them. [any thread]
+
+        `cluster_id` None: whatever the directories say. `directory_id` draws an id for a new directory.
+        `run_parallel` runs all of the callables it is given, in any order, and returns when all are done.
+        Raises LogDirInUse, InconsistentMetaProperties, and OSError if no directory can be used.
+        """
+        config = default_config if default_config is not None else LogConfig()
+        directories: list[LogDirectory] = []
+        failures: dict[Path, OSError] = {}
+        try:
+            for path in log_dirs:
+                try:
+                    directory = LogDirectory.open(
+                        path,
+                        files=files,
+                        cluster_id=cluster_id,
+                        node_id=node_id,
+                        new_directory_id=directory_id,
+                    )
+                except OSError as error:
+                    _LOG.error("Log directory %s cannot be used: %s", path, error)
+                    failures[path] = error
+                    continue
+                directories.append(directory)
+            if not directories:
+                raise next(iter(failures.values()), ValueError("No log directories"))
+            if cluster_id is None:
+                cluster_id = _common_cluster_id(directories, files)
+            manager = cls(
+                directories,
+                files=files,
+                cluster_id=cluster_id,
+                settings=settings or LogManagerSettings(),
+                topic_config=topic_config or (lambda topic: config),
+                random=random,
+                run_parallel=run_parallel,
+                now_ms=now_ms,
+            )
+            manager.offline_dirs.update(failures)
+            manager._load(now_ms)
+        except BaseException:
+            for directory in directories:
+                directory.unlock()
+            raise
+        return manager
+
+    # -- loading -----------------------------------------------------------------------------------
+
+    def _load(self, now_ms: int) -> None:
+        jobs: list[Callable[[], None]] = []
+        for directory in self._directories.values():
+            try:
+                logs, deleted = directory.log_names()
+                recovery_points = directory.read_checkpoint(directory.recovery_points)
+                log_starts = directory.read_checkpoint(directory.log_start_offsets)
+                high_watermarks = directory.read_checkpoint(directory.high_watermarks)
+                self.cleaned_offsets.update(directory.read_checkpoint(directory.cleaned_offsets))
+            except OSError as error:
+                self._fail(directory.path, error)
+                continue
+            for name in deleted:
+                path = directory.path / name
+                self._deleted.append(DeletedFiles(now_ms, partial(self._files.remove_tree, path)))
+            for name, topic_partition in logs.items():
+                jobs.append(
+                    partial(
+                        self._load_log,
+                        directory,
+                        name,
+                        topic_partition,
+                        recovery_point=recovery_points.get(topic_partition, 0),
+                        log_start_offset=log_starts.get(topic_partition, 0),
+                        high_watermark=high_watermarks.get(topic_partition, 0),
+                        now_ms=now_ms,
+                    )
+                )
+            if logs and not directory.was_clean:
+                _LOG.info("%s was not closed: recovering %d logs", directory.path, len(logs))
+        self._run_parallel(jobs)
+        if len(self.offline_dirs) and not set(self._directories) - set(self.offline_dirs):
+            raise next(iter(self.offline_dirs.values()))
+
+    def _load_log(
+        self,
+        directory: LogDirectory,
+        name: str,
+        topic_partition: TopicPartition,
+        *,
+        recovery_point: int,
+        log_start_offset: int,
+        high_watermark: int,
+        now_ms: int,
+    ) -> None:
+        try:
+            log = self._open_log(
+                directory.path / name,
+                topic_partition,
+                self._topic_config(topic_partition.topic),
+                is_clean=directory.was_clean,
+                recovery_point=recovery_point,
+                log_start_offset=log_start_offset,
+                now_ms=now_ms,
+            )
+        except OSError as error:
+            self._fail(directory.path, error)
+            return
+        log.update_high_watermark(high_watermark)
+        other = self.logs.setdefault(topic_partition, log)
+        if other is not log:
+            raise InconsistentMetaProperties(
+                f"{topic_partition} is in {other.directory} and in {log.directory}"
+            )
+
+    def _open_log(
+        self,
+        path: Path,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        is_clean: bool = True,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        topic_id: UUID | None = None,
+    ) -> Log:
+        return Log.open(
+            path,
+            config=config,
+            topic_partition=topic_partition,
+            now_ms=now_ms,
+            files=self._files,
+            random=self._random,
+            is_clean=is_clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            topic_id=topic_id,
+            producer_id_expiration_ms=self.settings.producer_id_expiration_ms,
+            max_transaction_timeout_ms=self.settings.max_transaction_timeout_ms,
+            on_io_error=partial(self._fail, path.parent),
+        )
+
+    # -- logs --------------------------------------------------------------------------------------
+
+    @property
+    def directory_ids(self) -> dict[Path, UUID]:
+        """The ids of the directories that could be opened (KIP-858)."""
+        return {path: directory.directory_id for path, directory in self._directories.items()}
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether all directories were closed by the last process."""
+        return all(directory.was_clean for directory in self._directories.values())
+
+    @property
+    def previous_broker_epoch(self) -> int | None:
+        """The epoch of the broker that stopped cleanly, if all directories say the same one (KIP-966)."""
+        epochs = {directory.broker_epoch for directory in self._directories.values()}
+        return epochs.pop() if len(epochs) == 1 else None
+
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        """The partition's log, if there is one in a directory that serves."""
+        return self.logs.get(topic_partition)
+
+    def get_or_create(
+        self,
+        topic_partition: TopicPartition,
+        *,
+        topic_id: UUID,
+        now_ms: int,
+        config: LogConfig | None = None,
+    ) -> Log:
+        """The partition's log, made in the directory with the fewest logs if there is none.
+
+        Raises InconsistentTopicId if there is one of an older topic of that name, KafkaStorageError if no
+        directory serves.
+        """
+        log = self.logs.get(topic_partition)
+        if log is not None:
+            log.assign_topic_id(topic_id)
+            if config is not None and config != log.config:
+                log.update_config(config)
+            return log
+        path = self._emptiest() / str(topic_partition)
+        try:
+            log = self._open_log(
+                path,
+                topic_partition,
+                config or self._topic_config(topic_partition.topic),
+                now_ms=now_ms,
+                topic_id=topic_id,
+            )
+        except OSError as error:
+            self._fail(path.parent, error)
+            raise KafkaStorageError(f"{path}: {error}") from error
+        self.logs[topic_partition] = log
+        return log
+
+    def _emptiest(self) -> Path:
+        counts = {path: 0 for path in self._directories if path not in self.offline_dirs}
+        if not counts:
+            raise KafkaStorageError("No log directory is online")
+        if len(counts) == 1:
+            return next(iter(counts))
+        for log in self.logs.values():
+            counts[log.directory.parent] += 1
+        return min(counts, key=lambda path: counts[path])
+
+    def delete(self, topic_partition: TopicPartition, *, now_ms: int) -> None:
+        """Take the partition's log away; its name is free at once, its files go after file.delete.delay.ms."""
+        self._put_aside(topic_partition, file_names.DELETE_DIRECTORY, now_ms)
+
+    def delete_stray(self, topic_partition: TopicPartition, *, now_ms: int) -> None:
+        """Put a log aside that the metadata does not know; its files are left to the operator."""
+        self._put_aside(topic_partition, file_names.STRAY_DIRECTORY, now_ms)
+
+    def _put_aside(self, topic_partition: TopicPartition, suffix: str, now_ms: int) -> None:
+        log = self.logs.pop(topic_partition, None)
+        if log is None:
+            return
+        self.cleaned_offsets.pop(topic_partition, None)
+        unique = f"{self._random.getrandbits(128):032x}"
+        name = file_names.renamed_directory(topic_partition, unique=unique, suffix=suffix)
+        path = log.directory.parent / name
+        log.rename_directory(path)
+        if suffix == file_names.STRAY_DIRECTORY:
+            log.close()
+            return
+
+        def remove() -> None:
+            log.close_files()
+            self._files.remove_tree(path)
+
+        self._deleted.append(DeletedFiles(now_ms + log.config.file_delete_delay_ms, remove))
+
+    def update_config(self, topic: str, config: LogConfig) -> None:
+        """The topic's configuration has changed."""
+        for topic_partition, log in self.logs.items():
+            if topic_partition.topic == topic:
+                log.update_config(config)
+
+    def describe_dirs(self) -> list[LogDirInfo]:
+        """Every configured directory with its logs and their sizes. Waits for statvfs only."""
+        logs: dict[Path, list[tuple[TopicPartition, int]]] = {path: [] for path in self._directories}
+        for topic_partition, log in self.logs.items():
+            logs[log.directory.parent].append((topic_partition, log.size_bytes))
+        rows = []
+        for path, directory in self._directories.items():
+            total = usable = None
+            if (error := self.offline_dirs.get(path)) is None:
+                try:
+                    total, usable = self._files.usage(path)
+                except OSError as failure:
+                    error = failure
+            rows.append(LogDirInfo(path, directory.directory_id, error, total, usable, logs[path]))
+        return rows
+
+    # -- failure -----------------------------------------------------------------------------------
+
+    def _fail(self, path: Path, error: OSError) -> None:
+        """The directory's disk has failed: its logs refuse writes, and the broker is told. [any thread]"""
+        if path in self.offline_dirs:
+            return
+        self.offline_dirs[path] = error
+        _LOG.error("Log directory %s is offline: %s", path, error)
+        for topic_partition, log in list(self.logs.items()):
+            if log.directory.parent == path:
+                log.take_offline(error)
+                self.logs.pop(topic_partition, None)
+        self.on_dir_failure(path, error)
+
+    def _is_online(self, path: Path) -> bool:
+        return path not in self.offline_dirs
+
+    # -- upkeep ------------------------------------------------------------------------------------
+
+    def maintain(self, now_ms: int) -> list[BackgroundJob]:
+        """What is due; call it about once a second, and run the jobs one after the other.
+
+        On the loop: retention and producer expiry, a few logs a call. In the jobs: flushes of closed
+        segments and for flush.ms, removal of files, checkpoints.
+        """
+        self._retain_some(now_ms)
+        if now_ms >= self._next_expiry_ms:
+            self._next_expiry_ms = now_ms + self.settings.producer_id_expiration_check_interval_ms
+            for log in self.logs.values():
+                log.producers.remove_expired(now_ms)
+        jobs: list[BackgroundJob] = []
+        for log in list(self.logs.values()):
+            if log.deleted_files:
+                self._deleted += log.deleted_files
+                log.deleted_files = []
+            if (end := _flush_due(log, now_ms)) is not None:
+                jobs.append(_flush_job(log, end, now_ms))
+        if self._deleted and (job := self._delete_job(now_ms)):
+            jobs.append(job)
+        if now_ms >= self._next_checkpoint_ms:
+            self._next_checkpoint_ms = now_ms + self.settings.checkpoint_interval_ms
+            jobs += self._checkpoint_jobs()
+        elif now_ms >= self._next_high_watermarks_ms:
+            self._next_high_watermarks_ms = now_ms + self.settings.high_watermark_checkpoint_interval_ms
+            jobs += self._high_watermark_jobs()
+        return jobs
+
+    def _retain_some(self, now_ms: int) -> None:
+        if now_ms >= self._next_retention_ms and not self._retention_queue:
+            self._next_retention_ms = now_ms + self.settings.retention_check_interval_ms
+            self._retention_queue.extend(self.logs.values())
+        for _ in range(min(LOGS_A_CALL, len(self._retention_queue))):
+            log = self._retention_queue.popleft()
+            try:
+                log.apply_retention(now_ms)
+            except KafkaStorageError as error:
+                _LOG.error("%s", error)
+            for segment in log.segments:
+                segment.release_mapping()
+
+    def _delete_job(self, now_ms: int) -> BackgroundJob | None:
+        due = [deleted for deleted in self._deleted if deleted.due_ms <= now_ms]
+        if not due:
+            return None
+        self._deleted = [deleted for deleted in self._deleted if deleted.due_ms > now_ms]
+
+        def run() -> None:
+            for deleted in due:
+                try:
+                    deleted.remove()
+                except OSError as error:
+                    _LOG.error("Removing deleted files: %s", error)
+
+        return BackgroundJob(name=f"remove {len(due)} deleted segments or logs", run=run)
+
+    def _offsets(self, of: Callable[[Log], int | None]) -> dict[Path, dict[TopicPartition, int]]:
+        """An offset of each log that has one, by directory; only of directories that serve."""
+        offsets: dict[Path, dict[TopicPartition, int]] = {
+            path: {} for path in self._directories if self._is_online(path)
+        }
+        for topic_partition, log in self.logs.items():
+            offset = of(log)
+            if offset is not None and (rows := offsets.get(log.directory.parent)) is not None:
+                rows[topic_partition] = offset
+        return offsets
+
+    def _checkpoint_jobs(self) -> list[BackgroundJob]:
+        recovery_points = self._offsets(lambda log: log.recovery_point)
+        log_starts = self._offsets(_explicit_log_start)
+        return [
+            *self._write_jobs("recovery points", recovery_points, lambda it: it.recovery_points),
+            *self._write_jobs("log start offsets", log_starts, lambda it: it.log_start_offsets),
+            *self._high_watermark_jobs(),
+        ]
+
+    def _high_watermark_jobs(self) -> list[BackgroundJob]:
+        offsets = self._offsets(lambda log: log.high_watermark)
+        return self._write_jobs("high watermarks", offsets, lambda it: it.high_watermarks)
+
+    def _write_jobs(
+        self,
+        what: str,
+        offsets: Mapping[Path, dict[TopicPartition, int]],
+        which: Callable[[LogDirectory], OffsetCheckpoint],
+    ) -> list[BackgroundJob]:
+        """A job for each directory whose offsets are not those that were written last."""
+        jobs = []
+        for path, rows in offsets.items():
+            checkpoint = which(self._directories[path])
+            if self._checkpointed.get(checkpoint.path) != rows:
+                jobs.append(
+                    BackgroundJob(
+                        name=f"checkpoint of {len(rows)} {what}",
+                        run=partial(self._write_checkpoint, path, checkpoint, rows),
+                    )
+                )
+        return jobs
+
+    def _write_checkpoint(
+        self, path: Path, checkpoint: OffsetCheckpoint, rows: dict[TopicPartition, int]
+    ) -> None:
+        try:
+            checkpoint.write(rows)
+        except OSError as error:
+            self._fail(path, error)
+        else:
+            self._checkpointed[checkpoint.path] = rows
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def shutdown(self, now_ms: int, *, broker_epoch: int) -> None:
+        """Close and flush all logs, note where they end, and let the directories go. [any thread]
+
+        To be called when nobody uses the logs any more; `broker_epoch` -1 for a node that is no broker.
+        """
+        self._run_parallel([partial(_close, log) for log in self.logs.values()])
+        for log in self.logs.values():
+            self._deleted += log.deleted_files
+            log.deleted_files = []
+        for deleted in self._deleted:
+            if deleted.due_ms <= now_ms:
+                deleted.remove()
+        for job in self._checkpoint_jobs():
+            job.complete()
+        for path, directory in self._directories.items():
+            if self._is_online(path):
+                try:
+                    directory.write_clean_shutdown(broker_epoch)
+                except OSError as error:
+                    self._fail(path, error)
+            directory.unlock()
+
+
+def _common_cluster_id(directories: Sequence[LogDirectory], files: Files) -> str:
+    ids = {found.cluster_id for it in directories if (found := meta_properties.read(it.path, files))}
+    if len(ids) != 1:
+        raise InconsistentMetaProperties(f"The log directories belong to different clusters: {sorted(ids)}")
+    return ids.pop()
+
+
+def _flush_due(log: Log, now_ms: int) -> int | None:
+    """Up to where the log is to be flushed now, if it is."""
+    if log.config.flush_ms <= now_ms - log.last_flushed_ms and log.unflushed_count:
+        return log.log_end_offset
+    return log.flush_wanted_to
+
+
+def _flush_job(log: Log, end: int, now_ms: int) -> BackgroundJob:
+    truncations = log.truncations
+    log.flush_wanted_to = None
+    log.last_flushed_ms = now_ms
+    is_flushed = False
+
+    def run() -> None:
+        nonlocal is_flushed
+        try:
+            log.flush_files(end)
+            is_flushed = True
+        except KafkaStorageError:
+            return  # the log has told already, and is offline
+
+    def finish() -> None:
+        if is_flushed:
+            log.mark_flushed(end, truncations=truncations)
+
+    return BackgroundJob(name=f"flush {log.topic_partition} to {end}", run=run, finish=finish)
+
+
+def _explicit_log_start(log: Log) -> int | None:
+    """The log start offset, if the first segment does not say it."""
+    start = log.log_start_offset
+    return start if start > log.segments.first.base_offset else None
+
+
+def _close(log: Log) -> None:
+    try:
+        log.close()
+    except KafkaStorageError as error:
+        _LOG.error("%s", error)
