@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from broker.channel import ControllerChannel
 from broker.config import BrokerConfig
 from broker.groups.coordinator import GroupCoordinator
+from broker.lifecycle import BrokerLifecycle
 from broker.metadata_cache import MetadataCache
+from broker.replicas.producer_ids import ProducerIds
 from broker.replicas.replica_manager import ReplicaManager
 from broker.runtime import Runtime
 from broker.topic_creator import TopicCreator
@@ -21,6 +23,8 @@ class Broker:
     config: BrokerConfig
     metadata: MetadataCache
     controller: ControllerChannel
+    lifecycle: BrokerLifecycle
     replicas: ReplicaManager
     groups: GroupCoordinator
+    producer_ids: ProducerIds
     topic_creator: TopicCreator

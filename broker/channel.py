@@ -8,7 +8,7 @@ from broker.api import RequestContext
 class ControllerChannel(Protocol):
     """One way to the active controller; the entry point binds it."""
 
-    async def request(self, api_key: int, message: Any, context: RequestContext | None = None) -> Any:
+    async def request(self, api_key: int, message: Any, context: RequestContext | None = None) -> Any:  # noqa: ANN401
         """Send a message and wait for the answer to it.
 
         `context` is the client's whose request is forwarded (KIP-590), None when the broker asks for

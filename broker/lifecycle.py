@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 #: How often a starting or leaving broker asks; a running one asks every broker.heartbeat.interval.ms.
 _IMPATIENT_S = 0.01
+_LEAVE_TIMEOUT_S = 5.0
 
 
 class RegistrationRefused(Exception):
@@ -53,6 +54,7 @@ class BrokerLifecycle:
         self.broker_epoch = -1
         self.is_fenced = True
         self._is_leaving = False
+        self._keeping_alive: asyncio.Task[None] | None = None
 
     async def register(
         self,
@@ -102,26 +104,28 @@ class BrokerLifecycle:
             await self._beat()
             if self.is_fenced:
                 await asyncio.sleep(_IMPATIENT_S)
-        self._runtime.create_task(self._keep_alive(), name="broker-heartbeat")
+        self._keeping_alive = self._runtime.create_task(self._keep_alive(), name="broker-heartbeat")
 
     async def leave(self) -> None:
         """Controlled shutdown: wait until the controller has moved this broker's leaderships away.
 
-        Gives up after controlled shutdown's retries' worth of time: a broker that must go, goes.
+        Gives up after a while: a broker that must go, goes.
         """
+        if self._keeping_alive is not None:
+            self._keeping_alive.cancel()
         self._is_leaving = True
         try:
-            async with asyncio.timeout(5.0):
-                while not (await self._beat()).should_shut_down:
+            async with asyncio.timeout(_LEAVE_TIMEOUT_S):
+                response = await self._beat()
+                while not response.should_shut_down:
                     await asyncio.sleep(_IMPATIENT_S)
+                    response = await self._beat()
         except (TimeoutError, KafkaError) as error:
             logger.warning("leaving without the controller's consent: %r", error)
 
     async def _keep_alive(self) -> None:
-        while not self._is_leaving:
+        while True:
             await asyncio.sleep(self._config.broker_heartbeat_interval_ms / 1000)
-            if self._is_leaving:
-                return
             try:
                 await self._beat()
             except KafkaError as error:

@@ -4,10 +4,18 @@ The image is replayed from committed records only (`node.py` feeds it), so an an
 the controller's state but never ahead of it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
-from protocol.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
+from protocol.metadata.image import (
+    BrokerImage,
+    Endpoint,
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from protocol.metadata.records import MetadataRecord
 from protocol.types import TopicPartition
 
 
@@ -16,6 +24,21 @@ class MetadataCache:
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
+        #: The last offset of the metadata log that the image holds; -1 before the first one.
+        self.last_applied_offset = -1
+        self._on_change: Callable[[MetadataDelta, MetadataImage], None] | None = None
+
+    def on_change(self, listener: Callable[[MetadataDelta, MetadataImage], None]) -> None:
+        """Have `listener` called after each change of the image from now on."""
+        assert self._on_change is None
+        self._on_change = listener
+
+    def apply(self, records: Sequence[MetadataRecord], end_offset: int) -> None:
+        """Replay committed records; `end_offset` is the offset after the last of them."""
+        delta = self.image.replay_all(records)
+        self.last_applied_offset = end_offset - 1
+        if self._on_change is not None:
+            self._on_change(delta, self.image)
 
     def topic(self, name: str) -> TopicImage | None:
         """The topic of this name, or None."""

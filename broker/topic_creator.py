@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from broker.channel import ControllerChannel
-from broker.config import BrokerConfig
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, InvalidTopic
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -18,9 +17,8 @@ CREATE_TIMEOUT_MS = 30_000
 class TopicCreator:
     """Asks the controller for topics; a topic that somebody else created meanwhile is as good."""
 
-    def __init__(self, controller: ControllerChannel, config: BrokerConfig) -> None:
+    def __init__(self, controller: ControllerChannel) -> None:
         self._controller = controller
-        self._config = config
 
     async def create(self, names: Iterable[str]) -> None:
         """Create these topics with the broker's defaults; names that no topic may have are passed over."""

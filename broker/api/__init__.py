@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from broker.network import Reply
+from broker.network import Buffers, Reply
 from protocol.api_keys import ApiKey
+
+__all__ = ["Api", "Buffers", "Reply", "RequestContext", "api", "modules"]
 
 if TYPE_CHECKING:
     from broker.broker import Broker

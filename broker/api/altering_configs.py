@@ -1,0 +1,90 @@
+"""What AlterConfigs and IncrementalAlterConfigs share: the checks that a broker makes itself, and forwarding.
+
+Loggers are this process's own, and a broker's configurations are checked by that broker: it knows what
+it could not work with. Everything that is still right is forwarded to the controller in one request, and
+both parts of the answer are put together in the order of the request.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from copy import copy
+from typing import NamedTuple
+
+from broker.api import RequestContext
+from broker.broker import Broker
+from protocol.errors import ErrorCode, InvalidRequest, KafkaError
+from protocol.messages import alter_configs, incremental_alter_configs
+from protocol.metadata.image import ConfigResource, ConfigResourceType
+
+Request = alter_configs.AlterConfigsRequest | incremental_alter_configs.IncrementalAlterConfigsRequest
+Resource = alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource
+
+#: BROKER_LOGGER is no resource of the metadata log: log levels are gone with the process.
+BROKER_LOGGER = 8
+_FORWARDED = {ConfigResourceType.TOPIC, ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP}
+
+
+class Outcome(NamedTuple):
+    """How it went for one resource; the fields of both APIs' response rows."""
+
+    error_code: int
+    error_message: str | None
+    resource_type: int
+    resource_name: str
+
+
+async def alter(
+    request: Request, context: RequestContext, broker: Broker, *, check: Callable[[Resource], bool]
+) -> list[Outcome]:
+    """Check each resource here, forward what remains, and tell of all in the order of the request.
+
+    `check` looks at one resource as this broker must: True if that was all there was to do, False if it
+    goes to the controller; it raises KafkaError for what cannot be.
+    """
+    outcomes: dict[tuple[int, str], Outcome] = {}
+    remaining: list[Resource] = []
+    names = Counter(_name(resource) for resource in request.resources)
+    for resource in request.resources:
+        try:
+            if names[_name(resource)] > 1:
+                raise InvalidRequest("Each resource must appear at most once.")
+            _check_keys(resource)
+            if check(resource):
+                outcomes[_name(resource)] = Outcome(ErrorCode.none, None, *_name(resource))
+            else:
+                remaining.append(resource)
+        except KafkaError as error:
+            outcomes[_name(resource)] = Outcome(error.code, error.message, *_name(resource))
+    if remaining:
+        forwarded = copy(request)
+        forwarded.resources = remaining  # type: ignore[assignment]  # resources of its own kind
+        response = await broker.controller.request(context.api_key, forwarded, context)
+        for row in response.responses:
+            name = row.resource_type, row.resource_name
+            outcomes[name] = Outcome(row.error_code, row.error_message, *name)
+    return [outcomes[_name(resource)] for resource in request.resources]
+
+
+def stored_overrides(resource: Resource, broker: Broker) -> dict[str, str]:
+    """What the metadata log holds for a resource now."""
+    key = ConfigResource(ConfigResourceType(resource.resource_type), resource.resource_name)
+    return dict(broker.metadata.image.config(key))
+
+
+def is_forwarded(resource: Resource) -> bool:
+    """Whether the controller alone looks at this kind of resource. Raises InvalidRequest if nobody does."""
+    if resource.resource_type == ConfigResourceType.BROKER:
+        return False
+    if resource.resource_type not in _FORWARDED:
+        raise InvalidRequest(f"Unknown resource type {resource.resource_type}")
+    return True
+
+
+def _name(resource: Resource) -> tuple[int, str]:
+    return resource.resource_type, resource.resource_name
+
+
+def _check_keys(resource: Resource) -> None:
+    keys = [config.name for config in resource.configs]
+    if len(set(keys)) < len(keys):
+        raise InvalidRequest("Error due to duplicate config keys")

@@ -1,0 +1,42 @@
+"""AlterConfigs (key 33): replace all of a resource's own configurations (KIP-133).
+
+Who asks: old admin clients; new ones use IncrementalAlterConfigs, which changes single keys.
+Versions: v0-2. v1 may be throttled, v2 flexible.
+Differs from Kafka: never throttles.
+Touches: broker.metadata (read only); the controller.
+"""
+
+from broker.api import Api, RequestContext
+from broker.api.altering_configs import Resource, alter, is_forwarded
+from broker.broker import Broker
+from broker.config.dynamic import validate_broker_alter
+from protocol.api_keys import ApiKey
+from protocol.errors import InvalidRequest
+from protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+async def handle(
+    request: AlterConfigsRequest, context: RequestContext, broker: Broker
+) -> AlterConfigsResponse:
+    """Each resource gets exactly the configurations of its row."""
+
+    def check(resource: Resource) -> bool:
+        missing = [config.name for config in resource.configs if config.value is None]
+        if missing:
+            raise InvalidRequest(f"Null value not supported for : {', '.join(missing)}")
+        if not is_forwarded(resource):
+            overrides = {config.name: config.value for config in resource.configs if config.value is not None}
+            validate_broker_alter(broker.config, resource.resource_name, overrides)
+        return False
+
+    outcomes = await alter(request, context, broker, check=check)
+    return AlterConfigsResponse(
+        responses=[AlterConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes]
+    )
+
+
+API = Api(key=ApiKey.ALTER_CONFIGS, versions=range(3), handle=handle)

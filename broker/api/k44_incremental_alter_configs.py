@@ -1,0 +1,66 @@
+"""IncrementalAlterConfigs (key 44): set, delete, append to or subtract from single configurations (KIP-339).
+
+Who asks: admin clients (kafka-configs --alter).
+Versions: v0-1. v1 flexible.
+Differs from Kafka: never throttles.
+Touches: broker.metadata (read only); log levels of this process; the controller.
+"""
+
+from typing import cast
+
+from broker.api import Api, RequestContext
+from broker.api.altering_configs import BROKER_LOGGER, Resource, alter, is_forwarded, stored_overrides
+from broker.broker import Broker
+from broker.config.definitions import BROKER_CONFIGS
+from broker.config.dynamic import validate_broker_alter
+from broker.config.loggers import alter_loggers, check_logger_resource, validate_logger_alter
+from protocol.api_keys import ApiKey
+from protocol.config_def import AlterOperation, ConfigOperation, merge_operations
+from protocol.errors import InvalidRequest
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+async def handle(
+    request: IncrementalAlterConfigsRequest, context: RequestContext, broker: Broker
+) -> IncrementalAlterConfigsResponse:
+    """Each operation changes one key of its resource; the others stay as they are."""
+
+    def check(resource: Resource) -> bool:
+        operations = [_operation(cast("AlterableConfig", config)) for config in resource.configs]
+        if resource.resource_type == BROKER_LOGGER:
+            check_logger_resource(broker.config, resource.resource_name)
+            validate_logger_alter(operations)
+            if not request.validate_only:
+                alter_loggers(operations)
+            return True
+        if not is_forwarded(resource):
+            overrides = stored_overrides(resource, broker)
+            for name, value in merge_operations(overrides, operations, BROKER_CONFIGS).items():
+                if value is None:
+                    overrides.pop(name, None)
+                else:
+                    overrides[name] = value
+            validate_broker_alter(broker.config, resource.resource_name, overrides)
+        return False
+
+    outcomes = await alter(request, context, broker, check=check)
+    return IncrementalAlterConfigsResponse(
+        responses=[AlterConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes]
+    )
+
+
+def _operation(config: AlterableConfig) -> ConfigOperation:
+    name, code, value = config.name, config.config_operation, config.value
+    if code not in AlterOperation.__members__.values():
+        raise InvalidRequest(f"Unknown operation {code} for the configuration {name}")
+    if value is None and code != AlterOperation.DELETE:
+        raise InvalidRequest(f"Null value not supported for : {name}")
+    return ConfigOperation(name, AlterOperation(code), value)
+
+
+API = Api(key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=range(2), handle=handle)

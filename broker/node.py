@@ -1,0 +1,268 @@
+"""A node: broker and controller of one process, wired together. The only module that knows both.
+
+start: log directories -> metadata log -> logs -> sockets -> registered -> replicas -> unfenced
+stop:  leave the cluster -> sockets -> coordinators -> logs, with the mark of a clean stop -> metadata log
+"""
+
+import logging
+import socket
+from pathlib import Path
+from typing import Self
+from uuid import UUID
+
+from broker.broker import Broker
+from broker.cluster_config import ClusterConfig
+from broker.config import BrokerConfig
+from broker.config.definitions import BROKER_CONFIGS, CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from broker.config.listeners import Listener, with_bound_addresses
+from broker.config.resources import validate_client_metrics_alter, validate_group_alter
+from broker.dispatch import Dispatcher
+from broker.groups.config import OFFSETS_TOPIC, GroupConfig
+from broker.groups.coordinator import GroupCoordinator
+from broker.lifecycle import BrokerLifecycle, RegistrationRefused
+from broker.maintenance import Maintenance
+from broker.metadata_cache import MetadataCache
+from broker.network import NetworkServer, NetworkSettings
+from broker.replicas.producer_ids import ProducerIds
+from broker.replicas.replica_manager import ReplicaManager
+from broker.runtime import Runtime
+from broker.topic_creator import TopicCreator
+from controller.node import Controller, InvalidMetadata
+from controller.settings import ConfigValidators, ControllerSettings
+from protocol.api_keys import ApiKey
+from protocol.metadata.image import MetadataDelta, MetadataImage
+from storage.files import Files
+from storage.kafka_uuid import to_text
+from storage.log_config import validate_topic_configs
+from storage.log_dirs import LogDirInUse, LogDirs
+from storage.log_manager import LogManager
+from storage.meta_properties import InconsistentMetaProperties
+
+logger = logging.getLogger(__name__)
+
+
+class CannotStart(Exception):
+    """Why a node does not start, in a sentence for an operator."""
+
+
+class Node:
+    """One process's share of a cluster: for now a whole cluster of one node.
+
+    Made by `start`; every attribute is there from then on.
+    """
+
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        log_dirs: LogDirs,
+        controller: Controller,
+        logs: LogManager,
+        broker: Broker,
+        cluster_config: ClusterConfig,
+    ) -> None:
+        self._runtime = runtime
+        self._log_dirs = log_dirs
+        self._controller = controller
+        self._logs = logs
+        self._cluster_config = cluster_config
+        self.broker = broker
+        self._server = NetworkServer(runtime, Dispatcher(broker), NetworkSettings.from_config(broker.config))
+        self._maintenance = Maintenance(runtime, logs, lambda: broker.config)
+        #: What clients are told, by listener; real ports, also where 0 was asked for.
+        self.listeners: tuple[Listener, ...] = ()
+
+    @classmethod
+    async def start(cls, runtime: Runtime, config: BrokerConfig) -> Self:
+        """Start broker and controller; returns when clients are served. Raises CannotStart."""
+        for warning in config.warnings():
+            logger.warning("%s", warning)
+        try:
+            log_dirs = await runtime.run_blocking(_open_log_dirs, runtime, config)
+        except (LogDirInUse, InconsistentMetaProperties, OSError) as error:
+            raise CannotStart(str(error)) from error
+        try:
+            node = await cls._assemble(runtime, config, log_dirs)
+            await node._join()
+        except (InvalidMetadata, RegistrationRefused, OSError) as error:
+            log_dirs.close()
+            raise CannotStart(str(error)) from error
+        return node
+
+    @classmethod
+    async def _assemble(cls, runtime: Runtime, config: BrokerConfig, log_dirs: LogDirs) -> Self:
+        controller = await runtime.run_blocking(_open_controller, runtime, config, log_dirs)
+        await controller.start()
+        metadata = MetadataCache(MetadataImage())
+        cluster_config = ClusterConfig(config, metadata)
+        controller.subscribe(metadata.apply)
+        cluster_config.refresh()
+        logs = await runtime.run_blocking(_open_logs, runtime, cluster_config, log_dirs)
+        replicas = ReplicaManager(
+            node_id=config.node_id,
+            logs=logs,
+            metadata=metadata,
+            runtime=runtime,
+            topic_config=cluster_config.topic_config,
+            fetch_session_slots=config.max_incremental_fetch_session_cache_slots,
+            fetch_max_bytes=config.fetch_max_bytes,
+        )
+        lifecycle = BrokerLifecycle(
+            runtime=runtime,
+            config=config,
+            controller=controller,
+            applied_offset=lambda: metadata.last_applied_offset,
+            offline_log_dirs=lambda: [log_dirs.directory_ids[path] for path in sorted(logs.offline_dirs)],
+        )
+        broker = Broker(
+            node_id=config.node_id,
+            cluster_id=log_dirs.cluster_id,
+            runtime=runtime,
+            config=cluster_config.current,
+            metadata=metadata,
+            controller=controller,
+            lifecycle=lifecycle,
+            replicas=replicas,
+            groups=GroupCoordinator(
+                config=GroupConfig.from_broker(config.get),
+                log=replicas,
+                runtime=runtime,
+                partition_count=lambda: _partition_count(metadata, OFFSETS_TOPIC),
+            ),
+            producer_ids=ProducerIds(
+                lambda request: controller.request(ApiKey.ALLOCATE_PRODUCER_IDS, request),
+                broker_id=config.node_id,
+                broker_epoch=lambda: lifecycle.broker_epoch,
+                runtime=runtime,
+            ),
+            topic_creator=TopicCreator(controller),
+        )
+        return cls(
+            runtime=runtime,
+            log_dirs=log_dirs,
+            controller=controller,
+            logs=logs,
+            broker=broker,
+            cluster_config=cluster_config,
+        )
+
+    async def _join(self) -> None:
+        """Open the sockets, register, host what the metadata says, and be unfenced."""
+        broker, config = self.broker, self.broker.config
+        ports = {}
+        for listener in config.listeners:
+            try:
+                listening = await self._server.listen(listener.name, listener.host or None, listener.port)
+            except OSError as error:
+                raise CannotStart(f"Cannot listen at {listener}: {error.strerror or error}.") from error
+            ports[listener.name] = listening.port
+        self.listeners = with_bound_addresses(config.advertised_listeners, ports, socket.getfqdn())
+        await broker.lifecycle.register(
+            cluster_id=broker.cluster_id,
+            listeners=self.listeners,
+            log_dirs=sorted(self._log_dirs.directory_ids.values()),
+            previous_broker_epoch=self._logs.previous_broker_epoch,
+        )
+        broker.replicas.apply_image(broker.metadata.image)
+        broker.metadata.on_change(self._on_metadata)
+        broker.groups.start()
+        await broker.lifecycle.serve()
+        self._maintenance.start()
+
+    def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Follow what the controller has committed; deletions before what takes their place."""
+        if self._cluster_config.concerns(delta):
+            self.broker.config = self._cluster_config.refresh()
+            self._server.settings = NetworkSettings.from_config(self.broker.config)
+            self.broker.replicas.change_defaults(self._cluster_config.topic_config)
+        self.broker.replicas.apply_delta(delta, image)
+        if delta.topics_deleted:
+            deleted = [(topic_id, topic.name) for topic_id, topic in delta.topics_deleted.items()]
+            self.broker.groups.on_topics_deleted(deleted)
+
+    def ready_line(self) -> str:
+        """One line for people and scripts: where to connect, which cluster, where its data is."""
+        told = self.listeners[0]
+        data = ",".join(str(path.resolve()) for path in self._log_dirs.paths)
+        address = f"{told.host}:{told.port}"
+        return (
+            f"READY bootstrap={address} cluster.id={self.broker.cluster_id} node.id={self.broker.node_id} "
+            f"data={data} connect: bootstrap.servers={address} in any Kafka client; stop: Ctrl-C"
+        )
+
+    async def stop(self) -> None:
+        """Leave the cluster, answer what was begun, and leave logs that need no recovery."""
+        await self.broker.lifecycle.leave()
+        await self._server.stop()
+        self.broker.groups.stop()
+        await self._maintenance.stop()
+        epoch = self.broker.lifecycle.broker_epoch
+        await self._runtime.run_blocking(
+            lambda: self._logs.shutdown(self._runtime.now_ms(), broker_epoch=epoch)
+        )
+        await self._controller.stop()
+        self._log_dirs.close()
+
+
+def _open_log_dirs(runtime: Runtime, config: BrokerConfig) -> LogDirs:
+    random = runtime.random
+
+    def new_id() -> UUID:
+        return UUID(int=random.getrandbits(128), version=4)
+
+    return LogDirs.open(
+        [Path(path) for path in config.log_dirs],
+        files=Files(),
+        cluster_id=None,
+        new_cluster_id=lambda: to_text(new_id()),
+        node_id=config.node_id,
+        directory_id=new_id,
+    )
+
+
+def _open_controller(runtime: Runtime, config: BrokerConfig, log_dirs: LogDirs) -> Controller:
+    log_dir = Path(config.metadata_log_dir)
+    return Controller.open(
+        log_dir,
+        settings=ControllerSettings(
+            cluster_id=log_dirs.cluster_id,
+            node_id=config.node_id,
+            directory_id=log_dirs.directory_ids[log_dir],
+            num_partitions=config.num_partitions,
+            default_replication_factor=config.default_replication_factor,
+            delete_topic_enable=config.delete_topic_enable,
+            broker_session_timeout_ms=config.broker_session_timeout_ms,
+            static_configs=config.static,
+        ),
+        files=log_dirs.files,
+        random=runtime.random,
+        now_ms=runtime.now_ms,
+        monotonic=runtime.monotonic,
+        run_blocking=runtime.run_blocking,
+        call_later=runtime.call_later,
+        validators=ConfigValidators(
+            topic=lambda _, configs, existing: validate_topic_configs(
+                configs, defaults=config.topic_defaults, existing=existing
+            ),
+            group=lambda _, configs, __: validate_group_alter(config, configs),
+            client_metrics=lambda name, configs, _: validate_client_metrics_alter(name, configs),
+            broker_keys=BROKER_CONFIGS,
+            group_keys=GROUP_CONFIGS,
+            client_metrics_keys=CLIENT_METRICS_CONFIGS,
+        ),
+    )
+
+
+def _open_logs(runtime: Runtime, cluster_config: ClusterConfig, log_dirs: LogDirs) -> LogManager:
+    return LogManager.open(
+        log_dirs,
+        default_config=cluster_config.current.log_defaults,
+        topic_config=cluster_config.topic_config,
+        random=runtime.random,
+        now_ms=runtime.now_ms(),
+    )
+
+
+def _partition_count(metadata: MetadataCache, topic: str) -> int | None:
+    found = metadata.topic(topic)
+    return None if found is None else len(found.partitions)
