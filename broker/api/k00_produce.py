@@ -1,0 +1,199 @@
+"""Produce (key 0): append one record batch to each of some partitions.
+
+Who asks: producers.
+Versions: v3-13. v5 log_start_offset, v7 zstd, v8 record_errors and messages, v9 flexible, v10 the new
+leader's address (KIP-951), v11-12 transactions' second version (KIP-890), v13 topic ids.
+Differs from Kafka: never throttles; tells a message with every error, not with records' errors only;
+a partition named twice is appended to twice (Kafka keeps the last); transactions are not served, so
+that transactional batches are refused with INVALID_TXN_STATE.
+Touches: broker.replicas. Waits only with acks=all, for the in-sync replicas.
+"""
+
+from collections.abc import Awaitable
+from uuid import UUID
+
+from broker.api import Api, Buffers, RequestContext
+from broker.api.current_leader import current_leader, leader_endpoint
+from broker.broker import Broker
+from broker.replicas.committing import Commitment
+from protocol.api_keys import ApiKey
+from protocol.errors import (
+    ErrorCode,
+    InvalidRecord,
+    InvalidRequiredAcks,
+    InvalidTopic,
+    InvalidTxnState,
+    KafkaError,
+    MalformedMessage,
+    UnsupportedCompressionType,
+)
+from protocol.framing import response_header
+from protocol.hot import produce as codec
+from protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from protocol.records.batch import ATTRIBUTES_OFFSET, COMPRESSION_MASK, TRANSACTIONAL_FLAG
+from protocol.records.compression import Compression
+from protocol.topic_names import INTERNAL_TOPICS
+from storage.validation import InvalidRecords
+
+#: The client id by which Kafka lets its own tools write to internal topics.
+ADMIN_CLIENT_ID = "__admin_client"
+
+_NO_LEADER = LeaderIdAndEpoch()  # shared by all rows without an error: nobody changes it
+
+
+class UnansweredError(MalformedMessage):
+    """A Produce with acks=0 failed. There is no response to tell it in, so its connection is closed."""
+
+
+Waiting = list[tuple[Commitment, PartitionProduceResponse]]
+
+
+def handle_raw(
+    body: memoryview, context: RequestContext, broker: Broker
+) -> Buffers | Awaitable[Buffers | None] | None:
+    """Append everything, then answer; with acks=all once the in-sync replicas have it too."""
+    version = context.version
+    request = codec.decode(version, body)
+    waiting: Waiting = []
+    response = ProduceResponse(responses=_append_all(request, context, broker, waiting))
+    if request.acks == 0:
+        _close_on_error(response)
+        return None
+
+    def respond() -> Buffers:
+        for commitment, row in waiting:
+            if commitment.error is not None:
+                row.error_code = commitment.error.code
+                row.error_message = commitment.error.message
+        if version >= 10:
+            _name_leaders(response, context, broker)
+        header = response_header(ApiKey.PRODUCE, version, context.correlation_id)
+        return [header, codec.encode_response(version, response)]
+
+    if waiting:
+        return broker.replicas.when_settled(
+            [commitment for commitment, _ in waiting], timeout_ms=request.timeout_ms, respond=respond
+        )
+    return respond()
+
+
+def _append_all(
+    request: ProduceRequest, context: RequestContext, broker: Broker, waiting: Waiting
+) -> list[TopicProduceResponse]:
+    now_ms = broker.runtime.now_ms()
+    by_id = context.version >= 13
+    answers = []
+    for topic in request.topic_data:
+        key: str | UUID = topic.topic_id if by_id else topic.name
+        rows = []
+        for data in topic.partition_data:
+            try:
+                row = _append(key, data.index, data.records, request.acks, now_ms, context, broker, waiting)
+            except KafkaError as error:
+                row = _error_row(data.index, error)
+            rows.append(row)
+        answers.append(
+            TopicProduceResponse(topic_id=topic.topic_id, name=topic.name, partition_responses=rows)
+        )
+    return answers
+
+
+def _append(
+    topic: str | UUID,
+    index: int,
+    records: bytes | memoryview | None,
+    acks: int,
+    now_ms: int,
+    context: RequestContext,
+    broker: Broker,
+    waiting: Waiting,
+) -> PartitionProduceResponse:
+    replicas = broker.replicas
+    partition = replicas.hosted.get((topic, index))
+    if partition is None:
+        raise replicas.why_not_hosted((topic, index))
+    if not -1 <= acks <= 1:
+        raise InvalidRequiredAcks(f"acks={acks} is none of 0, 1 and -1")
+    if partition.topic_partition.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
+        raise InvalidTopic(f"Clients cannot append to {partition.topic_partition.topic}")
+    if not records:
+        raise InvalidRecord("A Produce request has a record batch for each of its partitions")
+    _check_version(records, context.version)
+    info = partition.append_records(records, required_acks=acks, now_ms=now_ms)
+    row = PartitionProduceResponse(
+        index=index,
+        base_offset=info.first_offset,
+        log_append_time_ms=-1 if info.log_append_time_ms is None else info.log_append_time_ms,
+        log_start_offset=info.log_start_offset,
+        current_leader=_NO_LEADER,
+    )
+    if acks == -1:
+        commitment = Commitment(partition, info.last_offset + 1)
+        if not commitment.is_settled():
+            waiting.append((commitment, row))
+        elif commitment.error is not None:
+            raise commitment.error
+    return row
+
+
+def _check_version(records: bytes | memoryview, version: int) -> None:
+    """Refuse what this version, or this broker, has no place for; everything else is the log's to check."""
+    if len(records) > ATTRIBUTES_OFFSET + 1:
+        attributes = records[ATTRIBUTES_OFFSET + 1]  # the low byte of two
+        if version < 7 and attributes & COMPRESSION_MASK == Compression.ZSTD:
+            raise UnsupportedCompressionType(f"Produce v{version} does not know zstd")
+        if attributes & TRANSACTIONAL_FLAG:
+            raise InvalidTxnState("Transactions are not served by this broker")
+
+
+def _error_row(index: int, error: KafkaError) -> PartitionProduceResponse:
+    row = PartitionProduceResponse(
+        index=index, error_code=error.code, base_offset=-1, error_message=error.message
+    )
+    if isinstance(error, InvalidRecords):
+        row.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=message)
+            for at, message in error.record_errors
+        ]
+    return row
+
+
+def _close_on_error(response: ProduceResponse) -> None:
+    failed = [
+        f"{topic.name or topic.topic_id}-{row.index}: {ErrorCode(row.error_code).name}"
+        for topic in response.responses
+        for row in topic.partition_responses
+        if row.error_code
+    ]
+    if failed:
+        raise UnansweredError(f"Produce with acks=0 failed: {', '.join(failed)}")
+
+
+def _name_leaders(response: ProduceResponse, context: RequestContext, broker: Broker) -> None:
+    endpoints: dict[int, NodeEndpoint] = {}
+    for topic in response.responses:
+        for row in topic.partition_responses:
+            if row.error_code == ErrorCode.not_leader_or_follower:
+                leader = current_leader(
+                    broker, topic.topic_id if context.version >= 13 else topic.name, row.index
+                )
+                row.current_leader = LeaderIdAndEpoch(
+                    leader_id=leader.leader_id, leader_epoch=leader.leader_epoch
+                )
+                where = leader_endpoint(broker, leader.leader_id, context.listener_name)
+                if where is not None:
+                    endpoints[where.node_id] = NodeEndpoint(
+                        node_id=where.node_id, host=where.host, port=where.port, rack=where.rack
+                    )
+    response.node_endpoints = list(endpoints.values())
+
+
+API = Api(key=ApiKey.PRODUCE, versions=range(3, 14), handle_raw=handle_raw)

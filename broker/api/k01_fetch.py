@@ -1,0 +1,143 @@
+"""Fetch (key 1): records of some partitions, as soon as there are enough of them.
+
+Who asks: consumers. Followers are refused until this broker replicates.
+Versions: v4-18. v4 isolation level, v5 log_start_offset, v7 sessions (KIP-227), v9 leader epochs
+(KIP-320), v11 rack and preferred replica (KIP-392), v12 flexible and diverging epochs (KIP-595), v13
+topic ids, v15 replica state (KIP-903), v16 the new leader's address (KIP-951), v17 directory id, v18 the
+follower's high watermark.
+Differs from Kafka: never throttles; a session's partitions come in the order of their news; read committed
+consumers are told of all aborted transactions up to the last stable offset.
+Touches: broker.replicas (fetch sessions, purgatory, logs). Waits up to max_wait_ms in the purgatory, and
+in a thread for records that are not in memory.
+"""
+
+from asyncio import Future
+from collections.abc import Coroutine
+from typing import Any, Final
+from uuid import UUID
+
+from broker.api import Api, Buffers, RequestContext
+from broker.api.current_leader import current_leader, leader_endpoint
+from broker.broker import Broker
+from broker.replicas.fetch_contexts import begin_fetch
+from broker.replicas.fetch_sessions import FetchedPartition, PartitionKey
+from broker.replicas.fetching import Answers, FetchParams, fetch
+from protocol.api_keys import ApiKey
+from protocol.errors import (
+    ErrorCode,
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
+)
+from protocol.hot import fetch as codec
+from protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+)
+
+READ_COMMITTED: Final = 1
+
+_TELL_LEADER: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
+
+
+def handle_raw(
+    body: memoryview, context: RequestContext, broker: Broker
+) -> Buffers | Future[Buffers] | Coroutine[Any, Any, Buffers]:
+    """Find the session, read what is new in it, answer or wait."""
+    version = context.version
+    request = codec.decode(version, body)
+    replicas = broker.replicas
+    now_ms = replicas.runtime.now_ms()
+    by_id = version >= 13
+    replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
+    is_read_committed = request.isolation_level == READ_COMMITTED
+    try:
+        fetching = begin_fetch(
+            replicas.fetch_sessions,
+            session_id=request.session_id,
+            epoch=request.session_epoch,
+            asked=_asked(request, by_id=by_id),
+            forgotten=_forgotten(request, by_id=by_id),
+            is_follower=replica_id >= 0,
+            uses_topic_ids=by_id,
+            is_read_committed=is_read_committed,
+            now_ms=now_ms,
+        )
+    except (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError) as error:
+        return codec.encode_response(version, context.correlation_id, FetchResponse(error_code=error.code))
+    max_bytes = min(request.max_bytes, replicas.fetch_max_bytes)
+    params = FetchParams(
+        version=version,
+        replica_id=replica_id if replica_id >= 0 else None,
+        max_wait_ms=request.max_wait_ms,
+        min_bytes=min(request.min_bytes, max_bytes),
+        max_bytes=max_bytes,
+        is_read_committed=is_read_committed,
+    )
+
+    def respond(answers: Answers) -> Buffers:
+        error_code, session_id = fetching.finish(answers, now_ms=replicas.runtime.now_ms())
+        response = FetchResponse(error_code=error_code, session_id=session_id, responses=_by_topic(answers))
+        if version >= 16:
+            _name_leaders(response, answers, context, broker)
+        return codec.encode_response(version, context.correlation_id, response)
+
+    return fetch(replicas, fetching, params, respond)
+
+
+def _asked(request: FetchRequest, *, by_id: bool) -> dict[PartitionKey, FetchedPartition]:
+    asked: dict[PartitionKey, FetchedPartition] = {}
+    for topic in request.topics:
+        name: str | UUID = topic.topic_id if by_id else topic.topic
+        for row in topic.partitions:
+            key = (name, row.partition)
+            asked[key] = FetchedPartition(key, row)
+    return asked
+
+
+def _forgotten(request: FetchRequest, *, by_id: bool) -> list[PartitionKey]:
+    return [
+        (topic.topic_id if by_id else topic.topic, index)
+        for topic in request.forgotten_topics_data
+        for index in topic.partitions
+    ]
+
+
+def _by_topic(answers: Answers) -> list[FetchableTopicResponse]:
+    """Rows of one topic that stand together go under one heading; a topic may come again further down."""
+    topics: list[FetchableTopicResponse] = []
+    last: str | UUID | None = None
+    for fetched, row in answers:
+        topic = fetched.key[0]
+        if topic != last:
+            last = topic
+            named = (
+                FetchableTopicResponse(topic=topic)
+                if isinstance(topic, str)
+                else FetchableTopicResponse(topic_id=topic)
+            )
+            topics.append(named)
+        topics[-1].partitions.append(row)
+    return topics
+
+
+def _name_leaders(response: FetchResponse, answers: Answers, context: RequestContext, broker: Broker) -> None:
+    endpoints: dict[int, NodeEndpoint] = {}
+    for fetched, row in answers:
+        if row.error_code in _TELL_LEADER:
+            leader = current_leader(broker, *fetched.key)
+            row.current_leader = LeaderIdAndEpoch(
+                leader_id=leader.leader_id, leader_epoch=leader.leader_epoch
+            )
+            where = leader_endpoint(broker, leader.leader_id, context.listener_name)
+            if where is not None:
+                endpoints[where.node_id] = NodeEndpoint(
+                    node_id=where.node_id, host=where.host, port=where.port, rack=where.rack
+                )
+    response.node_endpoints = list(endpoints.values())
+
+
+API = Api(key=ApiKey.FETCH, versions=range(4, 19), handle_raw=handle_raw)

@@ -1,0 +1,50 @@
+"""InitProducerId (key 22): the identity by which a producer's retries are recognised (KIP-98).
+
+Who asks: idempotent producers as they start, and after an error that cost them their sequence (KIP-360).
+Versions: v0-5. v2 flexible, v3 the producer's present id and epoch (KIP-360), v4 PRODUCER_FENCED, v5 for
+KIP-890. Kafka has v6 (KIP-939), which it does not advertise.
+Differs from Kafka: never throttles; waits for a block of ids where Kafka has the client ask again;
+transactions are not served: a transactional id is answered UNSUPPORTED_VERSION, which clients take for
+final, while "no coordinator" would have them ask until their own timeout.
+Touches: broker.producer_ids. Waits when a block of ids is used up.
+"""
+
+from collections.abc import Awaitable
+
+from broker.api import Api, RequestContext
+from broker.broker import Broker
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+UNKNOWN = -1
+
+
+def handle(
+    request: InitProducerIdRequest, context: RequestContext, broker: Broker
+) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
+    """A new id with epoch 0, whatever the producer had before: without transactions nobody fences it."""
+    if request.transactional_id is not None:
+        # An empty transactional id is no id at all, and not the same as none.
+        unserved = ErrorCode.unsupported_version if request.transactional_id else ErrorCode.invalid_request
+        return _error(unserved)
+    if (request.producer_id == UNKNOWN) != (request.producer_epoch == UNKNOWN):
+        return _error(ErrorCode.invalid_request)
+    producer_id = broker.producer_ids.try_next()
+    if producer_id is None:
+        return _wait(broker)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+async def _wait(broker: Broker) -> InitProducerIdResponse:
+    try:
+        return InitProducerIdResponse(producer_id=await broker.producer_ids.next(), producer_epoch=0)
+    except KafkaError as error:
+        return _error(error.code)
+
+
+def _error(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=UNKNOWN, producer_epoch=UNKNOWN)
+
+
+API = Api(key=ApiKey.INIT_PRODUCER_ID, versions=range(6), handle=handle)

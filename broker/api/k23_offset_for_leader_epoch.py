@@ -1,0 +1,54 @@
+"""OffsetForLeaderEpoch (key 23): where an epoch ends in the leader's log.
+
+Who asks: followers before they truncate (KIP-101), consumers after a rebalance (KIP-320).
+Versions: v2-4. v2 current_leader_epoch, v3 replica_id, v4 flexible; Kafka 4.3 serves the same.
+Differs from Kafka: never throttles.
+Touches: broker.partition (read only), storage.leader_epoch_cache. Never waits.
+"""
+
+from broker.api import Api, RequestContext
+from broker.broker import Broker
+from protocol.api_keys import ApiKey
+from protocol.errors import KafkaError
+from protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from protocol.types import TopicPartition
+
+
+def handle(
+    request: OffsetForLeaderEpochRequest, context: RequestContext, broker: Broker
+) -> OffsetForLeaderEpochResponse:
+    """Each partition on its own."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[answer_partition(topic.topic, asked, broker) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def answer_partition(topic: str, asked: OffsetForLeaderPartition, broker: Broker) -> EpochEndOffset:
+    """One row: the largest known epoch up to the one asked for, with its end; -1 for both if there is none."""
+    row = EpochEndOffset(partition=asked.partition)
+    current = asked.current_leader_epoch
+    try:
+        partition = broker.replicas.partition(TopicPartition(topic, asked.partition))
+        known = partition.end_offset_for_epoch(
+            asked.leader_epoch, current_leader_epoch=None if current == -1 else current
+        )
+        if known is not None:
+            row.leader_epoch, row.end_offset = known
+    except KafkaError as error:
+        row.error_code = error.code
+    return row
+
+
+API = Api(key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=range(2, 5), handle=handle)

@@ -1,0 +1,56 @@
+"""DescribeLogDirs (key 35): what lies in this broker's log directories, and how full they are.
+
+Who asks: admin clients (kafka-log-dirs.sh), of each broker for itself.
+Versions: v1-5. v2 flexible, v3 a top-level error, v4 sizes of the volume (KIP-827), v5 is_cordoned (KIP-1066).
+Differs from Kafka: never throttles; no directory is ever cordoned.
+Touches: storage.log_manager (read only). Never waits.
+"""
+
+from broker.api import Api, RequestContext
+from broker.broker import Broker
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from storage.log_manager import LogDirInfo
+
+
+def handle(
+    request: DescribeLogDirsRequest, context: RequestContext, broker: Broker
+) -> DescribeLogDirsResponse:
+    """Every directory, with those of the asked partitions that are in it (no list of topics: all)."""
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    return DescribeLogDirsResponse(
+        results=[answer_directory(info, wanted) for info in broker.replicas.logs.describe_dirs()]
+    )
+
+
+def answer_directory(info: LogDirInfo, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
+    """One directory; KAFKA_STORAGE_ERROR and nothing else if it is offline."""
+    path = str(info.path.absolute())
+    if info.error is not None:
+        return DescribeLogDirsResult(error_code=ErrorCode.kafka_storage_error, log_dir=path)
+    topics: dict[str, DescribeLogDirsTopic] = {}
+    for topic_partition, size_bytes in info.logs:
+        if wanted is None or topic_partition in wanted:
+            name, index = topic_partition
+            # A leader lags behind nobody, and there are no future replicas yet.
+            topics.setdefault(name, DescribeLogDirsTopic(name=name)).partitions.append(
+                DescribeLogDirsPartition(partition_index=index, partition_size=size_bytes)
+            )
+    return DescribeLogDirsResult(
+        log_dir=path,
+        topics=list(topics.values()),
+        total_bytes=-1 if info.total_bytes is None else info.total_bytes,
+        usable_bytes=-1 if info.usable_bytes is None else info.usable_bytes,
+    )
+
+
+API = Api(key=ApiKey.DESCRIBE_LOG_DIRS, versions=range(1, 6), handle=handle)
