@@ -16,7 +16,8 @@ from typing import Any, Final, TypeVar
 
 from protocol.errors import MalformedMessage
 from protocol.messages import request_class, response_class
-from protocol.reader import MAX_ELEMENTS, MAX_RESPONSE_ELEMENTS, reader_of
+from protocol.reader import reader_of
+from protocol.reading import MAX_ELEMENTS, MAX_RESPONSE_ELEMENTS
 from protocol.schema import Message, Request, Response
 from protocol.source import once
 from protocol.writer import scatter_writer_of, writer_of

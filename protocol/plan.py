@@ -7,7 +7,7 @@ schema and our own record schemas are read and written by the same code.
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from typing import Any, Final
 
 from protocol.schema import Message, Versions
@@ -42,15 +42,6 @@ class FieldPlan:
     tag: int | None
     #: Gives the value that the field has when it is not on the wire; a new one each time if mutable.
     default: Callable[[], Any]
-
-    @property
-    def smallest_element_bytes(self) -> int:
-        """The least that one value, or one element of the array, takes."""
-        if isinstance(self.kind, StructPlan):
-            return self.kind.smallest_bytes
-        if self.kind in FIXED:
-            return FIXED[self.kind][1]
-        return LENGTH_BYTES[self.kind]
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -100,7 +91,7 @@ def struct_plan(cls: type, version: int, is_flexible: bool) -> StructPlan:
         fields=tuple(in_place),
         tagged=tuple(tagged),
         absent=tuple(absent),
-        smallest_bytes=int(is_flexible) + sum(_smallest_bytes(plan, is_flexible) for plan in in_place),
+        smallest_bytes=int(is_flexible) + sum(smallest_bytes(plan, is_flexible) for plan in in_place),
         has_records=any(
             plan.kind == "records" or (isinstance(plan.kind, StructPlan) and plan.kind.has_records)
             for plan in (*in_place, *tagged)
@@ -146,7 +137,13 @@ def _default(of_class: "Field[Any]") -> Callable[[], Any]:
     return lambda: value
 
 
-def _smallest_bytes(plan: FieldPlan, is_flexible: bool) -> int:
+def element_of(plan: FieldPlan) -> FieldPlan:
+    """One element of an array field, as a field of its own."""
+    return replace(plan, is_array=False, is_nullable=False, tag=None)
+
+
+def smallest_bytes(plan: FieldPlan, is_flexible: bool) -> int:
+    """The least that a field's value takes on the wire."""
     if plan.is_array:
         return 1 if is_flexible else 4
     if isinstance(plan.kind, StructPlan):

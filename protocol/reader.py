@@ -13,99 +13,50 @@ Everything else that is wrong shows as IndexError or struct.error, and `protocol
 MalformedMessage. Bytes behind the message are left alone: Kafka reads past them too.
 
 Records are not copied: they are slices of the view that is read.
+
+What is compiled looks like this, for an int32 and then a compact array of structs of at least 11 bytes:
+
+    m1.throttle_time_ms, n4, = unpack_from_iB(data, p)
+    p += 5
+    if n4 > 127: n4, p = longer(data, p, n4)
+    n4 -= 1
+    if n4 < 0: bad_count('brokers', n4)
+    budget -= n4
+    if budget < 0 or n4 > (size - p) // 11: bad_count('brokers', n4)
+    m1.brokers = items5 = []
+    for _ in range(n4):
+        m6 = new(C7)
+        ...
 """
 
 from codecs import utf_8_decode
 from collections.abc import Callable
 from struct import unpack_from
-from typing import Any, Final, NoReturn
-from uuid import UUID, SafeUUID
+from typing import Any
+from uuid import UUID
 
-from protocol.errors import MalformedMessage
-from protocol.plan import FIXED, LENGTH_BYTES, FieldPlan, StructPlan, plan_of
+from protocol.plan import FIXED, LENGTH_BYTES, FieldPlan, StructPlan, element_of, plan_of, smallest_bytes
+from protocol.reading import (
+    MAX_STRING_BYTES,
+    bad_count,
+    bad_length,
+    bad_tag,
+    longer,
+    skip_tags,
+    uuid_of,
+    uuids_of,
+)
 from protocol.source import Source, once
 from protocol.varint import read_uvarint
 
-#: Array elements and tagged fields of one message, together: a request for 100,000 partitions has room.
-MAX_ELEMENTS: Final = 500_000
-#: The same for a response, which comes from a node that we chose to ask.
-MAX_RESPONSE_ELEMENTS: Final = 20_000_000
-#: Kafka's bound for every string.
-MAX_STRING_BYTES: Final = 0x7FFF
-
 #: read(view, position, elements allowed) -> (message, position behind it).
 Reader = Callable[[memoryview, int, int], tuple[Any, int]]
-
-_new_uuid = UUID.__new__
-_set_int = UUID.int.__set__  # type: ignore[attr-defined, misc]
-_set_is_safe = UUID.is_safe.__set__  # type: ignore[attr-defined, misc]
-_UNKNOWN = SafeUUID.unknown
-_int_from_bytes = int.from_bytes
-
-
-def uuid_of(data: bytes | memoryview) -> UUID:
-    """The UUID of 16 bytes: what `UUID(bytes=...)` gives, in a quarter of its 1.5 microseconds."""
-    uuid = _new_uuid(UUID)
-    _set_int(uuid, _int_from_bytes(data, "big"))
-    _set_is_safe(uuid, _UNKNOWN)
-    return uuid
-
-
-def uuids_of(data: memoryview, position: int, count: int) -> list[UUID]:
-    """`count` UUIDs from `position` on; that so many bytes are there has been checked."""
-    return [uuid_of(data[at : at + 16]) for at in range(position, position + 16 * count, 16)]
 
 
 @once
 def reader_of(cls: type[Any], version: int) -> Reader:
     """The compiled reader of `cls` in `version`; LookupError if there is no such version."""
     return _Compiler(plan_of(cls, version)).compile(f"reader of {cls.__name__} v{version}")
-
-
-def longer(data: memoryview, position: int, first: int) -> tuple[int, int]:
-    """The rest of a varint whose first byte, before `position`, says that there is more.
-
-    Unrolled for two and three bytes, the lengths of most record batches: half a microsecond of a Produce.
-    """
-    second = data[position]
-    if second < 0x80:
-        return first & 0x7F | second << 7, position + 1
-    third = data[position + 1]
-    if third < 0x80:
-        return first & 0x7F | (second & 0x7F) << 7 | third << 14, position + 2
-    return read_uvarint(data, position - 1)
-
-
-def skip_tags(data: memoryview, position: int, count: int, budget: int) -> tuple[int, int]:
-    """Pass over `count` tagged fields of which none is known: (position behind them, budget left)."""
-    budget -= count
-    last = -1
-    size = len(data)
-    if budget < 0 or count > (size - position) // 2:
-        bad_count("tagged fields", count)
-    for _ in range(count):
-        tag, position = read_uvarint(data, position)
-        length, position = read_uvarint(data, position)
-        position += length
-        if tag <= last or position > size:
-            bad_tag(tag)
-        last = tag
-    return position, budget
-
-
-def bad_length(name: str, length: int) -> NoReturn:
-    """A string or bytes value that is null, too long, or longer than what is left."""
-    raise MalformedMessage(f"{name} has length {length}")
-
-
-def bad_count(name: str, count: int) -> NoReturn:
-    """An array that is null, or has more elements than the rest of the message can hold."""
-    raise MalformedMessage(f"{name} has {count} elements")
-
-
-def bad_tag(tag: int) -> NoReturn:
-    """A tagged field out of order, or one whose value does not fill the size it states."""
-    raise MalformedMessage(f"tagged field {tag} is out of order or out of bounds")
 
 
 _HELPERS = (
@@ -307,7 +258,7 @@ class _Compiler:
     def _array(self, field: FieldPlan, target: str, is_flexible: bool) -> None:
         source = self._source
         count = self._length(is_flexible, "i")
-        smallest = max(1, field.smallest_element_bytes - self._compact_saving(field, is_flexible))
+        smallest = max(1, smallest_bytes(element_of(field), is_flexible))
         if field.is_nullable:
             with source.block(f"if {count} < 0:"):
                 source.line(f"{target} = None")
@@ -316,11 +267,6 @@ class _Compiler:
         else:
             source.line(f"if {count} < 0: bad_count({field.name!r}, {count})")
             self._elements(field, target, count, smallest, is_flexible)
-
-    @staticmethod
-    def _compact_saving(field: FieldPlan, is_flexible: bool) -> int:
-        """An empty string takes one byte where lengths are compact."""
-        return LENGTH_BYTES[str(field.kind)] - 1 if is_flexible and field.kind in LENGTH_BYTES else 0
 
     def _elements(self, field: FieldPlan, target: str, count: str, smallest: int, is_flexible: bool) -> None:
         source = self._source
@@ -343,15 +289,7 @@ class _Compiler:
                 self._flush()
             else:
                 item = source.name("item")
-                element = FieldPlan(
-                    name=field.name,
-                    kind=field.kind,
-                    is_array=False,
-                    is_nullable=False,
-                    tag=None,
-                    default=field.default,
-                )
-                self._value(element, item, is_flexible)
+                self._value(element_of(field), item, is_flexible)
             source.line(f"{items}.append({item})")
 
 

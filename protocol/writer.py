@@ -14,8 +14,8 @@ from dataclasses import MISSING, fields
 from struct import Struct, pack
 from typing import Any, Final, NoReturn
 
-from protocol.plan import FIXED, LENGTH_BYTES, FieldPlan, StructPlan, plan_of
-from protocol.reader import MAX_STRING_BYTES
+from protocol.plan import FIXED, LENGTH_BYTES, FieldPlan, StructPlan, element_of, plan_of
+from protocol.reading import MAX_STRING_BYTES
 from protocol.source import Source, once
 from protocol.varint import write_uvarint
 
@@ -48,6 +48,8 @@ def too_long(name: str, length: int) -> NoReturn:
 
 
 class _Compiler:
+    """Writes one writer."""
+
     def __init__(self, plan: StructPlan, *, scatter: bool = False) -> None:
         self._plan = plan
         self._scatter = scatter
@@ -207,15 +209,7 @@ class _Compiler:
             elif field.kind == "uuid":
                 source.line(f"out += {item}.bytes")
             else:
-                element = FieldPlan(
-                    name=field.name,
-                    kind=field.kind,
-                    is_array=False,
-                    is_nullable=False,
-                    tag=None,
-                    default=field.default,
-                )
-                self._value(element, item, is_flexible)
+                self._value(element_of(field), item, is_flexible)
             self._flush()
 
     def _tags(self, plan: StructPlan, struct: str) -> None:
@@ -228,6 +222,7 @@ class _Compiler:
         self._codes += "B"  # a schema has fewer than 128 tags
         self._values.append(count)
         self._flush()
+        assert not any(isinstance(field.kind, StructPlan) and field.kind.has_records for field in plan.tagged)
         with source.block(f"if {count}:"):
             outer = source.name("out")
             for field in plan.tagged:

@@ -18,7 +18,7 @@ from protocol.messages import request_class, response_class
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.metadata import MetadataRequest
 from protocol.plan import plan_of
-from protocol.reader import MAX_ELEMENTS
+from protocol.reading import MAX_ELEMENTS
 from protocol.varint import encode_uvarint
 
 few = settings(max_examples=EXAMPLES, deadline=None, database=None)
