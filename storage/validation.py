@@ -66,6 +66,8 @@ FRAMES_WALKED: Final = 4
 MAX_RECORD_ERRORS: Final = 1000
 
 _MAX_LONG: Final = 2**63 - 1
+#: Attributes, two deltas, two lengths and a count, of a byte each.
+_SMALLEST_RECORD_BYTES: Final = 6
 
 
 class InvalidRecords(InvalidRecord):
@@ -233,8 +235,8 @@ def _is_framed(batch: memoryview, count: int) -> bool:
                     raw = size << 1
                 else:
                     raw = raw & 0x7F | second << 7
-            if raw & 1 or raw < 0:
-                return False  # a negative length
+            if raw < _SMALLEST_RECORD_BYTES << 1 or raw & 1:  # too short, or negative
+                return False
             position += raw >> 1
     except (IndexError, InvalidRecord):
         return False
