@@ -30,6 +30,8 @@ WARM_BYTES = 8192
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
+_NO_ENTRY = (-1, -1)
+
 
 class CorruptIndex(Exception):
     """The file contradicts itself or its log; it is rebuilt from the log."""
@@ -70,6 +72,8 @@ class Index:
         #: Entries that the file has.
         self._written_count = 0
         self.count = 0
+        #: The newest entry as stored; (-1, -1) without one.
+        self._last = _NO_ENTRY
         self._is_loaded = is_new
         self._is_preallocated = False
 
@@ -97,6 +101,7 @@ class Index:
             first, last = self._entry(0), self._entry(self.count - 1)
             if last < first or last[0] < 0 or last[1] < 0:
                 raise CorruptIndex(f"{self.path} ends with {last} and begins with {first}")
+            self._last = last
         self._is_loaded = True
 
     def _opened(self) -> int:
@@ -108,6 +113,7 @@ class Index:
         """Forget all entries: the segment is indexed anew."""
         self._warm.clear()
         self.count = self._warm_start = self._written_count = 0
+        self._last = _NO_ENTRY
         self._files.truncate(self._opened(), 0)
         self._is_preallocated = False
         self._is_loaded = True
@@ -150,6 +156,7 @@ class Index:
             self._files.truncate(self._opened(), max(self.max_entries, self.count + 1) * self.ENTRY.size)
             self._is_preallocated = True
         self._warm += self.ENTRY.pack(first, second)
+        self._last = (first, second)
         self.count += 1
         if len(self._warm) >= 2 * WARM_BYTES:
             self.write()
@@ -199,6 +206,7 @@ class Index:
             self._warm = bytearray(data)
         else:
             del self._warm[(count - self._warm_start) * self.ENTRY.size :]
+        self._last = self._entry(count - 1) if count else _NO_ENTRY
 
 
 class OffsetIndex(Index):
@@ -209,13 +217,14 @@ class OffsetIndex(Index):
     @property
     def last_offset(self) -> int:
         """Of the newest entry; the segment's base without one."""
-        return self.base_offset + (self._entry(self.count - 1)[0] if self.count else 0)
+        return self.base_offset + (self._last[0] if self.count else 0)
 
     def append(self, offset: int, position: int) -> None:
         """`offset` is the last one of the batch at `position`. Raises CorruptIndex if it does not grow."""
-        if self.count and offset <= self.last_offset:
+        relative = offset - self.base_offset
+        if relative <= self._last[0]:
             raise CorruptIndex(f"{offset=} <= {self.last_offset=} in {self.path}")
-        self._append(offset - self.base_offset, position)
+        self._append(relative, position)
 
     def lookup(self, offset: int) -> OffsetPosition:
         """The newest entry at or before `offset`, else the segment's beginning.
@@ -252,9 +261,8 @@ class TimeIndex(Index):
     @property
     def last(self) -> TimestampOffset:
         """The newest entry; timestamp -1 at the segment's base without one."""
-        if not self.count:
-            return TimestampOffset(-1, self.base_offset)
-        return self.entry(self.count - 1)
+        timestamp, relative = self._last
+        return TimestampOffset(timestamp, self.base_offset + max(relative, 0))
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """The largest timestamp so far is `timestamp`, of the batch that ends with `offset`.
@@ -262,12 +270,13 @@ class TimeIndex(Index):
         Nothing is added unless the timestamp is larger than the last one. Raises CorruptIndex if the
         offset goes back.
         """
-        last = self.last
-        if timestamp <= last.timestamp:
+        last_timestamp, last_relative = self._last
+        if timestamp <= last_timestamp:
             return
-        if self.count and offset < last.offset:
-            raise CorruptIndex(f"{offset=} < {last.offset=} in {self.path}")
-        self._append(timestamp, offset - self.base_offset)
+        relative = offset - self.base_offset
+        if relative < last_relative:
+            raise CorruptIndex(f"{offset=} < {self.last.offset=} in {self.path}")
+        self._append(timestamp, relative)
 
     def lookup(self, timestamp: int) -> TimestampOffset:
         """The newest entry at or before `timestamp`: records after its offset may be newer than it."""

@@ -24,8 +24,9 @@ from protocol.records.batch import HEADER_SIZE_BYTES, LOG_OVERHEAD_BYTES, BatchH
 from protocol.records.record import records as parse_records
 from storage import file_names
 from storage.files import Buffer, Files
-from storage.index import CorruptIndex, Index, OffsetIndex, TimeIndex, TimestampOffset
+from storage.index import MAX_RELATIVE_OFFSET, CorruptIndex, Index, OffsetIndex, TimeIndex, TimestampOffset
 from storage.lending import LEND_BYTES, Lender
+from storage.log_config import LogConfig
 from storage.transaction_index import AbortedTransaction, TransactionIndex
 
 #: How many of the newest batches are found without a look into the index.
@@ -280,21 +281,18 @@ class Segment:
     # -- appending ---------------------------------------------------------------------------------
 
     def is_full(
-        self,
-        *,
-        size_bytes: int,
-        last_offset: int,
-        max_timestamp: int,
-        now_ms: int,
-        max_bytes: int,
-        max_ms: int,
+        self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int, config: LogConfig
     ) -> bool:
-        """Whether a new segment must begin before these batches are appended."""
-        if self.size > max_bytes - size_bytes or not self._offset_index.can_hold(last_offset):
-            return True
-        if self._offset_index.is_full or self._time_index.is_full:
-            return True
-        return self.size > 0 and self.waited_ms(now_ms, max_timestamp) > max_ms - self.roll_jitter_ms
+        """Whether a new segment must begin before batches of this size, last offset and time are appended."""
+        if not self.size:
+            return last_offset - self.base_offset > MAX_RELATIVE_OFFSET or self._offset_index.is_full
+        return (
+            self.size > config.segment_bytes - size_bytes
+            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+            or self._offset_index.is_full
+            or self._time_index.is_full
+            or self.waited_ms(now_ms, max_timestamp) > config.max_segment_ms - self.roll_jitter_ms
+        )
 
     def waited_ms(self, now_ms: int, timestamp: int) -> int:
         """How long it has been filled: by the batches' own time, or the clock's where they have none."""
@@ -323,26 +321,23 @@ class Segment:
         recent = self._recent
         for header in headers:
             recent[header.base_offset] = position
-            size = header.batch_length + LOG_OVERHEAD_BYTES
             self.index_batch(header, position)
-            position += size
-        while len(recent) > RECENT_BATCHES:
-            del recent[next(iter(recent))]
+            position += header.batch_length + LOG_OVERHEAD_BYTES
+        if len(recent) > 2 * RECENT_BATCHES:
+            self._recent = dict(list(recent.items())[-RECENT_BATCHES:])
         assert position == self.size, (position, self.size)
 
     def index_batch(self, header: BatchHeader, position: int) -> None:
         """Note the batch at `position`, and index it if the last indexed one is far enough back."""
-        last_offset = header.base_offset + header.last_offset_delta
         largest = self._largest
         if largest is None:
             largest = self._load_largest()
         if header.max_timestamp > largest.timestamp:
+            last_offset = header.base_offset + header.last_offset_delta
             self._largest = largest = TimestampOffset(header.max_timestamp, last_offset)
         if self._bytes_since_index_entry > self.settings.index_interval_bytes:
-            self._offset_index.load()
-            self._time_index.load()
-            self._offset_index.append(last_offset, position)
-            self._time_index.maybe_append(largest.timestamp, largest.offset)
+            self.offset_index.append(header.base_offset + header.last_offset_delta, position)
+            self.time_index.maybe_append(largest.timestamp, largest.offset)
             self._bytes_since_index_entry = 0
         self._bytes_since_index_entry += header.batch_length + LOG_OVERHEAD_BYTES
 
