@@ -1,1 +1,5 @@
-"""The metadata log and those who decide on it: (state, request) -> (records, response)."""
+"""The controller: the cluster's metadata log and the decisions that are written to it.
+
+Decisions are functions `(state, request, ...) -> Result(records, response)`; only `ClusterState.replay` changes
+the state, with records. `node.Controller` is the shell around them. README.md tells the whole story.
+"""

@@ -189,6 +189,12 @@ class InvalidRecord(KafkaError):
     code = ErrorCode.invalid_record
 
 
+class InvalidRegistration(KafkaError):
+    """A broker's registration contradicts itself or another one."""
+
+    code = ErrorCode.invalid_registration
+
+
 class InvalidReplicaAssignment(KafkaError):
     """A replica assignment that cannot be."""
 

@@ -1,0 +1,315 @@
+"""Brokers come and go: registration, heartbeats, fencing, leaving (KIP-631, KIP-966).
+
+    (unknown) --BrokerRegistration--> FENCED
+    FENCED   --heartbeat, has read its own registration, wants in--> UNFENCED
+    FENCED   --heartbeat, wants to shut down--> may go at once
+    UNFENCED --heartbeat wants to be fenced, or session expires--> FENCED
+    UNFENCED --heartbeat, wants to shut down, leads something--> CONTROLLED_SHUTDOWN
+    UNFENCED --heartbeat, wants to shut down, leads nothing--> FENCED, may go at once
+    CONTROLLED_SHUTDOWN --leads nothing and all others have read so--> FENCED, may go
+
+Source: ClusterControlManager, BrokerHeartbeatManager, ReplicationControlManager of Kafka 4.3.1.
+"""
+
+from collections.abc import Collection
+from enum import Enum, auto
+from uuid import UUID
+
+from controller import leadership
+from controller.record_versions import CORDONED_DIRECTORIES_4_3_IV0, DIRECTORIES_3_7_IV2
+from controller.result import Result
+from controller.state import ClusterState
+from protocol.errors import (
+    BrokerIdNotRegistered,
+    DuplicateBrokerRegistration,
+    ErrorCode,
+    InconsistentClusterId,
+    InvalidRegistration,
+    StaleBrokerEpoch,
+    UnsupportedVersion,
+)
+from protocol.messages import broker_registration as registration
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from protocol.metadata.image import (
+    DIRECTORY_LOST,
+    DIRECTORY_MIGRATING,
+    DIRECTORY_UNASSIGNED,
+    METADATA_VERSION,
+    BrokerImage,
+)
+from protocol.metadata.records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    MetadataRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
+
+_FENCE, _UNFENCE = 1, -1
+#: Directory ids up to here mean something else than a directory.
+_LAST_RESERVED_DIRECTORY = 100
+_RESERVED = (DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, DIRECTORY_LOST)
+
+
+def register(
+    state: ClusterState, request: registration.BrokerRegistrationRequest, *, now_ms: int
+) -> Result[registration.BrokerRegistrationResponse]:
+    """A broker asks to be known; its epoch is the offset at which it gets known.
+
+    The same incarnation may register again (its listeners or directories have changed) and keeps its epoch.
+    A new one ends the old: an unclean stop of it costs its places in ISR and ELR.
+    """
+    known = state.image.brokers.get(request.broker_id)
+    _check_registration(state, request, known, now_ms=now_ms)
+    record = RegisterBrokerRecord(
+        broker_id=request.broker_id,
+        incarnation_id=request.incarnation_id,
+        rack=request.rack,
+        endpoints=[
+            BrokerEndpoint(
+                name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol
+            )
+            for each in request.listeners
+        ],
+        features=[
+            BrokerFeature(
+                name=each.name,
+                min_supported_version=each.min_supported_version,
+                max_supported_version=each.max_supported_version,
+            )
+            for each in request.features
+        ],
+        log_dirs=list(request.log_dirs) if state.metadata_version >= DIRECTORIES_3_7_IV2 else [],
+    )
+    records: list[MetadataRecord] = []
+    if known is not None and known.incarnation_id == request.incarnation_id:
+        record.fenced = known.is_fenced
+        record.in_controlled_shutdown = known.in_controlled_shutdown
+        record.broker_epoch = known.epoch
+    else:
+        was_clean = known is not None and known.epoch == request.previous_broker_epoch
+        if state.is_elr_enabled and not was_clean:
+            records += leadership.without_unclean(state, request.broker_id)
+        else:
+            records += leadership.without_broker(state, request.broker_id)
+        record.broker_epoch = state.next_offset
+    records.append(record)
+
+    def start_session(end_offset: int) -> None:
+        state.sessions.register(request.broker_id, record.broker_epoch)
+
+    return Result(
+        response=registration.BrokerRegistrationResponse(broker_epoch=record.broker_epoch),
+        records=records,
+        is_atomic=False,  # the registration is last: should the rest of it be lost, the broker asks again
+        on_appended=start_session,
+    )
+
+
+def _check_registration(
+    state: ClusterState,
+    request: registration.BrokerRegistrationRequest,
+    known: BrokerImage | None,
+    *,
+    now_ms: int,
+) -> None:
+    if request.cluster_id != state.settings.cluster_id:
+        raise InconsistentClusterId(
+            f"Expected cluster ID {state.settings.cluster_id}, but got cluster ID {request.cluster_id}"
+        )
+    if (
+        known is not None
+        and known.incarnation_id != request.incarnation_id
+        and state.sessions.is_valid(known.broker_id, known.epoch, now_ms=now_ms)
+    ):
+        raise DuplicateBrokerRegistration(
+            f"Broker id {request.broker_id} is in use by another process that was heard of just now. If the "
+            "broker was restarted, this passes when the session of its predecessor expires."
+        )
+    if request.is_migrating_zk_broker:
+        raise BrokerIdNotRegistered("Brokers that migrate from ZooKeeper are not supported.")
+    if state.metadata_version >= DIRECTORIES_3_7_IV2:
+        _check_directories(state, request.broker_id, request.log_dirs)
+    _check_features(state, request)
+
+
+def _check_directories(state: ClusterState, broker_id: int, directories: list[UUID]) -> None:
+    if not directories:
+        raise InvalidRegistration("No directories specified in request")
+    if any(directory.int < _LAST_RESERVED_DIRECTORY for directory in directories):
+        raise InvalidRegistration("Reserved directory ID in request")
+    if len(set(directories)) != len(directories):
+        raise InvalidRegistration("Duplicate directory ID in request")
+    for other in state.image.brokers.values():
+        if other.broker_id != broker_id and (taken := set(other.log_dirs) & set(directories)):
+            raise InvalidRegistration(
+                f"Broker {other.broker_id} is already registered with directory {taken.pop()}"
+            )
+
+
+def _check_features(state: ClusterState, request: registration.BrokerRegistrationRequest) -> None:
+    """The broker must be able to run at every finalized level; features it does not name it has at 0 only."""
+    offered = {
+        each.name: range(each.min_supported_version, each.max_supported_version + 1)
+        for each in request.features
+    }
+    if METADATA_VERSION not in offered:
+        raise InvalidRegistration(f"Request features do not contain '{METADATA_VERSION}'")
+    for name in {*offered, *state.image.features}:
+        level, levels = state.image.features.get(name, 0), offered.get(name, range(1))
+        if name != "kraft.version" and level not in levels:
+            raise UnsupportedVersion(
+                f"Unable to register because the broker does not support finalized version {level} of {name}. "
+                f"The broker wants a version between {levels.start} and {levels.stop - 1}, inclusive."
+            )
+
+
+class _Next(Enum):
+    FENCED = auto()
+    UNFENCED = auto()
+    CONTROLLED_SHUTDOWN = auto()
+    SHUTDOWN_NOW = auto()
+
+
+def heartbeat(
+    state: ClusterState, request: BrokerHeartbeatRequest, *, now_ms: int
+) -> Result[BrokerHeartbeatResponse]:
+    """A broker says that it is there, how far it has read and what it wants. Raises StaleBrokerEpoch."""
+    broker = check_epoch(state, request.broker_id, request.broker_epoch)
+    session = state.sessions.of(broker.broker_id)
+    registered_at = state.registration_offsets[broker.broker_id]
+    is_caught_up = request.current_metadata_offset >= registered_at
+    is_leaving = session.shutdown_offset is not None
+    now, then = _next(state, broker, request, is_caught_up=is_caught_up)
+    records = _transition(state, broker, then) if now is not then else []
+    state.sessions.touch(
+        broker.broker_id,
+        metadata_offset=request.current_metadata_offset,
+        is_fenced=then in (_Next.FENCED, _Next.SHUTDOWN_NOW),
+        now_ms=now_ms,
+    )
+    records += _offline_directories(state, broker, request.offline_log_dirs)
+    if state.metadata_version >= CORDONED_DIRECTORIES_4_3_IV0:
+        records += _cordoned_directories(broker, request.cordoned_log_dirs)
+
+    def note_shutdown(end_offset: int) -> None:
+        session.shutdown_offset = end_offset - 1
+
+    return Result(
+        response=BrokerHeartbeatResponse(
+            is_caught_up=is_caught_up,
+            is_fenced=then in (_Next.FENCED, _Next.SHUTDOWN_NOW),
+            should_shut_down=then is _Next.SHUTDOWN_NOW,
+        ),
+        records=records,
+        is_atomic=False,
+        on_appended=note_shutdown if then is _Next.CONTROLLED_SHUTDOWN and not is_leaving else None,
+    )
+
+
+def _next(
+    state: ClusterState, broker: BrokerImage, request: BrokerHeartbeatRequest, *, is_caught_up: bool
+) -> tuple[_Next, _Next]:
+    """What the broker is and what it becomes: the diagram above."""
+    session = state.sessions.of(broker.broker_id)
+    if session.shutdown_offset is not None:
+        if leadership.leads_any(state, broker.broker_id):
+            return _Next.CONTROLLED_SHUTDOWN, _Next.CONTROLLED_SHUTDOWN
+        others = [each.broker_id for each in state.image.brokers.values() if not each.is_fenced]
+        lowest = state.sessions.lowest_active_offset(others)
+        may_go = lowest is None or session.shutdown_offset <= lowest
+        return _Next.CONTROLLED_SHUTDOWN, _Next.SHUTDOWN_NOW if may_go else _Next.CONTROLLED_SHUTDOWN
+    if broker.is_fenced:
+        if request.want_shut_down:
+            return _Next.FENCED, _Next.SHUTDOWN_NOW
+        is_let_in = not request.want_fence and is_caught_up
+        return _Next.FENCED, _Next.UNFENCED if is_let_in else _Next.FENCED
+    if request.want_shut_down:
+        has_work = not request.want_fence and leadership.leads_any(state, broker.broker_id)
+        return _Next.UNFENCED, _Next.CONTROLLED_SHUTDOWN if has_work else _Next.SHUTDOWN_NOW
+    return _Next.UNFENCED, _Next.FENCED if request.want_fence else _Next.UNFENCED
+
+
+def _transition(state: ClusterState, broker: BrokerImage, then: _Next) -> list[MetadataRecord]:
+    change = BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch)
+    match then:
+        case _Next.FENCED | _Next.SHUTDOWN_NOW:
+            return fenced(state, broker)
+        case _Next.UNFENCED:
+            change.fenced = _UNFENCE
+            return [change, *leadership.with_broker(state, broker.broker_id)]
+        case _Next.CONTROLLED_SHUTDOWN:
+            change.in_controlled_shutdown = 1
+            leaving = leadership.without_broker(state, broker.broker_id)
+            return leaving if broker.in_controlled_shutdown else [change, *leaving]
+
+
+def fenced(state: ClusterState, broker: BrokerImage) -> list[MetadataRecord]:
+    """The broker is out: of the ISRs first, then fenced, as it asked or because it is silent."""
+    change = BrokerRegistrationChangeRecord(
+        broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=_FENCE
+    )
+    return [*leadership.without_broker(state, broker.broker_id), change]
+
+
+def _offline_directories(
+    state: ClusterState, broker: BrokerImage, offline: Collection[UUID]
+) -> list[MetadataRecord]:
+    newly = [directory for directory in broker.log_dirs if directory in offline]
+    if not newly:
+        return []
+    change = BrokerRegistrationChangeRecord(
+        broker_id=broker.broker_id,
+        broker_epoch=broker.epoch,
+        log_dirs=[directory for directory in broker.log_dirs if directory not in offline],
+    )
+    return [*leadership.without_directories(state, broker.broker_id, newly), change]
+
+
+def _cordoned_directories(broker: BrokerImage, cordoned: list[UUID] | None) -> list[MetadataRecord]:
+    if cordoned is None or (
+        broker.cordoned_log_dirs is not None and set(cordoned) == set(broker.cordoned_log_dirs)
+    ):
+        return []
+    return [
+        BrokerRegistrationChangeRecord(
+            broker_id=broker.broker_id, broker_epoch=broker.epoch, cordoned_log_dirs=list(cordoned)
+        )
+    ]
+
+
+def expire_sessions(state: ClusterState, *, now_ms: int) -> Result[list[int]]:
+    """Fence the unfenced broker that has been silent for longest, beyond its session's timeout.
+
+    One at a time: the next one's partitions then see that this one is gone.
+    """
+    for broker_id in state.sessions.expired(state.image.brokers.values(), now_ms=now_ms):
+        broker = state.image.brokers[broker_id]
+        return Result(response=[broker_id], records=fenced(state, broker), is_atomic=False)
+    return Result(response=[])
+
+
+def unregister(state: ClusterState, request: UnregisterBrokerRequest) -> Result[UnregisterBrokerResponse]:
+    """Forget a broker for good. Raises BrokerIdNotRegistered."""
+    broker = state.image.brokers.get(request.broker_id)
+    if broker is None:
+        raise BrokerIdNotRegistered(f"Broker ID {request.broker_id} is not currently registered")
+    records = leadership.without_unregistered(state, broker.broker_id)
+    records.append(UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch))
+    return Result(
+        response=UnregisterBrokerResponse(error_code=ErrorCode.none, error_message=None),
+        records=records,
+        is_atomic=False,
+    )
+
+
+def check_epoch(state: ClusterState, broker_id: int, broker_epoch: int) -> BrokerImage:
+    """The registration that the broker speaks of. Raises StaleBrokerEpoch if it is not the current one."""
+    broker = state.image.brokers.get(broker_id)
+    if broker is None:
+        raise StaleBrokerEpoch(f"No broker registration found for broker id {broker_id}")
+    if broker.epoch != broker_epoch:
+        raise StaleBrokerEpoch(f"Expected broker epoch {broker.epoch}, but got broker epoch {broker_epoch}")
+    return broker

@@ -1,0 +1,276 @@
+"""IncrementalAlterConfigs and AlterConfigs: configurations of topics, brokers, groups and client metrics.
+
+A resource's changes hold together or not at all, and are judged by what would hold afterwards. All resources
+of a request are independent of each other. What a broker may configure is checked by the broker that
+forwards the request; the log is told nevertheless if the validator that was bound here agrees.
+Source: ConfigurationControlManager and ControllerConfigurationValidator of Kafka 4.3.1.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+from controller.record_versions import CORDONED_DIRECTORIES_4_3_IV0
+from controller.result import Result
+from controller.state import ClusterState
+from protocol.config_def import AlterOperation, ConfigKey, ConfigOperation, merge_operations
+from protocol.errors import (
+    ErrorCode,
+    InvalidConfig,
+    InvalidRequest,
+    KafkaError,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
+from protocol.messages import alter_configs, incremental_alter_configs
+from protocol.metadata.image import ConfigResource, ConfigResourceType
+from protocol.metadata.records import ClearElrRecord, ConfigRecord, MetadataRecord
+from protocol.topic_names import check_topic_name
+from storage.log_config import TOPIC_CONFIGS
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+CORDONED_LOG_DIRS = "cordoned.log.dirs"
+#: Longest text of a value: its length is a 16-bit number in many places.
+_MAX_VALUE_LENGTH = 2**15 - 1
+
+#: What becomes of keys: their new text, or None where they are removed.
+_Changes = dict[str, str | None]
+
+
+def incremental_alter(
+    state: ClusterState, request: incremental_alter_configs.IncrementalAlterConfigsRequest
+) -> Result[incremental_alter_configs.IncrementalAlterConfigsResponse]:
+    """Set, delete, append to and subtract from single keys (KIP-339)."""
+
+    def changes(resource: ConfigResource, index: int) -> _Changes:
+        operations = [_operation(each) for each in request.resources[index].configs]
+        if len({each.name for each in operations}) != len(operations):
+            raise InvalidRequest("Error due to duplicate config keys")
+        if nulls := [
+            each.name
+            for each in operations
+            if each.value is None and each.operation is not AlterOperation.DELETE
+        ]:
+            raise InvalidRequest(f"Null value not supported for : {','.join(nulls)}")
+        current = state.image.config(resource)
+        return merge_operations(current, operations, _definitions(state, resource.type))
+
+    named = [(each.resource_type, each.resource_name) for each in request.resources]
+    records, outcomes = _alter(state, named, changes)
+    responses = [
+        incremental_alter_configs.AlterConfigsResourceResponse(
+            resource_type=number, resource_name=name, error_code=code, error_message=message
+        )
+        for (number, name), (code, message) in outcomes.items()
+    ]
+    return Result(
+        response=incremental_alter_configs.IncrementalAlterConfigsResponse(responses=responses),
+        records=() if request.validate_only else records,
+    )
+
+
+def _operation(config: incremental_alter_configs.AlterableConfig) -> ConfigOperation:
+    try:
+        operation = AlterOperation(config.config_operation)
+    except ValueError:
+        raise InvalidRequest(f"Unknown operation {config.config_operation} on key {config.name}.") from None
+    return ConfigOperation(config.name, operation, config.value)
+
+
+def alter(
+    state: ClusterState, request: alter_configs.AlterConfigsRequest
+) -> Result[alter_configs.AlterConfigsResponse]:
+    """Replace all configurations of each resource: keys that are not named are removed."""
+
+    def changes(resource: ConfigResource, index: int) -> _Changes:
+        wanted: _Changes = {each.name: each.value for each in request.resources[index].configs}
+        if nulls := [name for name, value in wanted.items() if value is None]:
+            raise InvalidRequest(f"Null value not supported for : {','.join(nulls)}")
+        return {**wanted, **{name: None for name in state.image.config(resource) if name not in wanted}}
+
+    named = [(each.resource_type, each.resource_name) for each in request.resources]
+    records, outcomes = _alter(state, named, changes)
+    responses = [
+        alter_configs.AlterConfigsResourceResponse(
+            resource_type=number, resource_name=name, error_code=code, error_message=message
+        )
+        for (number, name), (code, message) in outcomes.items()
+    ]
+    return Result(
+        response=alter_configs.AlterConfigsResponse(responses=responses),
+        records=() if request.validate_only else records,
+    )
+
+
+_Named = tuple[int, str]
+_Outcome = tuple[int, str | None]
+
+
+def _alter(
+    state: ClusterState, named: list[_Named], changes: Callable[[ConfigResource, int], _Changes]
+) -> tuple[list[MetadataRecord], dict[_Named, _Outcome]]:
+    """Records of the resources that can be changed, and what to answer for each."""
+    times = Counter(named)
+    records: list[MetadataRecord] = []
+    outcomes: dict[_Named, _Outcome] = {}
+    for index, (number, name) in enumerate(named):
+        try:
+            if times[number, name] > 1:
+                raise InvalidRequest("Duplicate resource.")
+            resource = _resource(number, name)
+            changed = changes(resource, index)
+            _check(state, resource, changed)
+            _check_exists(state, resource)
+        except KafkaError as error:
+            outcomes[number, name] = (error.code, error.message)
+        else:
+            records += _records(state, resource, changed)
+            outcomes[number, name] = (ErrorCode.none, None)
+    return records, outcomes
+
+
+def _resource(number: int, name: str) -> ConfigResource:
+    try:
+        resource = ConfigResource(ConfigResourceType(number), name)
+    except ValueError:
+        resource = ConfigResource(ConfigResourceType.UNKNOWN, name)
+    match resource.type:
+        case ConfigResourceType.UNKNOWN:
+            raise UnsupportedVersion(f"Unknown resource type {number}.")
+        case ConfigResourceType.BROKER_LOGGER:
+            raise InvalidRequest("Loggers are a broker's own: ask the broker.")
+        case ConfigResourceType.TOPIC:
+            if not name:
+                raise InvalidRequest("Default topic resources are not allowed.")
+            check_topic_name(name)
+        case ConfigResourceType.GROUP if not name:
+            raise InvalidRequest("Default group resources are not allowed.")
+        case ConfigResourceType.BROKER if name:
+            _check_broker_name(name)
+    return resource
+
+
+def _check_broker_name(name: str) -> None:
+    try:
+        broker_id = int(name)
+    except ValueError:
+        raise InvalidRequest("Unable to parse broker name as a base 10 number.") from None
+    if broker_id < 0:
+        raise InvalidRequest("Invalid negative broker ID.")
+
+
+def _check_exists(state: ClusterState, resource: ConfigResource) -> None:
+    """Only topics must exist: a broker or a group may be configured before it is there. As Kafka."""
+    if resource.type is ConfigResourceType.TOPIC and resource.name not in state.image.topics_by_name:
+        raise UnknownTopicOrPartition("This server does not host this topic-partition.")
+
+
+def _check(state: ClusterState, resource: ConfigResource, changed: Mapping[str, str | None]) -> None:
+    """Raises KafkaError if the resource cannot be what the changes make of it."""
+    existing = state.image.config(resource)
+    after = {name: text for name, text in existing.items() if name not in changed}
+    for name, text in changed.items():
+        _check_special(state, resource, name, text)
+        if text is not None:
+            if len(text) > _MAX_VALUE_LENGTH:
+                raise InvalidConfig(
+                    "The configuration value cannot be added because it exceeds the maximum value size of "
+                    f"{_MAX_VALUE_LENGTH} bytes."
+                )
+            after[name] = text
+    validators = state.validators
+    match resource.type:
+        case ConfigResourceType.TOPIC:
+            validators.topic(resource.name, after, existing)
+        case ConfigResourceType.BROKER:
+            validators.broker(resource.name, after, existing)
+        case ConfigResourceType.GROUP:
+            validators.group(resource.name, after, existing)
+        case ConfigResourceType.CLIENT_METRICS:
+            validators.client_metrics(resource.name, after, existing)
+
+
+def _check_special(state: ClusterState, resource: ConfigResource, name: str, text: str | None) -> None:
+    if resource.type is not ConfigResourceType.BROKER:
+        return
+    if name == MIN_INSYNC_REPLICAS and state.is_elr_enabled:
+        # With different values on different brokers nobody could tell which replicas are eligible.
+        if resource.name:
+            raise InvalidConfig(f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled.")
+        if text is None:
+            raise InvalidConfig(
+                f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled."
+            )
+    if name == CORDONED_LOG_DIRS and state.metadata_version < CORDONED_DIRECTORIES_4_3_IV0:
+        raise InvalidConfig(
+            f"The {CORDONED_LOG_DIRS} configuration value cannot be set because it requires metadata.version >= "
+            "4.3-IV0"
+        )
+
+
+def _definitions(state: ClusterState, type_: ConfigResourceType) -> Mapping[str, ConfigKey]:
+    match type_:
+        case ConfigResourceType.TOPIC:
+            return TOPIC_CONFIGS
+        case ConfigResourceType.BROKER:
+            return state.validators.broker_keys
+        case ConfigResourceType.GROUP:
+            return state.validators.group_keys
+        case _:
+            return state.validators.client_metrics_keys
+
+
+def _records(
+    state: ClusterState, resource: ConfigResource, changed: Mapping[str, str | None]
+) -> list[MetadataRecord]:
+    """A broker's unchanged values are written again: that makes it read its key stores anew (KAFKA-14136)."""
+    existing = state.image.config(resource)
+    written: list[ConfigRecord] = [
+        ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=text)
+        for name, text in changed.items()
+        if resource.type is ConfigResourceType.BROKER or existing.get(name) != text
+    ]
+    return [*written, *_clear_elr(state, written)]
+
+
+def _clear_elr(state: ClusterState, records: Iterable[ConfigRecord]) -> list[MetadataRecord]:
+    """Who is eligible depends on min.insync.replicas: with another one all that is known of it is void."""
+    if not state.is_elr_enabled:
+        return []
+    return [
+        ClearElrRecord(
+            topic_name=record.resource_name if record.resource_type == ConfigResourceType.TOPIC else ""
+        )
+        for record in records
+        if record.name == MIN_INSYNC_REPLICAS
+    ]
+
+
+def check_creation(state: ClusterState, name: str, wanted: Mapping[str, str | None]) -> dict[str, str]:
+    """The configurations of a topic that is about to be created. Raises KafkaError if it cannot have them."""
+    if nulls := [key for key, text in wanted.items() if text is None]:
+        raise InvalidConfig(f"Null value not supported for topic configs: {','.join(nulls)}")
+    overrides = {key: text for key, text in wanted.items() if text is not None}
+    if overrides:
+        _check(state, ConfigResource(ConfigResourceType.TOPIC, name), overrides)
+    return overrides
+
+
+def creation_records(state: ClusterState, name: str, overrides: Mapping[str, str]) -> list[MetadataRecord]:
+    """The records of a new topic's configurations."""
+    return _records(state, ConfigResource(ConfigResourceType.TOPIC, name), overrides)
+
+
+def elr_safety_records(state: ClusterState) -> list[MetadataRecord]:
+    """What has to be configured before the ELR is enabled: one min.insync.replicas for the whole cluster."""
+    broker = ConfigResourceType.BROKER
+    records: list[MetadataRecord] = [
+        ConfigRecord(resource_type=broker, resource_name=resource.name, name=MIN_INSYNC_REPLICAS, value=None)
+        for resource, configs in state.image.configs.items()
+        if resource.type is broker and resource.name and MIN_INSYNC_REPLICAS in configs
+    ]
+    if MIN_INSYNC_REPLICAS not in state.image.config(ConfigResource(broker, "")):
+        value = state.settings.static_configs.get(MIN_INSYNC_REPLICAS, "1")
+        records.append(
+            ConfigRecord(resource_type=broker, resource_name="", name=MIN_INSYNC_REPLICAS, value=value)
+        )
+    return records

@@ -1,0 +1,71 @@
+"""Who leads a partition: one pure function, so that every rule of it is in one place.
+
+    PREFERRED  the first of the assignment if it may lead, else as ONLINE
+    ONLINE     whoever leads goes on; else the first in the assignment that is in the ISR and acceptable,
+               or, where the ISR is empty, in the ELR (KIP-966)
+    (last)     with ISR and ELR empty: the last known leader; records may be lost, but it had the most of them
+    UNCLEAN    if all that fails: the first acceptable replica, whatever it lacks
+
+Source: PartitionChangeBuilder.electLeader of Kafka 4.3.1. "Acceptable" (alive, its directory online) is the
+caller's; a preference among those that may lead belongs in `_first`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, auto
+from typing import NamedTuple
+
+
+class Election(Enum):
+    """How much is allowed to find a leader."""
+
+    PREFERRED = auto()
+    ONLINE = auto()
+    UNCLEAN = auto()
+
+
+class Elected(NamedTuple):
+    """The outcome; nobody can lead if `leader` is None."""
+
+    leader: int | None
+    #: The leader may lack committed records: the ISR has to start anew with it alone.
+    is_unclean: bool = False
+
+
+def elect(
+    *,
+    replicas: Sequence[int],
+    isr: Sequence[int],
+    elr: Sequence[int],
+    leader: int | None,
+    last_known_leader: int | None,
+    is_acceptable: Callable[[int], bool],
+    election: Election,
+) -> Elected:
+    """Choose a leader. `isr` and `elr` are those that will hold, not those that held.
+
+    `last_known_leader` is None where it must not be elected (without KIP-966).
+
+    >>> elect(replicas=(1, 2, 3), isr=(2, 3), elr=(), leader=1, last_known_leader=None,
+    ...       is_acceptable={2, 3}.__contains__, election=Election.ONLINE)
+    Elected(leader=2, is_unclean=False)
+    """
+    eligible = isr or elr
+
+    def may_lead(replica: int) -> bool:
+        return replica in eligible and is_acceptable(replica)
+
+    if election is Election.PREFERRED and may_lead(replicas[0]):
+        return Elected(replicas[0])
+    if leader is not None and may_lead(leader):
+        return Elected(leader)  # no reason to trouble clients
+    if (first := _first(replicas, may_lead)) is not None:
+        return Elected(first)
+    if not eligible and last_known_leader is not None and is_acceptable(last_known_leader):
+        return Elected(last_known_leader, is_unclean=True)
+    if election is Election.UNCLEAN and (any_ := _first(replicas, is_acceptable)) is not None:
+        return Elected(any_, is_unclean=True)
+    return Elected(None)
+
+
+def _first(replicas: Iterable[int], may_lead: Callable[[int], bool]) -> int | None:
+    return next((replica for replica in replicas if may_lead(replica)), None)

@@ -1,0 +1,97 @@
+"""CreatePartitions: topics grow (KIP-195). Source: ReplicationControlManager.createPartitions, Kafka 4.3.1."""
+
+from collections import Counter
+
+from controller import assignments
+from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result
+from controller.state import ClusterState
+from protocol.errors import (
+    ErrorCode,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidRequest,
+    KafkaError,
+    PolicyViolation,
+    UnknownTopicOrPartition,
+)
+from protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from protocol.metadata.image import TopicImage
+from protocol.metadata.records import MetadataRecord, PartitionRecord
+
+
+def create_partitions(
+    state: ClusterState, request: CreatePartitionsRequest
+) -> Result[CreatePartitionsResponse]:
+    """Each topic grows to the count that is asked for, or keeps what it has. Raises PolicyViolation."""
+    times = Counter(topic.name for topic in request.topics)
+    records: list[MetadataRecord] = []
+    results = [
+        _result(name, InvalidRequest("Duplicate topic name.")) for name, count in times.items() if count > 1
+    ]
+    for topic in request.topics:
+        if times[topic.name] > 1:
+            continue
+        try:
+            records += _grow(state, topic)
+        except KafkaError as error:
+            results.append(_result(topic.name, error))
+        else:
+            results.append(_result(topic.name, None))
+    return Result(
+        response=CreatePartitionsResponse(results=results), records=() if request.validate_only else records
+    )
+
+
+def _grow(state: ClusterState, wanted: CreatePartitionsTopic) -> list[PartitionRecord]:
+    topic = state.image.topics_by_name.get(wanted.name)
+    if topic is None:
+        raise UnknownTopicOrPartition("This server does not host this topic-partition.")
+    count = len(topic.partitions)
+    if wanted.count == count:
+        raise InvalidPartitions(f"Topic already has {count} partition(s).")
+    if wanted.count < count:
+        raise InvalidPartitions(
+            f"The topic {wanted.name} currently has {count} partition(s); {wanted.count} would not be an increase."
+        )
+    additional = wanted.count - count
+    if additional > MAX_RECORDS_PER_USER_OPERATION:
+        raise PolicyViolation("Unable to perform excessively large batch operation.")
+    if wanted.assignments is not None:
+        return _manual(state, topic, wanted.assignments, additional=additional)
+    return assignments.placed_records(
+        state,
+        topic.topic_id,
+        first=count,
+        count=additional,
+        replication_factor=len(topic.partitions[0].replicas),
+    )
+
+
+def _manual(
+    state: ClusterState, topic: TopicImage, wanted: list[CreatePartitionsAssignment], *, additional: int
+) -> list[PartitionRecord]:
+    if len(wanted) != additional:
+        raise InvalidReplicaAssignment(
+            f"Attempted to add {additional} additional partition(s), but only {len(wanted)} assignment(s) were "
+            "specified."
+        )
+    records = []
+    for index, assignment in enumerate(wanted, start=len(topic.partitions)):
+        replicas = assignment.broker_ids
+        assignments.check_manual(state, replicas, replication_factor=len(topic.partitions[0].replicas))
+        records.append(assignments.manual_record(state, topic.topic_id, index, replicas))
+    return records
+
+
+def _result(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(
+        name=name,
+        error_code=ErrorCode.none if error is None else error.code,
+        error_message=None if error is None else error.message,
+    )

@@ -1,0 +1,103 @@
+"""Where the replicas of new partitions go: one pure function.
+
+Racks take turns, and within a rack its brokers do, so that leaders and followers spread evenly and the
+replicas of one partition lie in different racks as long as there are enough (KIP-36, KIP-631). The leader is
+always an unfenced broker; fenced ones may follow, after the unfenced ones of their rack. Where the turns
+begin is random, or the first brokers would hold every topic of one partition.
+Does what StripedReplicaPlacer of Kafka 4.3.1 does, though not with the same draws.
+"""
+
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import NamedTuple, TypeVar
+
+from protocol.errors import InvalidReplicationFactor
+
+_T = TypeVar("_T")
+
+
+class Candidate(NamedTuple):
+    """A broker that may take replicas; without a rack it is in a rack with all such brokers."""
+
+    broker_id: int
+    rack: str | None
+    is_fenced: bool
+
+
+class _Rack:
+    """The brokers of one rack, each kind in turns that begin somewhere."""
+
+    def __init__(self, candidates: Sequence[Candidate], random: Random) -> None:
+        self.unfenced = sorted(each.broker_id for each in candidates if not each.is_fenced)
+        self.fenced = sorted(each.broker_id for each in candidates if each.is_fenced)
+        self._first_unfenced = random.randrange(len(self.unfenced)) if self.unfenced else 0
+        self._first_fenced = random.randrange(len(self.fenced)) if self.fenced else 0
+
+    def in_turn(self, turn: int) -> list[int]:
+        """All brokers: the unfenced ones from this turn's first, then the fenced ones."""
+        return _rotated(self.unfenced, self._first_unfenced + turn) + _rotated(
+            self.fenced, self._first_fenced + turn
+        )
+
+
+def place_replicas(
+    candidates: Sequence[Candidate], *, partition_count: int, replication_factor: int, random: Random
+) -> list[list[int]]:
+    """For each new partition its replicas, the preferred leader first.
+
+    Raises InvalidReplicationFactor if there are too few brokers, or none that could lead.
+    """
+    if replication_factor <= 0:
+        raise InvalidReplicationFactor(
+            f"Invalid replication factor {replication_factor}: the replication factor must be positive."
+        )
+    if all(each.is_fenced for each in candidates):
+        raise InvalidReplicationFactor(
+            "All brokers are currently fenced, or have all their log directories cordoned."
+        )
+    if replication_factor > len(candidates):
+        raise InvalidReplicationFactor(
+            f"The target replication factor of {replication_factor} cannot be reached because only "
+            f"{len(candidates)} broker(s) are registered or some brokers have all their log directories cordoned."
+        )
+    by_rack: dict[str | None, list[Candidate]] = {}
+    for each in candidates:
+        by_rack.setdefault(each.rack, []).append(each)
+    names = sorted(by_rack, key=lambda name: (name is not None, name or ""))
+    racks = [_Rack(by_rack[name], random) for name in names]
+    start = random.randrange(len(racks))
+    return [
+        _replicas(_rotated(racks, start + index), index // len(racks), replication_factor)
+        for index in range(partition_count)
+    ]
+
+
+def _replicas(racks: Sequence[_Rack], turn: int, replication_factor: int) -> list[int]:
+    """One broker of each rack in order, then a second one of each, and so on; the leader's rack begins."""
+    first = next(position for position, rack in enumerate(racks) if rack.unfenced)
+    queues = [iter(rack.in_turn(turn)) for rack in _rotated(racks, first)]
+    chosen: list[int] = []
+    for broker_id in _take_turns(queues):
+        chosen.append(broker_id)
+        if len(chosen) == replication_factor:
+            break
+    assert len(chosen) == replication_factor, (chosen, replication_factor)
+    return chosen
+
+
+def _take_turns(queues: list[Iterator[int]]) -> Iterator[int]:
+    while queues:
+        left = []
+        for queue in queues:
+            for broker_id in queue:
+                yield broker_id
+                left.append(queue)
+                break
+        queues = left
+
+
+def _rotated(items: Sequence[_T], by: int) -> list[_T]:
+    if not items:
+        return []
+    by %= len(items)
+    return [*items[by:], *items[:by]]

@@ -1,0 +1,29 @@
+"""Producer ids are given to brokers in blocks, each id once in the life of the cluster (KIP-730)."""
+
+from controller.brokers import check_epoch
+from controller.result import Result
+from controller.state import ClusterState
+from protocol.errors import UnknownServerError
+from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from protocol.metadata.records import ProducerIdsRecord
+
+BLOCK_SIZE = 1_000
+_MAX_PRODUCER_ID = 2**63 - 1
+
+
+def allocate(state: ClusterState, request: AllocateProducerIdsRequest) -> Result[AllocateProducerIdsResponse]:
+    """The next block for a registered broker. Raises StaleBrokerEpoch."""
+    check_epoch(state, request.broker_id, request.broker_epoch)
+    first = state.image.next_producer_id
+    if first > _MAX_PRODUCER_ID - BLOCK_SIZE:
+        raise UnknownServerError("All producer ids have been given away.")
+    return Result(
+        response=AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=BLOCK_SIZE),
+        records=[
+            ProducerIdsRecord(
+                broker_id=request.broker_id,
+                broker_epoch=request.broker_epoch,
+                next_producer_id=first + BLOCK_SIZE,
+            )
+        ],
+    )

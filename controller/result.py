@@ -1,0 +1,25 @@
+"""What a request to the controller comes to."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from protocol.metadata.records import MetadataRecord
+
+R = TypeVar("R")
+
+#: More records than this from one request of a user are refused; Kafka's MAX_RECORDS_PER_USER_OP.
+MAX_RECORDS_PER_USER_OPERATION = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(Generic[R]):
+    """Records to append and replay, and what to answer once they are committed."""
+
+    response: R
+    records: Sequence[MetadataRecord] = field(default=())
+    #: Whether the records must take effect together (one batch), or may be cut into several.
+    is_atomic: bool = True
+    #: Called with the offset behind the last record when they have been appended: for state that is not
+    #: in the log, as the offset up to which the others must have read before a broker may leave.
+    on_appended: Callable[[int], None] | None = None

@@ -1,0 +1,59 @@
+"""What the controller is told when it starts: the node's own properties, as values."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from protocol.config_def import ConfigKey
+from protocol.metadata.image import Endpoint
+from storage.log_config import validate_topic_configs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """The part of a node's configuration that the controller decides by; names are Kafka's keys."""
+
+    cluster_id: str
+    node_id: int
+    #: Of the directory with the metadata log (meta.properties): the voter's identity next to its id.
+    directory_id: UUID
+    #: Where this controller listens: (listener name, endpoint), as told to voters; None: nowhere yet.
+    listener: tuple[str, Endpoint] | None = None
+    #: Whether the broker of this id runs in this process: what the log says of it when the process starts
+    #: is about a predecessor that has stopped.
+    hosts_broker: bool = True
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    delete_topic_enable: bool = True
+    broker_session_timeout_ms: int = 9_000
+    #: The broker keys that were set in server.properties or on the command line, as text: where the
+    #: defaults of topics come from (min.insync.replicas, log.retention.hours, ...).
+    static_configs: Mapping[str, str] = field(default_factory=dict)
+    #: Feature levels of a cluster that starts with this node; None: `features.DEFAULT_LEVELS`.
+    initial_features: Mapping[str, int] | None = None
+
+
+#: Raises KafkaError if the resource cannot have these configurations: (name, all that would hold, all that hold).
+Validator = Callable[[str, Mapping[str, str], Mapping[str, str]], None]
+
+
+def _validate_topic(name: str, configs: Mapping[str, str], existing: Mapping[str, str]) -> None:
+    validate_topic_configs(configs, existing=existing)
+
+
+def _accept(name: str, configs: Mapping[str, str], existing: Mapping[str, str]) -> None:
+    """Nothing is refused: Kafka's controller leaves brokers' keys to the brokers, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigValidators:
+    """Who knows what configurations may be. The entry point binds what this package must not import."""
+
+    topic: Validator = _validate_topic
+    broker: Validator = _accept
+    group: Validator = _accept
+    client_metrics: Validator = _accept
+    #: Definitions of broker and group keys: APPEND and SUBTRACT need to know which ones are lists.
+    broker_keys: Mapping[str, ConfigKey] = field(default_factory=dict)
+    group_keys: Mapping[str, ConfigKey] = field(default_factory=dict)
+    client_metrics_keys: Mapping[str, ConfigKey] = field(default_factory=dict)

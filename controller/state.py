@@ -1,0 +1,135 @@
+"""All that the controller's decisions depend on.
+
+    image       what the metadata log says; changed by `replay`, and by nothing else
+    offsets     where brokers' registrations stand in the log; from `replay`, too
+    sessions    when brokers were last heard of: not in the log, a new controller starts them anew
+
+Handlers read all of it and return records; they write to `sessions` alone.
+"""
+
+from collections.abc import Iterator
+from random import Random
+from uuid import UUID
+
+from controller.effective_configs import BrokerLayers, resolve
+from controller.record_versions import DIRECTORIES_3_7_IV2
+from controller.sessions import Sessions
+from controller.settings import ConfigValidators, ControllerSettings
+from protocol.metadata.image import (
+    DIRECTORY_MIGRATING,
+    DIRECTORY_UNASSIGNED,
+    BrokerImage,
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from protocol.metadata.records import MetadataRecord, RegisterBrokerRecord, UnregisterBrokerRecord
+
+ELR_FEATURE = "eligible.leader.replicas.version"
+
+
+class ClusterState:
+    """The state machine's state. `random` is the node's; `next_offset` is where the next record will stand."""
+
+    def __init__(self, *, settings: ControllerSettings, validators: ConfigValidators, random: Random) -> None:
+        self.settings = settings
+        self.validators = validators
+        self.random = random
+        self.image = MetadataImage()
+        self.sessions = Sessions(timeout_ms=settings.broker_session_timeout_ms)
+        self.next_offset = 0
+        #: Broker id -> offset of its last RegisterBrokerRecord.
+        self.registration_offsets: dict[int, int] = {}
+        #: Topic names with every '.' read as '_' -> the names that look like this.
+        self.names_alike: dict[str, set[str]] = {}
+
+    def replay(self, record: MetadataRecord, offset: int) -> None:
+        """Apply a record that stands at this offset. Raises InvalidMetadata."""
+        delta = MetadataDelta()
+        self.image.replay(record, delta)
+        for topic_id in delta.topics_created:
+            name = self.image.topics_by_id[topic_id].name
+            self.names_alike.setdefault(look_of(name), set()).add(name)
+        for topic in delta.topics_deleted.values():
+            alike = self.names_alike[look_of(topic.name)]
+            alike.remove(topic.name)
+            if not alike:
+                del self.names_alike[look_of(topic.name)]
+        match record:
+            case RegisterBrokerRecord():
+                self.registration_offsets[record.broker_id] = offset
+            case UnregisterBrokerRecord():
+                self.registration_offsets.pop(record.broker_id, None)
+                self.sessions.forget(record.broker_id)
+        self.next_offset = offset + 1
+
+    # -- look-ups -----------------------------------------------------------------------------------
+
+    @property
+    def metadata_version(self) -> int:
+        """The finalized metadata.version; there is one as soon as requests are served."""
+        level = self.image.metadata_version
+        assert level is not None, "no metadata.version has been replayed"
+        return level
+
+    @property
+    def is_elr_enabled(self) -> bool:
+        """Whether partitions have eligible leader replicas (KIP-966)."""
+        return self.image.features.get(ELR_FEATURE, 0) > 0
+
+    def is_active(self, broker_id: int) -> bool:
+        """Whether the broker is registered, unfenced and not about to leave."""
+        broker = self.image.brokers.get(broker_id)
+        return broker is not None and broker.is_active
+
+    def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
+        """All partitions. Events that concern a broker look through them; there is no index by broker to keep
+        right: 100,000 partitions take about 20 ms, a broker comes or goes once in a while.
+        """
+        for topic in self.image.topics_by_id.values():
+            for index, partition in topic.partitions.items():
+                yield topic, index, partition
+
+    def default_directory(self, broker_id: int) -> UUID:
+        """Where the broker puts a new replica, as far as it can be told without asking (KIP-858)."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            return DIRECTORY_UNASSIGNED
+        if not broker.log_dirs or self.metadata_version < DIRECTORIES_3_7_IV2:
+            return DIRECTORY_MIGRATING
+        return broker.log_dirs[0] if len(broker.log_dirs) == 1 else DIRECTORY_UNASSIGNED
+
+    # -- configurations ------------------------------------------------------------------------------
+
+    def topic_setting(self, topic_name: str, key: str) -> str:
+        """What holds for a topic, as text."""
+        return resolve(key, self.image.topic_config(topic_name), self.broker_layers).value or ""
+
+    @property
+    def broker_layers(self) -> BrokerLayers:
+        """What topics without overrides go by."""
+        return BrokerLayers.of(self.image, node_id=self.settings.node_id, static=self.settings.static_configs)
+
+    def min_insync_replicas(self, topic: TopicImage) -> int:
+        """How many in-sync replicas the topic asks for, at most as many as it has replicas."""
+        configured = int(self.topic_setting(topic.name, "min.insync.replicas"))
+        first = topic.partitions.get(0)
+        return configured if first is None else min(configured, len(first.replicas))
+
+    def is_unclean_election_enabled(self, topic: TopicImage) -> bool:
+        """Whether the topic would rather lose records than wait for a replica that has them all."""
+        return self.topic_setting(topic.name, "unclean.leader.election.enable").strip().lower() == "true"
+
+    def brokers(self) -> list[BrokerImage]:
+        """All registered brokers, by id."""
+        return [broker for _, broker in sorted(self.image.brokers.items())]
+
+
+def look_of(name: str) -> str:
+    """The name as metrics show it, where '.' and '_' cannot be told apart.
+
+    >>> look_of("a.b") == look_of("a_b")
+    True
+    """
+    return name.replace(".", "_")
