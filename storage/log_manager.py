@@ -84,7 +84,6 @@ class LogManager:
         files: Files,
         cluster_id: str,
         settings: LogManagerSettings,
-        topic_config: Callable[[str], LogConfig],
         random: Random,
         run_parallel: Callable[[Sequence[Callable[[], None]]], None],
         now_ms: int,
@@ -101,7 +100,7 @@ class LogManager:
         self.cleaned_offsets: dict[TopicPartition, int] = {}
         self._directories = {directory.path: directory for directory in directories}
         self._files = files
-        self._topic_config = topic_config
+        self._topic_config: Callable[[str], LogConfig] = lambda topic: LogConfig()
         self._random = random
         self._run_parallel = run_parallel
         self._deleted: list[DeletedFiles] = []
@@ -128,13 +127,44 @@ class LogManager:
         run_parallel: Callable[[Sequence[Callable[[], None]]], None] = run_one_by_one,
         settings: LogManagerSettings | None = None,
     ) -> Self:
-        """Lock the directories and open all logs in them. [any thread]
+        """`lock` the directories and `load` all logs in them. [any thread]"""
+        manager = cls.lock(
+            log_dirs,
+            files=files,
+            cluster_id=cluster_id,
+            node_id=node_id,
+            directory_id=directory_id,
+            random=random,
+            now_ms=now_ms,
+            run_parallel=run_parallel,
+            settings=settings,
+        )
+        config = default_config if default_config is not None else LogConfig()
+        manager.load(topic_config or (lambda topic: config), now_ms)
+        return manager
 
-        `cluster_id` None: whatever the directories say. `directory_id` draws an id for a new directory.
-        `run_parallel` runs all of the callables it is given, in any order, and returns when all are done.
+    @classmethod
+    def lock(
+        cls,
+        log_dirs: Sequence[Path],
+        *,
+        files: Files,
+        cluster_id: str | None,
+        node_id: int,
+        directory_id: Callable[[], UUID],
+        random: Random,
+        now_ms: int,
+        run_parallel: Callable[[Sequence[Callable[[], None]]], None] = run_one_by_one,
+        settings: LogManagerSettings | None = None,
+    ) -> Self:
+        """Take possession of the directories, and read whose they are; their logs are not looked at. [any thread]
+
+        A step of its own because the metadata log, which lies in one of them, knows the topics'
+        configurations that `load` asks for. `cluster_id` None: whatever the directories say.
+        `directory_id` draws an id for a new directory. `run_parallel` runs all of the callables it is
+        given, in any order, and returns when all are done.
         Raises LogDirInUse, InconsistentMetaProperties, and OSError if no directory can be used.
         """
-        config = default_config if default_config is not None else LogConfig()
         directories: list[LogDirectory] = []
         failures: dict[Path, OSError] = {}
         try:
@@ -156,27 +186,32 @@ class LogManager:
                 raise next(iter(failures.values()), ValueError("No log directories"))
             if cluster_id is None:
                 cluster_id = _common_cluster_id(directories, files)
-            manager = cls(
-                directories,
-                files=files,
-                cluster_id=cluster_id,
-                settings=settings or LogManagerSettings(),
-                topic_config=topic_config or (lambda topic: config),
-                random=random,
-                run_parallel=run_parallel,
-                now_ms=now_ms,
-            )
-            manager.offline_dirs.update(failures)
-            manager._load(now_ms)
         except BaseException:
             for directory in directories:
                 directory.unlock()
             raise
+        manager = cls(
+            directories,
+            files=files,
+            cluster_id=cluster_id,
+            settings=settings or LogManagerSettings(),
+            random=random,
+            run_parallel=run_parallel,
+            now_ms=now_ms,
+        )
+        manager.offline_dirs.update(failures)
         return manager
+
+    def unlock(self) -> None:
+        """Give the directories back without a clean shutdown: for a start that failed. [any thread]"""
+        for directory in self._directories.values():
+            directory.unlock()
 
     # -- loading -----------------------------------------------------------------------------------
 
-    def _load(self, now_ms: int) -> None:
+    def load(self, topic_config: Callable[[str], LogConfig], now_ms: int) -> None:
+        """Open all logs, and recover those that were not closed. [any thread]"""
+        self._topic_config = topic_config
         jobs: list[Callable[[], None]] = []
         for directory in self._directories.values():
             try:
