@@ -194,9 +194,8 @@ def check_local_retention(values: Mapping[str, ConfigValue], *, prefix: str = ""
     for whole_name in ("retention.bytes", "retention.ms"):
         whole, local = _number(values, whole_name), _number(values, f"local.{whole_name}")
         if whole >= 0 and local != -2 and not 0 <= local <= whole:
-            raise InvalidConfigValue(
-                f"local.{whole_name}", local, f"between 0 and {whole_name} ({whole}), or -2"
-            )
+            allowed = f"between 0 and {prefix}{whole_name} ({whole}), or -2"
+            raise InvalidConfigValue(f"{prefix}local.{whole_name}", local, allowed)
 
 
 def _check_tiered(values: Mapping[str, ConfigValue], is_system_enabled: bool) -> None:

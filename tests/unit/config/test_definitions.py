@@ -1,0 +1,73 @@
+"""The tables of definitions hold together; that they equal Kafka's is shown by tests/compat."""
+
+import re
+import typing
+from collections import Counter
+
+import pytest
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.definitions import (
+    BROKER_CONFIGS,
+    CLIENT_METRICS_CONFIGS,
+    DYNAMIC_BROKER_CONFIGS,
+    GROUP_CONFIGS,
+)
+from broker.config.definitions import __dict__ as themes
+from protocol.config_def import ConfigType, UpdateMode, text_of
+from storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
+
+ALL = [*BROKER_CONFIGS.values(), *DYNAMIC_BROKER_CONFIGS.values(), *GROUP_CONFIGS.values(),
+       *CLIENT_METRICS_CONFIGS.values(), *TOPIC_CONFIGS.values()]  # fmt: skip
+
+
+@pytest.mark.parametrize(("definition", "count"), [
+    # as many as Kafka 4.3.1 has
+    (BROKER_CONFIGS, 360), (DYNAMIC_BROKER_CONFIGS, 102), (TOPIC_CONFIGS, 34), (GROUP_CONFIGS, 17),
+    (CLIENT_METRICS_CONFIGS, 3),
+])  # fmt: skip
+def test_none_is_missing(definition, count):
+    assert len(definition) == count
+
+
+def test_no_key_is_defined_twice():
+    names = Counter(key.name for module in themes.values() for key in getattr(module, "KEYS", ()))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("key", ALL, ids=lambda key: key.name)
+def test_a_definition_is_whole(key):
+    assert re.fullmatch(r"[A-Z].*\.", key.documentation), key.documentation
+    text = text_of(key.type, key.default)
+    if text is not None and not key.is_sensitive:
+        assert key.parse(text) == key.default
+
+
+def test_what_topics_fall_back_to_exists():
+    for topic_key, synonyms in SERVER_SYNONYMS.items():
+        for synonym in synonyms:
+            assert synonym.name in BROKER_CONFIGS, topic_key
+
+
+def test_what_topics_fall_back_to_first_can_be_altered():
+    for synonyms in SERVER_SYNONYMS.values():
+        assert BROKER_CONFIGS[synonyms[0].name].update_mode is UpdateMode.CLUSTER_WIDE
+
+
+PYTHON_TYPES = {
+    ConfigType.BOOLEAN: bool,
+    ConfigType.STRING: str,
+    ConfigType.CLASS: str,
+    ConfigType.INT: int,
+    ConfigType.SHORT: int,
+    ConfigType.LONG: int,
+    ConfigType.DOUBLE: float,
+    ConfigType.LIST: tuple[str, ...],
+}
+
+
+@pytest.mark.parametrize(("attribute", "hint"), typing.get_type_hints(BrokerConfig).items())
+def test_an_attribute_is_typed_as_its_key(attribute, hint):
+    key = BROKER_CONFIGS[attribute.replace("_", ".")]
+    expected = PYTHON_TYPES[key.type]
+    assert hint == (expected | None if key.default is None and not key.is_required else expected)

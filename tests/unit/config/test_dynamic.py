@@ -1,0 +1,107 @@
+"""What may be altered while a broker runs, for whom, and what becomes of values that cannot be used."""
+
+import pytest
+
+from broker.config import BrokerConfig
+from broker.config.dynamic import usable_overrides, validate_broker_alter
+from broker.config.load import standalone_profile
+from protocol.errors import ErrorCode, InvalidConfig, InvalidRequest
+
+STATIC = standalone_profile() | {"log.retention.hours": "24", "num.network.threads": "3"}
+
+
+@pytest.fixture
+def config():
+    return BrokerConfig(STATIC)
+
+
+OWN, CLUSTER = "1", ""
+
+
+@pytest.mark.parametrize(("resource", "overrides", "refused"), [
+    (OWN,     {"log.retention.ms": "5000"},             None),
+    (CLUSTER, {"log.retention.ms": "5000"},             None),
+    (CLUSTER, {"leader.replication.throttled.rate": "9"}, None),  # exists only dynamically
+    (OWN,     {"some.plugins.key": "x"},                None),    # Kafka keeps unknown keys too
+    (OWN,     {"num.partitions": "4"},                  r"Cannot update these configs dynamically: \[num.partitions\]"),
+    (OWN,     {"log.retention.hours": "4"},             "Cannot update these configs dynamically"),
+    (CLUSTER, {"cordoned.log.dirs": "*"},               "at default cluster level, broker id must be specified"),
+    (OWN,     {"cordoned.log.dirs": "*"},               None),
+    (OWN,     {"cordoned.log.dirs": "/elsewhere"},      "entries of log.dirs"),
+    (OWN,     {"ssl.keystore.location": "/x"},          "only per-listener using the listener prefix"),
+    # Values
+    (OWN,     {"log.segment.bytes": "5"},               "at least 1048576"),
+    (OWN,     {"leader.replication.throttled.rate": "-1"}, "at least 0"),
+    (OWN,     {"log.roll.ms": "0"},                     "log.roll.ms: it must be at least 1"),
+    (OWN,     {"max.connections.per.ip.overrides": "a b"}, "host:count"),
+    (OWN,     {"max.connections": "0"},                 "max.connections: it must be at least 1"),
+    (OWN,     {"log.local.retention.ms": "99999999999"}, r"log.local.retention.ms: .* and log.retention.ms \(86400000\)"),
+    # Threads change in steps
+    (OWN,     {"num.network.threads": "6"},             None),
+    (OWN,     {"num.network.threads": "1"},             None),
+    (OWN,     {"num.network.threads": "7"},             "between half and double the current value 3"),
+    (OWN,     {"log.cleaner.threads": "3"},             "between half and double the current value 1"),
+    # A listener's own
+    (OWN,     {"listener.name.plaintext.max.connections": "7"},  None),
+    (CLUSTER, {"listener.name.plaintext.max.connections": "7"},  None),
+    (OWN,     {"listener.name.plaintext.max.connections": "x"},  "a 32-bit integer"),
+    (CLUSTER, {"listener.name.plaintext.ssl.keystore.location": "/x"}, "at default cluster level"),
+    # Kafka could, we cannot yet
+    (OWN,     {"listeners": "PLAINTEXT://127.0.0.1:9099,CONTROLLER://127.0.0.1:9093"}, "restart it with other properties"),
+    (OWN,     {"listener.name.plaintext.ssl.keystore.location": "/x"},                "restart it with other properties"),
+    # Other brokers
+    ("2",     {"log.retention.ms": "5000"},             "Unexpected broker id, expected 1, but received 2"),
+    ("one",   {},                                       "Node id must be an integer, but it is: one"),
+])  # fmt: skip
+def test_what_may_be_altered(config, resource, overrides, refused):
+    if refused is None:
+        validate_broker_alter(config, resource, overrides)
+    else:
+        with pytest.raises(InvalidRequest, match=refused) as error:
+            validate_broker_alter(config, resource, overrides)
+        assert error.value.code == ErrorCode.invalid_request
+
+
+def test_what_is_altered_is_judged_together_with_what_holds(config):
+    held = config.with_dynamic({"log.cleaner.max.compaction.lag.ms": "10"}, {})
+    with pytest.raises(InvalidRequest, match="must not be above"):
+        validate_broker_alter(held, OWN, {"log.cleaner.min.compaction.lag.ms": "11"})
+    validate_broker_alter(config, OWN, {"log.cleaner.min.compaction.lag.ms": "11"})
+
+
+def test_an_override_beats_every_synonym_below_it(config):
+    dynamic = config.with_dynamic({"log.retention.ms": "7000"}, {})
+    assert dynamic.log_defaults.retention_ms == 7000
+    assert "log.retention.hours" not in dynamic.texts
+    assert dynamic.static == config.static
+    assert config.log_defaults.retention_ms == 24 * 3_600_000  # the old one is as it was
+
+
+def test_a_brokers_own_value_beats_the_clusters(config):
+    both = config.with_dynamic(
+        {"message.max.bytes": "1", "log.segment.bytes": "2097152"}, {"message.max.bytes": "2"}
+    )
+    assert both.message_max_bytes == 2
+    assert both.log_defaults.segment_bytes == 2**21
+    assert both.with_dynamic({}, {}).message_max_bytes == 1048588
+
+
+def test_stored_values_that_cannot_be_used_are_left_out():
+    stored = {
+        "log.retention.ms": "soon",
+        "num.partitions": "3",
+        "ssl.keystore.location": "/x",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "message.max.bytes": "5",
+        "some.plugins.key": "x",
+    }
+    fine = {"message.max.bytes": "5", "some.plugins.key": "x"}
+    assert usable_overrides(stored, is_per_broker=False) == fine
+    assert usable_overrides(stored, is_per_broker=True) == fine | {"sasl.enabled.mechanisms": "PLAIN"}
+
+
+def test_stored_values_that_contradict_each_other_are_told(config):
+    with pytest.raises(InvalidConfig):
+        config.with_dynamic(
+            {"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"}, {}
+        )
