@@ -8,10 +8,11 @@ Source: RuntimeLoggerManager of Kafka 4.3.1.
 import logging
 from collections.abc import Iterable
 
+from broker.config.broker_config import BrokerConfig
 from protocol.config_def import AlterOperation, ConfigOperation
 from protocol.errors import InvalidConfig, InvalidRequest
 
-__all__ = ["alter_loggers", "logger_levels", "validate_logger_alter"]
+__all__ = ["alter_loggers", "check_logger_resource", "logger_levels", "validate_logger_alter"]
 
 _ROOT = "root"
 _TRACE = 5
@@ -57,3 +58,13 @@ def alter_loggers(operations: Iterable[ConfigOperation]) -> None:
 def _word(logger: logging.Logger) -> str:
     level = logger.getEffectiveLevel()
     return next((word for word, number in _LEVELS.items() if level >= number), "TRACE")
+
+
+def check_logger_resource(config: BrokerConfig, resource_name: str) -> None:
+    """Loggers are asked of the node that has them, by its id. Raises InvalidRequest."""
+    if not resource_name:
+        raise InvalidRequest("Broker id must not be empty")
+    if not resource_name.isdecimal():
+        raise InvalidRequest(f"Node id must be an integer, but it is: {resource_name}")
+    if int(resource_name) != config.node_id:
+        raise InvalidRequest(f"Unexpected broker id, expected {config.node_id} but received {resource_name}")

@@ -6,7 +6,7 @@ import pytest
 
 from broker.config import BrokerConfig
 from broker.config.load import standalone_profile
-from broker.config.loggers import alter_loggers, logger_levels, validate_logger_alter
+from broker.config.loggers import alter_loggers, check_logger_resource, logger_levels, validate_logger_alter
 from broker.config.resources import validate_client_metrics_alter, validate_group_alter
 from protocol.config_def import AlterOperation, ConfigOperation
 from protocol.errors import InvalidConfig, InvalidRequest, KafkaError
@@ -98,3 +98,15 @@ def test_levels_are_set_and_taken_back(logger):
         assert (logger.level, logger_levels()[logger.name]) == (number, level)
     alter_loggers([ConfigOperation(logger.name, DELETE, None)])
     assert logger.level == logging.NOTSET
+
+
+@pytest.mark.parametrize(("name", "refused"), [
+    ("1", None), ("", "must not be empty"), ("one", "must be an integer"), ("2", "expected 1 but received 2"),
+])  # fmt: skip
+def test_loggers_are_asked_of_their_own_node(name, refused):
+    config = BrokerConfig(standalone_profile())
+    if refused is None:
+        check_logger_resource(config, name)
+    else:
+        with pytest.raises(InvalidRequest, match=refused):
+            check_logger_resource(config, name)
