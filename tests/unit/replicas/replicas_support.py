@@ -1,17 +1,25 @@
 """Partitions on real logs in a temporary folder, and record batches to put into them."""
 
+from collections.abc import Awaitable
 from pathlib import Path
 from random import Random
 from uuid import UUID
 
+from broker.api import RequestContext
+from broker.metadata_cache import MetadataCache
 from broker.replicas.partition import Partition
-from protocol.metadata.image import PartitionImage
+from broker.replicas.replica_manager import ReplicaManager
+from protocol.codec import decode_response, encode_request
+from protocol.framing import response_header
+from protocol.metadata.image import MetadataImage, PartitionImage
+from protocol.metadata.records import MetadataRecord, PartitionRecord, TopicRecord
 from protocol.records.builder import build_batch
 from protocol.records.record import Record
 from protocol.types import TopicPartition
 from storage.files import Files
 from storage.log import Log
-from storage.log_config import LogConfig
+from storage.log_config import LogConfig, default_topic_values
+from storage.log_manager import LogManager
 
 NODE_ID = 1
 TOPIC_ID = UUID(int=0xA)
@@ -62,3 +70,87 @@ class PartitionOnDisk:
 
     def append(self, *values: bytes, acks: int = -1, **fields):
         return self.partition.append_records(batch(*values, **fields), required_acks=acks, now_ms=NOW_MS)
+
+
+def topic_records(name: str, topic_id: UUID, partitions: dict[int, PartitionImage]) -> list[MetadataRecord]:
+    rows: list[MetadataRecord] = [TopicRecord(name=name, topic_id=topic_id)]
+    for index, partition in partitions.items():
+        rows.append(
+            PartitionRecord(
+                partition_id=index,
+                topic_id=topic_id,
+                replicas=list(partition.replicas),
+                isr=list(partition.isr),
+                leader=-1 if partition.leader is None else partition.leader,
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+                directories=[UUID(int=100)] * len(partition.replicas),
+            )
+        )
+    return rows
+
+
+class BrokerInFolder:
+    """Logs, metadata and replicas of a broker, without network and controller; handlers are called by hand."""
+
+    def __init__(self, folder: Path, runtime) -> None:
+        self.runtime = runtime
+        self.configs: dict[str, dict[str, str]] = {}
+        self.metadata = MetadataCache(MetadataImage())
+        self.logs = LogManager.open(
+            [folder],
+            files=Files(),
+            cluster_id="a-cluster",
+            node_id=NODE_ID,
+            directory_id=lambda: UUID(int=100),
+            random=Random(1),
+            now_ms=runtime.now_ms(),
+            topic_config=self.topic_config,
+        )
+        self.replicas = ReplicaManager(
+            node_id=NODE_ID,
+            logs=self.logs,
+            metadata=self.metadata,
+            runtime=runtime,
+            topic_config=self.topic_config,
+        )
+        self.correlation_id = 0
+
+    def topic_config(self, name: str) -> LogConfig:
+        return LogConfig.from_overrides(default_topic_values(), self.configs.get(name, {}))
+
+    def replay(self, *records: MetadataRecord) -> None:
+        delta = self.metadata.image.replay_all(records)
+        self.replicas.apply_delta(delta, self.metadata.image)
+
+    def create(self, name: str = "t", topic_id: UUID = TOPIC_ID, partitions=1, config=None) -> None:
+        self.configs[name] = config or {}
+        rows = partitions if isinstance(partitions, dict) else dict.fromkeys(range(partitions), image())
+        self.replay(*topic_records(name, topic_id, rows))
+
+    def raw(self, module, request, version: int, *, client_id: str = "client"):
+        """The decoded response of a hot API, None, or a future of one of the two."""
+        self.correlation_id += 1
+        key = module.API.key
+        context = RequestContext(key, version, self.correlation_id, client_id, "127.0.0.1", "PLAINTEXT")
+        frame = memoryview(bytearray(encode_request(key, version, request)))
+        reply = module.API.handle_raw(frame, context, self)
+        if isinstance(reply, Awaitable):
+            return self._decode_later(reply, key, version)
+        return self._decode(reply, key, version)
+
+    async def _decode_later(self, reply, key, version):
+        return self._decode(await reply, key, version)
+
+    def _decode(self, reply, key, version):
+        if reply is None:
+            return None
+        whole = b"".join(reply)
+        header = response_header(key, version, self.correlation_id)
+        assert whole.startswith(header)
+        return decode_response(key, version, whole[len(header) :])
+
+    def call(self, module, request, version: int):
+        """The response of another API; or an awaitable of it."""
+        context = RequestContext(module.API.key, version, 1, "client", "127.0.0.1", "PLAINTEXT")
+        return module.API.handle(request, context, self)

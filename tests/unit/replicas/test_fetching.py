@@ -10,7 +10,6 @@ from broker.replicas.fetch_contexts import begin_fetch
 from broker.replicas.fetch_sessions import FetchedPartition, FetchSessionCache
 from broker.replicas.fetching import FetchParams, fetch
 from broker.replicas.purgatory import Purgatory
-from broker.runtime.simulated import Simulation
 from protocol.errors import ErrorCode, UnknownTopicOrPartition
 from protocol.messages.fetch import FetchPartition
 from protocol.records.batch import batches
@@ -78,12 +77,6 @@ class Hosting:
             "is_read_committed": False,
         }  # fmt: skip
         return fetch(self, context, FetchParams(**(defaults | params)), respond)
-
-
-@pytest.fixture
-def simulation():
-    with Simulation(seed=1) as simulation:
-        yield simulation
 
 
 @pytest.fixture

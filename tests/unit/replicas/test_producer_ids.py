@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from broker.replicas.producer_ids import ProducerIds
-from broker.runtime.simulated import Simulation
 from protocol.errors import CoordinatorLoadInProgress, ErrorCode, StaleBrokerEpoch
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
 
@@ -28,12 +27,6 @@ class Controller:
             return AllocateProducerIdsResponse(error_code=failure)
         first, self.next_id = self.next_id, self.next_id + BLOCK
         return AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=BLOCK)
-
-
-@pytest.fixture
-def simulation():
-    with Simulation(seed=1) as simulation:
-        yield simulation
 
 
 @pytest.fixture

@@ -1,0 +1,290 @@
+"""Produce: what is appended, and what every kind of refusal looks like to its producer."""
+
+from uuid import UUID
+
+import pytest
+from replicas_support import NODE_ID, NOW_MS, TOPIC_ID, batch, image
+
+from broker.api import k00_produce
+from protocol.errors import ErrorCode
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.metadata.image import Endpoint
+from protocol.records.compression import Compression
+
+VERSIONS = k00_produce.API.versions
+
+
+def request(*batches, acks=-1, topic="t", topic_id=TOPIC_ID, timeout_ms=1000, transactional_id=None):
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=timeout_ms,
+        transactional_id=transactional_id,
+        topic_data=[
+            TopicProduceData(
+                name=topic,
+                topic_id=topic_id,
+                partition_data=[
+                    PartitionProduceData(index=index, records=None if data is None else bytes(data))
+                    for index, data in enumerate(batches)
+                ],
+            )
+        ],
+    )
+
+
+def rows(response):
+    return response.responses[0].partition_responses
+
+
+def produce(broker, *batches, version=9, **fields):
+    return rows(broker.raw(k00_produce, request(*batches, **fields), version))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("acks", [1, -1])
+def test_every_version_appends(broker, version, acks):
+    broker.create(partitions=2)
+    for count in (0, 2):
+        response = broker.raw(k00_produce, request(batch(b"a", b"b"), batch(b"c"), acks=acks), version)
+        assert [row.error_code for row in rows(response)] == [0, 0]
+        assert [row.base_offset for row in rows(response)] == [count, count // 2]
+        assert {row.log_append_time_ms for row in rows(response)} == {-1}
+        topic = response.responses[0]
+        assert (topic.topic_id == TOPIC_ID) == (version >= 13)
+    assert broker.replicas.partition(("t", 0)).log.high_watermark == 4
+
+
+def test_acks_0_is_not_answered(broker):
+    broker.create()
+    assert broker.raw(k00_produce, request(batch(b"a"), acks=0), 9) is None
+    assert broker.replicas.partition(("t", 0)).log.log_end_offset == 1
+
+
+def test_an_error_with_acks_0_closes_the_connection(broker):
+    broker.create()
+    with pytest.raises(k00_produce.UnansweredError, match="unknown_topic_or_partition"):
+        broker.raw(k00_produce, request(batch(b"a"), b"", acks=0), 9)
+    assert broker.replicas.partition(("t", 0)).log.log_end_offset == 1  # the other partition was served
+
+
+@pytest.mark.parametrize("acks", [2, -2, 32767])
+def test_other_acks_are_refused(broker, acks):
+    broker.create()
+    (row,) = produce(broker, batch(b"a"), acks=acks)
+    assert (row.error_code, row.base_offset) == (ErrorCode.invalid_required_acks, -1)
+    assert broker.replicas.partition(("t", 0)).log.log_end_offset == 0
+
+
+def bad_crc():
+    data = batch(b"a")
+    data[20] ^= 1
+    return data
+
+
+def magic(number):
+    data = batch(b"a")
+    data[16] = number
+    return data
+
+
+def base_offset_1():
+    data = batch(b"a")
+    data[7] = 1
+    return data
+
+
+@pytest.mark.parametrize(
+    ("make", "version", "code"),
+    [
+        (lambda: None, 9, ErrorCode.invalid_record),
+        (lambda: b"", 9, ErrorCode.invalid_record),
+        (lambda: batch(b"a")[:40], 9, ErrorCode.invalid_record),
+        (lambda: batch(b"a") + batch(b"b"), 9, ErrorCode.invalid_record),
+        (bad_crc, 9, ErrorCode.corrupt_message),
+        (lambda: magic(1), 9, ErrorCode.invalid_record),
+        (base_offset_1, 9, ErrorCode.invalid_record),
+        (lambda: batch(b"x" * 2_000_000), 9, ErrorCode.message_too_large),
+        (lambda: batch(b"a", compression=Compression.ZSTD), 6, ErrorCode.unsupported_compression_type),
+        (lambda: batch(b"a", compression=Compression.ZSTD), 7, ErrorCode.none),
+        (
+            lambda: batch(
+                b"a", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True
+            ),
+            9,
+            ErrorCode.invalid_txn_state,
+        ),
+        (lambda: batch(b"a", timestamp=NOW_MS * 2), 9, ErrorCode.invalid_timestamp),
+    ],
+)  # fmt: skip
+def test_a_bad_batch_leaves_the_others_alone(broker, make, version, code):
+    broker.create(partitions=2)
+    bad, good = produce(broker, make(), batch(b"good"), version=version)
+    assert bad.error_code == code
+    assert (good.error_code, good.base_offset) == (0, 0)
+    assert broker.replicas.partition(("t", 0)).log.log_end_offset == (code == ErrorCode.none)
+
+
+def test_records_without_keys_on_a_compacted_topic(broker):
+    broker.create(config={"cleanup.policy": "compact"})
+    (row,) = produce(broker, batch(b"a", b"b"))
+    assert row.error_code == ErrorCode.invalid_record
+    assert [error.batch_index for error in row.record_errors] == [0, 1]
+    assert row.error_message
+
+
+def test_log_append_time_is_told(broker):
+    broker.create(config={"message.timestamp.type": "LogAppendTime"})
+    (row,) = produce(broker, batch(b"a"))
+    assert row.log_append_time_ms == broker.runtime.now_ms()
+
+
+@pytest.mark.parametrize(
+    ("version", "topic", "topic_id", "code"),
+    [
+        (12, "unknown", TOPIC_ID, ErrorCode.unknown_topic_or_partition),
+        (13, "t", UUID(int=1), ErrorCode.unknown_topic_id),
+        (13, "t", UUID(int=0), ErrorCode.unknown_topic_id),
+    ],
+)
+def test_unknown_topics(broker, version, topic, topic_id, code):
+    broker.create()
+    (row,) = produce(broker, batch(b"a"), version=version, topic=topic, topic_id=topic_id)
+    assert row.error_code == code
+
+
+@pytest.mark.parametrize("client_id", ["client", k00_produce.ADMIN_CLIENT_ID])
+def test_internal_topics_are_for_coordinators_and_the_admin_client(broker, client_id):
+    broker.create("__consumer_offsets")
+    reply = broker.raw(k00_produce, request(batch(b"a"), topic="__consumer_offsets"), 9, client_id=client_id)
+    expected = ErrorCode.none if client_id != "client" else ErrorCode.invalid_topic_exception
+    assert rows(reply)[0].error_code == expected
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_who_leads_instead_is_told_from_version_10(broker, version):
+    """KIP-951."""
+    broker.metadata.image.brokers[2] = _registration(2)
+    broker.create(partitions={0: image(leader=2, epoch=4, replicas=(2,)), 1: image()})
+    response = broker.raw(k00_produce, request(batch(b"a"), batch(b"b")), version)
+    elsewhere, here = rows(response)
+    assert elsewhere.error_code == ErrorCode.not_leader_or_follower
+    assert here.error_code == 0
+    if version >= 10:
+        assert (elsewhere.current_leader.leader_id, elsewhere.current_leader.leader_epoch) == (2, 4)
+        (node,) = response.node_endpoints
+        assert (node.node_id, node.host, node.port, node.rack) == (2, "two", 9092, "r2")
+    else:
+        assert not response.node_endpoints
+
+
+def _registration(broker_id):
+    from protocol.metadata.image import BrokerImage
+
+    return BrokerImage(
+        broker_id=broker_id,
+        epoch=1,
+        incarnation_id=UUID(int=1),
+        endpoints={"PLAINTEXT": Endpoint("two", 9092, 0)},
+        rack="r2",
+        is_fenced=False,
+        in_controlled_shutdown=False,
+        features={},
+    )
+
+
+def test_idempotent_producers(broker):
+    broker.create()
+
+    def send(sequence, *values, epoch=0):
+        data = batch(*values, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+        (row,) = produce(broker, data)
+        return row.error_code, row.base_offset
+
+    assert send(0, b"a", b"b") == (0, 0)
+    assert send(2, b"c") == (0, 2)
+    assert send(0, b"a", b"b") == (0, 0)  # again: the original offset
+    assert send(2, b"c") == (0, 2)
+    assert send(4, b"e")[0] == ErrorCode.out_of_order_sequence_number
+    assert send(0, b"f", epoch=1) == (0, 3)
+    assert send(3, b"d")[0] == ErrorCode.invalid_producer_epoch
+    assert broker.replicas.partition(("t", 0)).log.log_end_offset == 4
+
+
+# -- acks=all with followers (whose offsets are set by hand until brokers replicate) ---------------------
+
+
+def replicated(broker, **config):
+    broker.create(partitions={0: image(replicas=(NODE_ID, 2))}, config=config)
+    return broker.replicas.partition(("t", 0))
+
+
+def test_acks_all_waits_for_the_isr(simulation, broker):
+    partition = replicated(broker)
+
+    async def main():
+        waiting = broker.raw(k00_produce, request(batch(b"a")), 9)
+        partition.follower_end_offsets[2] = 1
+        partition.on_config_changed()
+        (row,) = rows(await waiting)
+        assert (row.error_code, row.base_offset) == (0, 0)
+        assert broker.replicas.produce_purgatory.delayed_count == 0
+
+    simulation.run(main())
+
+
+@pytest.mark.parametrize(
+    ("event", "code"),
+    [
+        (lambda partition: None, ErrorCode.request_timed_out),
+        (
+            lambda partition: partition.apply(image(leader=2, epoch=1, replicas=(NODE_ID, 2))),
+            ErrorCode.not_leader_or_follower,
+        ),
+        (lambda partition: partition.resign(), ErrorCode.not_leader_or_follower),
+    ],
+    ids=["time over", "another leader", "deleted"],
+)
+def test_how_waiting_ends_badly(simulation, broker, event, code):
+    partition = replicated(broker)
+
+    async def main():
+        waiting = broker.raw(k00_produce, request(batch(b"a"), timeout_ms=700), 9)
+        event(partition)
+        (row,) = rows(await waiting)
+        assert row.error_code == code
+        assert broker.replicas.produce_purgatory.delayed_count == 0
+
+    simulation.run(main())
+    assert partition.log.log_end_offset == 1  # the record stays
+
+
+def test_the_isr_shrinks_while_waiting(simulation, broker):
+    partition = replicated(broker, **{"min.insync.replicas": "2"})
+
+    async def main():
+        waiting = broker.raw(k00_produce, request(batch(b"a")), 9)
+        partition.follower_end_offsets[2] = 1
+        partition.on_config_changed()
+        partition.apply(image(partition_epoch=1, replicas=(NODE_ID, 2), isr=(NODE_ID,)))
+        (row,) = rows(await waiting)
+        assert row.error_code == ErrorCode.not_enough_replicas_after_append
+        (row,) = produce(broker, batch(b"b"))
+        assert row.error_code == ErrorCode.not_enough_replicas
+        (row,) = produce(broker, batch(b"b"), acks=1)
+        assert row.error_code == 0
+
+    simulation.run(main())
+
+
+def test_what_needs_no_waiting_is_answered_with_what_does(simulation, broker):
+    broker.create(partitions={0: image(), 1: image(replicas=(NODE_ID, 2))})
+    waits = broker.replicas.partition(("t", 1))
+
+    async def main():
+        waiting = broker.raw(k00_produce, request(batch(b"a"), batch(b"b"), None), 9)
+        waits.follower_end_offsets[2] = 1
+        waits.on_config_changed()
+        codes = [row.error_code for row in rows(await waiting)]
+        assert codes == [0, 0, ErrorCode.unknown_topic_or_partition]
+
+    simulation.run(main())
