@@ -13,7 +13,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from storage.producer_state import BatchMetadata, ProducerState
+from storage.producer_append import BatchMetadata, ProducerState
 
 VERSION: Final = 1
 

@@ -1,237 +1,38 @@
-"""What a log remembers of its producers: duplicates, gaps, stale epochs and open transactions (KIP-98).
+"""What a log remembers of its producers: duplicates, open transactions, and when to forget (KIP-98).
 
-A producer numbers its records, for each partition, from 0 on and on past 2**31 - 1 to 0 again. Of each producer the
-last five batches are kept (a producer has at most five requests in flight), so that a batch that is sent once more is
-recognised and answered with the offsets it got the first time:
+The rules are in `producer_append`. An append goes in three steps, so that nothing is remembered that was not
+written: `analyze` decides, the log writes, `apply` remembers. A transaction goes through three sets of offsets:
 
-    epoch of the batch   its first sequence        what happens
-    older                any                       InvalidProducerEpoch
-    same                 a batch of the last five  duplicate: nothing is written
-    same                 last sequence + 1         written
-    same                 any other                 OutOfOrderSequenceNumber
-    newer                0                         written; earlier batches are forgotten
-    newer                any other                 OutOfOrderSequenceNumber
-    producer not known   any                       written: what it wrote before may have been deleted
+    first batch           a marker ends it              the high watermark passes the marker
+    ongoing ------------> unreplicated ---------------> stable: nothing is kept
 
-An append goes in three steps, so that nothing is remembered that was not written: `analyze` decides, the log writes,
-`apply` remembers. Pure: the log that owns this reads and writes the `.snapshot` files.
+Pure: the log that owns this reads and writes the `.snapshot` files (`producer_snapshot`).
 
-Source: ProducerStateManager, ProducerStateEntry and ProducerAppendInfo of Kafka 4.3.1.
+Source: ProducerStateManager of Kafka 4.3.1, and UnifiedLog.analyzeAndValidateProducerState.
 """
 
-from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from protocol.errors import (
-    InvalidProducerEpoch,
-    InvalidTxnState,
-    OutOfOrderSequenceNumber,
-    TransactionCoordinatorFenced,
-)
-from protocol.records.batch import (
-    CONTROL_FLAG,
-    NO_PRODUCER_EPOCH,
-    NO_TIMESTAMP,
-    TRANSACTIONAL_FLAG,
-    BatchHeader,
-)
-from protocol.records.control import EndTransactionMarker, end_transaction_marker
+from protocol.records.batch import CONTROL_FLAG, BatchHeader
+from protocol.records.control import end_transaction_marker
 from storage.append_origin import AppendOrigin
+from storage.producer_append import (
+    BatchMetadata,
+    CompletedTransaction,
+    OngoingTransaction,
+    ProducerAppend,
+    ProducerState,
+)
 
-#: Batches of a producer that can be recognised: its largest `max.in.flight.requests.per.connection`.
-BATCHES_RETAINED: Final = 5
+__all__ = [
+    "NO_UPDATES", "BatchMetadata", "CompletedTransaction", "ProducerState", "ProducerStateManager", "ProducerUpdates",
+]  # fmt: skip
+
 #: How much later than `transaction.max.timeout.ms` an open transaction counts as hanging.
 LATE_TRANSACTION_BUFFER_MS: Final = 5 * 60 * 1000
 #: Default of `producer.id.expiration.ms`.
 PRODUCER_ID_EXPIRATION_MS: Final = 24 * 60 * 60 * 1000
-
-_SEQUENCE_MASK: Final = 2**31 - 1
-_MAX_EPOCH: Final = 2**15 - 1
-
-
-class BatchMetadata(NamedTuple):
-    """One batch that a producer wrote."""
-
-    last_sequence: int
-    last_offset: int
-    #: Last offset minus first.
-    offset_delta: int
-    timestamp: int
-
-    @property
-    def first_offset(self) -> int:
-        """Offset of the batch's first record."""
-        return self.last_offset - self.offset_delta
-
-    @property
-    def first_sequence(self) -> int:
-        """Sequence of the batch's first record."""
-        return (self.last_sequence - self.offset_delta) & _SEQUENCE_MASK
-
-
-@dataclass(slots=True, kw_only=True)
-class ProducerState:
-    """What is known of one producer in one log."""
-
-    producer_id: int
-    epoch: int = NO_PRODUCER_EPOCH
-    #: Of the coordinator that ended its last transaction here; None before the first.
-    coordinator_epoch: int | None = None
-    last_timestamp: int = NO_TIMESTAMP
-    #: Where its open transaction begins; None without one.
-    transaction_first_offset: int | None = None
-    #: Of `epoch`, oldest first; empty if all we know comes from markers.
-    batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=BATCHES_RETAINED))
-
-    @property
-    def last_sequence(self) -> int | None:
-        """Sequence of its last record."""
-        return self.batches[-1].last_sequence if self.batches else None
-
-    def enter_epoch(self, epoch: int) -> None:
-        """Sequences begin anew in each epoch: batches of another one are no duplicates any more."""
-        if self.epoch != epoch:
-            self.batches.clear()
-            self.epoch = epoch
-
-    def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
-        """The batch of these sequences, if it was written before."""
-        if header.producer_epoch == self.epoch:
-            last_sequence = header.last_sequence
-            delta = header.last_offset_delta
-            for batch in self.batches:
-                if batch.last_sequence == last_sequence and batch.offset_delta == delta:
-                    return batch
-        return None
-
-
-class OngoingTransaction(NamedTuple):
-    """A transaction whose end is not in the log yet."""
-
-    producer_id: int
-    first_offset: int
-
-
-class CompletedTransaction(NamedTuple):
-    """A transaction that a marker ended; `last_offset` is the marker's."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    is_aborted: bool
-
-
-class ProducerAppend:
-    """The batches of one producer in one append, checked against what is known of it."""
-
-    __slots__ = ("_known", "_origin", "state", "transactions")
-
-    def __init__(self, producer_id: int, known: ProducerState | None, origin: AppendOrigin) -> None:
-        self._known = known
-        self._origin = origin
-        #: What `apply` adds to the known state: only the batches of this append.
-        self.state = (
-            ProducerState(producer_id=producer_id)
-            if known is None
-            else ProducerState(
-                producer_id=producer_id,
-                epoch=known.epoch,
-                coordinator_epoch=known.coordinator_epoch,
-                last_timestamp=known.last_timestamp,
-                transaction_first_offset=known.transaction_first_offset,
-            )
-        )
-        #: Transactions that begin in this append.
-        self.transactions: list[OngoingTransaction] = []
-
-    def add_batch(self, header: BatchHeader) -> None:
-        """A data batch, with the offsets it is to have."""
-        state = self.state
-        epoch = header.producer_epoch
-        if epoch < state.epoch:
-            self._refuse_epoch(epoch, f"older than {state.epoch}")
-        if self._origin is AppendOrigin.CLIENT:
-            self._check_sequence(epoch, header.base_sequence)
-        state.enter_epoch(epoch)
-        state.batches.append(
-            BatchMetadata(
-                header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp
-            )
-        )
-        state.last_timestamp = header.max_timestamp
-        if header.attributes & TRANSACTIONAL_FLAG:
-            if state.transaction_first_offset is None:
-                state.transaction_first_offset = header.base_offset
-                self.transactions.append(OngoingTransaction(state.producer_id, header.base_offset))
-        elif state.transaction_first_offset is not None:
-            raise InvalidTxnState(
-                f"Producer {state.producer_id} has an open transaction; this batch is not part of one"
-            )
-
-    def _check_sequence(self, epoch: int, first_sequence: int) -> None:
-        state = self.state
-        known = self._known
-        if known is None:
-            # The first batch of this producer, or all that it wrote has been deleted.
-            return
-        if epoch != state.epoch:
-            expected = 0
-        else:
-            last_sequence = state.last_sequence
-            if last_sequence is None and epoch == known.epoch:
-                last_sequence = known.last_sequence
-            expected = 0 if last_sequence is None else (last_sequence + 1) & _SEQUENCE_MASK
-        if first_sequence != expected:
-            raise OutOfOrderSequenceNumber(
-                f"Producer {state.producer_id}, epoch {epoch}: sequence {first_sequence} where {expected} is next"
-            )
-
-    def end_transaction(
-        self, marker: EndTransactionMarker, *, epoch: int, offset: int, transaction_version: int
-    ) -> CompletedTransaction | None:
-        """A marker at `offset`; None if there was nothing to end."""
-        state = self.state
-        self._check_marker_epoch(epoch, transaction_version)
-        if state.coordinator_epoch is not None and state.coordinator_epoch > marker.coordinator_epoch:
-            self._refuse_coordinator(marker.coordinator_epoch)
-        completed = None
-        if state.transaction_first_offset is not None:
-            completed = CompletedTransaction(
-                state.producer_id, state.transaction_first_offset, offset, not marker.is_commit
-            )
-        state.enter_epoch(epoch)
-        state.coordinator_epoch = marker.coordinator_epoch
-        state.last_timestamp = marker.timestamp
-        state.transaction_first_offset = None
-        return completed
-
-    def _check_marker_epoch(self, epoch: int, transaction_version: int) -> None:
-        """Since transaction version 2 each marker has a new epoch, so that a late one cannot end the next (KIP-890)."""
-        current = self.state.epoch
-        if transaction_version < 2:
-            if epoch < current:
-                self._refuse_epoch(epoch, f"older than {current}")
-        elif epoch <= current:
-            # The same marker once more: its transaction is over, writing it again does no harm. The epoch cannot
-            # grow beyond the last one, so there it is let through in any case.
-            is_repeated = epoch == current and (
-                self.state.transaction_first_offset is None or epoch == _MAX_EPOCH
-            )
-            if not is_repeated:
-                self._refuse_epoch(epoch, f"not newer than {current}")
-
-    def _refuse_epoch(self, epoch: int, why: str) -> None:
-        # A follower copies what its leader wrote, whatever it is.
-        if self._origin is not AppendOrigin.REPLICATION:
-            raise InvalidProducerEpoch(f"Epoch {epoch} of producer {self.state.producer_id} is {why}")
-
-    def _refuse_coordinator(self, coordinator_epoch: int) -> None:
-        if self._origin is not AppendOrigin.REPLICATION:
-            raise TransactionCoordinatorFenced(
-                f"Coordinator epoch {coordinator_epoch} is older than {self.state.coordinator_epoch}"
-            )
 
 
 class ProducerUpdates(NamedTuple):

@@ -25,14 +25,12 @@ garbage in a value would; nothing of ours takes a payload for sound. `deep=True`
 Stricter than Kafka: a transactional batch without producer id, and a producer id with a negative epoch, are refused.
 """
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 from protocol.errors import (
     CorruptMessage,
-    ErrorCode,
     InvalidRecord,
     MessageTooLarge,
     UnsupportedForMessageFormat,
@@ -44,7 +42,6 @@ from protocol.records.batch import (
     HEADER_SIZE_BYTES,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD_BYTES,
-    NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
     BatchHeader,
     batches,
@@ -55,34 +52,20 @@ from protocol.records.batch import (
 )
 from protocol.records.builder import assemble, build_batch
 from protocol.records.compression import Compression, compress
-from protocol.records.record import Record, parse_payload, payload_of
+from protocol.records.record import parse_payload, payload_of
 from protocol.records.varint import read_varint
 from storage.append_origin import AppendOrigin
 from storage.log_config import LogConfig
+from storage.record_checks import InvalidRecords, InvalidTimestamps, look_at_records
+
+__all__ = ["FRAMES_WALKED", "InvalidRecords", "InvalidTimestamps", "ValidatedRecords", "validate"]
 
 #: How many records' lengths are followed in an uncompressed batch that is not opened: 0.15 us each.
 FRAMES_WALKED: Final = 4
-#: How many bad records of a batch are told; the others are bad by implication.
-MAX_RECORD_ERRORS: Final = 1000
 
 _MAX_LONG: Final = 2**63 - 1
 #: Attributes, two deltas, two lengths and a count, of a byte each.
 _SMALLEST_RECORD_BYTES: Final = 6
-
-
-class InvalidRecords(InvalidRecord):
-    """Some records of a batch are not acceptable; nothing of the batch is written."""
-
-    def __init__(self, message: str, record_errors: Sequence[tuple[int, str]]) -> None:
-        super().__init__(message)
-        #: (index in the batch, what is wrong with it)
-        self.record_errors = tuple(record_errors)
-
-
-class InvalidTimestamps(InvalidRecords):
-    """Some records of a batch are too old, too far in the future, or claim the broker's time."""
-
-    code = ErrorCode.invalid_timestamp
 
 
 class ValidatedRecords(NamedTuple):
@@ -167,6 +150,7 @@ def validate(
         leader_epoch=leader_epoch,
         now_ms=now_ms,
         log_append_time_ms=log_append_time_ms,
+        origin=origin,
     )
 
 
@@ -286,6 +270,7 @@ def _open(
     leader_epoch: int,
     now_ms: int,
     log_append_time_ms: int | None,
+    origin: AppendOrigin,
 ) -> ValidatedRecords:
     """Look at every record; keep the payload if codec and inner offsets can stay."""
     try:
@@ -293,25 +278,28 @@ def _open(
     except CorruptMessage as reason:
         # The checksum was right: it is the producer's mistake, and sending it again would not help.
         raise InvalidRecord(reason.message) from None
-    records = list(parse_payload(payload, header))
-    _check_records(header, records, config, now_ms)
-    max_timestamp = max([NO_TIMESTAMP, *(record.timestamp for record in records)])
-    base_offset = header.base_offset
-    has_gaps = any(record.offset != offset for offset, record in enumerate(records, start=base_offset))
+    found = look_at_records(
+        header, payload, config, now_ms, is_log_append_time=log_append_time_ms is not None
+    )
     # Kafka counts the offsets of uncompressed batches without looking at those inside.
-    if not records or (header.compression is target and not (has_gaps and header.is_compressed)):
+    if header.records_count == 0 or (
+        header.compression is target and not (found.has_gaps and header.is_compressed)
+    ):
         return _in_place(
             header,
             batch,
             first_offset=first_offset,
             leader_epoch=leader_epoch,
-            max_timestamp=max_timestamp,
+            max_timestamp=found.max_timestamp,
             log_append_time_ms=log_append_time_ms,
         )
     level = _level(target, config)
-    if has_gaps or header.is_log_append_time or records[0].timestamp != header.base_timestamp:
+    if found.has_gaps or header.is_log_append_time or found.first_timestamp != header.base_timestamp:
         rebuilt = build_batch(
-            [record._replace(offset=offset) for offset, record in enumerate(records, start=first_offset)],
+            [
+                record._replace(offset=offset)
+                for offset, record in enumerate(parse_payload(payload, header), start=first_offset)
+            ],
             base_offset=first_offset,
             leader_epoch=leader_epoch,
             compression=target,
@@ -334,13 +322,13 @@ def _open(
             | (LOG_APPEND_TIME_FLAG if log_append_time_ms is not None else 0),
             last_offset_delta=header.last_offset_delta,
             base_timestamp=header.base_timestamp,
-            max_timestamp=max_timestamp if log_append_time_ms is None else log_append_time_ms,
+            max_timestamp=found.max_timestamp if log_append_time_ms is None else log_append_time_ms,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
             records_count=header.records_count,
         )
-    if len(rebuilt) > config.max_message_bytes:
+    if len(rebuilt) > config.max_message_bytes and origin is not AppendOrigin.RAFT_LEADER:
         raise MessageTooLarge(
             f"A batch of {len(rebuilt)} bytes as {target.name.lower()}; at most {config.max_message_bytes}"
         )
@@ -361,34 +349,3 @@ def _level(target: Compression, config: LogConfig) -> int | None:
             return config.compression_zstd_level
         case _:
             return None
-
-
-def _check_records(header: BatchHeader, records: Sequence[Record], config: LogConfig, now_ms: int) -> None:
-    """Keys and timestamps of every record; raises with all that is wrong, up to a bound."""
-    errors: list[tuple[int, str]] = []
-    is_timestamp_wrong = False
-    is_compacted = config.is_compacted
-    is_create_time = not config.is_log_append_time
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    latest = now_ms + config.message_timestamp_after_max_ms
-    for index, record in enumerate(records):
-        timestamp = record.timestamp
-        if is_compacted and record.key is None:
-            errors.append((index, "A compacted topic cannot accept a record without key"))
-        elif is_create_time and timestamp != NO_TIMESTAMP:
-            if not earliest <= timestamp <= latest:
-                is_timestamp_wrong = True
-                errors.append((index, f"Timestamp {timestamp} is out of range [{earliest}, {latest}]"))
-        elif header.is_log_append_time:
-            is_timestamp_wrong = True
-            errors.append((index, "Producers cannot set the timestamp type to LogAppendTime"))
-    if not errors:
-        return
-    told = errors[:MAX_RECORD_ERRORS]
-    if is_timestamp_wrong:
-        raise InvalidTimestamps("One or more records have been rejected due to invalid timestamp", told)
-    raise InvalidRecords(
-        f"{len(errors)} records have been rejected, among them "
-        + "; ".join(f"record {index}: {message}" for index, message in errors[:3]),
-        told,
-    )

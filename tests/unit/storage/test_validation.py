@@ -22,13 +22,8 @@ from protocol.records.compression import Compression
 from protocol.records.record import Record, records
 from storage.append_origin import AppendOrigin
 from storage.log_config import LogConfig
-from storage.validation import (
-    FRAMES_WALKED,
-    MAX_RECORD_ERRORS,
-    InvalidRecords,
-    InvalidTimestamps,
-    validate,
-)
+from storage.record_checks import MAX_RECORD_ERRORS
+from storage.validation import FRAMES_WALKED, InvalidRecords, InvalidTimestamps, validate
 
 NOW = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -263,6 +258,25 @@ def test_what_is_believed_and_what_deep_does_not_believe():
     understated = with_field(produced(), ">q", 35, NOW + 1)
     assert append(bytes(understated)).max_timestamp == NOW + 1
     assert append(bytes(understated), deep=True).max_timestamp == NOW + 2
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(-5, 5), st.none() | st.binary(max_size=9), st.binary(max_size=99)), min_size=1
+    ),
+    st.sampled_from(CODECS),
+    st.sampled_from([DELETE, LOG_APPEND_TIME]),
+    st.booleans(),
+)
+def test_sound_batches_become_the_same_with_and_without_deep(rows, codec, config, readonly):
+    written = [Record(i, NOW + at, key, value) for i, (at, key, value) in enumerate(rows)]
+    batch = bytes(produced(written, compression=codec))
+    fast, deep = (
+        append(batch if readonly else bytearray(batch), config, deep=deep) for deep in (False, True)
+    )
+    assert b"".join(fast.buffers) == b"".join(deep.buffers)
+    assert fast._replace(buffers=()) == deep._replace(buffers=())
+    assert len(assert_sound(fast)) == len(rows)
 
 
 # Conversion

@@ -1,0 +1,89 @@
+"""What is asked of each record of a produced batch: a key, a time that can be, an offset that follows.
+
+Source: LogValidator.validateRecord of Kafka 4.3.1.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from protocol.errors import ErrorCode, InvalidRecord
+from protocol.records.batch import NO_TIMESTAMP, BatchHeader
+from protocol.records.record import parse_payload
+from storage.log_config import LogConfig
+
+#: How many bad records of a batch are told; the others are bad by implication.
+MAX_RECORD_ERRORS: Final = 1000
+
+
+class InvalidRecords(InvalidRecord):
+    """Some records of a batch are not acceptable; nothing of the batch is written."""
+
+    def __init__(self, message: str, record_errors: Sequence[tuple[int, str]]) -> None:
+        super().__init__(message)
+        #: (index in the batch, what is wrong with it)
+        self.record_errors = tuple(record_errors)
+
+
+class InvalidTimestamps(InvalidRecords):
+    """Some records of a batch are too old, too far in the future, or claim the broker's time."""
+
+    code = ErrorCode.invalid_timestamp
+
+
+class RecordsFound(NamedTuple):
+    """What the records say, that the header may not."""
+
+    first_timestamp: int
+    max_timestamp: int
+    #: Whether the offsets inside do not follow each other from the base offset on.
+    has_gaps: bool
+
+
+def look_at_records(
+    header: BatchHeader, payload: bytes, config: LogConfig, now_ms: int, *, is_log_append_time: bool
+) -> RecordsFound:
+    """Keys, timestamps and offsets of every record, of which none is kept: a batch may have millions.
+
+    Raises InvalidRecords or InvalidTimestamps with all that is wrong, up to a bound.
+    """
+    errors: list[tuple[int, str]] = []
+    errors_count = 0
+    is_timestamp_wrong = False
+    is_compacted = config.is_compacted
+    earliest = now_ms - config.message_timestamp_before_max_ms
+    latest = now_ms + config.message_timestamp_after_max_ms
+    first_timestamp = None
+    max_timestamp = NO_TIMESTAMP
+    has_gaps = False
+    for index, (offset, timestamp, key, _, _) in enumerate(parse_payload(payload, header)):
+        if first_timestamp is None:
+            first_timestamp = timestamp
+        max_timestamp = max(max_timestamp, timestamp)
+        if offset != header.base_offset + index:
+            has_gaps = True
+        if is_compacted and key is None:
+            wrong = "A compacted topic cannot accept a record without key"
+        elif not is_log_append_time and timestamp != NO_TIMESTAMP:
+            if earliest <= timestamp <= latest:
+                continue
+            is_timestamp_wrong = True
+            wrong = f"Timestamp {timestamp} is out of range [{earliest}, {latest}]"
+        elif header.is_log_append_time:
+            is_timestamp_wrong = True
+            wrong = "Producers cannot set the timestamp type to LogAppendTime"
+        else:
+            continue
+        errors_count += 1
+        if errors_count <= MAX_RECORD_ERRORS:
+            errors.append((index, wrong))
+    if is_timestamp_wrong:
+        raise InvalidTimestamps("One or more records have been rejected due to invalid timestamp", errors)
+    if errors:
+        raise InvalidRecords(
+            f"{errors_count} records have been rejected, among them "
+            + "; ".join(f"record {index}: {wrong}" for index, wrong in errors[:3]),
+            errors,
+        )
+    return RecordsFound(
+        header.base_timestamp if first_timestamp is None else first_timestamp, max_timestamp, has_gaps
+    )
