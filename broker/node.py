@@ -31,12 +31,11 @@ from controller.node import Controller, InvalidMetadata
 from controller.settings import ConfigValidators, ControllerSettings
 from protocol.api_keys import ApiKey
 from protocol.metadata.image import MetadataDelta, MetadataImage
+from storage import meta_properties
 from storage.files import Files
 from storage.kafka_uuid import to_text
 from storage.log_config import validate_topic_configs
-from storage.log_dirs import LogDirInUse, LogDirs
-from storage.log_manager import LogManager
-from storage.meta_properties import InconsistentMetaProperties
+from storage.log_manager import InconsistentMetaProperties, LogDirInUse, LogManager, LogManagerSettings
 
 logger = logging.getLogger(__name__)
 
@@ -55,14 +54,12 @@ class Node:
         self,
         *,
         runtime: Runtime,
-        log_dirs: LogDirs,
         controller: Controller,
         logs: LogManager,
         broker: Broker,
         cluster_config: ClusterConfig,
     ) -> None:
         self._runtime = runtime
-        self._log_dirs = log_dirs
         self._controller = controller
         self._logs = logs
         self._cluster_config = cluster_config
@@ -77,27 +74,35 @@ class Node:
         """Start broker and controller; returns when clients are served. Raises CannotStart."""
         for warning in config.warnings():
             logger.warning("%s", warning)
+        files = Files()
         try:
-            log_dirs = await runtime.run_blocking(_open_log_dirs, runtime, config)
+            logs = await runtime.run_blocking(_lock_logs, runtime, config, files)
         except (LogDirInUse, InconsistentMetaProperties, OSError) as error:
             raise CannotStart(str(error)) from error
         try:
-            node = await cls._assemble(runtime, config, log_dirs)
+            node = await cls._assemble(runtime, config, files, logs)
             await node._join()
         except (InvalidMetadata, RegistrationRefused, OSError) as error:
-            log_dirs.close()
+            logs.unlock()
             raise CannotStart(str(error)) from error
         return node
 
     @classmethod
-    async def _assemble(cls, runtime: Runtime, config: BrokerConfig, log_dirs: LogDirs) -> Self:
-        controller = await runtime.run_blocking(_open_controller, runtime, config, log_dirs)
+    async def _assemble(cls, runtime: Runtime, config: BrokerConfig, files: Files, logs: LogManager) -> Self:
+        controller = await runtime.run_blocking(_open_controller, runtime, config, files, logs)
         await controller.start()
         metadata = MetadataCache(MetadataImage())
         cluster_config = ClusterConfig(config, metadata)
         controller.subscribe(metadata.apply)
         cluster_config.refresh()
-        logs = await runtime.run_blocking(_open_logs, runtime, cluster_config, log_dirs)
+        await runtime.run_blocking(logs.load, cluster_config.topic_config, runtime.now_ms())
+        lifecycle = BrokerLifecycle(
+            runtime=runtime,
+            config=config,
+            controller=controller,
+            applied_offset=lambda: metadata.last_applied_offset,
+            offline_log_dirs=lambda: [logs.directory_ids[path] for path in sorted(logs.offline_dirs)],
+        )
         replicas = ReplicaManager(
             node_id=config.node_id,
             logs=logs,
@@ -107,16 +112,9 @@ class Node:
             fetch_session_slots=config.max_incremental_fetch_session_cache_slots,
             fetch_max_bytes=config.fetch_max_bytes,
         )
-        lifecycle = BrokerLifecycle(
-            runtime=runtime,
-            config=config,
-            controller=controller,
-            applied_offset=lambda: metadata.last_applied_offset,
-            offline_log_dirs=lambda: [log_dirs.directory_ids[path] for path in sorted(logs.offline_dirs)],
-        )
         broker = Broker(
             node_id=config.node_id,
-            cluster_id=log_dirs.cluster_id,
+            cluster_id=logs.cluster_id,
             runtime=runtime,
             config=cluster_config.current,
             metadata=metadata,
@@ -139,7 +137,6 @@ class Node:
         )
         return cls(
             runtime=runtime,
-            log_dirs=log_dirs,
             controller=controller,
             logs=logs,
             broker=broker,
@@ -160,7 +157,7 @@ class Node:
         await broker.lifecycle.register(
             cluster_id=broker.cluster_id,
             listeners=self.listeners,
-            log_dirs=sorted(self._log_dirs.directory_ids.values()),
+            log_dirs=sorted(self._logs.directory_ids.values()),
             previous_broker_epoch=self._logs.previous_broker_epoch,
         )
         broker.replicas.apply_image(broker.metadata.image)
@@ -183,7 +180,7 @@ class Node:
     def ready_line(self) -> str:
         """One line for people and scripts: where to connect, which cluster, where its data is."""
         told = self.listeners[0]
-        data = ",".join(str(path.resolve()) for path in self._log_dirs.paths)
+        data = ",".join(str(Path(path).resolve()) for path in self.broker.config.log_dirs)
         address = f"{told.host}:{told.port}"
         return (
             f"READY bootstrap={address} cluster.id={self.broker.cluster_id} node.id={self.broker.node_id} "
@@ -201,40 +198,50 @@ class Node:
             lambda: self._logs.shutdown(self._runtime.now_ms(), broker_epoch=epoch)
         )
         await self._controller.stop()
-        self._log_dirs.close()
 
 
-def _open_log_dirs(runtime: Runtime, config: BrokerConfig) -> LogDirs:
-    random = runtime.random
+def _lock_logs(runtime: Runtime, config: BrokerConfig, files: Files) -> LogManager:
+    """The log directories, ours from now on; new ones join the cluster of the others, or a new one."""
 
     def new_id() -> UUID:
-        return UUID(int=random.getrandbits(128), version=4)
+        return UUID(int=runtime.random.getrandbits(128), version=4)
 
-    return LogDirs.open(
-        [Path(path) for path in config.log_dirs],
-        files=Files(),
-        cluster_id=None,
-        new_cluster_id=lambda: to_text(new_id()),
+    paths = [Path(path) for path in config.log_dirs]
+    found = [properties for path in paths if (properties := meta_properties.read(path, files))]
+    return LogManager.lock(
+        paths,
+        files=files,
+        cluster_id=found[0].cluster_id if found else to_text(new_id()),
         node_id=config.node_id,
         directory_id=new_id,
+        random=runtime.random,
+        now_ms=runtime.now_ms(),
+        settings=LogManagerSettings(
+            retention_check_interval_ms=config.log_retention_check_interval_ms,
+            checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
+            high_watermark_checkpoint_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
+            producer_id_expiration_ms=config.producer_id_expiration_ms,
+            producer_id_expiration_check_interval_ms=config.producer_id_expiration_check_interval_ms,
+            max_transaction_timeout_ms=config.transaction_max_timeout_ms,
+        ),
     )
 
 
-def _open_controller(runtime: Runtime, config: BrokerConfig, log_dirs: LogDirs) -> Controller:
+def _open_controller(runtime: Runtime, config: BrokerConfig, files: Files, logs: LogManager) -> Controller:
     log_dir = Path(config.metadata_log_dir)
     return Controller.open(
         log_dir,
         settings=ControllerSettings(
-            cluster_id=log_dirs.cluster_id,
+            cluster_id=logs.cluster_id,
             node_id=config.node_id,
-            directory_id=log_dirs.directory_ids[log_dir],
+            directory_id=logs.directory_ids[log_dir],
             num_partitions=config.num_partitions,
             default_replication_factor=config.default_replication_factor,
             delete_topic_enable=config.delete_topic_enable,
             broker_session_timeout_ms=config.broker_session_timeout_ms,
             static_configs=config.static,
         ),
-        files=log_dirs.files,
+        files=files,
         random=runtime.random,
         now_ms=runtime.now_ms,
         monotonic=runtime.monotonic,
@@ -250,16 +257,6 @@ def _open_controller(runtime: Runtime, config: BrokerConfig, log_dirs: LogDirs) 
             group_keys=GROUP_CONFIGS,
             client_metrics_keys=CLIENT_METRICS_CONFIGS,
         ),
-    )
-
-
-def _open_logs(runtime: Runtime, cluster_config: ClusterConfig, log_dirs: LogDirs) -> LogManager:
-    return LogManager.open(
-        log_dirs,
-        default_config=cluster_config.current.log_defaults,
-        topic_config=cluster_config.topic_config,
-        random=runtime.random,
-        now_ms=runtime.now_ms(),
     )
 
 

@@ -1,0 +1,43 @@
+"""Every module of broker.api says what it serves, and serves what Kafka 4.3.1 serves."""
+
+import importlib
+
+import pytest
+
+from broker.api import Api, api, modules
+from broker.api.k18_api_versions import served
+from protocol.api_keys import KAFKA_VERSIONS, ApiKey
+
+KEYS = sorted(modules())
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: ApiKey(key).name)
+def test_a_module_states_its_contract(key):
+    module = importlib.import_module(modules()[key])
+    assert isinstance(module.API, Api)
+    assert module.__name__ == f"broker.api.k{key:02}_{ApiKey(key).name.lower()}"
+    versions = KAFKA_VERSIONS[ApiKey(key)]
+    assert module.API.versions == versions
+    first_line, *rest = module.__doc__.splitlines()
+    assert f"(key {key}):" in first_line
+    stated = "v0." if versions == range(1) else f"v{versions.start}-{versions.stop - 1}."
+    for heading in ("Who asks:", f"Versions: {stated}", "Differs from Kafka:", "Touches:"):
+        assert any(line.startswith(heading) for line in rest), f"{module.__name__}: no line starts {heading!r}"
+
+
+def test_what_a_standalone_broker_needs_is_served():
+    assert set(KEYS) >= {0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23}
+    assert set(KEYS) >= {32, 33, 35, 37, 42, 44, 47, 60, 75}
+
+
+def test_a_module_is_loaded_once():
+    assert api(ApiKey.METADATA) is api(ApiKey.METADATA)
+    with pytest.raises(KeyError):
+        api(9999)
+
+
+def test_produce_is_advertised_from_0_on():
+    rows = {row.api_key: row for row in served()}
+    assert (rows[ApiKey.PRODUCE].min_version, rows[ApiKey.PRODUCE].max_version) == (0, 13)
+    assert (rows[ApiKey.FETCH].min_version, rows[ApiKey.FETCH].max_version) == (4, 18)
+    assert sorted(rows) == KEYS
