@@ -8,7 +8,7 @@ from replicas_support import NODE_ID, NOW_MS, TOPIC_ID, batch, image
 from broker.api import k00_produce
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.metadata.image import Endpoint
+from protocol.metadata.image import BrokerImage, Endpoint
 from protocol.records.compression import Compression
 
 VERSIONS = k00_produce.API.versions
@@ -178,8 +178,6 @@ def test_who_leads_instead_is_told_from_version_10(broker, version):
 
 
 def _registration(broker_id):
-    from protocol.metadata.image import BrokerImage
-
     return BrokerImage(
         broker_id=broker_id,
         epoch=1,

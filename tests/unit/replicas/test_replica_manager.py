@@ -1,0 +1,164 @@
+"""The replica manager follows the image: logs are made, led, set aside and deleted as it says."""
+
+import asyncio
+from uuid import UUID
+
+import pytest
+from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, image, topic_records
+
+from protocol.errors import (
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from protocol.metadata.image import MetadataImage
+from protocol.metadata.records import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord
+from protocol.records.record import records
+from protocol.types import TopicPartition
+
+T0 = TopicPartition("t", 0)
+NEW_ID = UUID(int=0xB)
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, int, int]] = []
+
+    def on_leader(self, partition, leader_epoch):
+        self.heard.append(("leads", partition, leader_epoch))
+
+    def on_resigned(self, partition, leader_epoch):
+        self.heard.append(("resigned", partition, leader_epoch))
+
+
+def append(broker, *values, topic_partition=T0):
+    return broker.replicas.append_as_coordinator(topic_partition, batch(*values))
+
+
+def test_a_topic_is_found_by_name_and_by_id(broker):
+    broker.create(partitions=2)
+    partition = broker.replicas.partition(T0)
+    assert partition is broker.replicas.hosted[TOPIC_ID, 0]
+    assert partition.is_leader
+    assert (broker.logs.get(T0).directory / "partition.metadata").exists()
+    assert len(list(broker.replicas.partitions())) == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "error"),
+    [
+        (("u", 0), UnknownTopicOrPartition),
+        (("t", 7), UnknownTopicOrPartition),
+        (("t", 1), NotLeaderOrFollower),
+        ((UUID(int=1), 0), UnknownTopicId),
+        ((TOPIC_ID, 7), UnknownTopicOrPartition),
+        ((TOPIC_ID, 1), NotLeaderOrFollower),
+    ],
+)
+def test_why_a_partition_is_not_here(broker, key, error):
+    broker.create(partitions={0: image(), 1: image(leader=2, replicas=(2,))})
+    assert type(broker.replicas.why_not_hosted(key)) is error
+
+
+def test_a_deleted_topic_leaves_no_log_and_its_name_is_free(broker):
+    broker.create()
+    append(broker, b"old")
+    old = broker.replicas.partition(T0)
+    broker.replay(RemoveTopicRecord(topic_id=TOPIC_ID), *topic_records("t", NEW_ID, {0: image(), 1: image()}))
+    new = broker.replicas.partition(T0)
+    assert old.is_deleted
+    assert new.topic_id == NEW_ID
+    assert new.log.log_end_offset == 0
+    assert (TOPIC_ID, 0) not in broker.replicas.hosted
+
+
+def test_a_partition_that_moves_away_is_deleted(broker):
+    broker.create(partitions={0: image(replicas=(NODE_ID, 2))})
+    broker.replay(PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=0, replicas=[2], isr=[2], leader=2))
+    with pytest.raises(NotLeaderOrFollower):
+        broker.replicas.partition(T0)
+    assert broker.logs.get(T0) is None
+
+
+def test_leaders_listen(broker):
+    listener = Listener()
+    broker.create(partitions={0: image(epoch=3), 1: image(leader=2, epoch=1, replicas=(NODE_ID, 2))})
+    broker.replicas.listen("t", listener)
+    assert listener.heard == [("leads", 0, 3)]
+    listener.heard.clear()
+    broker.replay(PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=1, leader=NODE_ID))
+    assert listener.heard == [("leads", 1, 2)]
+    broker.replay(PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=1, leader=2))
+    broker.replay(RemoveTopicRecord(topic_id=TOPIC_ID))
+    assert listener.heard == [("leads", 1, 2), ("resigned", 1, 2), ("resigned", 0, 3)]
+
+
+def test_topic_configurations_reach_the_log(broker):
+    broker.create()
+    broker.configs["t"] = {"retention.ms": "1000"}
+    broker.replay(ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="1000"))
+    assert broker.logs.get(T0).config.retention_ms == 1000
+
+
+def test_a_restart_serves_what_was_there_and_sets_strays_aside(simulation, tmp_path):
+    runtime = simulation.runtime("broker")
+    folder = tmp_path / "data"
+    before = BrokerInFolder(folder, runtime)
+    before.create(partitions=2)
+    before.create("gone", UUID(int=3))
+    before.create("again", UUID(int=4))
+    append(before, b"a", b"b")
+    append(before, b"old", topic_partition=TopicPartition("again", 0))
+    before.logs.shutdown(runtime.now_ms(), broker_epoch=1)
+
+    after = BrokerInFolder(folder, runtime)
+    metadata = MetadataImage()
+    metadata.replay_all(topic_records("t", TOPIC_ID, {0: image(epoch=1), 1: image(epoch=1)}))
+    metadata.replay_all(topic_records("again", UUID(int=5), {0: image()}))
+    after.metadata.image = metadata
+    strays = after.replicas.apply_image(metadata)
+    assert set(strays) == {TopicPartition("gone", 0), TopicPartition("again", 0)}
+    found = [record.value for _, part in after.replicas.records_since(T0) for record in records(part)]
+    assert found == [b"a", b"b"]
+    assert after.replicas.partition(T0).log.high_watermark == 2
+    assert after.replicas.partition(TopicPartition("again", 0)).log.log_end_offset == 0
+
+
+def test_coordinators_append_and_replay(broker):
+    broker.create("__consumer_offsets", partitions=1)
+    here = TopicPartition("__consumer_offsets", 0)
+    info = append(broker, b"a", b"b", topic_partition=here)
+    assert broker.replicas.committed(here, info.last_offset + 1, timeout_ms=1000) is None
+    append(broker, b"c", topic_partition=here)
+    found = [header.base_offset for header, _ in broker.replicas.records_since(here, 2)]
+    assert found == [2]
+    with pytest.raises(UnknownTopicOrPartition):
+        append(broker, b"c", topic_partition=TopicPartition("__consumer_offsets", 5))
+
+
+def test_coordinators_wait_for_the_isr(simulation, broker):
+    broker.create(partitions={0: image(replicas=(NODE_ID, 2))})
+    partition = broker.replicas.partition(T0)
+
+    async def main():
+        info = append(broker, b"a")
+        waiting = broker.replicas.committed(T0, info.last_offset + 1, timeout_ms=5000)
+        assert waiting is not None
+        with pytest.raises(RequestTimedOut):
+            await waiting
+        waiting = broker.replicas.committed(T0, info.last_offset + 1, timeout_ms=5000)
+        partition.follower_end_offsets[2] = 1
+        partition.on_config_changed()
+        await waiting
+        info = append(broker, b"b")
+        waiting = broker.replicas.committed(T0, info.last_offset + 1, timeout_ms=5000)
+        partition.apply(image(leader=2, epoch=1, replicas=(NODE_ID, 2)))
+        with pytest.raises(NotLeaderOrFollower):
+            await waiting
+        with pytest.raises(NotLeaderOrFollower):
+            broker.replicas.records_since(T0)
+        await asyncio.sleep(0)
+
+    simulation.run(main())
+    assert broker.replicas.produce_purgatory.delayed_count == 0
