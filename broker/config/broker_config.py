@@ -147,6 +147,8 @@ class BrokerConfig:
             _lay_over(self.texts, overrides)
         #: Every key of BROKER_CONFIGS, parsed; not to be changed.
         self.values = _parse(self.texts)
+        #: Dynamic keys that this version cannot use, and that an operator should hear of.
+        self.ignored_overrides: tuple[str, ...] = ()
         for attribute in _ATTRIBUTES:
             setattr(self, attribute, self.values[attribute.replace("_", ".")])
         self._read_listeners()
@@ -281,7 +283,9 @@ class BrokerConfig:
         """
         cluster = usable_overrides(cluster_overrides, is_per_broker=False)
         own = usable_overrides(broker_overrides, is_per_broker=True)
-        return type(self)(self.static, cluster_overrides=cluster, broker_overrides=own)
+        config = type(self)(self.static, cluster_overrides=cluster, broker_overrides=own)
+        config.ignored_overrides = tuple(sorted({*cluster_overrides, *broker_overrides} - {*cluster, *own}))
+        return config
 
     def warnings(self) -> Iterator[str]:
         """What an operator should know at start: keys that nobody reads, and odd relations."""
