@@ -16,6 +16,7 @@ from protocol.errors import MalformedMessage
 from protocol.metadata.image import InvalidMetadata
 from protocol.metadata.records import RECORD_CLASSES, MetadataRecord
 from protocol.reader import reader_of
+from protocol.reading import MAX_ELEMENTS
 from protocol.varint import encode_uvarint, read_uvarint
 
 FRAME_VERSION: Final = 1
@@ -48,7 +49,7 @@ def decode_record(value: bytes | memoryview) -> MetadataRecord:
             f"metadata record of type {api_key}, version {version}: this software does not know it"
         )
     try:
-        record, end = read(view, position)
+        record, end = read(view, position, MAX_ELEMENTS)
     except (MalformedMessage, IndexError, ValueError, ArithmeticError) as error:
         raise InvalidMetadata(f"metadata record of type {api_key}, version {version}: {error}") from error
     if end != len(view):
@@ -65,7 +66,9 @@ def _encoder(api_key: int, version: int) -> tuple[bytes, Callable[[MetadataRecor
 
 
 @cache
-def _reader(api_key: int, version: int) -> Callable[[memoryview, int], tuple[MetadataRecord, int]] | None:
+def _reader(
+    api_key: int, version: int
+) -> Callable[[memoryview, int, int], tuple[MetadataRecord, int]] | None:
     cls = RECORD_CLASSES.get(api_key)
     if cls is None or version not in cls.__versions__:
         return None

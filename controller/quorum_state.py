@@ -1,0 +1,95 @@
+"""`quorum-state`: the last epoch of the metadata quorum that this node knows, and who leads it.
+
+It is written before anything is done in a new epoch, so that no node acts twice in one epoch after a
+restart. Version 0 of the file belongs to kraft.version 0 (voters are configured), 1 to kraft.version 1
+(voters are in the log, and have directory ids). Source: FileQuorumStateStore of Kafka 4.3.1.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from protocol.metadata.image import InvalidMetadata
+from protocol.types import ZERO_UUID
+from storage import kafka_uuid
+from storage.files import Files
+
+FILE_NAME = "quorum-state"
+_NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumState:
+    """One epoch; `voted_id` is None unless this node voted in it without knowing a leader yet."""
+
+    leader_epoch: int
+    leader_id: int | None
+    voted_id: int | None = None
+    voted_directory_id: UUID = ZERO_UUID
+    #: Configured voters, of kraft.version 0 only.
+    voters: tuple[int, ...] = ()
+
+
+def read(directory: Path, files: Files) -> QuorumState | None:
+    """What the file says, None if there is none. Raises InvalidMetadata if it makes no sense."""
+    path = directory / FILE_NAME
+    try:
+        text = files.read(path)
+    except FileNotFoundError:
+        return None
+    try:
+        fields = json.loads(text)
+        if fields["data_version"] not in (0, 1):
+            raise ValueError(f"data_version {fields['data_version']}")
+        voted_directory = fields.get("votedDirectoryId")
+        return QuorumState(
+            leader_epoch=_number(fields["leaderEpoch"]),
+            leader_id=_node(fields["leaderId"]),
+            voted_id=_node(fields["votedId"]),
+            voted_directory_id=kafka_uuid.from_text(voted_directory) if voted_directory else ZERO_UUID,
+            voters=tuple(_number(voter["voterId"]) for voter in fields.get("currentVoters") or ()),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidMetadata(
+            f"{path} cannot be read ({error!r}). If this node is the only voter, remove the file: the log tells the "
+            "epoch. Otherwise remove the node from the quorum and add it anew."
+        ) from error
+
+
+def write(directory: Path, state: QuorumState, files: Files, *, kraft_version: int) -> None:
+    """Replace the file, durably."""
+    leader_id = _NOBODY if state.leader_id is None else state.leader_id
+    voted_id = _NOBODY if state.voted_id is None else state.voted_id
+    fields: dict[str, Any]
+    if kraft_version == 0:
+        fields = {
+            "clusterId": "",
+            "leaderId": leader_id,
+            "leaderEpoch": state.leader_epoch,
+            "votedId": voted_id,
+            "appliedOffset": 0,
+            "currentVoters": [{"voterId": voter} for voter in state.voters],
+            "data_version": 0,
+        }
+    else:
+        fields = {
+            "leaderId": leader_id,
+            "leaderEpoch": state.leader_epoch,
+            "votedId": voted_id,
+            "votedDirectoryId": kafka_uuid.to_text(state.voted_directory_id),
+            "data_version": 1,
+        }
+    files.write_atomically(directory / FILE_NAME, json.dumps(fields, separators=(",", ":")).encode())
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{value!r} is no number")
+    return value
+
+
+def _node(value: object) -> int | None:
+    number = _number(value)
+    return None if number == _NOBODY else number
