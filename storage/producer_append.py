@@ -26,7 +26,13 @@ from protocol.errors import (
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
-from protocol.records.batch import NO_PRODUCER_EPOCH, NO_TIMESTAMP, TRANSACTIONAL_FLAG, BatchHeader
+from protocol.records.batch import (
+    CONTROL_FLAG,
+    NO_PRODUCER_EPOCH,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+)
 from protocol.records.control import EndTransactionMarker
 from storage.append_origin import AppendOrigin
 
@@ -81,6 +87,27 @@ class ProducerState:
         if self.epoch != epoch:
             self.batches.clear()
             self.epoch = epoch
+
+    def next_batch(self, header: BatchHeader) -> BatchMetadata | None:
+        """What to remember of a data batch that just follows the last one, outside of transactions; else None.
+
+        Everything that could be wrong with a batch, or change more than the list of batches, gives None.
+        """
+        batches = self.batches
+        if (
+            header.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG)
+            or header.producer_epoch != self.epoch
+            or self.transaction_first_offset is not None
+            or not batches
+            or header.base_sequence != (batches[-1].last_sequence + 1) & _SEQUENCE_MASK
+        ):
+            return None
+        delta = header.last_offset_delta
+        last_sequence = (header.base_sequence + delta) & _SEQUENCE_MASK
+        for batch in batches:
+            if batch.last_sequence == last_sequence:
+                return None  # sequences have wrapped, or a follower copied odd ones: perhaps a duplicate
+        return BatchMetadata(last_sequence, header.base_offset + delta, delta, header.max_timestamp)
 
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
         """The batch of these sequences, if it was written before."""

@@ -51,7 +51,7 @@ from protocol.records.batch import (
     read_header,
 )
 from protocol.records.builder import assemble, build_batch
-from protocol.records.compression import Compression, compress
+from protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression, compress
 from protocol.records.record import parse_payload, payload_of
 from protocol.records.varint import read_varint
 from storage.append_origin import AppendOrigin
@@ -64,8 +64,10 @@ __all__ = ["FRAMES_WALKED", "InvalidRecords", "InvalidTimestamps", "ValidatedRec
 FRAMES_WALKED: Final = 4
 
 _MAX_LONG: Final = 2**63 - 1
-#: Attributes, two deltas, two lengths and a count, of a byte each.
-_SMALLEST_RECORD_BYTES: Final = 6
+#: A length, attributes, two deltas, two lengths and a count, of a byte each.
+_SMALLEST_RECORD_BYTES: Final = 7
+#: More records than this do not fit into what a batch may decompress to: a count that would burn offsets.
+_MOST_RECORDS: Final = MAX_DECOMPRESSED_BYTES // _SMALLEST_RECORD_BYTES
 
 
 class ValidatedRecords(NamedTuple):
@@ -200,13 +202,17 @@ def _is_header_enough(
         and config.message_timestamp_before_max_ms == _MAX_LONG
     ):
         return False
-    return attributes & COMPRESSION_MASK != 0 or _is_framed(batch, header.records_count)
+    if attributes & COMPRESSION_MASK:
+        return header.records_count <= _MOST_RECORDS
+    return _is_framed(batch, header.records_count)
 
 
 def _is_framed(batch: memoryview, count: int) -> bool:
     """Whether the first records' lengths lead from one to the next, and the last one's to the end."""
     position = HEADER_SIZE_BYTES
     end = len(batch)
+    if count * _SMALLEST_RECORD_BYTES > end - position:
+        return False
     try:
         for _ in range(min(count, FRAMES_WALKED)):
             raw = batch[position]
@@ -219,7 +225,7 @@ def _is_framed(batch: memoryview, count: int) -> bool:
                     raw = size << 1
                 else:
                     raw = raw & 0x7F | second << 7
-            if raw < _SMALLEST_RECORD_BYTES << 1 or raw & 1:  # too short, or negative
+            if raw < (_SMALLEST_RECORD_BYTES - 1) << 1 or raw & 1:  # too short, or negative
                 return False
             position += raw >> 1
     except (IndexError, InvalidRecord):

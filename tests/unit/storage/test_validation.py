@@ -243,6 +243,15 @@ def test_payload_that_is_no_records(payload):
         append(with_field(batch, ">i", 57, 3))
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_counts_that_cannot_be(codec):
+    """Nobody burns two billion offsets with a few bytes, whatever else is believed."""
+    count = 2**31 - 1
+    batch = with_field(produced(some_records(10), compression=codec), ">i", 23, count - 1)
+    with pytest.raises(InvalidRecord):
+        append(with_field(batch, ">i", 57, count))
+
+
 def test_what_is_believed_and_what_deep_does_not_believe():
     """The honest limits of the fast path, see the module's docstring."""
     garbage = produced(compression=Compression.LZ4)[:HEADER_SIZE_BYTES] + b"not lz4"
