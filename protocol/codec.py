@@ -25,6 +25,8 @@ from protocol.writer import scatter_writer_of, writer_of
 _M = TypeVar("_M", bound=Message)
 Bytes = bytes | bytearray | memoryview
 
+#: What a compiled reader raises, beside MalformedMessage, at bytes that end too early or are no text.
+_UNREADABLE: Final = (IndexError, struct.error, UnicodeDecodeError)
 #: What a compiled writer raises at a value that does not fit its field.
 _UNWRITABLE: Final = (AttributeError, TypeError, OverflowError, UnicodeEncodeError, struct.error)
 
@@ -32,6 +34,14 @@ _UNWRITABLE: Final = (AttributeError, TypeError, OverflowError, UnicodeEncodeErr
 def decoder(cls: type[_M], version: int) -> Callable[[Bytes], _M]:
     """`decode_struct` with class and version settled; LookupError if there is no such version."""
     return _decoder(cls, version)
+
+
+def prefix_decoder(cls: type[_M], version: int) -> Callable[[Bytes, int], tuple[_M, int]]:
+    """Decoder of a message that begins at a position: (message, position behind it).
+
+    For bytes that must hold one message and no more; LookupError if there is no such version.
+    """
+    return _prefix_decoder(cls, version)
 
 
 def encoder(cls: type[_M], version: int) -> Callable[[_M], bytes]:
@@ -49,21 +59,38 @@ def scatter_encoder(cls: type[_M], version: int) -> Callable[[_M, bytes], list[b
 
 @once
 def _decoder(cls: type[Any], version: int) -> Callable[[Bytes], Any]:
-    read = reader_of(cls, version)
-    budget = MAX_RESPONSE_ELEMENTS if issubclass(cls, Response) else MAX_ELEMENTS
+    read, budget = reader_of(cls, version), _budget(cls)
 
     def decode(data: Bytes) -> Any:  # noqa: ANN401 an object of `cls`
         try:
-            message = read(memoryview(data), 0, budget)[0]
-        except (IndexError, struct.error):
-            raise MalformedMessage(f"the bytes end within {cls.__name__} v{version}") from None
-        except UnicodeDecodeError as error:
-            raise MalformedMessage(
-                f"{cls.__name__} v{version} has a string that is not UTF-8: {error}"
-            ) from None
-        return message
+            return read(memoryview(data), 0, budget)[0]
+        except _UNREADABLE as error:
+            raise _malformed(cls, version, error) from None
 
     return decode
+
+
+@once
+def _prefix_decoder(cls: type[Any], version: int) -> Callable[[Bytes, int], tuple[Any, int]]:
+    read, budget = reader_of(cls, version), _budget(cls)
+
+    def decode(data: Bytes, position: int) -> tuple[Any, int]:
+        try:
+            return read(memoryview(data), position, budget)
+        except _UNREADABLE as error:
+            raise _malformed(cls, version, error) from None
+
+    return decode
+
+
+def _budget(cls: type[Any]) -> int:
+    return MAX_RESPONSE_ELEMENTS if issubclass(cls, Response) else MAX_ELEMENTS
+
+
+def _malformed(cls: type[Any], version: int, error: Exception) -> MalformedMessage:
+    if isinstance(error, UnicodeDecodeError):
+        return MalformedMessage(f"{cls.__name__} v{version} has a string that is not UTF-8: {error}")
+    return MalformedMessage(f"the bytes end within {cls.__name__} v{version}")
 
 
 @once

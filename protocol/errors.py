@@ -6,7 +6,7 @@ An error that is raised while one row of a request is answered becomes that row'
 
 from typing import ClassVar
 
-from kio.schema.errors import ErrorCode
+from protocol.error_code import ErrorCode
 
 __all__ = ["ErrorCode", "KafkaError"]
 

@@ -96,7 +96,14 @@ def test_no_length_is_believed(key):
         decode_request(key, version, valid)  # compiled outside of the measurement
         tracemalloc.start()
         for at in range(len(valid)):
-            for huge in (HUGE, b"\x7f\xff\xff\xff", b"\xff\xff\xff\x7f", b"\xff\xff\xff\xff\x07"):
+            # The last two are 400,000: fewer than a message may have elements, more than this one has bytes.
+            for huge in (
+                HUGE,
+                b"\x7f\xff\xff\xff",
+                b"\xff\xff\xff\xff\x07",
+                b"\x80\xb5\x18",
+                b"\0\x06\x1a\x80",
+            ):
                 read_or_malformed(decode_request, key, version, valid[:at] + huge + valid[at:])
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -104,24 +111,44 @@ def test_no_length_is_believed(key):
 
 
 @pytest.mark.parametrize("text", [
-    "00",                                # null where null is not allowed
-    "ffffffff0f",                        # six bytes that ask for four thousand million topics
-    "02 00 00000000 00",                 # an element that is null
-    "02 03 c328 00 00000000 00",         # not UTF-8
-    "02 ffff03 61 00 00000000 00",       # a string longer than the rest
-    "02 02 61 00 00000000",              # ends before the tagged fields
-    "02 02 61 00 00000000 01 00 05 61",  # a tagged field longer than the rest
-    "02 02 61 00 00000000 02 05 00 05 00",   # the same tag twice
-    "02 02 61 00 00000000 02 06 00 05 00",   # tags that descend
-    "02 02 61 00 00000000 ffffffff0f",       # more tagged fields than bytes
+    "00",                                      # null where null is not allowed
+    "ffffffff0f",                              # six bytes that ask for four thousand million topics
+    "02 00 02 00000007 00",                    # a name that is null
+    "02 03 c328 02 00000007 00",               # not UTF-8
+    "02 ffff03 61 02 00000007 00",             # a string longer than the rest
+    "02 02 61 00 00",                          # an inner array that is null
+    "02 02 61 02 00000007",                    # ends before the tagged fields
+    "02 02 61 02 00000007 01 00 05 61",        # a tagged field longer than the rest
+    "02 02 61 02 00000007 02 05 00 05 00",     # the same tag twice
+    "02 02 61 02 00000007 02 06 00 05 00",     # tags that descend
+    "02 02 61 02 00000007 ffffffff0f",         # more tagged fields than bytes
+    "02 02 61 02 00000007 01 ffffffff7f 00",   # no tag has that many bits
 ])  # fmt: skip
 def test_malformed_arrays_of_topics(text):
     # AddPartitionsToTxn v3: transactional id, producer id and epoch, then topics with partitions.
     head = bytes.fromhex("02 61 0000000000000001 0002")
-    valid = head + bytes.fromhex("02 02 61 02 00000007 00 00")
-    assert decode_request(ApiKey.ADD_PARTITIONS_TO_TXN, 3, valid).v3_and_below_topics[0].partitions == [7]
+    valid = head + bytes.fromhex("02 02 61 02 00000007 00")
+    for end in ("00", "01 05 00", "02 05 00 06 01 61"):
+        request = decode_request(ApiKey.ADD_PARTITIONS_TO_TXN, 3, valid + bytes.fromhex(end))
+        assert request.v3_and_below_topics[0].partitions == [7]
     with pytest.raises(MalformedMessage):
-        decode_request(ApiKey.ADD_PARTITIONS_TO_TXN, 3, head + bytes.fromhex(text))
+        decode_request(ApiKey.ADD_PARTITIONS_TO_TXN, 3, head + bytes.fromhex(text) + b"\0")
+
+
+@pytest.mark.parametrize("text", [
+    "01 00 7f 02 63",           # longer than the rest
+    "01 07 7f",                 # so is one that is not known
+    "02 00 02 0263 00 02 0263", # twice
+    "02 07 00 00 02 0263",      # a known one behind a greater one
+    "02 09 00 07 00",           # unknown ones that descend
+    "7f",                       # more than the bytes can hold
+])  # fmt: skip
+def test_malformed_tagged_fields_where_some_are_known(text):
+    plain = encode_request(ApiKey.FETCH, 12, request_class(ApiKey.FETCH)())
+    known = plain[:-1] + bytes.fromhex("03 00 02 0263 05 00 06 01 61")
+    assert decode_request(ApiKey.FETCH, 12, known).cluster_id == "c"
+    with pytest.raises(MalformedMessage):
+        decode_request(ApiKey.FETCH, 12, plain[:-1] + bytes.fromhex(text))
 
 
 def test_a_known_tag_must_fill_its_size():
@@ -131,6 +158,13 @@ def test_a_known_tag_must_fill_its_size():
     for size in (1, 3):
         with pytest.raises(MalformedMessage):
             decode_request(ApiKey.FETCH, 12, plain[:-1] + bytes((1, 0, size)) + b"\x02cc")
+
+
+def test_an_unknown_tag_at_the_very_end_has_to_be_there():
+    plain = encode_request(ApiKey.HEARTBEAT, 4, request_class(ApiKey.HEARTBEAT)())
+    assert decode_request(ApiKey.HEARTBEAT, 4, plain[:-1] + b"\x01\x05\x02ab").group_id == ""
+    with pytest.raises(MalformedMessage):
+        decode_request(ApiKey.HEARTBEAT, 4, plain[:-1] + b"\x01\x05\x03ab")
 
 
 def test_elements_of_one_message_are_bounded_together():

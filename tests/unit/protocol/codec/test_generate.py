@@ -1,7 +1,7 @@
 """The checked-in messages are what kio's schema says."""
 
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.generate import MESSAGES, sources
+from protocol.generate import ERROR_CODES, MESSAGES, error_codes_source, sources
 from protocol.messages import request_class, response_class
 
 
@@ -9,6 +9,7 @@ def test_checked_in_messages_are_fresh():
     """If this fails: `python -m protocol.generate`."""
     on_disk = {path.stem: path.read_text() for path in MESSAGES.glob("*.py") if path.stem != "__init__"}
     assert on_disk == sources()
+    assert ERROR_CODES.read_text() == error_codes_source()
 
 
 def test_every_api_has_its_classes():

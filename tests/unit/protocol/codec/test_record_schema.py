@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from protocol.codec import decode_struct, encode_struct
+from protocol.codec import decode_struct, encode_struct, prefix_decoder
 from protocol.errors import MalformedMessage
 from protocol.schema import Record, Versions
 from protocol.types import ZERO_UUID
@@ -92,12 +92,33 @@ def test_what_cannot_be_written_is_a_value_error(record):
         encode_struct(ExampleRecord, 0, record)
 
 
+def test_strings_have_kafkas_bound_in_flexible_versions_too():
+    longest = encode_struct(ExampleRecord, 2, ExampleRecord(name="x" * 32767))
+    assert decode_struct(ExampleRecord, 2, longest).name == "x" * 32767
+    with pytest.raises(ValueError, match="name has"):
+        encode_struct(ExampleRecord, 2, ExampleRecord(name="x" * 32768))
+    # 32,768 bytes, in three bytes of compact length.
+    assert longest.startswith(b"\x80\x80\x02")
+    with pytest.raises(MalformedMessage):
+        decode_struct(ExampleRecord, 2, b"\x81\x80\x02x" + longest[3:])
+
+
 def test_unknown_versions():
     for version in (-1, 3):
         with pytest.raises(LookupError):
             encode_struct(ExampleRecord, version, ExampleRecord())
         with pytest.raises(LookupError):
             decode_struct(ExampleRecord, version, b"")
+
+
+def test_where_a_message_ends():
+    data = encode_struct(ExampleRecord, 2, ExampleRecord(name="n"))
+    assert prefix_decoder(ExampleRecord, 2)(b"ab" + data + b"c", 2) == (
+        ExampleRecord(name="n"),
+        2 + len(data),
+    )
+    with pytest.raises(MalformedMessage):
+        prefix_decoder(ExampleRecord, 2)(data, len(data))
 
 
 def test_null_where_it_may_not_be():
