@@ -76,6 +76,8 @@ class Index:
         self._last = _NO_ENTRY
         self._is_loaded = is_new
         self._is_preallocated = False
+        #: Whether the file holds exactly the entries.
+        self._is_cut = False
 
     # -- opening and closing -----------------------------------------------------------------------
 
@@ -102,7 +104,7 @@ class Index:
             if last < first or last[0] < 0 or last[1] < 0:
                 raise CorruptIndex(f"{self.path} ends with {last} and begins with {first}")
             self._last = last
-        self._is_loaded = True
+        self._is_loaded = self._is_cut = True
 
     def _opened(self) -> int:
         if self._fd is None:
@@ -116,7 +118,7 @@ class Index:
         self._last = _NO_ENTRY
         self._files.truncate(self._opened(), 0)
         self._is_preallocated = False
-        self._is_loaded = True
+        self._is_loaded = self._is_cut = True
 
     def write(self) -> None:
         """Bring the file up to date with memory."""
@@ -128,11 +130,12 @@ class Index:
 
     def trim(self) -> None:
         """Write what is missing and cut the file to its entries; the segment gets no more of them."""
-        if not self._is_loaded:
+        if not self._is_loaded or self._is_cut:
             return
         self.write()
         self._files.truncate(self._opened(), self.count * self.ENTRY.size)
         self._is_preallocated = False
+        self._is_cut = True
 
     def close(self) -> None:
         """Give the descriptor back. Does not write: see `trim`."""
@@ -155,6 +158,7 @@ class Index:
         if not self._is_preallocated:
             self._files.truncate(self._opened(), max(self.max_entries, self.count + 1) * self.ENTRY.size)
             self._is_preallocated = True
+            self._is_cut = False
         self._warm += self.ENTRY.pack(first, second)
         self._last = (first, second)
         self.count += 1
@@ -196,6 +200,7 @@ class Index:
         if count >= self.count:
             return
         self.count = count
+        self._is_cut = False
         self._written_count = min(self._written_count, count)
         if count < self._warm_start:
             self._warm_start = max(count - WARM_BYTES // self.ENTRY.size, 0)

@@ -634,7 +634,7 @@ class Log(LogReader):
             return
         try:
             self.leader_epochs.flush()
-            self._snapshots.flush_up_to(end)
+            self._snapshots.flush(recovery_point, end)
             is_new = not self._is_directory_flushed
             segments = self.segments
             for segment in segments.from_offset(recovery_point):

@@ -91,10 +91,10 @@ class SnapshotFiles:
         for offset in stray:
             self.remove(offset)
 
-    def flush_up_to(self, offset: int) -> None:
-        """Wait until the snapshots up to there are on the disk. [any thread]"""
-        for at in self.offsets:
-            if at <= offset:
+    def flush(self, start: int, end: int) -> None:
+        """Wait until the snapshots from `start` to `end` (inclusive) are on the disk. [any thread]"""
+        for at in list(self.offsets):
+            if start <= at <= end:
                 self._files.fsync_path(self.path_of(at))
 
 

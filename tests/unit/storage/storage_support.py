@@ -1,0 +1,58 @@
+"""Batches and logs for the tests of storage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+from protocol.records.builder import build_batch
+from protocol.records.control import ControlRecordType, control_key
+from protocol.records.record import Record
+from protocol.types import TopicPartition
+from storage.files import Files
+from storage.log import Log
+from storage.log_config import LogConfig
+
+NOW_MS = 1_700_000_000_000
+TP = TopicPartition("orders", 0)
+
+
+def batch(count: int = 1, *, value: bytes = b"value", timestamp: int = NOW_MS, **fields) -> bytearray:
+    """A batch as a producer sends it."""
+    base = fields.get("base_offset", 0)
+    return bytearray(
+        build_batch([Record(base + i, timestamp + i, b"key", value) for i in range(count)], **fields)
+    )
+
+
+def marker(*, producer_id: int, commit: bool, epoch: int = 0, timestamp: int = NOW_MS) -> bytearray:
+    """An end-of-transaction marker as a coordinator writes it."""
+    kind = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
+    return bytearray(
+        build_batch(
+            [Record(0, timestamp, control_key(kind), b"\x00\x00\x00\x00\x00\x00")],
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            is_control=True,
+            is_transactional=True,
+        )
+    )
+
+
+def open_log(directory: Path, *, files: Files | None = None, **options) -> Log:
+    """The log in `directory`; `config` by default with small segments and an index entry for each batch."""
+    config = options.pop("config", None) or LogConfig(segment_bytes=1000, index_interval_bytes=1)
+    return Log.open(
+        directory,
+        config=config,
+        topic_partition=options.pop("topic_partition", TP),
+        now_ms=options.pop("now_ms", NOW_MS),
+        files=files or Files(),
+        random=Random(1),
+        **options,
+    )
+
+
+def offsets_in(log: Log) -> list[int]:
+    """The base offsets of all batches, read as a consumer would."""
+    return [header.base_offset for header, _ in log.records_since(log.log_start_offset)]

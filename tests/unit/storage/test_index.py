@@ -1,0 +1,129 @@
+"""Offset and time index: Kafka's bytes, and the same answers as a list whatever is in memory."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from storage import index as module
+from storage.files import Files
+from storage.index import CorruptIndex, OffsetIndex, OffsetPosition, TimeIndex, TimestampOffset
+from storage.transaction_index import AbortedTransaction, TransactionIndex
+
+
+@pytest.fixture(autouse=True)
+def small_warm_part(monkeypatch):
+    """So that a few entries already leave memory."""
+    monkeypatch.setattr(module, "WARM_BYTES", 48)
+
+
+def offset_index(path, *, is_new=True, max_bytes=8000, base_offset=100):
+    return OffsetIndex(path, base_offset=base_offset, max_bytes=max_bytes, files=Files(), is_new=is_new)
+
+
+def time_index(path, *, is_new=True, max_bytes=12000, base_offset=100):
+    return TimeIndex(path, base_offset=base_offset, max_bytes=max_bytes, files=Files(), is_new=is_new)
+
+
+def test_bytes_are_kafkas(tmp_path):
+    offsets, times = offset_index(tmp_path / "o"), time_index(tmp_path / "t")
+    offsets.append(105, 4096)
+    times.maybe_append(1_000, 105)
+    offsets.trim()
+    times.trim()
+    assert (tmp_path / "o").read_bytes().hex() == "0000000500001000"
+    assert (tmp_path / "t").read_bytes().hex() == "00000000000003e800000005"
+
+
+def test_preallocated_until_trimmed(tmp_path):
+    index = offset_index(tmp_path / "o", max_bytes=8003)
+    index.append(105, 1)
+    assert (tmp_path / "o").stat().st_size == 8000
+    index.trim()
+    assert (tmp_path / "o").stat().st_size == 8
+
+
+@pytest.mark.parametrize("size", [7, 9])
+def test_impossible_size(tmp_path, size):
+    (tmp_path / "o").write_bytes(bytes(size))
+    with pytest.raises(CorruptIndex):
+        offset_index(tmp_path / "o", is_new=False).load()
+
+
+def test_offsets_must_grow(tmp_path):
+    index = offset_index(tmp_path / "o")
+    index.append(105, 1)
+    with pytest.raises(CorruptIndex):
+        index.append(105, 2)
+
+
+def test_time_index_keeps_a_place_for_closing(tmp_path):
+    index = time_index(tmp_path / "t", max_bytes=36)
+    index.maybe_append(1, 101)
+    assert not index.is_full
+    index.maybe_append(2, 102)
+    assert index.is_full
+    index.maybe_append(2, 103)  # not larger: no entry
+    assert index.count == 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=40),
+    cut=st.integers(95, 500),
+    reopen=st.booleans(),
+)
+def test_lookups_are_those_of_a_list(tmp_path_factory, steps, cut, reopen):
+    directory = tmp_path_factory.mktemp("index")
+    offsets, times = offset_index(directory / "o"), time_index(directory / "t")
+    model: list[tuple[int, int, int]] = []
+    offset, other = 100, 0
+    for step, other_step in steps:
+        offset, other = offset + step, other + other_step
+        offsets.append(offset, other)
+        times.maybe_append(other, offset)
+        model.append((offset, other, other))
+    if reopen:
+        for index in (offsets, times):
+            index.trim()
+            index.close()
+        offsets, times = (
+            offset_index(directory / "o", is_new=False),
+            time_index(directory / "t", is_new=False),
+        )
+        offsets.load()
+        times.load()
+    offsets.truncate_to(cut)
+    times.truncate_to(cut)
+    model = [row for row in model if row[0] < cut]
+    for target in range(95, 110 + offset - 95, 3):
+        found = [row for row in model if row[0] <= target]
+        assert offsets.lookup(target) == (OffsetPosition(found[-1][0], found[-1][1]) if found else (100, 0))
+    for target in range(-1, other + 3):
+        found = [row for row in model if row[2] <= target]
+        expected = TimestampOffset(found[-1][2], found[-1][0]) if found else TimestampOffset(-1, 100)
+        assert times.lookup(target) == expected
+        above = [row[0] for row in model if row[1] >= target]
+        assert offsets.upper_bound(target) == (above[0] if above else None)
+    assert times.last == (TimestampOffset(model[-1][2], model[-1][0]) if model else TimestampOffset(-1, 100))
+    offsets.append(1000, 7)
+    assert offsets.lookup(2000) == (1000, 7)
+
+
+def test_transaction_index(tmp_path):
+    path = tmp_path / "x.txnindex"
+    index = TransactionIndex(path, base_offset=10, files=Files(), is_new=True)
+    assert index.aborted_in(0, 99) == ([], False)
+    assert not path.exists()
+    first, second = AbortedTransaction(7, 10, 14, 12), AbortedTransaction(8, 12, 20, 21)
+    index.append(first)
+    index.append(second)
+    assert path.read_bytes()[:34].hex() == "0000" + "".join(f"{it:016x}" for it in first)
+    again = TransactionIndex(path, base_offset=10, files=Files(), is_new=False)
+    assert again.entries == [first, second]
+    assert again.aborted_in(15, 30) == ([second], False)
+    assert again.aborted_in(10, 12) == ([first], True)  # later markers leave later stable offsets
+    again.truncate_to(20)
+    assert TransactionIndex(path, base_offset=10, files=Files(), is_new=False).entries == [first]
+    path.write_bytes(b"\x00\x01" + bytes(32))
+    with pytest.raises(CorruptIndex):
+        TransactionIndex(path, base_offset=10, files=Files(), is_new=False).check()

@@ -1,0 +1,503 @@
+"""One log: appending, rolling, reading, timestamps, truncation, retention, offsets."""
+
+import pytest
+
+from protocol.errors import (
+    CorruptMessage,
+    InconsistentTopicId,
+    KafkaStorageError,
+    OffsetOutOfRange,
+    RecordListTooLarge,
+)
+from protocol.records.batch import batches, patch, read_header
+from protocol.records.compression import Compression
+from protocol.types import ZERO_UUID
+from storage import lending
+from storage.files import Files
+from storage.log import AppendOrigin, UnexpectedAppendOffset
+from storage.log_config import LogConfig
+from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log
+
+
+@pytest.fixture
+def log(tmp_path):
+    return open_log(tmp_path / "orders-0")
+
+
+def fill(log, count, *, records=2, leader_epoch=0, **fields):
+    return [
+        log.append_as_leader(batch(records, **fields), leader_epoch=leader_epoch, now_ms=NOW_MS)
+        for _ in range(count)
+    ]
+
+
+def names(log):
+    return sorted(path.name for path in log.directory.iterdir())
+
+
+# -- appending ---------------------------------------------------------------------------------------
+
+
+def test_offsets_and_epoch_are_given(log):
+    infos = fill(log, 2, records=3, leader_epoch=5)
+    assert [(info.first_offset, info.last_offset) for info in infos] == [(0, 2), (3, 5)]
+    headers = [header for header, _ in log.records_since(0)]
+    assert [header.partition_leader_epoch for header in headers] == [5, 5]
+    assert log.leader_epochs.entries == ((5, 0),)
+    assert log.log_end_offset == 6
+
+
+def test_a_buffer_that_cannot_be_written_is_left_alone(log):
+    fill(log, 1)
+    data = bytes(batch(2))
+    log.append_as_leader(data, leader_epoch=0, now_ms=NOW_MS)
+    assert read_header(data).base_offset == 0
+    assert offsets_in(log) == [0, 2]
+
+
+def test_rolls_when_the_segment_is_full(log):
+    fill(log, 20, value=b"x" * 100)
+    bases = [segment.base_offset for segment in log.segments]
+    assert len(bases) > 2
+    assert all(segment.size <= 1000 for segment in log.segments)
+    assert f"{bases[1]:020d}.snapshot" in names(log)
+    assert offsets_in(log) == list(range(0, 40, 2))
+
+
+@pytest.mark.parametrize(("segment_ms", "timestamps", "segments"), [
+    (100, [0, 100], 1), (100, [0, 101], 2), (100, [0, 50, 101, 150, 202], 3),
+])  # fmt: skip
+def test_rolls_by_the_records_time(tmp_path, segment_ms, timestamps, segments):
+    log = open_log(tmp_path / "l", config=LogConfig(segment_ms=segment_ms))
+    for at in timestamps:
+        log.append_as_leader(batch(timestamp=NOW_MS + at), leader_epoch=0, now_ms=NOW_MS)
+    assert len(log.segments) == segments
+
+
+def test_rolls_when_an_offset_is_too_far_from_the_base(log):
+    log.append_as_follower(batch(base_offset=0), leader_epoch=0, now_ms=NOW_MS)
+    log.append_as_follower(batch(base_offset=2**31), leader_epoch=0, now_ms=NOW_MS)
+    assert [segment.base_offset for segment in log.segments] == [0, 2**31]
+    assert log.log_end_offset == 2**31 + 1
+
+
+def test_rolls_when_the_index_is_full(tmp_path):
+    config = LogConfig(segment_index_bytes=24, index_interval_bytes=1)
+    log = open_log(tmp_path / "l", config=config)
+    for at in range(8):  # the time index keeps one of its two places
+        log.append_as_leader(batch(timestamp=NOW_MS + at), leader_epoch=0, now_ms=NOW_MS)
+    assert len(log.segments) > 2
+    assert offsets_in(log) == list(range(8))
+
+
+def test_a_batch_longer_than_a_segment(log):
+    with pytest.raises(RecordListTooLarge):
+        fill(log, 1, value=b"x" * 2000)
+    assert log.log_end_offset == 0
+
+
+def test_duplicate_of_a_producer(log):
+    fields = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
+    first = log.append_as_leader(batch(2, **fields), leader_epoch=0, now_ms=NOW_MS)
+    again = log.append_as_leader(batch(2, **fields), leader_epoch=0, now_ms=NOW_MS)
+    assert again.is_duplicate
+    assert (again.first_offset, again.last_offset) == (first.first_offset, first.last_offset)
+    assert log.log_end_offset == 2
+
+
+def test_follower_takes_what_the_leader_has(log):
+    data = batch(2, base_offset=0, leader_epoch=1) + batch(3, base_offset=5, leader_epoch=2)
+    info = log.append_as_follower(data + batch()[:40], leader_epoch=2, now_ms=NOW_MS)
+    assert (info.first_offset, info.last_offset, info.records_count) == (0, 7, 5)
+    assert offsets_in(log) == [0, 5]
+    assert log.leader_epochs.entries == ((1, 0), (2, 5))
+
+
+def test_follower_leaves_newer_epochs_out(log):
+    data = batch(1, base_offset=0, leader_epoch=1) + batch(1, base_offset=1, leader_epoch=3)
+    info = log.append_as_follower(data, leader_epoch=2, now_ms=NOW_MS)
+    assert info.last_offset == 0
+    assert log.log_end_offset == 1
+    assert log.append_as_follower(b"", leader_epoch=2, now_ms=NOW_MS).size_bytes == 0
+
+
+def test_follower_refuses_what_cannot_be(log):
+    fill(log, 1)
+    with pytest.raises(UnexpectedAppendOffset):
+        log.append_as_follower(batch(base_offset=1), leader_epoch=0, now_ms=NOW_MS)
+    damaged = batch(base_offset=2)
+    damaged[-1] ^= 1
+    with pytest.raises(CorruptMessage):
+        log.append_as_follower(damaged, leader_epoch=0, now_ms=NOW_MS)
+    with pytest.raises(CorruptMessage):
+        log.append_as_follower(batch(base_offset=3) + batch(base_offset=2), leader_epoch=0, now_ms=NOW_MS)
+    assert log.log_end_offset == 2
+
+
+# -- reading -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_reopened", [False, True])
+def test_read_begins_with_the_batch_that_holds_the_offset(log, is_reopened):
+    fill(log, 100, records=3)
+    if is_reopened:
+        log.close()
+        log = open_log(log.directory)
+    for offset in range(300):
+        read = log.read(offset, max_bytes=500)
+        assert read.base_offset == offset // 3 * 3
+        assert len(read.records) <= 500
+        header, _ = next(batches(memoryview(read.records)))
+        assert header.base_offset == read.base_offset
+
+
+def test_read_bounds(log):
+    fill(log, 10)
+    size = len(batch(2))
+    one = log.read(4, max_bytes=10, min_one_message=True)
+    assert (len(one.records), one.base_offset) == (size, 4)
+    none = log.read(4, max_bytes=10)
+    assert (bytes(none.records), none.is_first_batch_incomplete) == (b"", True)
+    assert len(log.read(4, max_bytes=10_000, max_offset=8).records) == 2 * size
+    assert len(log.read(4, max_bytes=10_000, max_offset=7).records) == size  # 7 is inside of a batch
+    assert len(log.read(4, max_bytes=0, min_one_message=True).records) == size
+    at_end = log.read(20, max_bytes=100)
+    assert (at_end.records, at_end.base_offset, at_end.is_first_batch_incomplete) == (b"", None, False)
+    assert log.read(8, max_bytes=100, max_offset=8, min_one_message=True).records == b""
+    for offset in (-1, 21):
+        with pytest.raises(OffsetOutOfRange):
+            log.read(offset, max_bytes=100)
+
+
+def test_read_goes_on_in_the_next_segment_over_a_hole(log):
+    log.append_as_follower(batch(base_offset=0), leader_epoch=0, now_ms=NOW_MS)
+    log.roll(NOW_MS, base_offset=10)
+    log.append_as_follower(batch(base_offset=12), leader_epoch=0, now_ms=NOW_MS)
+    for offset in (1, 9, 10, 12):
+        assert log.read(offset, max_bytes=500).base_offset == 12
+
+
+def test_large_reads_are_lent(tmp_path, monkeypatch):
+    monkeypatch.setattr(lending, "REMAP_BYTES", 0)
+    log = open_log(tmp_path / "l", config=LogConfig())
+    fill(log, 3, records=1, value=b"x" * 200_000)
+    read = log.read(0, max_bytes=500_000)
+    assert isinstance(read.records, memoryview)
+    before = bytes(read.records)
+    # Truncation, and new batches in the same place, change nothing for a reader that still holds its slice.
+    log.truncate_to(1, now_ms=NOW_MS)
+    fill(log, 2, records=1, value=b"y" * 200_000)
+    assert bytes(read.records) == before
+    assert offsets_in(log) == [0, 1, 2]
+    log.close()
+    assert offsets_in(open_log(log.directory, config=LogConfig())) == [0, 1, 2]
+
+
+def test_reads_that_may_not_block_are_answered_from_memory(log):
+    fill(log, 50)
+    assert log.read(0, max_bytes=500, may_block=False).base_offset == 0
+    log.close()
+    assert open_log(log.directory).read(0, max_bytes=500, may_block=False).base_offset == 0
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
+def test_timestamps(log, codec):
+    for start in (0, 10, 20, 15, 40):
+        log.append_as_leader(
+            batch(3, timestamp=NOW_MS + start, compression=codec), leader_epoch=4, now_ms=NOW_MS
+        )
+    log.update_high_watermark(15)
+    # records: 0-2 | 10-12 | 20-22 | 15-17 | 40-42
+    for at, offset in ((-5, 0), (0, 0), (2, 2), (3, 3), (11, 4), (21, 7), (23, 12), (42, 14)):
+        assert log.offset_for_timestamp(NOW_MS + at) == (
+            NOW_MS + max(at, 0) + {3: 7, 23: 17}.get(at, 0),
+            offset,
+            4,
+        )
+    assert log.offset_for_timestamp(NOW_MS + 43) is None
+    assert log.offset_for_timestamp(NOW_MS + 40, end=12) is None
+    assert log.max_timestamp_offset() == (NOW_MS + 42, 14, 4)
+    log.maybe_increment_log_start_offset(5)
+    assert log.offset_for_timestamp(NOW_MS).offset == 5
+
+
+def test_empty_log_has_no_timestamps(log):
+    assert log.max_timestamp_offset() is None
+    assert log.offset_for_timestamp(0) is None
+
+
+# -- transactions ------------------------------------------------------------------------------------
+
+
+def transact(log, producer_id, sequence=0):
+    log.append_as_leader(
+        batch(1, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, is_transactional=True),
+        leader_epoch=0,
+        now_ms=NOW_MS,
+    )
+
+
+def end(log, producer_id, *, commit):
+    log.append_as_leader(
+        marker(producer_id=producer_id, commit=commit),
+        leader_epoch=0,
+        now_ms=NOW_MS,
+        origin=AppendOrigin.COORDINATOR,
+    )
+
+
+@pytest.mark.parametrize("is_clean", [True, False, None])
+def test_last_stable_offset_and_aborted_transactions(log, is_clean):
+    transact(log, 1)  # 0
+    transact(log, 2)  # 1
+    end(log, 1, commit=False)  # 2
+    transact(log, 1, sequence=1)  # 3
+    end(log, 2, commit=True)  # 4
+    end(log, 1, commit=False)  # 5
+    transact(log, 3)  # 6
+    log.update_high_watermark(4)
+    assert log.last_stable_offset == 1  # the commit at 4 is not replicated yet
+    log.update_high_watermark(7)
+    assert log.last_stable_offset == 6
+    if is_clean is not None:
+        log.close() if is_clean else log.close_files()
+        log = open_log(log.directory, is_clean=is_clean)
+        log.update_high_watermark(7)
+        assert log.last_stable_offset == 6
+    aborted = [(it.producer_id, it.first_offset, it.last_offset) for it in log.aborted_transactions(0, 7)]
+    assert aborted == [(1, 0, 2), (1, 3, 5)]
+    assert [it.first_offset for it in log.aborted_transactions(3, 7)] == [3]
+    assert [it.first_offset for it in log.aborted_transactions(0, 2)] == [0]
+
+
+# -- truncation --------------------------------------------------------------------------------------
+
+
+def test_truncate_to(log):
+    fill(log, 20, leader_epoch=1, value=b"x" * 100)
+    fill(log, 5, leader_epoch=2)
+    log.update_high_watermark(30)
+    assert log.truncate_to(40, now_ms=NOW_MS)
+    assert log.log_end_offset == 40
+    assert log.leader_epochs.entries == ((1, 0),)
+    assert not log.truncate_to(41, now_ms=NOW_MS)
+    assert log.truncate_to(10, now_ms=NOW_MS)
+    assert (log.log_end_offset, log.high_watermark) == (10, 10)
+    fill(log, 1, leader_epoch=3)
+    assert offsets_in(log) == [0, 2, 4, 6, 8, 10]
+    log.close()
+    again = open_log(log.directory)
+    assert offsets_in(again) == [0, 2, 4, 6, 8, 10]
+    assert again.leader_epochs.entries == ((1, 0), (3, 10))
+
+
+def test_truncation_forgets_producers_and_aborts(log):
+    transact(log, 1)
+    end(log, 1, commit=False)
+    transact(log, 1, sequence=1)
+    log.truncate_to(1, now_ms=NOW_MS)
+    assert log.aborted_transactions(0, 9) == []
+    log.update_high_watermark(1)
+    assert log.last_stable_offset == 0
+    end(log, 1, commit=True)
+    log.update_high_watermark(2)
+    assert log.last_stable_offset == 2
+
+
+def test_truncate_fully(log):
+    fill(log, 20, value=b"x" * 100)
+    log.truncate_fully_and_start_at(500, now_ms=NOW_MS, log_start_offset=400)
+    assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset, log.high_watermark) == (
+        400,
+        500,
+        500,
+        500,
+    )
+    fill(log, 1)
+    assert log.read(500, max_bytes=500).base_offset == 500
+    log.close()
+    assert open_log(log.directory, log_start_offset=500).log_end_offset == 502
+
+
+def test_truncation_of_an_epoch_without_records(log):
+    fill(log, 1)
+    log.assign_epoch(3, log.log_end_offset)
+    assert not log.truncate_to(5, now_ms=NOW_MS)
+    assert log.leader_epochs.entries == ((0, 0),)
+
+
+# -- retention and log start -------------------------------------------------------------------------
+
+
+def test_delete_records(log):
+    fill(log, 20, value=b"x" * 100)
+    log.update_high_watermark(30)
+    with pytest.raises(OffsetOutOfRange):
+        log.maybe_increment_log_start_offset(31)
+    assert log.maybe_increment_log_start_offset(25)
+    assert not log.maybe_increment_log_start_offset(25)
+    with pytest.raises(OffsetOutOfRange):
+        log.read(24, max_bytes=100)
+    assert log.read(25, max_bytes=500).base_offset == 24
+    removed = log.apply_retention(NOW_MS)
+    assert removed > 0
+    assert log.segments.first.base_offset <= 25
+    assert log.log_start_offset == 25
+    assert sum(name.endswith(".log.deleted") for name in names(log)) == removed
+    for deleted in log.deleted_files:
+        assert deleted.due_ms == NOW_MS + 60_000
+        deleted.remove()
+    assert not [name for name in names(log) if name.endswith(".deleted")]
+
+
+def test_retention_by_time(tmp_path):
+    log = open_log(tmp_path / "l", config=LogConfig(segment_bytes=1000, retention_ms=1000))
+    for at in (0, 0, 500, 2000):
+        log.append_as_leader(batch(value=b"x" * 600, timestamp=NOW_MS + at), leader_epoch=0, now_ms=NOW_MS)
+    assert log.apply_retention(NOW_MS + 1001) == 0  # not replicated
+    log.update_high_watermark(4)
+    assert log.apply_retention(NOW_MS + 1000) == 0
+    assert log.apply_retention(NOW_MS + 1001) == 2
+    assert log.log_start_offset == 2
+    assert log.apply_retention(NOW_MS + 3001) == 2  # the active one, too: an empty one follows it
+    assert (log.log_start_offset, log.log_end_offset, len(log.segments)) == (4, 4, 1)
+    assert log.apply_retention(NOW_MS + 9999) == 0
+    fill(log, 1)
+    assert offsets_in(log) == [4]
+
+
+def test_retention_by_size(tmp_path):
+    log = open_log(
+        tmp_path / "l", config=LogConfig(segment_bytes=1000, retention_bytes=1500, retention_ms=None)
+    )
+    fill(log, 4, records=1, value=b"x" * 600)
+    log.update_high_watermark(4)
+    size = log.segments.first.size
+    assert log.apply_retention(NOW_MS) == 1
+    assert log.size_bytes == 3 * size
+
+
+def test_compacted_logs_are_not_retained(tmp_path):
+    config = LogConfig(segment_bytes=1000, retention_ms=0, cleanup_policy=("compact",))
+    log = open_log(tmp_path / "l", config=config)
+    fill(log, 4, records=1, value=b"x" * 600)
+    log.update_high_watermark(4)
+    assert log.apply_retention(NOW_MS + 10_000) == 0
+
+
+# -- flushing, identity, failure ---------------------------------------------------------------------
+
+
+class CountingFiles(Files):
+    def __init__(self):
+        self.flushed = []
+
+    def fsync_path(self, path):
+        self.flushed.append(path.name)
+        super().fsync_path(path)
+
+
+def test_flush_moves_the_recovery_point(tmp_path):
+    files = CountingFiles()
+    log = open_log(tmp_path / "l", files=files)
+    fill(log, 20, value=b"x" * 100)
+    assert files.flushed == []  # an append waits for nothing
+    assert log.flush_wanted_to == log.segments.active.base_offset
+    log.flush()
+    assert log.recovery_point == 40
+    assert {segment.path_of(".log").name for segment in log.segments} <= set(files.flushed)
+    assert "leader-epoch-checkpoint" in files.flushed
+    files.flushed.clear()
+    log.flush()
+    assert files.flushed == []
+    fill(log, 1)
+    log.flush()
+    assert files.flushed == [log.segments.active.path_of(".log").name]
+
+
+def test_flush_messages(tmp_path):
+    log = open_log(tmp_path / "l", config=LogConfig(flush_messages=4))
+    fill(log, 1)
+    assert log.recovery_point == 0
+    fill(log, 1)
+    assert log.recovery_point == 4
+
+
+def test_idle_logs_are_closed_without_io(tmp_path):
+    log = open_log(tmp_path / "l")
+    fill(log, 3)
+    log.close()
+    files = CountingFiles()
+    before = {path.name: path.stat().st_mtime_ns for path in log.directory.iterdir()}
+    open_log(log.directory, files=files).close()
+    assert files.flushed == []
+    assert before == {path.name: path.stat().st_mtime_ns for path in log.directory.iterdir()}
+
+
+def test_topic_id(log):
+    other = ZERO_UUID.__class__(int=7)
+    log.assign_topic_id(other)
+    assert (
+        log.directory / "partition.metadata"
+    ).read_text() == "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABw"
+    with pytest.raises(InconsistentTopicId):
+        log.assign_topic_id(ZERO_UUID.__class__(int=8))
+    log.close()
+    assert open_log(log.directory).topic_id == other
+
+
+class FullDisk(Files):
+    """Fails after writing half of what it is given, once `left` bytes are written."""
+
+    left = 10**9
+
+    def pwrite(self, fd, data, position):
+        if len(data) > self.left:
+            super().pwrite(fd, memoryview(data)[: len(data) // 2], position)
+            raise OSError(28, "No space left on device")
+        self.left -= len(data)
+        super().pwrite(fd, data, position)
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_full_disk(tmp_path, is_clean):
+    files, failures = FullDisk(), []
+    log = open_log(tmp_path / "l", files=files, on_io_error=failures.append)
+    fill(log, 3)
+    log.flush()
+    files.left = 20
+    with pytest.raises(KafkaStorageError):
+        fill(log, 1)
+    assert len(failures) == 1
+    with pytest.raises(KafkaStorageError):
+        fill(log, 1)
+    assert len(failures) == 1
+    assert log.log_end_offset == 6
+    assert log.read(0, max_bytes=900).base_offset == 0  # reading goes on
+    log.close_files()
+    again = open_log(log.directory, is_clean=is_clean)
+    assert offsets_in(again)[:3] == [0, 2, 4]
+    fill(again, 1)
+    assert offsets_in(again) == [0, 2, 4, 6]
+
+
+def test_read_of_a_patched_index_is_right_all_the_same(log):
+    """A position in the index is believed only if the batch there is the indexed one."""
+    fill(log, 6)
+    log.close()
+    path = log.directory / f"{0:020d}.index"
+    data = bytearray(path.read_bytes())
+    data[7] ^= 1
+    path.write_bytes(data)
+    again = open_log(log.directory)
+    for offset in range(12):
+        assert again.read(offset, max_bytes=500).base_offset == offset // 2 * 2
+
+
+def test_in_place_patch_is_in_the_callers_buffer(log):
+    fill(log, 2)
+    data = batch(2)
+    log.append_as_leader(memoryview(data), leader_epoch=7, now_ms=NOW_MS)
+    expected = batch(2)
+    patch(expected, base_offset=4, leader_epoch=7)
+    assert data == expected
