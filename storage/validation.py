@@ -75,7 +75,8 @@ class ValidatedRecords(NamedTuple):
 
     #: With the offsets and leader epoch that were assigned.
     header: BatchHeader
-    #: What to write, in order. One buffer if the caller's was writable (patched in place) or records were rebuilt.
+    #: What to write, in order. Two buffers (16 bytes and the rest) if the caller's could not be patched in place and
+    #: nothing else had to change; one otherwise, and always for control batches.
     buffers: tuple[bytes | memoryview, ...]
     #: Of all buffers.
     size_bytes: int
@@ -256,6 +257,8 @@ def _in_place(
             batch, max_timestamp=max_timestamp, is_log_append_time=log_append_time_ms is not None
         )
         header = read_header(batch)
+    elif batch.readonly and header.attributes & CONTROL_FLAG:
+        batch = memoryview(bytearray(batch))  # small, and the producers' state reads it: in one piece
     buffers: tuple[bytes | memoryview, ...]
     if batch.readonly:
         buffers = patched(batch, base_offset=first_offset, leader_epoch=leader_epoch)
