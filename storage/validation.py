@@ -22,7 +22,9 @@ us that it cannot do to Kafka is therefore: have a batch stored whose payload is
 garbage, another number of records, a maximum timestamp that no record has). That harms readers of its own topic, as
 garbage in a value would; nothing of ours takes a payload for sound. `deep=True` checks all that Kafka checks.
 
-Stricter than Kafka: a transactional batch without producer id, and a producer id with a negative epoch, are refused.
+Other differences: a transactional batch without producer id, and a producer id with a negative epoch, are refused; a
+payload that its codec cannot read is INVALID_RECORD, where Kafka mostly answers UNKNOWN_SERVER_ERROR; negative
+timestamps and gaps between inner offsets, over which Kafka's rebuilding stumbles, are kept and closed.
 """
 
 from typing import Final, NamedTuple
