@@ -38,7 +38,7 @@ WRITE_HIGH_WATER_BYTES = 256 * 1024
 
 #: Replies of one read are joined into one piece up to here: for uvloop one piece is one send(),
 #: several are a writev() that costs more than copying so little.
-JOIN_BYTES = 32 * 1024
+JOIN_BYTES = 16 * 1024
 
 _PREFIX = Struct(">i")
 _PREFIX_BYTES = _PREFIX.size

@@ -48,10 +48,11 @@ class ProductionRuntime:
         self._tasks = Supervisor(self.loop)
         self._blocking_threads = blocking_threads
         self._executor: ThreadPoolExecutor | None = None
+        self._listenings: list[Listening] = []
 
     def now_ms(self) -> int:
         """Wall clock, ms since 1970."""
-        return time.time_ns() // 1_000_000  # noqa: TID251 (this is where everybody else takes it from)
+        return time.time_ns() // 1_000_000
 
     def create_task(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
         """Start a supervised background task."""
@@ -74,7 +75,9 @@ class ProductionRuntime:
         options = options or SocketOptions()
         bound = await self._bind(host, port, options)
         server = await self.loop.create_server(factory, sock=bound, backlog=options.backlog)
-        return _Listening(server, bound.getsockname())
+        listening = _Listening(server, bound.getsockname())
+        self._listenings.append(listening)
+        return listening
 
     async def connect(self, host: str, port: int, factory: Callable[[], P]) -> tuple[asyncio.Transport, P]:
         """Connect; OSError if nobody listens there."""
@@ -82,7 +85,13 @@ class ProductionRuntime:
         return transport, protocol
 
     async def close(self) -> None:
-        """End the background tasks, then the threads (what runs in them is finished, not cut off)."""
+        """Stop listening, end the tasks, then the threads (what runs in them is finished, not cut off).
+
+        Connections are their owners' to close, and must be: where warnings are errors, uvloop's loop
+        never gets through closing while a transport or listener is open.
+        """
+        for listening in self._listenings:
+            listening.close()
         await self._tasks.close()
         if self._executor is not None:
             executor, self._executor = self._executor, None

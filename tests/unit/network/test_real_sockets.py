@@ -1,0 +1,172 @@
+"""The same server on uvloop and real sockets: what a simulation cannot show."""
+
+import asyncio
+import resource
+import socket
+
+import pytest
+from network_support import Client, Handler, frame
+
+from broker.network import NetworkServer, NetworkSettings
+from broker.runtime.production import run
+
+
+class Serving:
+    """A server with the tests' handler on a real port."""
+
+    def __init__(self, runtime, **settings):
+        self.handler = Handler(runtime)
+        self.runtime = runtime
+        self.clients = []
+        self.server = NetworkServer(runtime, self.handler, NetworkSettings(**settings))
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        for client in self.clients:
+            client.transport.resume_reading()
+        await self.server.stop(grace_s=0.5)
+        await asyncio.wait_for(asyncio.gather(*(client.lost for client in self.clients)), 10)
+
+    async def connect(self):
+        if not self.server._listenings:
+            self.port = (await self.server.listen("PLAINTEXT", "127.0.0.1", 0)).port
+        _, client = await self.runtime.connect("127.0.0.1", self.port, Client)
+        self.clients.append(client)
+        return client
+
+    async def until(self, condition):
+        """Waits for the other end of a real socket; fails after 20 s."""
+        async with asyncio.timeout(20):
+            while not condition():  # noqa: ASYNC110 (the other end is the kernel's)
+                await asyncio.sleep(0.002)
+
+
+def test_sizes_order_and_parking():
+    async def main(runtime):
+        async with Serving(runtime) as serving:
+            client = await serving.connect()
+            bodies = [b"x" * size for size in (1, 100, 65_536, 1_000_000, 1, 3_000_000, 70_000, 10)]
+            client.send(*bodies, b"park a", b"big 10000000", *bodies)
+            await serving.until(lambda: b"a" in serving.handler.parked and len(client.replies) == 8)
+            assert client.replies == bodies
+            serving.handler.release(b"a")
+            await serving.until(lambda: len(client.replies) == 18)
+            assert client.replies[8] == b"released a"
+            assert len(client.replies[9]) == 10_000_000
+            assert client.replies[10:] == bodies
+
+    run(main)
+
+
+def test_a_slow_reader_does_not_fill_memory():
+    count = 200
+    size = 300_000
+
+    async def main(runtime):
+        async with Serving(runtime, send_buffer_bytes=100_000) as serving:
+            slow, other = await serving.connect(), await serving.connect()
+            slow.transport.pause_reading()
+            slow.send(*[b"big %d" % size] * count)
+            slow.send(*[b"z" * 1000] * 2000)
+            await serving.until(lambda: len(serving.handler.seen) >= 2)
+            other.send(b"x")
+            await serving.until(lambda: other.replies == [b"x"])
+            assert len(serving.handler.seen) < 50
+            slow.transport.resume_reading()
+            await serving.until(lambda: len(slow.data) == count * (size + 4) + 2000 * 1004)
+
+    run(main)
+
+
+def test_abrupt_ends_leave_nothing_behind():
+    """Resets at every state: idle, half a frame, parked, unread replies."""
+
+    async def main(runtime):
+        async with Serving(runtime) as serving:
+            other = await serving.connect()
+            beginnings = [
+                b"",
+                frame(b"x" * 1000)[:500],
+                frame(b"park %d"),
+                frame(b"big 5000000"),
+                frame(b"task"),
+            ]
+            for number in range(50):
+                client = await serving.connect()
+                client.transport.pause_reading()
+                client.transport.write(beginnings[number % 5].replace(b"%d", b"%02d" % number))
+                await asyncio.sleep(0.002)
+                inner = client.transport.get_extra_info("socket")
+                inner.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # close() resets
+                client.transport.abort()
+            for future in serving.handler.parked.values():
+                future.set_result([b"late"])
+            other.send(b"x")
+            await serving.until(lambda: other.replies == [b"x"] and len(serving.server.connections) == 1)
+            assert serving.server.pool.owned_bytes == 0
+            assert serving.server.limits.total == 1
+
+    run(main)
+
+
+def test_limits_refuse_by_closing():
+    async def main(runtime):
+        async with Serving(runtime, max_connections_per_ip=2) as serving:
+            clients = [await serving.connect() for _ in range(3)]
+            await clients[2].lost
+            clients[0].send(b"x")
+            await serving.until(lambda: clients[0].replies == [b"x"])
+
+    run(main)
+
+
+def test_idle_connections_are_closed():
+    async def main(runtime):
+        async with Serving(runtime, max_idle_ms=200) as serving:
+            client = await serving.connect()
+            await asyncio.wait_for(client.lost, 10)
+
+    run(main)
+
+
+def resident_bytes():
+    with open("/proc/self/statm") as statm:  # noqa: PTH123
+        return int(statm.read().split()[1]) * resource.getpagesize()
+
+
+def test_thousands_of_idle_connections_cost_little():
+    """2,000 connections that have sent something; both ends are in this process."""
+    count = 2_000
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 3 * count:
+        pytest.skip("too few file descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+    class Small(asyncio.Protocol):
+        __slots__ = ()
+
+    async def main(runtime):
+        async with Serving(runtime) as serving:
+            await serving.connect()
+            before = resident_bytes()
+            transports = []
+            for _ in range(count):
+                transport, _ = await runtime.connect("127.0.0.1", serving.port, Small)
+                transport.write(frame(b"none") + frame(b"x" * 100)[:3])
+                transports.append(transport)
+            await serving.until(lambda: len(serving.handler.seen) == count)
+            partial = serving.server.pool.owned_bytes
+            for transport in transports:
+                transport.write(frame(b"none")[3:])
+            await serving.until(lambda: len(serving.handler.seen) == 2 * count)
+            each = (resident_bytes() - before) / count
+            assert partial <= count * 4096
+            assert serving.server.pool.owned_bytes == 0
+            assert each < 16_000, each  # both ends, and what the allocator kept of 4 KB buffers
+            for transport in transports:
+                transport.close()
+            await serving.until(lambda: len(serving.server.connections) == 1)
+
+    run(main)
