@@ -13,10 +13,11 @@ from pathlib import Path
 from controller import snapshots
 from controller.configs import MIN_INSYNC_REPLICAS
 from controller.features import DEFAULT_LEVELS, ELR_VERSION, SUPPORTED_LEVELS
+from controller.quorum_state import QuorumState
 from controller.settings import ControllerSettings
-from controller.snapshots import voters_record
 from protocol.messages.k_raft_version_record import KRaftVersionRecord
 from protocol.messages.leader_change_message import LeaderChangeMessage, Voter
+from protocol.messages.voters_record import VotersRecord
 from protocol.metadata.image import METADATA_VERSION, ConfigResourceType, InvalidMetadata, MetadataImage
 from protocol.metadata.records import (
     AbortTransactionRecord,
@@ -30,32 +31,51 @@ from protocol.records.quorum import QuorumMessage
 from storage.files import Files
 
 
-def kraft_version(settings: ControllerSettings) -> int:
-    """Whether voters live in the log (1, KIP-853): they can, where this one has an address to be found at."""
-    return 0 if settings.listener is None else 1
-
-
-def format_directory(log_dir: Path, settings: ControllerSettings, files: Files, *, now_ms: int) -> None:
+def format_directory(directory: Path, settings: ControllerSettings, files: Files, *, now_ms: int) -> None:
     """Write what `kafka-storage format` leaves for a cluster with this node as its only voter.
 
-    What is there already stays: somebody may have formatted the directory with other levels.
+    `directory` is the metadata log's. What is there already stays: somebody may have formatted it otherwise.
+    Voters live in the log (kraft.version 1, KIP-853) where this one has an address to be found at.
     """
-    if not files.exists(log_dir / snapshots.BOOTSTRAP_FILE):
+    if not files.exists(directory.parent / snapshots.BOOTSTRAP_FILE):
         levels = settings.initial_features or DEFAULT_LEVELS
         records = [
             FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items() if level
         ]
-        snapshots.write_bootstrap(log_dir, records, files, now_ms=now_ms)
+        snapshots.write_bootstrap(directory.parent, records, files, now_ms=now_ms)
+        if settings.listener is not None:
+            snapshots.write_first_voters(directory, settings, files, now_ms=now_ms)
 
 
-def epoch_start(settings: ControllerSettings, *, is_log_empty: bool) -> list[QuorumMessage]:
-    """The control records that an epoch of this leader begins with."""
+def next_epoch(
+    known: QuorumState | None, voters: VotersRecord | None, settings: ControllerSettings, *, last_epoch: int
+) -> QuorumState:
+    """The epoch that this node leads as the only voter. Raises InvalidMetadata if there are others.
+
+    `known` and `voters` are what the files say, `last_epoch` is the log's.
+    """
+    voting = {voter.voter_id for voter in voters.voters} if voters else set()
+    voting |= set(known.voters) if known else set()
+    if voting - {settings.node_id}:
+        raise InvalidMetadata(
+            f"The metadata quorum has voters {sorted(voting)}, but node {settings.node_id} can only lead alone."
+        )
+    return QuorumState(
+        leader_epoch=max(known.leader_epoch if known else 0, last_epoch) + 1,
+        leader_id=settings.node_id,
+        kraft_version=known.kraft_version if known else int(voters is not None),
+        voters=(settings.node_id,),
+    )
+
+
+def epoch_start(settings: ControllerSettings, voters: VotersRecord | None) -> list[QuorumMessage]:
+    """The control records that an epoch of this leader begins with; `voters` only where they are new to the log."""
     me = [Voter(voter_id=settings.node_id)]
     messages: list[QuorumMessage] = [
         LeaderChangeMessage(leader_id=settings.node_id, voters=me, granting_voters=me)
     ]
-    if is_log_empty and kraft_version(settings) > 0:
-        messages += [KRaftVersionRecord(k_raft_version=1), voters_record(settings)]
+    if voters is not None:
+        messages += [KRaftVersionRecord(k_raft_version=1), voters]
     return messages
 
 

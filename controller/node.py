@@ -202,25 +202,17 @@ class Controller:
         """Write what an epoch begins with. Nobody is served yet. [any thread]"""
         log, settings, directory = self._log, self._state.settings, self._log.directory
         is_empty = log.end_offset == 0
-        kraft_version = activation.kraft_version(settings)
         if is_empty:
-            activation.format_directory(directory.parent, settings, self._files, now_ms=self._now_ms())
-            if kraft_version > 0:
-                snapshots.write_first_voters(directory, settings, self._files, now_ms=self._now_ms())
-        known = quorum_state.read(directory, self._files)
-        self.epoch = max(known.leader_epoch if known is not None else 0, log.last_epoch) + 1
+            activation.format_directory(directory, settings, self._files, now_ms=self._now_ms())
+        voters = snapshots.read_first_voters(directory, self._files)
+        epoch = activation.next_epoch(
+            quorum_state.read(directory, self._files), voters, settings, last_epoch=log.last_epoch
+        )
         # Before the first record of the epoch: whatever happens now, it is never used again.
-        quorum_state.write(
-            directory,
-            quorum_state.QuorumState(
-                leader_epoch=self.epoch, leader_id=settings.node_id, voters=(settings.node_id,)
-            ),
-            self._files,
-            kraft_version=kraft_version,
-        )
-        log.append_control(
-            activation.epoch_start(settings, is_log_empty=is_empty), epoch=self.epoch, now_ms=self._now_ms()
-        )
+        quorum_state.write(directory, epoch, self._files)
+        self.epoch = epoch.leader_epoch
+        messages = activation.epoch_start(settings, voters if is_empty else None)
+        log.append_control(messages, epoch=self.epoch, now_ms=self._now_ms())
         # Empty, too, where the last process was stopped before it had written what the cluster starts with.
         if self._state.image.metadata_version is None:
             path = directory.parent / snapshots.BOOTSTRAP_FILE

@@ -26,6 +26,8 @@ class QuorumState:
 
     leader_epoch: int
     leader_id: int | None
+    #: 0: voters are configured; 1: they are in the log (KIP-853). Kafka's "data_version".
+    kraft_version: int
     voted_id: int | None = None
     voted_directory_id: UUID = ZERO_UUID
     #: Configured voters, of kraft.version 0 only.
@@ -47,6 +49,7 @@ def read(directory: Path, files: Files) -> QuorumState | None:
         return QuorumState(
             leader_epoch=_number(fields["leaderEpoch"]),
             leader_id=_node(fields["leaderId"]),
+            kraft_version=fields["data_version"],
             voted_id=_node(fields["votedId"]),
             voted_directory_id=kafka_uuid.from_text(voted_directory) if voted_directory else ZERO_UUID,
             voters=tuple(_number(voter["voterId"]) for voter in fields.get("currentVoters") or ()),
@@ -58,12 +61,12 @@ def read(directory: Path, files: Files) -> QuorumState | None:
         ) from error
 
 
-def write(directory: Path, state: QuorumState, files: Files, *, kraft_version: int) -> None:
+def write(directory: Path, state: QuorumState, files: Files) -> None:
     """Replace the file, durably."""
     leader_id = _NOBODY if state.leader_id is None else state.leader_id
     voted_id = _NOBODY if state.voted_id is None else state.voted_id
     fields: dict[str, Any]
-    if kraft_version == 0:
+    if state.kraft_version == 0:
         fields = {
             "clusterId": "",
             "leaderId": leader_id,

@@ -112,6 +112,22 @@ def read(path: Path, files: Files) -> Iterator[list[MetadataRecord]]:
         raise InvalidMetadata(f"{path} has no end: it was cut off")
 
 
+def read_first_voters(directory: Path, files: Files) -> VotersRecord | None:
+    """Who votes before the log has its first record; None under kraft.version 0. Raises InvalidMetadata."""
+    path = directory / FIRST_CHECKPOINT_FILE
+    if not files.exists(path):
+        return None
+    try:
+        for header, batch in batches(memoryview(files.read(path))):
+            for record in records_of(batch) if header.is_control and crc_is_valid(batch) else ():
+                message = decode_quorum_record(record)
+                if isinstance(message, VotersRecord):
+                    return message
+    except KafkaError as error:
+        raise InvalidMetadata(f"{path} is damaged: {error}") from error
+    raise InvalidMetadata(f"{path} names no voters")
+
+
 def latest(directory: Path, files: Files) -> SnapshotId | None:
     """The newest snapshot with records in the directory of the metadata log; None if there is none."""
     found = [_id_of(name) for name in files.list(directory) if name.endswith(_SUFFIX)]
