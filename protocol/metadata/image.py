@@ -13,7 +13,7 @@ A record that contradicts the image (a change of a partition that is not there) 
 log is broken or this node has lost its way, and to go on would be a guess.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
@@ -237,7 +237,7 @@ class MetadataImage:
             self._share(record.last_known_elr or ()),
             self._share(record.adding_replicas),
             self._share(record.removing_replicas),
-            LeaderRecoveryState(record.leader_recovery_state),
+            _recovery_state(record.leader_recovery_state),
         )
         delta.partitions_changed.setdefault(record.topic_id, set()).add(record.partition_id)
 
@@ -255,7 +255,7 @@ class MetadataImage:
             changes["leader"] = None if record.leader == NO_LEADER else record.leader
             changes["leader_epoch"] = partition.leader_epoch + 1
         if record.leader_recovery_state != -1:
-            changes["leader_recovery_state"] = LeaderRecoveryState(record.leader_recovery_state)
+            changes["leader_recovery_state"] = _recovery_state(record.leader_recovery_state)
         for name, members in (
             ("replicas", record.replicas),
             ("isr", record.isr),
@@ -304,7 +304,9 @@ class MetadataImage:
             raise InvalidMetadata(f"{type(record).__name__} of topic {record.topic_id}, which does not exist")
         return topic
 
-    def _share(self, values: Iterable[Any]) -> tuple[Any, ...]:
+    def _share(self, values: Collection[Any]) -> tuple[Any, ...]:
+        if not values:
+            return ()
         shared = tuple(values)
         return self._shared.setdefault(shared, shared)
 
@@ -447,7 +449,17 @@ class MetadataImage:
 
 METADATA_VERSION: Final = "metadata.version"
 
+
 _NOTHING: Final[Mapping[str, str]] = {}
+
+
+def _recovery_state(number: int) -> LeaderRecoveryState:
+    if number == 0:
+        return LeaderRecoveryState.RECOVERED  # nearly always: the enumeration's own look-up costs 0.4 us
+    try:
+        return LeaderRecoveryState(number)
+    except ValueError:
+        raise InvalidMetadata(f"leader recovery state {number} is unknown") from None
 
 
 def _endpoints(endpoints: Iterable[r.BrokerEndpoint | r.ControllerEndpoint]) -> dict[str, Endpoint]:
