@@ -15,6 +15,7 @@ Source: LogSegment and FileRecords of Kafka.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from logging import getLogger
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -193,12 +194,16 @@ class Segment:
         return self._time_index
 
     def has_index_files(self) -> bool:
-        """Whether both indexes are there and of a possible size."""
-        sizes = (
-            (self._files.size_of(index.path), index.ENTRY.size)
-            for index in (self._offset_index, self._time_index)
-        )
-        return all(size is not None and size % entry == 0 for size, entry in sizes)
+        """Whether both indexes are there and of a possible size.
+
+        Closing a segment notes its largest timestamp: an empty time index beside batches is none.
+        """
+        sizes = [self._files.size_of(index.path) for index in (self._offset_index, self._time_index)]
+        if sizes[0] is None or sizes[0] % OffsetIndex.ENTRY.size:
+            return False
+        if sizes[1] is None or sizes[1] % TimeIndex.ENTRY.size:
+            return False
+        return sizes[1] > 0 or all(found.header.max_timestamp < 0 for found in islice(self.sound_headers(), 1))
 
     def close_to_appends(self) -> None:
         """No more batches come: note the largest timestamp, cut the files to what is in them."""
