@@ -8,22 +8,20 @@ from broker.network.settings import NetworkSettings
 class ConnectionLimits:
     """Counts connections against `max.connections` and `max.connections.per.ip`.
 
-    Reads the settings anew for every connection, so a change of them is in force at once; it closes
-    nobody who is already there.
+    The settings are given anew for every connection, so a change of them is in force at once; it
+    closes nobody who is already there.
 
     Differs from Kafka: at `max.connections` Kafka leaves new connections in the backlog (and lets
     other brokers displace an idle client); here they are closed, as Kafka does for the limit of one
     address.
     """
 
-    def __init__(self, settings: NetworkSettings) -> None:
-        self.settings = settings
+    def __init__(self) -> None:
         self.total = 0
         self.by_host: Counter[str] = Counter()
 
-    def refusal(self, host: str) -> str | None:
+    def refusal(self, host: str, settings: NetworkSettings) -> str | None:
         """Why one more connection from `host` is too many, for the log; None if it is not."""
-        settings = self.settings
         if self.total >= settings.max_connections:
             return f"max.connections={settings.max_connections} reached"
         limit = settings.max_connections_per_ip_overrides.get(host, settings.max_connections_per_ip)

@@ -33,7 +33,7 @@ class NetworkServer:
         self.runtime = runtime
         self.dispatch = dispatch
         self.settings = settings or NetworkSettings()
-        self.limits = ConnectionLimits(self.settings)
+        self.limits = ConnectionLimits()
         self.pool = BufferPool()
         #: Counts sweeps: the connections' clock, read without asking the loop for the time.
         self.sweep_count = 0
@@ -63,7 +63,7 @@ class NetworkServer:
         """Whether an accepted connection may stay; it is counted if so, and `forget` is due."""
         if self._is_stopping:
             return False
-        refusal = self.limits.refusal(connection.client_host)
+        refusal = self.limits.refusal(connection.client_host, self.settings)
         if refusal is not None:
             log.info("%r: refused, %s", connection, refusal)
             return False
