@@ -60,29 +60,32 @@ def handle_raw(
     body: memoryview, context: RequestContext, broker: Broker
 ) -> Buffers | Awaitable[Buffers | None] | None:
     """Append everything, then answer; with acks=all once the in-sync replicas have it too."""
-    version = context.version
-    request = codec.decode(version, body)
+    request = codec.decode(context.version, body)
     waiting: Waiting = []
     response = ProduceResponse(responses=_append_all(request, context, broker, waiting))
     if request.acks == 0:
         _close_on_error(response)
         return None
+    if not waiting:
+        return _encode(response, context, broker)
 
     def respond() -> Buffers:
         for commitment, row in waiting:
             if commitment.error is not None:
                 row.error_code = commitment.error.code
                 row.error_message = commitment.error.message
-        if version >= 10:
-            _name_leaders(response, context, broker)
-        header = response_header(ApiKey.PRODUCE, version, context.correlation_id)
-        return [header, codec.encode_response(version, response)]
+        return _encode(response, context, broker)
 
-    if waiting:
-        return broker.replicas.when_settled(
-            [commitment for commitment, _ in waiting], timeout_ms=request.timeout_ms, respond=respond
-        )
-    return respond()
+    return broker.replicas.when_settled(
+        [commitment for commitment, _ in waiting], timeout_ms=request.timeout_ms, respond=respond
+    )
+
+
+def _encode(response: ProduceResponse, context: RequestContext, broker: Broker) -> Buffers:
+    if context.version >= 10:
+        _name_leaders(response, context, broker)
+    header = response_header(ApiKey.PRODUCE, context.version, context.correlation_id)
+    return [header, codec.encode_response(context.version, response)]
 
 
 def _append_all(
@@ -135,12 +138,8 @@ def _append(
         log_start_offset=info.log_start_offset,
         current_leader=_NO_LEADER,
     )
-    if acks == -1:
-        commitment = Commitment(partition, info.last_offset + 1)
-        if not commitment.is_settled():
-            waiting.append((commitment, row))
-        elif commitment.error is not None:
-            raise commitment.error
+    if acks == -1 and partition.log.high_watermark <= info.last_offset:
+        waiting.append((Commitment(partition, info.last_offset + 1), row))
     return row
 
 

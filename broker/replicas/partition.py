@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable
 from typing import Final
 from uuid import UUID
 
-from broker.replicas.fetch_sessions import FetchedPartition, FetchRow
+from broker.replicas.fetch_sessions import FetchedPartition
 from protocol.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,
@@ -31,7 +31,7 @@ from protocol.metadata.image import PartitionImage
 from protocol.types import TopicPartition
 from storage.append_origin import AppendOrigin
 from storage.index import TimestampOffset
-from storage.log import AppendInfo, Log, LogRead
+from storage.log import AppendInfo, Log
 
 #: The special timestamps of ListOffsets (KIP-79, KIP-405, KIP-734, KIP-1005, KIP-1023).
 LATEST: Final = -1
@@ -187,7 +187,7 @@ class Partition:
         if not self.is_leader:
             raise NotLeaderOrFollower(f"{self} is not led by broker {self.node_id} but by {self.leader_id}")
         log = self.log
-        if required_acks == -1 and len(self.isr) < self.effective_min_isr:
+        if required_acks == -1 and self.follower_end_offsets and len(self.isr) < self.effective_min_isr:
             raise NotEnoughReplicas(
                 f"{self}: the ISR {sorted(self.isr)} is smaller than min.insync.replicas={self.effective_min_isr}"
             )
@@ -231,28 +231,6 @@ class Partition:
         return log.log_start_offset
 
     # -- reading ---------------------------------------------------------------------------------------
-
-    def read(
-        self,
-        asked: FetchRow,
-        *,
-        max_bytes: int,
-        min_one_message: bool,
-        is_read_committed: bool,
-        may_block: bool,
-    ) -> LogRead:
-        """The batches from `asked.fetch_offset` on, up to what a consumer may see.
-
-        Raises OffsetOutOfRange, and WouldBlock where `Log.read` does. The caller has checked the epoch.
-        """
-        log = self.log
-        return log.read(
-            asked.fetch_offset,
-            max_bytes=max_bytes,
-            max_offset=log.last_stable_offset if is_read_committed else log.high_watermark,
-            min_one_message=min_one_message,
-            may_block=may_block,
-        )
 
     def is_behind_active_segment(self, offset: int) -> bool:
         """Whether a read from `offset` ends with its segment, so that waiting makes it no longer."""

@@ -76,10 +76,8 @@ class ReplicaManager:
         self.fetch_max_bytes = fetch_max_bytes
         self._topic_config = topic_config
         self.fetch_sessions = FetchSessionCache(slots=fetch_session_slots, random=runtime.random)
-        call_soon = runtime.loop.call_soon
-        self.fetch_purgatory = Purgatory(call_later=runtime.call_later, call_soon=call_soon)
-        #: Those who wait until records are on the whole ISR.
-        self.produce_purgatory = Purgatory(call_later=runtime.call_later, call_soon=call_soon)
+        #: Fetches that wait for records, and appends that wait for the in-sync replicas.
+        self.purgatory = Purgatory(call_later=runtime.call_later, call_soon=runtime.loop.call_soon)
         #: Each partition twice: by (topic name, index) and by (topic id, index).
         self.hosted: dict[PartitionKey, Partition] = {}
         #: Partitions that have no log because of a failing disk.
@@ -204,7 +202,7 @@ class ReplicaManager:
             topic_id=topic.topic_id,
             node_id=self.node_id,
             log=log,
-            signal=self._signal,
+            signal=self.purgatory.signal,
         )
         self._offline.difference_update(keys)
         self.hosted.update(dict.fromkeys(keys, partition))
@@ -244,10 +242,6 @@ class ReplicaManager:
             if partition is not None:
                 partition.on_config_changed()
 
-    def _signal(self, key: object) -> None:
-        self.fetch_purgatory.signal(key)
-        self.produce_purgatory.signal(key)
-
     # -- for those who wait for records to be committed -------------------------------------------------
 
     def when_committed(
@@ -276,7 +270,7 @@ class ReplicaManager:
         return when_settled(
             commitments,
             timeout_ms=timeout_ms,
-            purgatory=self.produce_purgatory,
+            purgatory=self.purgatory,
             loop=self.runtime.loop,
             respond=respond,
         )

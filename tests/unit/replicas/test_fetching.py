@@ -25,7 +25,7 @@ class Hosting:
 
     def __init__(self, runtime):
         self.runtime = runtime
-        self.fetch_purgatory = Purgatory(call_later=runtime.call_later, call_soon=runtime.loop.call_soon)
+        self.purgatory = Purgatory(call_later=runtime.call_later, call_soon=runtime.loop.call_soon)
         self.sessions = FetchSessionCache(slots=10, random=Random(1))
         self.hosted = {}
 
@@ -35,7 +35,7 @@ class Hosting:
     def add(self, folder, key=KEY, **config) -> PartitionOnDisk:
         folder.mkdir(exist_ok=True)
         on_disk = PartitionOnDisk(folder, **config)
-        on_disk.partition._signal = self.fetch_purgatory.signal
+        on_disk.partition._signal = self.purgatory.signal
         on_disk.partition.apply(image())
         self.hosted[key] = on_disk.partition
         return on_disk
@@ -143,7 +143,7 @@ def test_a_fetch_waits_for_records_and_sees_the_whole_turn(simulation, hosting, 
     answer, at = simulation.run(main())
     assert values(answer[KEY]) == [b"a", b"b"]
     assert at < 0.1
-    assert hosting.fetch_purgatory.delayed_count == 0
+    assert hosting.purgatory.delayed_count == 0
 
 
 def test_time_over(simulation, hosting, tmp_path):
@@ -274,7 +274,7 @@ def test_a_cancelled_fetch_leaves_the_purgatory(simulation, hosting, tmp_path):
         await asyncio.sleep(0)
 
     simulation.run(main())
-    assert hosting.fetch_purgatory.delayed_count == 0
+    assert hosting.purgatory.delayed_count == 0
 
 
 def test_cold_records_are_read_in_a_thread(simulation, hosting, tmp_path, monkeypatch):
@@ -283,7 +283,7 @@ def test_cold_records_are_read_in_a_thread(simulation, hosting, tmp_path, monkey
     really_read = on_disk.log.read
     is_cold = True
 
-    def read(offset, *, may_block, **others):
+    def read(offset, *, may_block=True, **others):
         nonlocal is_cold
         if is_cold and not may_block:
             raise WouldBlock
@@ -325,7 +325,7 @@ def test_a_session_tells_news_only_and_waits_as_a_whole(simulation, hosting, tmp
         assert not second.partition.watchers
 
     simulation.run(main())
-    assert hosting.fetch_purgatory.delayed_count == 0
+    assert hosting.purgatory.delayed_count == 0
 
 
 def test_a_fetch_that_does_not_wait_sees_an_append_of_the_same_turn(simulation, hosting, tmp_path):

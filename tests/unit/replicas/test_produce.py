@@ -225,7 +225,7 @@ def test_acks_all_waits_for_the_isr(simulation, broker):
         partition.on_config_changed()
         (row,) = rows(await waiting)
         assert (row.error_code, row.base_offset) == (0, 0)
-        assert broker.replicas.produce_purgatory.delayed_count == 0
+        assert broker.replicas.purgatory.delayed_count == 0
 
     simulation.run(main())
 
@@ -250,7 +250,7 @@ def test_how_waiting_ends_badly(simulation, broker, event, code):
         event(partition)
         (row,) = rows(await waiting)
         assert row.error_code == code
-        assert broker.replicas.produce_purgatory.delayed_count == 0
+        assert broker.replicas.purgatory.delayed_count == 0
 
     simulation.run(main())
     assert partition.log.log_end_offset == 1  # the record stays

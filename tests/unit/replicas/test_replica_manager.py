@@ -161,4 +161,4 @@ def test_coordinators_wait_for_the_isr(simulation, broker):
         await asyncio.sleep(0)
 
     simulation.run(main())
-    assert broker.replicas.produce_purgatory.delayed_count == 0
+    assert broker.replicas.purgatory.delayed_count == 0
