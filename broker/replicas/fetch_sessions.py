@@ -19,11 +19,12 @@ Kafka's eight shards: those exist to share a lock.
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
-from random import Random
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 if TYPE_CHECKING:
+    from random import Random
+
     from broker.replicas.partition import Partition
 
 #: What a partition is asked by: (topic name or topic id, partition index).
@@ -209,7 +210,7 @@ class FetchSessionCache:
     among these and all consumers' sessions for a follower.
     """
 
-    def __init__(self, *, slots: int, random: Random, eviction_ms: int = EVICTION_MS) -> None:
+    def __init__(self, *, slots: int, random: "Random", eviction_ms: int = EVICTION_MS) -> None:
         self._slots = slots
         self._random = random
         self._eviction_ms = eviction_ms
