@@ -11,12 +11,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Final
 
-from protocol.codec import encoder
+from protocol.codec import encoder, prefix_decoder
 from protocol.errors import MalformedMessage
 from protocol.metadata.image import InvalidMetadata
 from protocol.metadata.records import RECORD_CLASSES, MetadataRecord
-from protocol.reader import reader_of
-from protocol.reading import MAX_ELEMENTS
 from protocol.varint import encode_uvarint, read_uvarint
 
 FRAME_VERSION: Final = 1
@@ -49,8 +47,8 @@ def decode_record(value: bytes | memoryview) -> MetadataRecord:
             f"metadata record of type {api_key}, version {version}: this software does not know it"
         )
     try:
-        record, end = read(view, position, MAX_ELEMENTS)
-    except (MalformedMessage, IndexError, ValueError, ArithmeticError) as error:
+        record, end = read(view, position)
+    except MalformedMessage as error:
         raise InvalidMetadata(f"metadata record of type {api_key}, version {version}: {error}") from error
     if end != len(view):
         raise InvalidMetadata(
@@ -66,10 +64,8 @@ def _encoder(api_key: int, version: int) -> tuple[bytes, Callable[[MetadataRecor
 
 
 @cache
-def _reader(
-    api_key: int, version: int
-) -> Callable[[memoryview, int, int], tuple[MetadataRecord, int]] | None:
+def _reader(api_key: int, version: int) -> Callable[[memoryview, int], tuple[MetadataRecord, int]] | None:
     cls = RECORD_CLASSES.get(api_key)
     if cls is None or version not in cls.__versions__:
         return None
-    return reader_of(cls, version)
+    return prefix_decoder(cls, version)

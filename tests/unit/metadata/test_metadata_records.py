@@ -1,0 +1,71 @@
+"""Metadata records: held against the bytes that Kafka 4.3.1 writes, and against broken bytes."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from metadata_cases import CASES, as_read, kafka_name, versions
+
+from protocol.metadata.frame import UnknownMetadataRecord, decode_record, encode_record
+from protocol.metadata.image import InvalidMetadata
+from protocol.metadata.records import RECORD_CLASSES, MetadataRecord, NoOpRecord
+
+GOLDEN = [
+    line.split() for line in Path(__file__).with_name("golden.txt").read_text(encoding="utf-8").splitlines()
+]
+ALL = [(record, version) for record in CASES for version in versions(record)]
+
+
+def test_there_are_the_26_types_of_kafka_4_3_1():
+    assert sorted(RECORD_CLASSES) == [n for n in range(29) if n not in (6, 13, 16)]
+    assert {type(record) for record in CASES} == set(RECORD_CLASSES.values())
+
+
+@pytest.mark.parametrize(
+    ("row", "record", "version"),
+    [(row, record, version) for row, (record, version) in zip(GOLDEN, ALL, strict=True)],
+    ids=[f"{row[0]}-{row[1]}" for row in GOLDEN],
+)
+def test_bytes_are_kafkas(row: list[str], record: MetadataRecord, version: int):
+    assert row[:2] == [kafka_name(record), str(version)]
+    golden = bytes.fromhex(row[2])
+    assert encode_record(record, version) == golden
+    assert decode_record(golden) == as_read(record, version)
+
+
+@given(st.binary(max_size=60))
+def test_broken_bytes_raise_nothing_else(data: bytes):
+    try:
+        record = decode_record(data)
+    except InvalidMetadata:
+        return
+    assert isinstance(record, MetadataRecord)
+
+
+@given(st.sampled_from(GOLDEN), st.data())
+def test_cut_or_lengthened_records_are_refused(row: list[str], data: st.DataObject):
+    golden = bytes.fromhex(row[2])
+    end = data.draw(st.integers(0, len(golden) - 1))
+    with pytest.raises(InvalidMetadata):
+        decode_record(golden[:end])
+    with pytest.raises(InvalidMetadata):
+        decode_record(golden + b"\x00")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"\x02\x14\x00\x00", "frame version 2"),
+        (b"\x01\x06\x00\x00", "type 6, version 0"),  # never released
+        (b"\x01\x1d\x00\x00", "type 29, version 0"),
+        (b"\x01\x03\x03\x00", "type 3, version 3"),
+    ],
+)
+def test_what_newer_software_wrote_is_told_apart(data: bytes, said: str):
+    with pytest.raises(UnknownMetadataRecord, match=said):
+        decode_record(data)
+
+
+def test_no_record_carries_more_than_its_frame_says():
+    assert encode_record(NoOpRecord(), 0) == b"\x01\x14\x00\x00"
