@@ -1,0 +1,189 @@
+"""Elections as tables: who leads, and what becomes of ISR, ELR and epochs (KIP-101, KIP-966)."""
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.election import Elected, Election, elect
+from controller.partition_change import ElectionRules, partition_change
+from protocol.metadata.image import LeaderRecoveryState, MetadataImage, PartitionImage
+from protocol.metadata.records import PartitionChangeRecord
+
+P, O, U = Election.PREFERRED, Election.ONLINE, Election.UNCLEAN
+NOBODY = Elected(None)
+
+
+@pytest.mark.parametrize(
+    ("isr", "elr", "leader", "last", "alive", "election", "expected"),
+    [
+        # ISR       ELR     leader last  alive      election  leader
+        ([1, 2, 3], [],     1,     None, {1, 2, 3}, O, Elected(1)),           # goes on
+        ([1, 2, 3], [],     2,     None, {1, 2, 3}, O, Elected(2)),           # goes on, preferred or not
+        ([1, 2, 3], [],     2,     None, {1, 2, 3}, P, Elected(1)),
+        ([2, 3],    [],     2,     None, {1, 2, 3}, P, Elected(2)),           # the preferred one is not in sync
+        ([1, 2, 3], [],     2,     None, {2, 3},    P, Elected(2)),           # nor alive
+        ([3, 2],    [],     1,     None, {2, 3},    O, Elected(2)),           # in the order of the assignment
+        ([3],       [2],    1,     None, {2},       O, NOBODY),               # the ELR counts without an ISR only
+        ([],        [2],    1,     None, {2, 3},    O, Elected(2)),
+        ([],        [2, 3], None,  None, {3},       O, Elected(3)),
+        ([],        [2],    None,  1,    {1},       O, NOBODY),               # someone eligible may come back
+        ([],        [],     None,  1,    {1},       O, Elected(1, True)),     # the last known leader
+        ([],        [],     None,  1,    {2, 3},    O, NOBODY),
+        ([],        [],     None,  None, {2, 3},    O, NOBODY),
+        ([],        [],     None,  None, {2, 3},    U, Elected(2, True)),
+        ([1],       [],     1,     None, {3},       U, Elected(3, True)),
+        ([1],       [],     1,     None, {1, 3},    U, Elected(1)),           # clean where it can be
+        ([],        [],     None,  3,    {2, 3},    U, Elected(3, True)),     # it had more than the others
+        ([1],       [],     1,     None, set(),     U, NOBODY),
+    ],
+)  # fmt: skip
+def test_who_leads(isr, elr, leader, last, alive, election, expected):
+    elected = elect(
+        replicas=[1, 2, 3],
+        isr=isr,
+        elr=elr,
+        leader=leader,
+        last_known_leader=last,
+        is_acceptable=alive.__contains__,
+        election=election,
+    )
+    assert elected == expected
+
+
+replica_sets = st.sets(st.integers(1, 5)).map(sorted)
+
+
+@given(
+    isr=replica_sets, elr=replica_sets, alive=st.sets(st.integers(1, 5)), election=st.sampled_from(Election)
+)
+def test_a_clean_election_never_leaves_isr_and_elr(isr, elr, alive, election):
+    elected = elect(
+        replicas=[1, 2, 3, 4, 5],
+        isr=isr,
+        elr=elr,
+        leader=None,
+        last_known_leader=None,
+        is_acceptable=alive.__contains__,
+        election=election,
+    )
+    assert elected.leader is None or elected.leader in alive
+    if elected.leader is not None and not elected.is_unclean:
+        assert elected.leader in (isr or elr)
+    if alive & set(isr or elr):
+        assert elected.leader is not None
+        assert not elected.is_unclean
+
+
+TOPIC = UUID(int=1)
+
+
+def change(
+    partition: PartitionImage,
+    isr: list[int],
+    alive: set[int],
+    *,
+    elr: bool = True,
+    min_isr: int = 2,
+    lost: tuple[int, ...] = (),
+    election: Election = O,
+    bump: bool = False,
+) -> PartitionChangeRecord | None:
+    return partition_change(
+        partition,
+        topic_id=TOPIC,
+        index=0,
+        isr=isr,
+        lost=lost,
+        rules=ElectionRules(
+            is_acceptable=alive.__contains__,
+            min_insync_replicas=min_isr,
+            is_elr_enabled=elr,
+            election=election,
+            is_epoch_bumped_on_shrink=bump,
+        ),
+    )
+
+
+def partition(isr=(1, 2, 3), leader=1, elr=(), last=()) -> PartitionImage:
+    return PartitionImage((1, 2, 3), tuple(isr), leader, 4, 9, elr=tuple(elr), last_known_elr=tuple(last))
+
+
+def after(before: PartitionImage, record: PartitionChangeRecord | None) -> PartitionImage:
+    return before if record is None else MetadataImage().merged(before, record)
+
+
+@pytest.mark.parametrize(
+    ("before", "isr", "alive", "options", "isr_after", "leader", "elr", "last"),
+    [
+        # a follower goes: nothing else happens while enough are in sync
+        (partition(), [1, 2], {1, 2}, {}, (1, 2), 1, (), ()),
+        # below min.insync.replicas nothing can be committed: who goes stays eligible
+        (partition((1, 2)), [1], {1}, {}, (1,), 1, (2,), ()),
+        # KIP-966: the last one goes, too; it is eligible, and remembered as the last leader
+        (partition((1,), 1, elr=(2,)), [], set(), {}, (), None, (1, 2), (1,)),
+        # one of the eligible comes back and leads
+        (partition((), None, elr=(1, 2), last=(1,)), [], {2}, {}, (2,), 2, (1,), ()),
+        # an unclean stop: out of the ELR as well; with nobody left the last leader is only remembered
+        (partition((1,)), [], set(), {"lost": (1,)}, (), None, (), (1,)),
+        (partition((1,), 1, elr=(2,)), [], set(), {"lost": (1,)}, (), None, (2,), (1,)),
+        # and comes back: the best there is
+        (partition((), None, last=(1,)), [], {1}, {}, (1,), 1, (), ()),
+        # enough in sync again: nobody needs to be eligible
+        (partition((1,), 1, elr=(2,)), [1, 2], {1, 2}, {}, (1, 2), 1, (), ()),
+        # without the ELR the last member stays in the ISR, so that it is known who may lead
+        (partition((1,)), [], set(), {"elr": False}, (1,), None, (), ()),
+        (partition((1,), None), [1], {1}, {"elr": False}, (1,), 1, (), ()),
+        # unclean elections start the ISR anew
+        (partition((1,)), [], {3}, {"elr": False, "election": U}, (3,), 3, (), ()),
+        (partition((1,)), [], {3}, {"election": U, "lost": (1,)}, (3,), 3, (), ()),
+    ],
+)
+def test_isr_and_elr(before, isr, alive, options, isr_after, leader, elr, last):
+    result = after(before, change(before, isr, alive, **options))
+    assert (result.isr, result.leader, result.elr, result.last_known_elr) == (isr_after, leader, elr, last)
+    assert result.leader_epoch == before.leader_epoch + (leader != before.leader)
+
+
+def test_an_unclean_leader_has_to_recover():
+    result = after(partition((1,)), change(partition((1,)), [], {3}, election=U, lost=(1,)))
+    assert result.leader_recovery_state is LeaderRecoveryState.RECOVERING
+
+
+def test_nothing_to_change_is_no_record():
+    assert change(partition(), [1, 2, 3], {1, 2, 3}) is None
+
+
+@pytest.mark.parametrize(("bump", "epoch"), [(True, 5), (False, 4)])
+def test_old_brokers_need_an_epoch_when_the_isr_shrinks(bump: bool, epoch: int):
+    result = after(partition(), change(partition(), [1, 2], {1, 2}, bump=bump))
+    assert (result.leader, result.leader_epoch) == (1, epoch)
+
+
+@given(
+    isr=replica_sets,
+    elr=replica_sets,
+    leader=st.one_of(st.none(), st.integers(1, 5)),
+    alive=st.sets(st.integers(1, 5)),
+    removed=st.integers(1, 5),
+    lost=st.booleans(),
+    election=st.sampled_from(Election),
+    min_isr=st.integers(1, 3),
+)
+def test_invariants_of_every_change(isr, elr, leader, alive, removed, lost, election, min_isr):
+    before = PartitionImage(
+        (1, 2, 3, 4, 5), tuple(isr), leader if leader in isr else None, 0, 0, elr=tuple(set(elr) - set(isr))
+    )
+    kept = [replica for replica in isr if replica != removed]
+    alive = alive - {removed}
+    result = after(
+        before,
+        change(before, kept, alive, lost=(removed,) if lost else (), election=election, min_isr=min_isr),
+    )
+    assert not set(result.isr) & set(result.elr)
+    assert result.leader is None or (result.leader in result.isr and result.leader in alive)
+    if lost:
+        assert removed not in (*result.isr, *result.elr)
+    assert result.leader_epoch - before.leader_epoch in (0, 1)
+    assert (result.leader == before.leader) == (result.leader_epoch == before.leader_epoch)
