@@ -77,8 +77,13 @@ class Node:
         files = Files()
         try:
             logs = await runtime.run_blocking(_lock_logs, runtime, config, files)
-        except (LogDirInUse, InconsistentMetaProperties, OSError) as error:
+        except (LogDirInUse, InconsistentMetaProperties) as error:
             raise CannotStart(str(error)) from error
+        except OSError as error:
+            raise CannotStart(
+                f"Cannot use the log directories {', '.join(config.log_dirs)}: {error.strerror}. "
+                f"log.dirs (--data-dir) must name folders that this user can write."
+            ) from error
         try:
             node = await cls._assemble(runtime, config, files, logs)
             await node._join()
