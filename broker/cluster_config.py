@@ -32,6 +32,10 @@ class ClusterConfig:
             self.current = self._static.with_dynamic(image.config(self._cluster), image.config(self._own))
         except InvalidConfig as error:
             logger.error("dynamic configurations were not applied: %s", error)
+        if self.current.ignored_overrides:
+            logger.warning(
+                "dynamic configurations without effect: %s", ", ".join(self.current.ignored_overrides)
+            )
         return self.current
 
     def topic_config(self, name: str) -> LogConfig:

@@ -87,9 +87,11 @@ class Node:
         try:
             node = await cls._assemble(runtime, config, files, logs)
             await node._join()
-        except (InvalidMetadata, RegistrationRefused, OSError) as error:
+        except BaseException as error:
             logs.unlock()
-            raise CannotStart(str(error)) from error
+            if isinstance(error, InvalidMetadata | RegistrationRefused | OSError):
+                raise CannotStart(str(error)) from error
+            raise
         return node
 
     @classmethod
