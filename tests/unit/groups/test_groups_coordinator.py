@@ -1,0 +1,441 @@
+"""The shell on virtual time, over a log in memory: loading, waiting for replicas, resigning, expiring."""
+
+import asyncio
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import pytest
+
+from broker.groups.config import GroupConfig
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.partitioner import partition_for
+from broker.runtime.simulated import SimulatedRuntime
+from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue
+from protocol.coordinator.record_codec import GroupRecord, decode, encode
+from protocol.errors import ErrorCode, KafkaError, NotEnoughReplicas, NotLeaderOrFollower, RequestTimedOut
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.list_groups import ListGroupsRequest
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from protocol.records.batch import HEADER_SIZE_BYTES, patched, read_header
+from protocol.records.builder import build_batch, simple_records
+from protocol.records.control import EndTransactionMarker, build_end_transaction_marker
+from protocol.records.record import records
+from protocol.types import TopicPartition
+
+E = ErrorCode
+_COUNT = 4
+_PARTITION = partition_for("g", _COUNT)
+
+
+@dataclass
+class Appended:
+    first_offset: int
+    last_offset: int
+
+
+@dataclass
+class MemoryLog:
+    """The partitions of the offsets topic; replicas follow at once, unless they are held."""
+
+    batches: dict[int, list[bytes]] = field(default_factory=dict)
+    refuse: KafkaError | None = None
+    is_held: bool = False
+    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+    listener: GroupCoordinator | None = None
+
+    def listen(self, topic, listener):
+        assert topic == "__consumer_offsets"
+        self.listener = listener
+        for partition in range(_COUNT):
+            listener.on_leader(partition, 0)
+
+    def append_as_coordinator(self, topic_partition, batch):
+        if self.refuse is not None:
+            raise self.refuse
+        end = self.end(topic_partition.partition)
+        written = b"".join(patched(memoryview(batch), base_offset=end, leader_epoch=0))
+        self.batches.setdefault(topic_partition.partition, []).append(written)
+        return Appended(end, read_header(written).last_offset)
+
+    def end(self, partition):
+        last = self.batches.get(partition, [])[-1:]
+        return read_header(last[0]).next_offset if last else 0
+
+    def committed(self, topic_partition, end_offset, *, timeout_ms):
+        assert end_offset == self.end(topic_partition.partition)
+        assert timeout_ms == 5_000
+        if not self.is_held:
+            return None
+        future = asyncio.get_running_loop().create_future()
+        self.waiting.append(future)
+        return future
+
+    def settle(self, error=None):
+        waiting, self.waiting = self.waiting, []
+        for future in waiting:
+            future.set_result(None) if error is None else future.set_exception(error)
+
+    def records_since(self, topic_partition, offset=None):
+        for batch in self.batches.get(topic_partition.partition, []):
+            header = read_header(batch)
+            if offset is None or header.next_offset > offset:
+                yield header, memoryview(batch)
+
+    def kept(self, partition):
+        """What compaction would keep, as (key, value)."""
+        last = {}
+        for batch in self.batches.get(partition, []):
+            for record in records(batch):
+                decoded = decode(record.key, record.value)
+                last[record.key] = decoded
+        return [record for record in last.values() if record.value is not None]
+
+
+class World:
+    def __init__(self, runtime: SimulatedRuntime, log: MemoryLog, **config: int) -> None:
+        self.log = log
+        self.groups = GroupCoordinator(
+            config=GroupConfig(initial_rebalance_delay_ms=0, **config),
+            log=log,
+            runtime=runtime,
+            partition_count=lambda: _COUNT,
+        )
+
+    async def join(self, member_id="", *, version=3, instance=None, session=10_000) -> JoinGroupResponse:
+        request = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=session,
+            rebalance_timeout_ms=60_000,
+            member_id=member_id,
+            group_instance_id=instance,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0")],
+        )
+        return await here(self.groups.join(request, version=version, client_id="c", client_host="/h"))
+
+    def sync_request(self, member_id, assignments=None, *, generation=1):
+        rows = [
+            SyncGroupRequestAssignment(member_id=to, assignment=a) for to, a in (assignments or {}).items()
+        ]
+        request = SyncGroupRequest(
+            group_id="g", generation_id=generation, member_id=member_id, assignments=rows
+        )
+        return self.groups.sync(request)
+
+    async def member(self) -> str:
+        """The only member of a stable group."""
+        joined = await self.join()
+        synced = await here(self.sync_request(joined.member_id, {joined.member_id: b"all"}))
+        assert synced.assignment == b"all"
+        return joined.member_id
+
+    def heartbeat(self, member_id, *, generation=1) -> ErrorCode:
+        request = HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
+        return E(self.groups.heartbeat(request).error_code)
+
+    def commit(self, offset, *, member_id="", generation=-1, group="g"):
+        request = OffsetCommitRequest(
+            group_id=group,
+            member_id=member_id,
+            generation_id_or_member_epoch=generation,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name="t",
+                    topic_id=UUID(int=1),
+                    partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)],
+                )
+            ],
+        )
+        return self.groups.commit_offsets(request, version=9)
+
+    async def committed(self, offset, **fields) -> ErrorCode:
+        response = await here(self.commit(offset, **fields))
+        return E(response.topics[0].partitions[0].error_code)
+
+    def fetch(self, group="g"):
+        asked = OffsetFetchRequestGroup(group_id=group, topics=None)
+        return self.groups.fetch_offsets(asked, require_stable=True)
+
+    async def fetched(self, group="g"):
+        response = await here(self.fetch(group))
+        if response.error_code:
+            return E(response.error_code)
+        return [row.committed_offset for topic in response.topics for row in topic.partitions]
+
+
+async def here(answer):
+    return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+def simulate(story, log=None, **config):
+    """Run a story with a coordinator that has loaded its partitions."""
+    runtime = SimulatedRuntime(seed=1)
+
+    async def run():
+        world = World(runtime, log or MemoryLog(), **config)
+        world.groups.start()
+        await asyncio.sleep(0)
+        await story(world)
+        world.groups.stop()
+        # Nothing goes on after the end.
+        await asyncio.sleep(100_000)
+
+    with runtime.simulation:
+        runtime.run(run())
+
+
+def test_a_group_lives_and_its_session_ends():
+    async def story(world):
+        member_id = await world.member()
+        assert member_id.startswith("c-")
+        for _ in range(10):
+            assert world.heartbeat(member_id) is E.none
+            await asyncio.sleep(9)
+        await asyncio.sleep(2)
+        assert world.heartbeat(member_id) is E.unknown_member_id
+        assert world.groups.describe("g", version=6).group_state == "Empty"
+        (record,) = world.log.kept(_PARTITION)
+        assert (record.value.generation, record.value.members) == (2, [])
+
+    simulate(story)
+
+
+def test_everything_is_there_after_a_restart():
+    log = MemoryLog()
+    left = {}
+
+    async def before(world):
+        left["member"] = await world.member()
+        assert await world.committed(7, member_id=left["member"], generation=1) is E.none
+        left["described"] = world.groups.describe("g", version=6)
+        assert left["described"].group_state == "Stable"
+
+    async def after(world):
+        assert world.groups.describe("g", version=6) == left["described"]
+        assert world.heartbeat(left["member"]) is E.none
+        assert await world.fetched() == [7]
+        synced = await here(world.sync_request(left["member"]))
+        assert synced.assignment == b"all"
+
+    simulate(before, log)
+    simulate(after, log)
+
+
+def test_while_a_partition_is_loaded_its_groups_are_told_to_wait():
+    async def story(world):
+        await world.committed(7)
+        world.groups.on_resigned(_PARTITION, 1)
+        assert await world.committed(7) is E.not_coordinator
+        assert world.heartbeat("x") is E.not_coordinator
+        world.groups.on_leader(_PARTITION, 2)
+        assert await world.committed(8) is E.coordinator_load_in_progress
+        assert world.heartbeat("x") is E.none, "as if it had been kept"
+        assert (await world.join()).error_code == E.coordinator_load_in_progress
+        listed = world.groups.list_groups(ListGroupsRequest())
+        assert (E(listed.error_code), listed.groups) == (E.coordinator_load_in_progress, [])
+        assert await world.fetched() is E.coordinator_load_in_progress
+        await asyncio.sleep(0)
+        assert await world.fetched() == [7]
+        assert [row.group_id for row in world.groups.list_groups(ListGroupsRequest()).groups] == ["g"]
+
+    simulate(story)
+
+
+def test_before_the_start_and_without_a_group_id():
+    async def story(world):
+        stopped = World(world.groups._runtime, MemoryLog())
+        assert (await stopped.join()).error_code == E.coordinator_not_available
+        assert await stopped.fetched() is E.coordinator_not_available
+        assert E(stopped.groups.list_groups(ListGroupsRequest()).error_code) is E.coordinator_not_available
+        request = JoinGroupRequest(session_timeout_ms=10_000)
+        answer = world.groups.join(request, version=9, client_id="c", client_host="/h")
+        assert answer.error_code == E.invalid_group_id
+        assert await world.committed(1, group="") is E.none, "offsets may belong to the group without a name"
+        assert await world.fetched("") == [1]
+        assert E((await world.join(session=1)).error_code) is E.invalid_session_timeout
+        assert E((await world.join("x")).error_code) is E.unknown_member_id
+        left = world.groups.leave(LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="x")]))
+        assert [E(row.error_code) for row in left.members] == [E.unknown_member_id]
+
+    simulate(story)
+
+
+def test_nobody_is_told_what_the_replicas_do_not_have():
+    async def story(world):
+        await world.committed(1)
+        world.log.is_held = True
+        commit, fetch = world.commit(2), world.fetch()
+        await asyncio.sleep(1)
+        assert not commit.done()
+        assert not fetch.done(), "it would show an offset that could go back"
+        assert await world.fetched("another group") == []
+        world.log.settle()
+        assert (await commit).topics[0].partitions[0].error_code == E.none
+        assert (await fetch).topics[0].partitions[0].committed_offset == 2
+
+    simulate(story)
+
+
+@pytest.mark.parametrize(
+    ("error", "commit", "fetch"),
+    [
+        (RequestTimedOut(), E.coordinator_not_available, E.not_coordinator),
+        (NotLeaderOrFollower(), E.not_coordinator, E.not_coordinator),
+    ],
+)
+def test_replicas_that_do_not_follow(error, commit, fetch):
+    async def story(world):
+        world.log.is_held = True
+        committing, fetching = world.commit(2), world.fetch()
+        world.log.settle(error)
+        assert (await committing).topics[0].partitions[0].error_code == commit
+        assert (await fetching).error_code == fetch
+
+    simulate(story)
+
+
+def test_what_the_log_refuses_has_not_happened():
+    async def story(world):
+        world.log.refuse = NotEnoughReplicas()
+        assert await world.committed(1) is E.coordinator_not_available
+        assert await world.fetched() == []
+        assert E((await world.join()).error_code) is E.coordinator_not_available
+        assert (await world.join(version=4)).error_code == E.member_id_required
+        assert world.groups.list_groups(ListGroupsRequest()).groups == []
+        world.log.refuse = None
+        assert await world.committed(1) is E.none
+        member_id = (await world.join()).member_id
+        world.log.refuse = NotEnoughReplicas()
+        synced = await here(world.sync_request(member_id, {member_id: b"all"}))
+        assert E(synced.error_code) is E.coordinator_not_available
+        assert world.heartbeat(member_id) is E.rebalance_in_progress
+
+    simulate(story)
+
+
+def test_a_coordinator_that_resigns_sends_everybody_on():
+    async def story(world):
+        member_id = await world.member()
+        waiting = asyncio.ensure_future(world.join())
+        await asyncio.sleep(0)
+        world.log.is_held = True
+        commit = world.commit(1, member_id=member_id, generation=1)
+        world.groups.on_resigned(_PARTITION, 1)
+        assert E((await waiting).error_code) is E.not_coordinator
+        world.log.settle()
+        assert (await commit).topics[0].partitions[0].error_code == E.not_coordinator
+
+    simulate(story)
+
+
+def test_a_client_that_went_away_while_it_waited_is_no_harm():
+    async def story(world):
+        member_id = await world.member()
+        request = asyncio.ensure_future(world.join())
+        await asyncio.sleep(0)
+        request.cancel()
+        await asyncio.sleep(0)
+        joined = await world.join(member_id)
+        assert len(joined.members) == 2
+
+    simulate(story)
+
+
+def test_groups_are_deleted():
+    async def story(world):
+        member_id = await world.member()
+        assert E((await here(world.groups.delete("g"))).error_code) is E.non_empty_group
+        await world.committed(7, member_id=member_id, generation=1)
+        world.groups.leave(LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=member_id)]))
+        assert E((await here(world.groups.delete("g"))).error_code) is E.none
+        assert E((await here(world.groups.delete("g"))).error_code) is E.group_id_not_found
+        assert await world.fetched() == []
+        assert world.log.kept(_PARTITION) == []
+
+    simulate(story)
+
+
+def test_what_expires_is_taken_out_of_the_log():
+    async def story(world):
+        await world.committed(7)
+        await asyncio.sleep(7 * 24 * 3600 - 1)
+        assert await world.fetched() == [7]
+        await asyncio.sleep(601)
+        assert await world.fetched() == []
+        assert world.log.kept(_PARTITION) == []
+
+    simulate(story)
+
+
+def test_offsets_of_a_deleted_topic_go():
+    async def story(world):
+        await world.committed(7)
+        world.groups.on_topics_deleted([(UUID(int=2), "t")])
+        assert await world.fetched() == [7]
+        world.groups.on_topics_deleted([(UUID(int=1), "t")])
+        assert await world.fetched() == []
+
+    simulate(story)
+
+
+def _append(log, batch):
+    log.append_as_coordinator(TopicPartition("__consumer_offsets", _PARTITION), batch)
+
+
+def test_what_others_left_in_the_log_is_read():
+    """Transactions, kinds of record that we do not know, and records that make no sense."""
+    log, transactional = MemoryLog(), MemoryLog()
+
+    async def commit(world):
+        await world.committed(7)
+
+    simulate(commit, transactional)
+    (plain,) = transactional.batches[_PARTITION]
+    pairs = [(record.key, record.value) for record in records(plain)]
+    written = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    _append(log, build_batch(simple_records(pairs, timestamp=0), **written))
+    strange = [(b"\0\x03\0\1g", b"\0\0"), (None, b""), (b"\0", None), (pairs[0][0], b"\0\x63")]
+    _append(log, build_batch(simple_records(strange, timestamp=0)))
+    _append(log, plain[:HEADER_SIZE_BYTES] + bytes(len(plain) - HEADER_SIZE_BYTES))
+
+    async def pending(world):
+        response = await here(world.fetch())
+        assert response.topics == [], "the transaction is open"
+
+    simulate(pending, log)
+    marker = EndTransactionMarker(is_commit=True, coordinator_epoch=0, timestamp=0)
+    _append(log, build_end_transaction_marker(marker, producer_id=9, producer_epoch=0))
+
+    async def committed(world):
+        assert await world.fetched() == [7]
+
+    simulate(committed, log)
+
+
+def test_a_long_log_is_loaded_in_slices():
+    log = MemoryLog()
+    key = GroupMetadataKey(group="g")
+    for generation in range(50):
+        value = GroupMetadataValue(protocol_type="x" * 30_000, generation=generation)
+        pairs = [encode(GroupRecord(key, value))]
+        _append(
+            log,
+            build_batch(simple_records(pairs, timestamp=0)),
+        )
+
+    async def story(world):
+        assert await world.fetched() is E.coordinator_load_in_progress
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert await world.fetched() == []
+        assert len(world.groups.describe("g", version=6).protocol_type) == 30_000
+
+    simulate(story, log)

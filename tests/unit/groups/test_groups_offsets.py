@@ -1,0 +1,320 @@
+"""Committed offsets: who sees them, who may take them away, and when they expire."""
+
+from uuid import UUID
+
+import pytest
+
+from broker.groups.config import GroupConfig
+from broker.groups.offsets import CommittedOffset, OffsetAt, OffsetStore, offset_from_value, offset_value
+from broker.groups.shard import Shard
+from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from protocol.coordinator.record_codec import GroupRecord
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from protocol.types import ZERO_UUID
+
+E = ErrorCode
+_ID, _OTHER_ID = UUID(int=1), UUID(int=2)
+_RETENTION_MS = 1_000
+#: Subscription v1 to topic "t".
+_SUBSCRIBED_TO_T = bytes.fromhex("0001 00000001 0001 74") + b"\xff\xff\xff\xff"
+
+
+def shard_with(*records: GroupRecord) -> Shard:
+    shard = Shard(GroupConfig(offsets_retention_ms=_RETENTION_MS, offset_metadata_max_bytes=3))
+    replay(shard, records)
+    return shard
+
+
+def replay(shard: Shard, records, *, producer_id=None, start=0, now_ms=0) -> None:
+    for record_offset, record in enumerate(records, start=start):
+        shard.replay(record, record_offset=record_offset, producer_id=producer_id, now_ms=now_ms)
+
+
+def commit(shard: Shard, *rows, group="g", now_ms=0, version=10, generation=-1, **fields) -> list[ErrorCode]:
+    """Rows are (topic, partition, offset) or with metadata; replayed at once."""
+    request = OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        topics=[
+            OffsetCommitRequestTopic(
+                topic_id=_ID,
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=partition,
+                        committed_offset=offset,
+                        committed_leader_epoch=5,
+                        committed_metadata=metadata[0] if metadata else None,
+                    )
+                ],
+            )
+            for topic, partition, offset, *metadata in rows
+        ],
+        **fields,
+    )
+    try:
+        records, response, _ = shard.commit_offsets(request, version=version, now_ms=now_ms)
+    except KafkaError as error:
+        return [error.code]
+    replay(shard, records, now_ms=now_ms)
+    return [ErrorCode(row.error_code) for topic in response.topics for row in topic.partitions]
+
+
+def fetch(shard: Shard, *asked, group="g", topic_id=ZERO_UUID, require_stable=False) -> list[tuple]:
+    topics = None
+    if asked:
+        topics = [
+            OffsetFetchRequestTopics(topic_id=topic_id, name=topic, partition_indexes=[partition])
+            for topic, partition in asked
+        ]
+    response = shard.fetch_offsets(
+        OffsetFetchRequestGroup(group_id=group, topics=topics), require_stable=require_stable
+    )
+    return [
+        (topic.name, row.partition_index, row.committed_offset, row.metadata, ErrorCode(row.error_code))
+        for topic in response.topics
+        for row in topic.partitions
+    ]
+
+
+def tombstones(records: list[GroupRecord]) -> list[tuple | str]:
+    assert all(record.value is None for record in records)
+    return [
+        key.group if isinstance(key, GroupMetadataKey) else (key.topic, key.partition) for key, _ in records
+    ]
+
+
+def group_of_consumers(members: int, *, subscription=_SUBSCRIBED_TO_T, since_ms=0) -> GroupRecord:
+    value = GroupMetadataValue(
+        protocol_type="consumer",
+        generation=3,
+        protocol="range" if members else None,
+        leader="m0" if members else None,
+        current_state_timestamp=since_ms,
+        members=[
+            MemberMetadata(member_id=f"m{number}", session_timeout=10_000, subscription=subscription)
+            for number in range(members)
+        ],
+    )
+    return GroupRecord(GroupMetadataKey(group="g"), value)
+
+
+def test_what_was_committed_is_fetched():
+    shard = shard_with()
+    assert commit(shard, ("t", 0, 7), ("t", 1, 8, "abc"), ("u", 0, 9)) == [E.none] * 3
+    assert fetch(shard, ("t", 0), ("t", 1), ("t", 2), ("x", 0)) == [
+        ("t", 0, 7, "", E.none),
+        ("t", 1, 8, "abc", E.none),
+        ("t", 2, -1, "", E.none),
+        ("x", 0, -1, "", E.none),
+    ]
+    assert fetch(shard) == [("t", 0, 7, "", E.none), ("t", 1, 8, "abc", E.none), ("u", 0, 9, "", E.none)]
+    assert fetch(shard, group="h") == []
+    assert fetch(shard, ("t", 0), group="h") == [("t", 0, -1, "", E.none)]
+
+
+def test_metadata_that_is_too_long_is_refused_for_its_partition_only():
+    shard = shard_with()
+    assert commit(shard, ("t", 0, 7, "abcd"), ("t", 1, 8)) == [E.offset_metadata_too_large, E.none]
+    assert fetch(shard) == [("t", 1, 8, "", E.none)]
+
+
+def test_an_offset_is_not_the_one_of_a_topic_that_was_created_anew():
+    shard = shard_with()
+    commit(shard, ("t", 0, 7))
+    assert fetch(shard, ("t", 0), topic_id=_ID)[0][2] == 7
+    assert fetch(shard, ("t", 0), topic_id=_OTHER_ID)[0][2] == -1
+    assert fetch(shard, ("t", 0))[0][2] == 7
+
+
+@pytest.mark.parametrize(
+    ("version", "generation", "answer"),
+    [(8, -1, E.none), (8, 0, E.illegal_generation), (9, 0, E.group_id_not_found), (10, -1, E.none)],
+)
+def test_commits_to_a_group_that_does_not_exist(version, generation, answer):
+    shard = shard_with()
+    assert commit(shard, ("t", 0, 1), version=version, generation=generation) == [answer]
+    assert ("g" in shard.groups) == (answer is E.none)
+
+
+def test_a_commit_keeps_the_members_session():
+    shard = shard_with(group_of_consumers(1))
+    request = OffsetCommitRequest(group_id="g", member_id="m0", generation_id_or_member_epoch=3)
+    _, _, actions = shard.commit_offsets(request, version=9, now_ms=0)
+    assert [action.delay_ms for action in actions] == [10_000]
+
+
+def test_a_retention_of_the_commits_own():
+    shard = shard_with()
+    commit(shard, ("t", 0, 1), ("t", 1, 1), retention_time_ms=50, version=4)
+    assert tombstones(shard.expire(now_ms=49)) == []
+    assert tombstones(shard.expire(now_ms=50)) == [("t", 0), ("t", 1), "g"]
+
+
+def test_offsets_of_a_group_without_members_expire_after_their_commit():
+    shard = shard_with()
+    commit(shard, ("t", 0, 1), now_ms=0)
+    commit(shard, ("t", 1, 1), now_ms=500)
+    assert tombstones(shard.expire(now_ms=_RETENTION_MS - 1)) == []
+    expired = shard.expire(now_ms=_RETENTION_MS)
+    assert tombstones(expired) == [("t", 0)]
+    replay(shard, expired)
+    expired = shard.expire(now_ms=_RETENTION_MS + 500)
+    assert tombstones(expired) == [("t", 1), "g"]
+    replay(shard, expired)
+    assert shard.groups == {}
+
+
+def test_offsets_of_a_group_whose_members_left_expire_after_that():
+    shard = shard_with(group_of_consumers(0, since_ms=700))
+    commit(shard, ("t", 0, 1), now_ms=0)
+    assert tombstones(shard.expire(now_ms=_RETENTION_MS)) == []
+    assert tombstones(shard.expire(now_ms=_RETENTION_MS + 700)) == [("t", 0), "g"]
+
+
+@pytest.mark.parametrize(
+    ("subscription", "expired"),
+    [(_SUBSCRIBED_TO_T, [("u", 0)]), (b"not a subscription", [])],
+)
+def test_only_topics_that_nobody_subscribes_to_expire_under_members(subscription, expired):
+    shard = shard_with(group_of_consumers(1, subscription=subscription))
+    commit(shard, ("t", 0, 1), ("u", 0, 1), generation=3, member_id="m0")
+    assert tombstones(shard.expire(now_ms=10 * _RETENTION_MS)) == expired
+
+
+def test_an_empty_group_without_offsets_goes_at_once():
+    assert tombstones(shard_with(group_of_consumers(0)).expire(now_ms=1)) == ["g"]
+    assert tombstones(shard_with(group_of_consumers(1)).expire(now_ms=1)) == []
+
+
+def delete(shard, *asked):
+    request = OffsetDeleteRequest(
+        group_id="g",
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=partition)]
+            )
+            for topic, partition in asked
+        ],
+    )
+    records, response = shard.delete_offsets(request)
+    return tombstones(records), [E(row.error_code) for topic in response.topics for row in topic.partitions]
+
+
+def test_offsets_that_are_being_consumed_are_not_deleted():
+    shard = shard_with(group_of_consumers(1))
+    commit(shard, ("t", 0, 1), ("u", 0, 1), generation=3, member_id="m0")
+    assert delete(shard, ("t", 0), ("u", 0), ("u", 1)) == (
+        [("u", 0)],
+        [E.group_subscribed_to_topic, E.none, E.none],
+    )
+
+
+def test_groups_are_deleted_with_their_offsets_when_they_are_empty():
+    shard = shard_with(group_of_consumers(0))
+    commit(shard, ("t", 0, 1), ("u", 3, 1))
+    records = shard.delete_group("g")
+    assert tombstones(records) == [("t", 0), ("u", 3), "g"]
+    replay(shard, records)
+    assert fetch(shard) == []
+    with pytest.raises(KafkaError) as refused:
+        shard.delete_group("g")
+    assert refused.value.code is E.group_id_not_found
+    replay(shard, [group_of_consumers(1)])
+    with pytest.raises(KafkaError) as refused:
+        shard.delete_group("g")
+    assert refused.value.code is E.non_empty_group
+
+
+def test_a_deleted_topics_offsets_go_in_all_groups_but_not_its_namesakes():
+    shard = shard_with()
+    commit(shard, ("t", 0, 1), ("u", 0, 1), group="g")
+    commit(shard, ("t", 5, 1), group="h")
+    assert tombstones(shard.forget_topics([(_ID, "t")])) == [("t", 0), ("t", 5)]
+    assert tombstones(shard.forget_topics([(_OTHER_ID, "t")])) == []
+
+
+def at(offset: int, record_offset: int) -> CommittedOffset:
+    return CommittedOffset(offset=offset, commit_timestamp_ms=0, record_offset=record_offset)
+
+
+def test_offsets_of_a_transaction_count_when_it_commits():
+    store, key = OffsetStore(), OffsetAt("g", "t", 0)
+    store.put(key, at(1, 10), producer_id=7)
+    assert store.is_pending(key)
+    assert store.has_pending("g")
+    assert store.get(key) is None
+    store.end_transaction(7, is_committed=True)
+    assert not store.is_pending(key)
+    assert store.get(key) == at(1, 10)
+    store.put(key, at(2, 11), producer_id=7)
+    store.end_transaction(7, is_committed=False)
+    assert store.get(key) == at(1, 10)
+
+
+def test_a_plain_commit_behind_the_transactions_wins():
+    store, key = OffsetStore(), OffsetAt("g", "t", 0)
+    store.put(key, at(1, 10), producer_id=7)
+    store.put(key, at(2, 11))
+    store.end_transaction(7, is_committed=True)
+    assert store.get(key) == at(2, 11)
+
+
+def test_unstable_offsets_are_told_to_those_who_ask():
+    shard = shard_with()
+    commit(shard, ("t", 0, 1))
+    store = shard.offsets
+    store.put(OffsetAt("g", "t", 0), at(2, 11), producer_id=7)
+    assert fetch(shard, ("t", 0), require_stable=True) == [("t", 0, -1, "", E.unstable_offset_commit)]
+    assert fetch(shard, ("t", 0)) == [("t", 0, 1, "", E.none)]
+    assert tombstones(shard.expire(now_ms=10 * _RETENTION_MS)) == []
+    assert tombstones(shard.delete_group("g")) == [("t", 0), "g"]
+    store.remove(OffsetAt("g", "t", 0))
+    assert not store.has_pending("g")
+
+
+def test_a_value_comes_back_as_it_was():
+    offset = CommittedOffset(
+        offset=1,
+        leader_epoch=None,
+        metadata="m",
+        commit_timestamp_ms=3,
+        expire_timestamp_ms=4,
+        topic_id=_ID,
+        record_offset=9,
+    )
+    assert offset_from_value(offset_value(offset), record_offset=9) == offset
+
+
+def test_list_and_describe():
+    shard = shard_with(group_of_consumers(1))
+    commit(shard, ("t", 0, 1), group="simple")
+    every = frozenset()
+
+    def listed(states=every, types=every):
+        return [
+            (row.group_id, row.group_state, row.protocol_type) for row in shard.list_groups(states, types)
+        ]
+
+    assert listed() == [("g", "Stable", "consumer"), ("simple", "Empty", "")]
+    assert listed(frozenset({"stable"})) == [("g", "Stable", "consumer")]
+    assert listed(every, frozenset({"classic"})) == listed()
+    assert listed(every, frozenset({"consumer"})) == []
+    stable = shard.describe("g", version=6)
+    assert (stable.group_state, stable.protocol_data, len(stable.members)) == ("Stable", "range", 1)
+    assert stable.members[0].member_metadata == _SUBSCRIBED_TO_T
+    assert shard.describe("simple", version=6).protocol_type == ""
+    assert E(shard.describe("x", version=6).error_code) is E.group_id_not_found
+    older = shard.describe("x", version=5)
+    assert (older.group_state, E(older.error_code)) == ("Dead", E.none)
