@@ -190,6 +190,8 @@ def heartbeat(
         is_fenced=then in (_Next.FENCED, _Next.SHUTDOWN_NOW),
         now_ms=now_ms,
     )
+    if then is _Next.SHUTDOWN_NOW:
+        state.sessions.end(broker.broker_id)
     records += _offline_directories(state, broker, request.offline_log_dirs)
     if state.metadata_version >= CORDONED_DIRECTORIES_4_3_IV0:
         records += _cordoned_directories(broker, request.cordoned_log_dirs)

@@ -18,7 +18,7 @@ class Session:
     """One incarnation of a broker, as its heartbeats show it."""
 
     epoch: int
-    #: None: it has registered, but sent no heartbeat yet.
+    #: None: no heartbeat yet, or it has said goodbye.
     last_contact_ms: int | None = None
     #: The last offset of the metadata log that the broker has applied; -1: none.
     metadata_offset: int = -1
@@ -70,6 +70,11 @@ class Sessions:
         session.metadata_offset = metadata_offset
         if is_fenced:
             session.shutdown_offset = None
+
+    def end(self, broker_id: int) -> None:
+        """The broker may go, and does: its successor need not wait for this session to expire. Kafka's has to."""
+        session = self.of(broker_id)
+        session.last_contact_ms = session.shutdown_offset = None
 
     def is_valid(self, broker_id: int, epoch: int, *, now_ms: int) -> bool:
         """Whether this incarnation has been heard of within the timeout."""

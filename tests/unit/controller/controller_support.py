@@ -8,7 +8,8 @@ from uuid import UUID
 from controller.result import Result
 from controller.settings import ConfigValidators, ControllerSettings
 from controller.state import ClusterState
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from controller.topics import create_topics
+from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from protocol.metadata.image import PartitionImage
 from protocol.metadata.records import (
     BrokerRegistrationChangeRecord,
@@ -94,9 +95,6 @@ class Machine:
 
     def create(self, name: str, *replicas: list[int]) -> None:
         """A topic with one partition for each of these replica lists."""
-        from controller.topics import create_topics
-        from protocol.messages.create_topics import CreatableReplicaAssignment
-
         assignments = [
             CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
             for index, ids in enumerate(replicas)

@@ -1,0 +1,278 @@
+"""Brokers' lives: registration, heartbeats, fencing and leaving, and what that does to partitions."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from controller_support import CLUSTER_ID, Machine, directory
+
+from controller import brokers, producer_ids
+from protocol.errors import (
+    BrokerIdNotRegistered,
+    DuplicateBrokerRegistration,
+    ErrorCode,
+    InconsistentClusterId,
+    InvalidRegistration,
+    KafkaError,
+    StaleBrokerEpoch,
+    UnsupportedVersion,
+)
+from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from protocol.messages.unregister_broker import UnregisterBrokerRequest
+from protocol.metadata.image import Endpoint
+from protocol.metadata.records import PartitionChangeRecord
+
+FEATURES = {"metadata.version": (7, 30), "eligible.leader.replicas.version": (0, 1)}
+
+
+def request(broker_id: int = 1, incarnation: int = 77, **fields: Any) -> BrokerRegistrationRequest:
+    features = fields.pop("features", FEATURES)
+    wanted = BrokerRegistrationRequest(
+        broker_id=broker_id,
+        cluster_id=CLUSTER_ID,
+        incarnation_id=UUID(int=incarnation),
+        listeners=[Listener(name="P", host="h", port=9092, security_protocol=0)],
+        features=[
+            Feature(name=name, min_supported_version=first, max_supported_version=last)
+            for name, (first, last) in features.items()
+        ],
+        rack="r1",
+        log_dirs=[directory(broker_id)],
+    )
+    for name, value in fields.items():
+        setattr(wanted, name, value)
+    return wanted
+
+
+def register(machine: Machine, wanted: BrokerRegistrationRequest) -> int:
+    return machine.do(brokers.register(machine.state, wanted, now_ms=machine.now_ms)).broker_epoch
+
+
+def beat(machine: Machine, broker_id: int = 1, *, offset: int | None = None, **fields: Any) -> Any:
+    broker = machine.state.image.brokers[broker_id]
+    heartbeat = BrokerHeartbeatRequest(
+        broker_id=broker_id,
+        broker_epoch=broker.epoch,
+        current_metadata_offset=len(machine.log) - 1 if offset is None else offset,
+        cordoned_log_dirs=[],
+    )
+    for name, value in fields.items():
+        setattr(heartbeat, name, value)
+    return machine.do(brokers.heartbeat(machine.state, heartbeat, now_ms=machine.now_ms))
+
+
+def test_a_broker_joins():
+    machine = Machine()
+    offset = len(machine.log)
+    assert register(machine, request()) == offset
+    broker = machine.state.image.brokers[1]
+    assert (broker.epoch, broker.rack, broker.is_fenced) == (offset, "r1", True)
+    assert broker.endpoints == {"P": Endpoint("h", 9092, 0)}
+    assert broker.log_dirs == (directory(1),)
+    # It has to read its own registration before it is let in.
+    early = beat(machine, offset=offset - 1)
+    assert (early.is_caught_up, early.is_fenced) == (False, True)
+    late = beat(machine, offset=offset)
+    assert (late.is_caught_up, late.is_fenced, late.should_shut_down) == (True, False, False)
+    assert machine.state.image.brokers[1].is_active
+
+
+def test_it_may_want_to_stay_out():
+    machine = Machine()
+    register(machine, request())
+    assert beat(machine, want_fence=True).is_fenced
+    assert not beat(machine).is_fenced
+    assert beat(machine, want_fence=True).is_fenced
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"cluster_id": "other"}, InconsistentClusterId),
+        ({"is_migrating_zk_broker": True}, BrokerIdNotRegistered),
+        ({"log_dirs": []}, InvalidRegistration),
+        ({"log_dirs": [UUID(int=1)]}, InvalidRegistration),  # reserved
+        ({"log_dirs": [directory(1)] * 2}, InvalidRegistration),
+        ({"log_dirs": [directory(2)]}, InvalidRegistration),  # another broker's
+        ({"features": {"eligible.leader.replicas.version": (0, 1)}}, InvalidRegistration),
+        ({"features": {**FEATURES, "metadata.version": (7, 29)}}, UnsupportedVersion),
+        ({"features": {"metadata.version": (7, 30)}}, UnsupportedVersion),  # the ELR is finalized at 1
+        ({"features": {**FEATURES, "group.version": (1, 1)}}, UnsupportedVersion),  # it is at 0
+    ],
+)
+def test_registrations_that_are_refused(fields: dict, error: type[KafkaError]):
+    machine = Machine(brokers=[2])
+    with pytest.raises(error):
+        register(machine, request(**fields))
+
+
+def test_two_processes_with_one_id():
+    machine = Machine()
+    epoch = register(machine, request())
+    beat(machine)
+    with pytest.raises(DuplicateBrokerRegistration):
+        register(machine, request(incarnation=78))
+    # The same process may change its registration, and keeps epoch and standing.
+    assert register(machine, request(rack="r2")) == epoch
+    assert machine.state.image.brokers[1].rack == "r2"
+    assert machine.state.image.brokers[1].is_active
+    machine.now_ms += 9_000
+    assert register(machine, request(incarnation=78)) > epoch
+    with pytest.raises(StaleBrokerEpoch):
+        beat(machine, broker_epoch=epoch)
+
+
+def test_a_new_active_controller_gives_everybody_a_session():
+    machine = Machine(brokers=[1, 2])
+    everybody = machine.state.image.brokers.values()
+    machine.state.sessions.start_all(everybody, gone=[1], now_ms=machine.now_ms)
+    with pytest.raises(DuplicateBrokerRegistration):
+        register(machine, request(2))
+    register(machine, request(1))  # that process is known to be gone
+
+
+@pytest.mark.parametrize(("elr", "isr", "elr_after"), [(True, (2,), ()), (False, (2,), ())])
+def test_a_follower_falls_silent(elr: bool, isr: tuple, elr_after: tuple):
+    machine = Machine(brokers=[1, 2], elr=elr)
+    machine.create("t", [2, 1])
+    machine.now_ms += 8_999
+    beat(machine, 2)
+    assert machine.do(brokers.expire_sessions(machine.state, now_ms=machine.now_ms)) == []
+    machine.now_ms += 1
+    assert machine.do(brokers.expire_sessions(machine.state, now_ms=machine.now_ms)) == [1]
+    assert machine.do(brokers.expire_sessions(machine.state, now_ms=machine.now_ms)) == []
+    partition = machine.partition("t")
+    assert machine.state.image.brokers[1].is_fenced
+    assert (partition.isr, partition.elr, partition.leader, partition.leader_epoch) == (isr, elr_after, 2, 0)
+
+
+def test_leaders_move_one_broker_after_the_other():
+    machine = Machine(brokers=[1, 2])
+    machine.set_config("min.insync.replicas", "2")
+    machine.create("t", [1, 2])
+    machine.now_ms += 9_000
+    beat(machine, 2)
+    machine.do(brokers.expire_sessions(machine.state, now_ms=machine.now_ms))
+    partition = machine.partition("t")
+    assert (partition.leader, partition.leader_epoch, partition.isr, partition.elr) == (2, 1, (2,), (1,))
+    machine.now_ms += 9_000
+    machine.do(brokers.expire_sessions(machine.state, now_ms=machine.now_ms))
+    partition = machine.partition("t")
+    assert (partition.leader, partition.isr, partition.elr) == (None, (), (1, 2))
+    # The one that left first is as good as the other.
+    assert not beat(machine, 1).is_fenced
+    partition = machine.partition("t")
+    assert (partition.leader, partition.leader_epoch, partition.isr, partition.elr) == (1, 3, (1,), (2,))
+
+
+def test_an_unclean_stop_costs_isr_and_elr():
+    machine = Machine(brokers=[1, 2])
+    machine.set_config("min.insync.replicas", "2")
+    machine.create("t", [1, 2])
+    machine.now_ms += 9_000
+    beat(machine, 2)
+    machine.do(brokers.expire_sessions(machine.state, now_ms=machine.now_ms))
+    assert machine.partition("t").elr == (1,)
+    register(machine, request(1, previous_broker_epoch=-1))
+    assert machine.partition("t").elr == ()
+
+
+def test_a_clean_stop_keeps_the_elr():
+    machine = Machine(brokers=[1])
+    machine.create("t", [1])
+    epoch = machine.state.image.brokers[1].epoch
+    assert not beat(machine, want_shut_down=True).should_shut_down
+    assert beat(machine, want_shut_down=True).should_shut_down
+    assert machine.partition("t").elr == (1,)
+    register(machine, request(1, previous_broker_epoch=epoch))
+    assert machine.partition("t").elr == (1,)
+    beat(machine)
+    partition = machine.partition("t")
+    assert (partition.leader, partition.isr, partition.elr, partition.last_known_elr) == (1, (1,), (), ())
+
+
+def test_controlled_shutdown_waits_until_the_others_know():
+    machine = Machine(brokers=[1, 2, 3])
+    machine.create("t", [1, 2])
+    assert not beat(machine, 1, want_shut_down=True).should_shut_down
+    moved_at = len(machine.log) - 1
+    assert machine.state.image.brokers[1].in_controlled_shutdown
+    assert (machine.partition("t").leader, machine.partition("t").isr) == (2, (2,))
+    beat(machine, 2, offset=moved_at)
+    beat(machine, 3, offset=moved_at - 1)
+    assert not beat(machine, 1, want_shut_down=True).should_shut_down
+    beat(machine, 3, offset=moved_at)
+    answer = beat(machine, 1, want_shut_down=True)
+    assert (answer.should_shut_down, answer.is_fenced) == (True, True)
+
+
+@pytest.mark.parametrize("want_fence", [True, False])
+def test_who_leads_nothing_may_go_at_once(want_fence: bool):
+    machine = Machine(brokers=[1, 2])
+    assert beat(machine, want_shut_down=True, want_fence=want_fence).should_shut_down
+    assert beat(machine, want_shut_down=True).should_shut_down  # fenced by now
+
+
+def test_a_directory_goes_offline():
+    machine = Machine(brokers=[2])
+    register(machine, request(1, log_dirs=[directory(1), directory(9)]))
+    beat(machine, 1)
+    machine.create("t", [1, 2])
+    topic_id = machine.state.image.topics_by_name["t"].topic_id
+    machine.replay(
+        PartitionChangeRecord(partition_id=0, topic_id=topic_id, directories=[directory(9), directory(2)])
+    )
+    beat(machine, 1, offline_log_dirs=[directory(9)])
+    assert (machine.partition("t").leader, machine.partition("t").isr) == (2, (2,))
+    assert machine.state.image.brokers[1].log_dirs == (directory(1),)
+    before = len(machine.log)
+    beat(machine, 1, offline_log_dirs=[directory(9)])
+    assert len(machine.log) == before
+
+
+def test_unclean_elections_where_the_topic_wants_them():
+    machine = Machine(brokers=[1, 2], elr=False)
+    for name, unclean in (("careful", "false"), ("hasty", "true")):
+        machine.create(name, [1, 2])
+        machine.set_config("unclean.leader.election.enable", unclean, topic=name)
+            topic_id = machine.state.image.topics_by_name[name].topic_id
+        machine.replay(PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[1]))
+    machine.now_ms += 9_000
+    beat(machine, 2)
+    machine.do(brokers.expire_sessions(machine.state, now_ms=machine.now_ms))
+    assert (machine.partition("careful").leader, machine.partition("careful").isr) == (None, (1,))
+    assert (machine.partition("hasty").leader, machine.partition("hasty").isr) == (2, (2,))
+
+
+def test_unregistering():
+    machine = Machine(brokers=[1, 2])
+    machine.create("t", [1, 2])
+    response = machine.do(brokers.unregister(machine.state, UnregisterBrokerRequest(broker_id=1)))
+    assert response.error_code == ErrorCode.none
+    assert set(machine.state.image.brokers) == {2}
+    assert machine.partition("t").leader == 2
+    with pytest.raises(BrokerIdNotRegistered):
+        brokers.unregister(machine.state, UnregisterBrokerRequest(broker_id=1))
+
+
+@pytest.mark.parametrize("epoch", [None, 1])
+def test_strangers_are_stale(epoch: int | None):
+    machine = Machine(brokers=[] if epoch is None else [1])
+    heartbeat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=10**6)
+    with pytest.raises(StaleBrokerEpoch):
+        brokers.heartbeat(machine.state, heartbeat, now_ms=machine.now_ms)
+
+
+def test_producer_ids_are_given_once():
+    machine = Machine(brokers=[1])
+    wanted = AllocateProducerIdsRequest(broker_id=1, broker_epoch=machine.state.image.brokers[1].epoch)
+    blocks = [machine.do(producer_ids.allocate(machine.state, wanted)) for _ in range(3)]
+    assert [(block.producer_id_start, block.producer_id_len) for block in blocks] == [
+        (0, 1000),
+        (1000, 1000),
+        (2000, 1000),
+    ]
+    with pytest.raises(StaleBrokerEpoch):
+        producer_ids.allocate(machine.state, AllocateProducerIdsRequest(broker_id=1, broker_epoch=-1))

@@ -1,0 +1,234 @@
+"""IncrementalAlterConfigs, AlterConfigs and UpdateFeatures."""
+
+from collections.abc import Mapping
+
+import pytest
+from controller_support import ELR, Machine
+
+from controller.configs import alter, incremental_alter
+from controller.features import update_features
+from controller.settings import ConfigValidators
+from protocol.config_def import AlterOperation, ConfigKey, ConfigType
+from protocol.errors import ErrorCode, InvalidConfig
+from protocol.messages import alter_configs as old
+from protocol.messages import incremental_alter_configs as new
+from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from protocol.metadata.image import ConfigResource, ConfigResourceType
+from protocol.metadata.records import ClearElrRecord, ConfigRecord, PartitionChangeRecord
+
+SET, DELETE, APPEND, SUBTRACT = AlterOperation
+TOPIC, BROKER, METRICS, GROUP = 2, 4, 16, 32
+
+
+def refuse_nine(name: str, configs: Mapping[str, str], existing: Mapping[str, str]) -> None:
+    if "9" in configs.values():
+        raise InvalidConfig("nine")
+
+
+def machine_with_topics() -> Machine:
+    machine = Machine(
+        brokers=[1],
+        validators=ConfigValidators(
+            broker=refuse_nine,
+            group=refuse_nine,
+            broker_keys={"a.list": ConfigKey("a.list", ConfigType.LIST, ())},
+        ),
+    )
+    for name in ("t", "u"):
+        machine.create(name, [1])
+    return machine
+
+
+def resource(kind: int, name: str, *configs: tuple) -> new.AlterConfigsResource:
+    return new.AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[
+            new.AlterableConfig(name=key, config_operation=operation, value=value)
+            for operation, key, value in configs
+        ],
+    )
+
+
+def change(machine: Machine, *resources: new.AlterConfigsResource, validate_only: bool = False) -> list[int]:
+    request = new.IncrementalAlterConfigsRequest(resources=list(resources), validate_only=validate_only)
+    response = machine.do(incremental_alter(machine.state, request))
+    rows = {(row.resource_type, row.resource_name): row.error_code for row in response.responses}
+    return [rows[each.resource_type, each.resource_name] for each in resources]
+
+
+def configs(machine: Machine, kind: int, name: str) -> Mapping[str, str]:
+    return machine.state.image.config(ConfigResource(ConfigResourceType(kind), name))
+
+
+def test_single_keys():
+    machine = machine_with_topics()
+    assert change(
+        machine, resource(TOPIC, "t", (SET, "retention.ms", "5"), (APPEND, "cleanup.policy", "compact"))
+    )
+    assert configs(machine, TOPIC, "t") == {"retention.ms": "5", "cleanup.policy": "delete,compact"}
+    change(
+        machine, resource(TOPIC, "t", (DELETE, "retention.ms", None), (SUBTRACT, "cleanup.policy", "delete"))
+    )
+    assert configs(machine, TOPIC, "t") == {"cleanup.policy": "compact"}
+    change(machine, resource(BROKER, "", (APPEND, "a.list", "x,y")), resource(BROKER, "1", (SET, "b", "1")))
+    assert configs(machine, BROKER, "")["a.list"] == "x,y"
+    change(machine, resource(GROUP, "g", (SET, "c", "1")), resource(METRICS, "m", (SET, "d", "1")))
+    assert configs(machine, GROUP, "g") == {"c": "1"}
+    assert configs(machine, METRICS, "m") == {"d": "1"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        (resource(TOPIC, "nobody", (SET, "retention.ms", "5")), ErrorCode.unknown_topic_or_partition),
+        (resource(TOPIC, "", (SET, "retention.ms", "5")), ErrorCode.invalid_request),
+        (resource(TOPIC, "a b", (SET, "retention.ms", "5")), ErrorCode.invalid_topic_exception),
+        (resource(TOPIC, "t", (SET, "nonsense", "5")), ErrorCode.invalid_config),
+        (resource(TOPIC, "t", (SET, "retention.ms", "x")), ErrorCode.invalid_config),
+        (resource(TOPIC, "t", (SET, "retention.ms", None)), ErrorCode.invalid_request),
+        (resource(TOPIC, "t", (APPEND, "retention.ms", "5")), ErrorCode.invalid_config),
+        (resource(TOPIC, "t", (7, "retention.ms", "5")), ErrorCode.invalid_request),
+        (
+            resource(TOPIC, "t", (SET, "retention.ms", "5"), (SET, "retention.ms", "6")),
+            ErrorCode.invalid_request,
+        ),
+        (resource(BROKER, "x", (SET, "b", "1")), ErrorCode.invalid_request),
+        (resource(BROKER, "-1", (SET, "b", "1")), ErrorCode.invalid_request),
+        (resource(BROKER, "1", (SET, "b", "9")), ErrorCode.invalid_config),  # the validator
+        (resource(BROKER, "1", (SET, "b", "1" * 32768)), ErrorCode.invalid_config),
+        (resource(GROUP, "", (SET, "c", "1")), ErrorCode.invalid_request),
+        (resource(8, "1", (SET, "logger", "INFO")), ErrorCode.invalid_request),
+        (resource(3, "t", (SET, "b", "1")), ErrorCode.unsupported_version),
+        # with the ELR there is one min.insync.replicas for all brokers
+        (resource(BROKER, "1", (SET, "min.insync.replicas", "1")), ErrorCode.invalid_config),
+        (resource(BROKER, "", (DELETE, "min.insync.replicas", None)), ErrorCode.invalid_config),
+    ],
+)
+def test_refusals_leave_the_other_resources_alone(wanted: new.AlterConfigsResource, code: ErrorCode):
+    machine = machine_with_topics()
+    before = len(machine.log)
+    good = resource(TOPIC, "u", (SET, "retention.ms", "5"))
+    assert change(machine, wanted, good) == [code, ErrorCode.none]
+    assert machine.log[before:] == [
+        ConfigRecord(resource_type=2, resource_name="u", name="retention.ms", value="5")
+    ]
+
+
+def test_a_resource_named_twice():
+    machine = machine_with_topics()
+    twice = resource(TOPIC, "t", (SET, "retention.ms", "5"))
+    assert change(machine, twice, twice) == [ErrorCode.invalid_request] * 2
+    assert configs(machine, TOPIC, "t") == {}
+
+
+def test_validation_only():
+    machine = machine_with_topics()
+    assert change(machine, resource(TOPIC, "t", (SET, "retention.ms", "5")), validate_only=True) == [0]
+    assert configs(machine, TOPIC, "t") == {}
+
+
+def test_unchanged_values_are_written_again_for_brokers_only():
+    machine = machine_with_topics()
+    for _ in range(2):
+        before = len(machine.log)
+        change(machine, resource(TOPIC, "t", (SET, "retention.ms", "5")))
+        change(machine, resource(BROKER, "1", (SET, "b", "1")))
+    assert [record.name for record in machine.log[before:]] == ["b"]
+
+
+def test_another_min_insync_replicas_voids_the_elr():
+    machine = machine_with_topics()
+    topic_id = machine.state.image.topics_by_name["t"].topic_id
+    machine.replay(PartitionChangeRecord(topic_id=topic_id, partition_id=0, eligible_leader_replicas=[2]))
+    change(machine, resource(TOPIC, "t", (SET, "min.insync.replicas", "2")))
+    assert machine.log[-1] == ClearElrRecord(topic_name="t")
+    assert machine.partition("t").elr == ()
+    change(machine, resource(BROKER, "", (SET, "min.insync.replicas", "2")))
+    assert machine.log[-1] == ClearElrRecord(topic_name="")
+
+
+def test_alter_configs_replaces_everything():
+    machine = machine_with_topics()
+    machine.set_config("retention.ms", "1", topic="t")
+    machine.set_config("flush.ms", "1", topic="t")
+
+    def replace(name: str, **values: str | None) -> int:
+        wanted = old.AlterConfigsResource(
+            resource_type=TOPIC,
+            resource_name=name,
+            configs=[
+                old.AlterableConfig(name=key.replace("_", "."), value=text) for key, text in values.items()
+            ],
+        )
+        return (
+            machine.do(alter(machine.state, old.AlterConfigsRequest(resources=[wanted])))
+            .responses[0]
+            .error_code
+        )
+
+    assert replace("t", retention_ms="1", segment_bytes="1048576") == ErrorCode.none
+    assert configs(machine, TOPIC, "t") == {"retention.ms": "1", "segment.bytes": "1048576"}
+    assert replace("t", retention_ms=None) == ErrorCode.invalid_request
+    assert replace("nobody") == ErrorCode.unknown_topic_or_partition
+    assert replace("t") == ErrorCode.none
+    assert configs(machine, TOPIC, "t") == {}
+
+
+# -- features ------------------------------------------------------------------------------------------
+
+
+def update(machine: Machine, *updates: tuple[str, int, int], validate_only: bool = False) -> int:
+    request = UpdateFeaturesRequest(
+        feature_updates=[
+            FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
+            for name, level, kind in updates
+        ],
+        validate_only=validate_only,
+    )
+    return machine.do(update_features(machine.state, request)).error_code
+
+
+UPGRADE, SAFE, UNSAFE = 1, 2, 3
+
+
+@pytest.mark.parametrize(
+    ("updates", "code"),
+    [
+        ([("metadata.version", 30, UPGRADE)], ErrorCode.none),
+        ([("metadata.version", 31, UPGRADE)], ErrorCode.feature_update_failed),
+        ([("metadata.version", 29, UPGRADE)], ErrorCode.feature_update_failed),
+        ([("metadata.version", 29, SAFE)], ErrorCode.feature_update_failed),  # 30 changed the records
+        ([("metadata.version", 22, UNSAFE)], ErrorCode.feature_update_failed),
+        ([("metadata.version", 0, SAFE)], ErrorCode.feature_update_failed),
+        ([("group.version", 1, UPGRADE)], ErrorCode.feature_update_failed),  # not served
+        ([("nonsense", 1, UPGRADE)], ErrorCode.feature_update_failed),
+        ([(ELR, 0, UPGRADE)], ErrorCode.feature_update_failed),  # is a downgrade
+        ([(ELR, 0, SAFE)], ErrorCode.none),
+        ([(ELR, 1, 9)], ErrorCode.invalid_request),
+        ([(ELR, 0, SAFE), (ELR, 0, SAFE)], ErrorCode.invalid_request),
+        ([("kraft.version", 1, UPGRADE)], ErrorCode.feature_update_failed),
+    ],
+)
+def test_feature_updates(updates: list, code: ErrorCode):
+    assert update(Machine(), *updates) == code
+
+
+def test_all_updates_or_none():
+    machine = Machine()
+    assert update(machine, (ELR, 0, SAFE), ("nonsense", 1, UPGRADE)) == ErrorCode.feature_update_failed
+    assert update(machine, (ELR, 0, SAFE), validate_only=True) == ErrorCode.none
+    assert machine.state.is_elr_enabled
+
+
+def test_enabling_the_elr_makes_min_insync_replicas_one_for_all():
+    machine = Machine(elr=False, static_configs={"min.insync.replicas": "2"})
+    machine.replay(ConfigRecord(resource_type=4, resource_name="1", name="min.insync.replicas", value="3"))
+    assert update(machine, (ELR, 1, UPGRADE)) == ErrorCode.none
+    assert configs(machine, BROKER, "1") == {}
+    assert configs(machine, BROKER, "") == {"min.insync.replicas": "2"}
+
+
+def test_a_broker_that_cannot_is_in_the_way():
+    machine = Machine(brokers=[1], elr=False)  # registered without features
+    assert update(machine, (ELR, 1, UPGRADE)) == ErrorCode.feature_update_failed
