@@ -237,7 +237,7 @@ def test_unclean_elections_where_the_topic_wants_them():
     for name, unclean in (("careful", "false"), ("hasty", "true")):
         machine.create(name, [1, 2])
         machine.set_config("unclean.leader.election.enable", unclean, topic=name)
-            topic_id = machine.state.image.topics_by_name[name].topic_id
+        topic_id = machine.state.image.topics_by_name[name].topic_id
         machine.replay(PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[1]))
     machine.now_ms += 9_000
     beat(machine, 2)
