@@ -24,21 +24,19 @@ Source: UnifiedLog and LocalLog of Kafka 4.3.1.
 from collections.abc import Callable, Sequence
 from logging import getLogger
 from pathlib import Path
-from random import Random
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 from uuid import UUID
 
 from protocol.errors import (
     CorruptMessage,
     InconsistentTopicId,
     KafkaStorageError,
-    MessageTooLarge,
     OffsetOutOfRange,
     RecordListTooLarge,
 )
 from protocol.records.batch import BatchHeader, batches, crc_is_valid
 from protocol.types import TopicPartition
-from storage import leader_epoch_cache, partition_metadata, recovery, retention
+from storage import file_names, leader_epoch_cache, partition_metadata, recovery, retention
 from storage.append_origin import AppendOrigin
 from storage.files import Buffer, Files
 from storage.leader_epoch_cache import LeaderEpochCache
@@ -54,6 +52,9 @@ from storage.segment import Segment, SegmentSettings, WouldBlock
 from storage.segments import Segments
 from storage.snapshot_files import remember, replay_headers
 from storage.validation import validate
+
+if TYPE_CHECKING:
+    from random import Random
 
 __all__ = ["AppendInfo", "AppendOrigin", "Log", "LogRead", "UnexpectedAppendOffset", "WouldBlock"]
 
@@ -101,7 +102,7 @@ class Log(LogReader):
         epochs: LeaderEpochCache,
         producers: ProducerStateManager,
         files: Files,
-        random: Random,
+        random: "Random",
         max_transaction_timeout_ms: int,
         on_io_error: Callable[[OSError], None],
         now_ms: int,
@@ -146,7 +147,7 @@ class Log(LogReader):
         topic_partition: TopicPartition,
         now_ms: int,
         files: Files,
-        random: Random,
+        random: "Random",
         is_clean: bool = True,
         recovery_point: int = 0,
         log_start_offset: int = 0,
@@ -241,14 +242,6 @@ class Log(LogReader):
             origin=origin,
         )
         header = validated.header
-        if (
-            validated.is_rebuilt
-            and validated.size_bytes > self.config.max_message_bytes
-            and origin is not AppendOrigin.RAFT_LEADER
-        ):
-            raise MessageTooLarge(
-                f"The batch became {validated.size_bytes} bytes; at most {self.config.max_message_bytes}"
-            )
         if leader_epoch != self.leader_epochs.latest_epoch and leader_epoch >= 0:
             self.assign_epoch(leader_epoch, header.base_offset)
         duplicate = self._write(
@@ -265,7 +258,7 @@ class Log(LogReader):
                 first_offset=duplicate.first_offset,
                 last_offset=duplicate.last_offset,
                 max_timestamp=duplicate.timestamp,
-                log_append_time_ms=duplicate.timestamp if self.config.is_log_append_time else None,
+                log_append_time_ms=duplicate.timestamp,  # for CreateTime topics, too: Kafka answers so
                 log_start_offset=self.log_start_offset,
                 is_duplicate=True,
                 size_bytes=0,
@@ -458,27 +451,22 @@ class Log(LogReader):
         self._bound = None
         for segment in segments:
             self._snapshots.remove(segment.base_offset)
-            segment.change_suffix(".deleted")
-            self.deleted_files.append(
-                DeletedFiles(now_ms + self.config.file_delete_delay_ms, segment.delete_files)
-            )
+            self._put_aside(segment, now_ms)
 
     def replace_segments(self, old: Sequence[Segment], new: Sequence[Segment], *, now_ms: int) -> None:
         """Put compacted segments (`.cleaned`, flushed) in the place of their sources, safely for any crash.
 
-        All become `.swap` first: from then on a crash ends with the new ones (storage/recovery.py).
+        All become `.swap` first: from then on a crash ends with the new ones (storage/recovery.py). The
+        sources are removed only when these renames are on the disk.
         """
         with self._io():
             for segment in reversed(new):
-                segment.change_suffix(".swap")
+                segment.change_suffix(file_names.SWAP)
             kept = [segment for segment in self.segments if segment not in old]
-            # Renaming a source away and its successor into its name: readers have both open.
             for segment in old:
-                segment.fd  # noqa: B018 (opened by its name, before that is another file's)
-                segment.change_suffix(".deleted")
-                self.deleted_files.append(
-                    DeletedFiles(now_ms + self.config.file_delete_delay_ms, segment.delete_files)
-                )
+                # Readers may have it: opened by its name, before that becomes another file's.
+                segment.prepare_reading()
+                self._put_aside(segment, now_ms, after_flush_of=self.directory)
             for segment in new:
                 segment.change_suffix("")
             self.segments = Segments((*kept, *new))
@@ -487,7 +475,17 @@ class Log(LogReader):
             for segment in old:
                 if segment.base_offset not in bases:
                     self._snapshots.remove(segment.base_offset)
-            self._files.fsync_dir(self.directory)
+
+    def _put_aside(self, segment: Segment, now_ms: int, *, after_flush_of: Path | None = None) -> None:
+        """Rename a segment's files now, and have them removed after a delay for its readers."""
+        segment.change_suffix(file_names.DELETED)
+
+        def remove() -> None:
+            if after_flush_of is not None:
+                self._files.fsync_dir(after_flush_of)
+            segment.delete_files()
+
+        self.deleted_files.append(DeletedFiles(now_ms + self.config.file_delete_delay_ms, remove))
 
     # -- offsets -----------------------------------------------------------------------------------
 
@@ -592,10 +590,7 @@ class Log(LogReader):
             self._forget_flushed(offset)
             old = list(self.segments)
             for segment in old:
-                segment.change_suffix(".deleted")
-                self.deleted_files.append(
-                    DeletedFiles(now_ms + self.config.file_delete_delay_ms, segment.delete_files)
-                )
+                self._put_aside(segment, now_ms)
             for at in list(self._snapshots.offsets):
                 self._snapshots.remove(at)
             self.segments = Segments([self._create_segment(offset, now_ms)])
@@ -708,6 +703,16 @@ class Log(LogReader):
             _LOG.error("%s is offline: %s", self.directory, error)
             self._on_io_error(error)
         return KafkaStorageError(f"{self.directory}: {error}")
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether it is open, and its directory serves."""
+        return self._failure is None and not self._is_closed
+
+    @property
+    def files(self) -> Files:
+        """What the log works on."""
+        return self._files
 
     def take_offline(self, error: OSError) -> None:
         """Its directory has failed, perhaps by another log: refuse all writes from now on. [any thread]"""

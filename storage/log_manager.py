@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from logging import getLogger
 from pathlib import Path
-from random import Random
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 from uuid import UUID
 
 from protocol.errors import KafkaStorageError
@@ -24,11 +23,15 @@ from protocol.types import TopicPartition
 from storage import file_names, meta_properties
 from storage.background import BackgroundJob
 from storage.checkpoints import OffsetCheckpoint
+from storage.cleaner import DEDUPE_BUFFER_BYTES, cleaning_job, filthiest
 from storage.files import Files
 from storage.log import DeletedFiles, Log
 from storage.log_config import LogConfig
 from storage.log_directory import LogDirectory, LogDirInUse
 from storage.meta_properties import InconsistentMetaProperties
+
+if TYPE_CHECKING:
+    from random import Random
 
 __all__ = ["InconsistentMetaProperties", "LogDirInUse", "LogDirInfo", "LogManager", "LogManagerSettings"]
 
@@ -54,6 +57,8 @@ class LogManagerSettings:
     producer_id_expiration_check_interval_ms: int = 10 * 60 * 1000
     #: transaction.max.timeout.ms
     max_transaction_timeout_ms: int = 15 * 60 * 1000
+    #: log.cleaner.dedupe.buffer.size
+    cleaner_dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
 
 
 class LogDirInfo(NamedTuple):
@@ -84,7 +89,7 @@ class LogManager:
         files: Files,
         cluster_id: str,
         settings: LogManagerSettings,
-        random: Random,
+        random: "Random",
         run_parallel: Callable[[Sequence[Callable[[], None]]], None],
         now_ms: int,
     ) -> None:
@@ -98,6 +103,8 @@ class LogManager:
         self.on_dir_failure: Callable[[Path, OSError], None] = lambda path, error: None
         #: Up to where compacted logs are clean.
         self.cleaned_offsets: dict[TopicPartition, int] = {}
+        #: Logs with a damaged batch, which compaction would lose.
+        self._uncleanable: set[Log] = set()
         self._directories = {directory.path: directory for directory in directories}
         self._files = files
         self._topic_config: Callable[[str], LogConfig] = lambda topic: LogConfig()
@@ -120,7 +127,7 @@ class LogManager:
         cluster_id: str | None,
         node_id: int,
         directory_id: Callable[[], UUID],
-        random: Random,
+        random: "Random",
         now_ms: int,
         default_config: LogConfig | None = None,
         topic_config: Callable[[str], LogConfig] | None = None,
@@ -152,7 +159,7 @@ class LogManager:
         cluster_id: str | None,
         node_id: int,
         directory_id: Callable[[], UUID],
-        random: Random,
+        random: "Random",
         now_ms: int,
         run_parallel: Callable[[Sequence[Callable[[], None]]], None] = run_one_by_one,
         settings: LogManagerSettings | None = None,
@@ -508,7 +515,9 @@ class LogManager:
     def _checkpoint_jobs(self) -> list[BackgroundJob]:
         recovery_points = self._offsets(lambda log: log.recovery_point)
         log_starts = self._offsets(_explicit_log_start)
+        cleaned = self._offsets(lambda log: self.cleaned_offsets.get(log.topic_partition))
         return [
+            *self._write_jobs("cleaned offsets", cleaned, lambda it: it.cleaned_offsets),
             *self._write_jobs("recovery points", recovery_points, lambda it: it.recovery_points),
             *self._write_jobs("log start offsets", log_starts, lambda it: it.log_start_offsets),
             *self._high_watermark_jobs(),
@@ -546,6 +555,34 @@ class LogManager:
             self._fail(path, error)
         else:
             self._checkpointed[checkpoint.path] = rows
+
+    # -- compaction --------------------------------------------------------------------------------
+
+    def clean_one(
+        self, now_ms: int, *, throttle: Callable[[int], None] = lambda size_bytes: None
+    ) -> BackgroundJob | None:
+        """A job that compacts the log that needs it most; None if none does: ask again after log.cleaner.backoff.ms.
+
+        `throttle` is told, in the job's thread, how many bytes were read or written, and may wait there.
+        """
+        logs = [log for log in self.logs.values() if log not in self._uncleanable]
+        chosen = filthiest(logs, self.cleaned_offsets, now_ms)
+        if chosen is None:
+            return None
+        return cleaning_job(
+            chosen,
+            now_ms=now_ms,
+            on_done=self._on_cleaned,
+            dedupe_buffer_bytes=self.settings.cleaner_dedupe_buffer_bytes,
+            throttle=throttle,
+        )
+
+    def _on_cleaned(self, log: Log, clean_end: int | None) -> None:
+        if clean_end is None:
+            # It would fail again and again; the next start tries once more.
+            self._uncleanable.add(log)
+        elif self.logs.get(log.topic_partition) is log:
+            self.cleaned_offsets[log.topic_partition] = clean_end
 
     # -- the end -----------------------------------------------------------------------------------
 

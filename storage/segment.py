@@ -203,7 +203,9 @@ class Segment:
             return False
         if sizes[1] is None or sizes[1] % TimeIndex.ENTRY.size:
             return False
-        return sizes[1] > 0 or all(found.header.max_timestamp < 0 for found in islice(self.sound_headers(), 1))
+        return sizes[1] > 0 or all(
+            found.header.max_timestamp < 0 for found in islice(self.sound_headers(), 1)
+        )
 
     def close_to_appends(self) -> None:
         """No more batches come: note the largest timestamp, cut the files to what is in them."""
@@ -282,6 +284,15 @@ class Segment:
     def modified_ms(self) -> int:
         """When the file last changed: the age of a segment without timestamps."""
         return self._files.modified_ms(self.path_of(file_names.LOG))
+
+    def set_modified_ms(self, modified_ms: int) -> None:
+        """Keep the age of what was compacted into this segment."""
+        for extension in (file_names.LOG, file_names.OFFSET_INDEX, file_names.TIME_INDEX):
+            self._files.set_modified_ms(self.path_of(extension), modified_ms)
+
+    def prepare_reading(self) -> None:
+        """Open the log file, so that a thread that reads it does not have to."""
+        self.fd  # noqa: B018 (opened by being looked at)
 
     # -- appending ---------------------------------------------------------------------------------
 

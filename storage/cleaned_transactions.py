@@ -1,0 +1,80 @@
+"""Which transactions the cleaner has seen records of, while it reads a log from one end to the other.
+
+A marker may go only when nothing of its transaction is left: until then it tells readers what became of
+the records. Records of aborted transactions go at once.
+
+Source: CleanedTransactionMetadata of Kafka.
+"""
+
+import heapq
+from collections.abc import Iterable
+
+from protocol.errors import InvalidRecord
+from protocol.records.batch import BatchHeader
+from protocol.records.control import ControlRecordType, control_type
+from protocol.records.record import records
+from storage.transaction_index import AbortedTransaction, TransactionIndex
+
+
+class CleanedTransactions:
+    """Batches must be shown in the order of the log; `index` takes the aborted transactions that stay."""
+
+    def __init__(self, index: TransactionIndex | None = None) -> None:
+        self.index = index
+        #: Aborted transactions that are still to come, by first offset.
+        self._coming: list[tuple[int, AbortedTransaction]] = []
+        #: By producer id, the aborted transaction that is open where we read, and whether it has records left.
+        self._aborted: dict[int, AbortedTransaction] = {}
+        self._has_records: set[int] = set()
+        #: Producer ids whose open transaction has records, and is not aborted.
+        self._committed: set[int] = set()
+
+    def add(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """What the transaction indexes say of the batches that come next; known ones are ignored."""
+        for transaction in aborted:
+            if (transaction.first_offset, transaction) not in self._coming:
+                heapq.heappush(self._coming, (transaction.first_offset, transaction))
+
+    def _begin_up_to(self, offset: int) -> None:
+        while self._coming and self._coming[0][0] <= offset:
+            _, transaction = heapq.heappop(self._coming)
+            self._aborted.setdefault(transaction.producer_id, transaction)
+
+    def is_data_obsolete(self, header: BatchHeader) -> bool:
+        """Whether the data batch belongs to an aborted transaction, so that none of its records is needed."""
+        self._begin_up_to(header.last_offset)
+        if not header.is_transactional:
+            return False
+        if header.producer_id in self._aborted:
+            self._has_records.add(header.producer_id)
+            return True
+        self._committed.add(header.producer_id)
+        return False
+
+    def is_marker_obsolete(self, header: BatchHeader, batch: memoryview | bytes) -> bool:
+        """Whether the control batch ends a transaction without records, or is empty."""
+        self._begin_up_to(header.last_offset)
+        if not header.records_count:
+            return True
+        kind = _kind(batch)
+        producer_id = header.producer_id
+        if kind is ControlRecordType.ABORT:
+            transaction = self._aborted.pop(producer_id, None)
+            if transaction is not None and producer_id in self._has_records:
+                self._has_records.discard(producer_id)
+                if self.index is not None:
+                    self.index.append(transaction)
+                return False
+            return True
+        if kind is ControlRecordType.COMMIT:
+            is_without_records = producer_id not in self._committed
+            self._committed.discard(producer_id)
+            return is_without_records
+        return False
+
+
+def _kind(batch: memoryview | bytes) -> ControlRecordType | None:
+    try:
+        return control_type(next(iter(records(batch))).key)
+    except InvalidRecord:
+        return None

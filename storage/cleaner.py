@@ -1,0 +1,158 @@
+"""Which compacted log is to be cleaned next, and the job that does it.
+
+    log start       first dirty offset        end offset             log end
+        |== clean ==========|== dirty ============|== not yet ==========|
+                             (cleanable)            active segment, undecided transactions,
+                                                    younger than min.compaction.lag.ms
+
+A log is due when its dirty part is more than `min.cleanable.dirty.ratio` of all that could be cleaned, or
+older than `max.compaction.lag.ms`. The one with the largest ratio is first.
+
+Source: LogCleanerManager and LogToClean of Kafka 4.3.1.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from logging import getLogger
+from typing import NamedTuple
+
+from protocol.errors import KafkaError
+from protocol.types import TopicPartition
+from storage.background import BackgroundJob
+from storage.compaction import BYTES_A_KEY, Compaction, LastRecord, Replacement, compact
+from storage.log import Log
+from storage.segment import Segment
+
+#: Default of log.cleaner.dedupe.buffer.size.
+DEDUPE_BUFFER_BYTES = 128 * 1024 * 1024
+
+_LOG = getLogger(__name__)
+
+
+class LogToClean(NamedTuple):
+    """A log and what of it would be cleaned now."""
+
+    log: Log
+    first_dirty_offset: int
+    #: Where the first segment begins that is left alone.
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    #: Whether max.compaction.lag.ms is exceeded.
+    is_overdue: bool
+
+    @property
+    def dirty_ratio(self) -> float:
+        """Dirty bytes of all that would be read."""
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a cleaning pays."""
+        if not self.dirty_bytes:
+            return False
+        return self.is_overdue or self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
+
+
+def measure(log: Log, cleaned_to: int | None, now_ms: int) -> LogToClean:
+    """What of `log` could be cleaned, if it is clean up to `cleaned_to` (None: never cleaned)."""
+    first_dirty = log.log_start_offset if cleaned_to is None else cleaned_to
+    if not log.log_start_offset <= first_dirty <= log.log_end_offset:
+        # Truncated below, or deleted beyond, what the checkpoint says.
+        first_dirty = log.log_start_offset
+    closed = log.segments.closed
+    bound = min(log.last_stable_offset, log.segments.active.base_offset)
+    if log.config.min_compaction_lag_ms > 0:
+        youngest_ms = now_ms - log.config.min_compaction_lag_ms
+        for segment in _dirty(log, first_dirty):
+            if segment.largest_timestamp_ms() > youngest_ms:
+                bound = min(bound, segment.base_offset)
+                break
+    # Whole segments only: the one that holds the bound is left alone.
+    end = max((segment.base_offset for segment in log.segments if segment.base_offset <= bound), default=0)
+    dirty = [segment for segment in _dirty(log, first_dirty) if segment.base_offset < end]
+    oldest_kept_ms = now_ms - log.config.max_compaction_lag_ms
+    first_timestamps = [segment.first_timestamp() for segment in _dirty(log, first_dirty)]
+    return LogToClean(
+        log=log,
+        first_dirty_offset=first_dirty,
+        end_offset=end,
+        clean_bytes=sum(
+            segment.size for segment in closed if segment not in dirty and segment.base_offset < end
+        ),
+        dirty_bytes=sum(segment.size for segment in dirty),
+        is_overdue=any(first is not None and first < oldest_kept_ms for first in first_timestamps),
+    )
+
+
+def _dirty(log: Log, first_dirty_offset: int) -> list[Segment]:
+    """Closed segments that reach beyond `first_dirty_offset`."""
+    return [it for it in log.segments.closed if (log.segments.end_of(it) or 0) > first_dirty_offset]
+
+
+def filthiest(
+    logs: Iterable[Log], cleaned_to: Mapping[TopicPartition, int], now_ms: int
+) -> LogToClean | None:
+    """The compacted log with the largest dirty ratio of those that are due."""
+    measured = (
+        measure(log, cleaned_to.get(log.topic_partition), now_ms)
+        for log in logs
+        if log.config.is_compacted and len(log.segments) > 1
+    )
+    return max((it for it in measured if it.is_due), key=lambda it: it.dirty_ratio, default=None)
+
+
+def cleaning_job(
+    chosen: LogToClean,
+    *,
+    now_ms: int,
+    on_done: Callable[[Log, int | None], None],
+    dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES,
+    throttle: Callable[[int], None] = lambda size_bytes: None,
+) -> BackgroundJob:
+    """Compact in a thread; on the loop, put the result in place unless the log has been truncated meanwhile.
+
+    `on_done` is told the end of the clean part, None if the log cannot be cleaned: it has a damaged batch.
+    """
+    log = chosen.log
+    truncations = log.truncations
+    compaction = Compaction(
+        segments=[it for it in log.segments.closed if it.base_offset < chosen.end_offset],
+        first_dirty_offset=chosen.first_dirty_offset,
+        end_offset=chosen.end_offset,
+        now_ms=now_ms,
+        delete_retention_ms=log.config.delete_retention_ms,
+        max_segment_bytes=log.config.segment_bytes,
+        active_producers={
+            number: LastRecord(state.batches[-1].last_offset if state.batches else None, state.epoch)
+            for number, state in log.producers.producers.items()
+        },
+        aborted_in=log.aborted_transactions,
+        files=log.files,
+        max_keys=max(dedupe_buffer_bytes // BYTES_A_KEY, 1),
+        throttle=throttle,
+    )
+    for segment in compaction.segments:
+        segment.prepare_reading()
+    replacements: list[Replacement] = []
+    clean_end: int | None = None
+
+    def run() -> None:
+        nonlocal replacements, clean_end
+        try:
+            replacements, clean_end = compact(compaction)
+        except (KafkaError, OSError) as error:
+            _LOG.error("%s cannot be cleaned: %s", log.directory, error)
+
+    def finish() -> None:
+        is_unchanged = log.truncations == truncations and log.is_writable
+        for replacement in replacements:
+            # Retention may have removed the first ones.
+            if is_unchanged and all(segment in log.segments for segment in replacement.old):
+                log.replace_segments(replacement.old, [replacement.new], now_ms=now_ms)
+            else:
+                replacement.new.delete_files()
+        if is_unchanged:
+            on_done(log, clean_end)
+
+    return BackgroundJob(name=f"clean {log.topic_partition} to {chosen.end_offset}", run=run, finish=finish)

@@ -1,0 +1,299 @@
+"""Rewriting segments of a compacted log with the newest record of each key only.
+
+    closed segments      [ clean ....... ][ dirty ....... ][ active ]
+                                           |-> offset map: key -> newest offset
+                         |-> every batch: keep records that the map does not supersede
+    <base>.log.cleaned   [ ............. ]     as large as a segment may be
+    swap                 takes the place of its sources (Log.replace_segments)
+
+Offsets never change: a batch keeps its range and its place, with fewer records in it. A record without a
+value (a tombstone) stays for `delete.retention.ms` after the first cleaning that met it, so that readers
+see the deletion: the batch notes until when (its delete horizon, KIP-534). Transaction markers likewise.
+
+Runs in a thread: it reads closed segments only, and writes files that no one else knows.
+
+Source: Cleaner and MemoryRecords.filterTo of Kafka 4.3.1.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from protocol.errors import CorruptMessage
+from protocol.records.batch import BatchHeader, crc_is_valid, read_header
+from protocol.records.builder import build_batch, build_empty_batch
+from protocol.records.record import Record
+from protocol.records.record import records as parse_records
+from storage import file_names
+from storage.cleaned_transactions import CleanedTransactions
+from storage.files import Files
+from storage.index import MAX_RELATIVE_OFFSET
+from storage.recovery import walk
+from storage.segment import Segment
+from storage.transaction_index import AbortedTransaction
+
+#: Keys up to this length are kept as they are in the offset map, longer ones as a digest of this length.
+KEY_BYTES = 16
+#: What a key costs in the map, about: dictionary entry, key and offset.
+BYTES_A_KEY = 160
+#: Bytes that are collected before they are written.
+WRITE_BYTES = 1024 * 1024
+
+
+class LastRecord(NamedTuple):
+    """The last thing that an active producer wrote: its sequence or epoch must not be forgotten."""
+
+    #: None if all we know of it comes from a marker.
+    last_data_offset: int | None
+    epoch: int
+
+
+class Compaction(NamedTuple):
+    """What a cleaning is given when it begins."""
+
+    #: All closed segments before `end_offset`, clean ones included.
+    segments: Sequence[Segment]
+    #: Where the dirty part begins.
+    first_dirty_offset: int
+    #: Where the first segment begins that must be left alone.
+    end_offset: int
+    now_ms: int
+    delete_retention_ms: int
+    max_segment_bytes: int
+    active_producers: Mapping[int, LastRecord]
+    aborted_in: Callable[[int, int], list[AbortedTransaction]]
+    files: Files
+    max_keys: int
+    #: Told the bytes that were read or written; waits if there were too many in a while.
+    throttle: Callable[[int], None]
+
+
+class Replacement(NamedTuple):
+    """A finished `.cleaned` segment and what it replaces."""
+
+    old: Sequence[Segment]
+    new: Segment
+
+
+class OffsetMap:
+    """The newest offset of each key in the dirty part, and up to where it knows."""
+
+    def __init__(self, max_keys: int) -> None:
+        self._offsets: dict[bytes, int] = {}
+        self._max_keys = max_keys
+        #: The last offset that it covers; -1 before any.
+        self.last_offset = -1
+
+    def put(self, key: bytes, offset: int) -> bool:
+        """False if there is no place for another key."""
+        known = _digest(key)
+        if len(self._offsets) >= self._max_keys and known not in self._offsets:
+            return False
+        self._offsets[known] = offset
+        return True
+
+    def supersedes(self, record: Record) -> bool:
+        """Whether a newer record has the same key."""
+        assert record.key is not None
+        return self._offsets.get(_digest(record.key), -1) > record.offset
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+
+def _digest(key: bytes) -> bytes:
+    return key if len(key) <= KEY_BYTES else blake2b(key, digest_size=KEY_BYTES).digest()
+
+
+def compact(compaction: Compaction) -> tuple[list[Replacement], int]:
+    """The segments that shall replace others, flushed, and up to where the log is then clean. [any thread]
+
+    Raises CorruptMessage for a damaged batch: nothing is written over it. OSError.
+    """
+    offsets = build_offset_map(compaction)
+    clean_end = offsets.last_offset + 1
+    transactions = CleanedTransactions()
+    replacements: list[Replacement] = []
+    try:
+        for group in group_by_size(compaction, clean_end):
+            # One by one: what is finished must be known if the next one fails.
+            replacements.append(_clean(group, compaction, offsets, transactions))  # noqa: PERF401
+    except BaseException:
+        for replacement in replacements:
+            replacement.new.delete_files()
+        raise
+    return replacements, clean_end
+
+
+def sound_batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """All batches of a closed segment. Raises CorruptMessage at one that is not sound."""
+    end = 0
+    for header, position, batch in walk(segment):
+        if not crc_is_valid(batch):
+            raise CorruptMessage(f"{segment}: bad batch at {position}")
+        end = position + header.size_bytes
+        yield header, batch
+    if end != segment.size:
+        raise CorruptMessage(f"{segment}: no batch at {end}")
+
+
+def build_offset_map(compaction: Compaction) -> OffsetMap:
+    """Read the dirty part until its end, or until the map is full."""
+    start, end = compaction.first_dirty_offset, compaction.end_offset
+    offsets = OffsetMap(compaction.max_keys)
+    offsets.last_offset = start - 1
+    transactions = CleanedTransactions()
+    transactions.add(compaction.aborted_in(start, end))
+    segments = compaction.segments
+    ends = [segment.base_offset for segment in segments[1:]] + [end]
+    for segment, segment_end in zip(segments, ends, strict=False):
+        if segment_end <= start:
+            continue
+        for header, batch in sound_batches(segment):
+            if header.last_offset < start:
+                continue
+            compaction.throttle(header.size_bytes)
+            if header.is_control:
+                transactions.is_marker_obsolete(header, batch)
+            elif not transactions.is_data_obsolete(header):
+                for record in parse_records(batch):
+                    if record.key is None or record.offset < start:
+                        continue
+                    if not offsets.put(record.key, record.offset):
+                        return offsets
+            offsets.last_offset = max(offsets.last_offset, header.last_offset)
+        # Offsets at a segment's end that nothing holds are clean, too.
+        offsets.last_offset = max(offsets.last_offset, segment_end - 1)
+    return offsets
+
+
+def group_by_size(compaction: Compaction, clean_end: int) -> list[list[Segment]]:
+    """Neighbours that fit into one segment, before any record is removed."""
+    groups: list[list[Segment]] = []
+    size = 0
+    segments = [segment for segment in compaction.segments if segment.base_offset < clean_end]
+    ends = [segment.base_offset for segment in compaction.segments[1:]] + [compaction.end_offset]
+    for segment, end in zip(segments, ends, strict=False):
+        fits = groups and (
+            size + segment.size <= compaction.max_segment_bytes
+            and (not segment.size or end - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET)
+        )
+        if fits:
+            groups[-1].append(segment)
+            size += segment.size
+        else:
+            groups.append([segment])
+            size = segment.size
+    return groups
+
+
+def _clean(
+    group: Sequence[Segment], compaction: Compaction, offsets: OffsetMap, transactions: CleanedTransactions
+) -> Replacement:
+    first = group[0]
+    cleaned = Segment.create(
+        first.directory,
+        first.base_offset,
+        settings=first.settings._replace(preallocated_bytes=None),
+        files=compaction.files,
+        now_ms=compaction.now_ms,
+        suffix=file_names.CLEANED,
+    )
+    transactions.index = cleaned.transactions
+    headers: list[BatchHeader] = []
+    buffers: list[bytes] = []
+    size = 0
+    try:
+        for number, segment in enumerate(group):
+            following = group[number + 1].base_offset if number + 1 < len(group) else None
+            end = following if following is not None else segment.next_offset()
+            transactions.add(compaction.aborted_in(segment.base_offset, end))
+            for header, batch in sound_batches(segment):
+                compaction.throttle(header.size_bytes)
+                kept = retain(header, batch, compaction, offsets, transactions)
+                if kept is None:
+                    continue
+                headers.append(read_header(kept))
+                buffers.append(kept)
+                size += len(kept)
+                if size >= WRITE_BYTES:
+                    cleaned.append(headers, buffers, size)
+                    compaction.throttle(size)
+                    headers, buffers, size = [], [], 0
+        if headers:
+            cleaned.append(headers, buffers, size)
+        cleaned.close_to_appends()
+        cleaned.flush()
+        cleaned.set_modified_ms(group[-1].modified_ms())
+    except BaseException:
+        cleaned.delete_files()
+        raise
+    return Replacement(group, cleaned)
+
+
+def retain(
+    header: BatchHeader,
+    batch: memoryview,
+    compaction: Compaction,
+    offsets: OffsetMap,
+    transactions: CleanedTransactions,
+) -> bytes | None:
+    """What stays of a batch: all, some of its records, only its header, or None."""
+    horizon = header.delete_horizon_ms
+    is_due = horizon is not None and horizon <= compaction.now_ms
+    is_obsolete_marker = False
+    if header.is_control:
+        is_obsolete_marker = transactions.is_marker_obsolete(header, batch)
+        is_discarded = is_obsolete_marker and is_due
+    else:
+        is_discarded = transactions.is_data_obsolete(header)
+
+    if is_discarded:
+        kept: list[Record] = []
+        count = header.records_count
+    else:
+        found = list(parse_records(batch))
+        count = len(found)
+        kept = found if header.is_control else [it for it in found if _is_kept(it, offsets, is_due=is_due)]
+
+    if not kept:
+        return build_empty_batch(header) if _must_stay(header, compaction) else None
+    has_tombstone = not header.is_control and any(record.value is None for record in kept)
+    needs_horizon = horizon is None and (has_tombstone or is_obsolete_marker)
+    if len(kept) == count and not needs_horizon:
+        return bytes(batch)
+    return build_batch(
+        kept,
+        base_offset=header.base_offset,
+        last_offset=header.last_offset,
+        leader_epoch=header.partition_leader_epoch,
+        compression=header.compression,
+        log_append_time_ms=header.max_timestamp if header.is_log_append_time else None,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        is_control=header.is_control,
+        is_transactional=header.is_transactional,
+        delete_horizon_ms=compaction.now_ms + compaction.delete_retention_ms if needs_horizon else horizon,
+    )
+
+
+def _is_kept(record: Record, offsets: OffsetMap, *, is_due: bool) -> bool:
+    if record.offset > offsets.last_offset:
+        return True  # behind what was mapped: the next cleaning will tell
+    if record.key is None or offsets.supersedes(record):
+        return False
+    return record.value is not None or not is_due
+
+
+def _must_stay(header: BatchHeader, compaction: Compaction) -> bool:
+    """Whether an empty batch still says something: a producer's last sequence, or where the cleaned part ends."""
+    last = compaction.active_producers.get(header.producer_id) if header.has_producer_id else None
+    if last is not None:
+        if last.last_data_offset is not None:
+            is_last = header.last_offset == last.last_data_offset
+        else:
+            is_last = header.is_control and header.producer_epoch == last.epoch
+        if is_last:
+            return True
+    return header.next_offset == compaction.end_offset

@@ -1,0 +1,327 @@
+"""Compaction: the newest record of each key stays, where it was; nothing is lost whenever it is interrupted."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.records.batch import crc_is_valid
+from protocol.records.builder import build_batch
+from protocol.records.compression import Compression
+from protocol.records.record import Record, records
+from storage import cleaner
+from storage.files import Files
+from storage.log import AppendOrigin
+from storage.log_config import LogConfig
+from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
+
+CONFIG = LogConfig(
+    segment_bytes=600,
+    index_interval_bytes=1,
+    cleanup_policy=("compact",),
+    min_cleanable_dirty_ratio=0.0,
+    delete_retention_ms=1000,
+)
+
+
+def write(log, pairs, *, codec=Compression.NONE, **fields):
+    rows = [
+        Record(at, NOW_MS, key.encode(), None if value is None else value.encode())
+        for at, (key, value) in enumerate(pairs)
+    ]
+    return log.append_as_leader(
+        bytearray(build_batch(rows, compression=codec, **fields)), leader_epoch=0, now_ms=NOW_MS
+    )
+
+
+def clean(log, *, cleaned_to=None, now_ms=NOW_MS, **options):
+    """Clean once; up to where it is clean then."""
+    ends = []
+    log.update_high_watermark(log.log_end_offset)
+    chosen = cleaner.measure(log, cleaned_to, now_ms)
+    cleaner.cleaning_job(
+        chosen, now_ms=now_ms, on_done=lambda log, end: ends.append(end), **options
+    ).complete()
+    return ends[0]
+
+
+def contents(log):
+    """offset -> (key, value) of all records; every batch is sound and in its place."""
+    found, end = {}, 0
+    for header, data in log.records_since(0):
+        assert crc_is_valid(data)
+        assert header.base_offset >= end
+        end = header.next_offset
+        if not header.is_control:
+            found |= {it.offset: (it.key.decode(), it.value and it.value.decode()) for it in records(data)}
+    return found
+
+
+def test_the_newest_of_each_key_stays(tmp_path):
+    log = open_log(tmp_path / "l", config=CONFIG)
+    for number in range(30):
+        write(log, [(f"k{number % 3}", f"v{number}"), ("same", f"s{number}")])
+    base = log.segments.active.base_offset
+    before = contents(log)
+    assert clean(log) == base
+    after = contents(log)
+    for offset, (key, value) in after.items():
+        assert before[offset] == (key, value)
+        is_newest = not any(it[0] == key and offset < at < base for at, it in before.items())
+        assert offset >= base or is_newest
+    newest = {key: value for _, (key, value) in sorted(before.items())}
+    assert {key: value for _, (key, value) in sorted(after.items())} == newest
+    segments = len(log.segments)
+    clean(log)  # segments are put together by the sizes they have before
+    assert len(log.segments) < segments
+    assert contents(log) == after
+    for offset in range(log.log_end_offset):
+        found = log.read(offset, max_bytes=1, min_one_message=True).base_offset
+        assert found >= 0
+    state = list(log.records_since(0))
+    log.close()
+    again = open_log(log.directory, config=CONFIG, is_clean=False)
+    assert [(header, bytes(data)) for header, data in again.records_since(0)] == [
+        (header, bytes(data)) for header, data in state
+    ]
+
+
+def test_tombstones_stay_for_a_while(tmp_path):
+    log = open_log(tmp_path / "l", config=CONFIG)
+    write(log, [("a", "1"), ("b", "1")])
+    write(log, [("a", None)])
+    log.roll(NOW_MS)
+    end = clean(log)
+    assert contents(log) == {1: ("b", "1"), 2: ("a", None)}
+    horizons = [header.delete_horizon_ms for header, _ in log.records_since(0)]
+    assert horizons == [None, NOW_MS + 1000]
+    clean(log, cleaned_to=end, now_ms=NOW_MS + 999)
+    assert contents(log)[2] == ("a", None)
+    clean(log, cleaned_to=end, now_ms=NOW_MS + 1000)
+    assert contents(log) == {1: ("b", "1")}
+    assert log.log_end_offset == 3
+    log.close()
+    assert open_log(log.directory, config=CONFIG).log_end_offset == 3
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD, Compression.SNAPPY])
+def test_codec_and_producer_are_kept(tmp_path, codec):
+    log = open_log(tmp_path / "l", config=CONFIG)
+    fields = {"producer_id": 5, "producer_epoch": 1}
+    write(log, [("a", "1"), ("b", "1")], codec=codec, base_sequence=0, **fields)
+    write(log, [("a", "2")], codec=codec, base_sequence=2, **fields)
+    log.roll(NOW_MS)
+    clean(log)
+    header, data = next(iter(log.records_since(0)))
+    assert header.compression is codec
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 1, 0)
+    assert (header.base_offset, header.last_offset, header.records_count) == (0, 1, 1)
+    assert [it.offset for it in records(data)] == [1]
+
+
+def test_a_producers_last_batch_stays_as_a_header(tmp_path):
+    log = open_log(tmp_path / "l", config=CONFIG)
+    write(log, [("a", "1")], producer_id=5, producer_epoch=0, base_sequence=0)
+    write(log, [("a", "2")], producer_id=6, producer_epoch=0, base_sequence=0)
+    write(log, [("a", "3")])
+    log.roll(NOW_MS)
+    clean(log)
+    headers = [header for header, _ in log.records_since(0)]
+    assert [(it.producer_id, it.records_count) for it in headers] == [(5, 0), (6, 0), (-1, 1)]
+    log.close()
+    for path in log.directory.glob("*.snapshot"):
+        path.unlink()
+    again = open_log(log.directory, config=CONFIG, is_clean=False)
+    assert {number: it.last_sequence for number, it in again.producers.producers.items()} == {5: 0, 6: 0}
+
+
+def test_transactions(tmp_path):
+    log = open_log(tmp_path / "l", config=CONFIG)
+    transactional = {"producer_epoch": 0, "is_transactional": True}
+
+    def end(producer_id, *, commit):
+        log.append_as_leader(
+            marker(producer_id=producer_id, commit=commit),
+            leader_epoch=0,
+            now_ms=NOW_MS,
+            origin=AppendOrigin.COORDINATOR,
+        )
+
+    write(log, [("a", "committed")], producer_id=1, base_sequence=0, **transactional)  # 0
+    write(log, [("a", "aborted"), ("b", "aborted")], producer_id=2, base_sequence=0, **transactional)  # 1, 2
+    end(1, commit=True)  # 3
+    end(2, commit=False)  # 4
+    write(log, [("c", "open")], producer_id=1, base_sequence=1, **transactional)  # 5
+    log.roll(NOW_MS)
+    write(log, [("d", "1")])
+    log.update_high_watermark(log.log_end_offset)
+    assert cleaner.measure(log, None, NOW_MS).end_offset == 0  # not beyond the last stable offset
+    end(1, commit=True)
+    clean(log)
+    assert contents(log) == {0: ("a", "committed"), 5: ("c", "open"), 7 - 1: ("d", "1")}
+    assert [header.base_offset for header, _ in log.records_since(0)][:3] == [0, 1, 3]
+    assert [it.first_offset for it in log.aborted_transactions(0, 9)] == [1]
+
+
+def test_min_and_max_lag_and_ratio(tmp_path):
+    config = LogConfig(
+        segment_bytes=600,
+        cleanup_policy=("compact",),
+        min_compaction_lag_ms=1000,
+        max_compaction_lag_ms=5000,
+        min_cleanable_dirty_ratio=0.5,
+    )
+    log = open_log(tmp_path / "l", config=config)
+    write(log, [("a", "1" * 300)])
+    log.roll(NOW_MS)
+    write(log, [("a", "2" * 100)])
+    log.roll(NOW_MS)
+    log.update_high_watermark(2)
+    assert cleaner.measure(log, 1, NOW_MS + 999).dirty_bytes == 0
+    measured = cleaner.measure(log, 1, NOW_MS + 1000)
+    assert measured.end_offset == 2
+    assert measured.dirty_ratio < 0.5
+    assert not measured.is_due
+    assert cleaner.measure(log, None, NOW_MS + 1000).is_due
+    assert cleaner.measure(log, 1, NOW_MS + 5001).is_due
+    assert cleaner.measure(log, 99, NOW_MS + 1000).first_dirty_offset == 0  # a checkpoint beyond the end
+
+
+def test_a_full_map_cleans_a_part(tmp_path):
+    log = open_log(tmp_path / "l", config=CONFIG)
+    for number in range(20):
+        write(log, [(f"k{number % 10}", f"v{number}")])
+    log.roll(NOW_MS)
+    before = contents(log)
+    end = clean(log, dedupe_buffer_bytes=4 * 160)
+    assert end == 4
+    newest = {key: value for _, (key, value) in sorted(before.items())}
+    assert {key: value for _, (key, value) in sorted(contents(log).items())} == newest
+    while end < 20:
+        end = clean(log, cleaned_to=end, dedupe_buffer_bytes=4 * 160)
+    assert sorted(contents(log).values()) == sorted(newest.items())
+
+
+def test_a_damaged_batch_is_not_written_over(tmp_path):
+    log = open_log(tmp_path / "l", config=CONFIG)
+    for number in range(9):
+        write(log, [("a", f"{number}" * 50)])
+    path = log.segments.first.path_of(".log")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    segments = list(log.segments)
+    assert clean(log) is None
+    assert list(log.segments) == segments
+    assert not list(log.directory.glob("*.cleaned"))
+
+
+def test_truncation_meanwhile_wins(tmp_path):
+    log = open_log(tmp_path / "l", config=CONFIG)
+    for number in range(20):
+        write(log, [("a", f"{number}" * 20)])
+    log.update_high_watermark(20)
+    done = []
+    job = cleaner.cleaning_job(
+        cleaner.measure(log, None, NOW_MS), now_ms=NOW_MS, on_done=lambda *it: done.append(it)
+    )
+    job.run()
+    log.truncate_to(3, now_ms=NOW_MS)
+    job.finish()
+    assert not done
+    assert sorted(contents(log)) == [0, 1, 2]
+    assert not list(log.directory.glob("*.cleaned"))
+
+
+class Crash(Exception):
+    pass
+
+
+class CrashingFiles(Files):
+    """Ends the process, as it were, before the n-th change of a name."""
+
+    left = 10**9
+
+    def rename(self, source, target):
+        self._count()
+        super().rename(source, target)
+
+    def unlink(self, path):
+        self._count()
+        super().unlink(path)
+
+    def _count(self):
+        self.left -= 1
+        if self.left < 0:
+            raise Crash
+
+
+@pytest.mark.parametrize("step", range(40))
+def test_crash_at_every_step_of_the_swap(tmp_path, step):
+    files = CrashingFiles()
+    log = open_log(tmp_path / "l", config=CONFIG, files=files)
+    for number in range(12):
+        write(log, [(f"k{number % 4}", f"v{number}" * 10)])
+    before = contents(log)
+    newest = {key: value for _, (key, value) in sorted(before.items())}
+    log.flush()
+    log.update_high_watermark(12)
+    job = cleaner.cleaning_job(cleaner.measure(log, None, NOW_MS), now_ms=NOW_MS, on_done=lambda *it: None)
+    files.left = step
+    try:
+        job.complete()
+        for deleted in log.deleted_files:
+            deleted.remove()
+    except Crash:
+        pass
+    log.close_files()
+    again = open_log(log.directory, config=CONFIG, is_clean=False, recovery_point=log.recovery_point)
+    after = contents(again)
+    assert again.log_end_offset == 12
+    assert {key: value for _, (key, value) in sorted(after.items())} == newest
+    assert after.items() <= before.items()
+    assert not [
+        path for path in Path(log.directory).iterdir() if path.suffix in (".swap", ".cleaned", ".deleted")
+    ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    batches=st.lists(
+        st.lists(
+            st.tuples(st.sampled_from("abcde"), st.sampled_from(["1", "22", None])), min_size=1, max_size=4
+        ),
+        min_size=1,
+        max_size=30,
+    ),
+    cleanings=st.lists(st.integers(0, 29), max_size=3),
+)
+def test_readers_see_the_same_last_values(tmp_path_factory, batches, cleanings):
+    log = open_log(tmp_path_factory.mktemp("clean") / "l", config=CONFIG)
+    end = None
+    expected: dict[str, str | None] = {}
+    for number, pairs in enumerate(batches):
+        write(log, pairs)
+        expected |= dict(pairs)
+        if number in cleanings:
+            end = clean(log, cleaned_to=end, now_ms=NOW_MS + number * 500)
+    clean(log, cleaned_to=end, now_ms=NOW_MS + 100_000)
+    seen: dict[str, str | None] = {}
+    for _, (key, value) in sorted(contents(log).items()):
+        seen[key] = value
+    assert {key: value for key, value in seen.items() if value is not None} == {
+        key: value for key, value in expected.items() if value is not None
+    }
+    assert log.log_end_offset == sum(map(len, batches))
+
+
+def test_batches_without_keys_go(tmp_path):
+    log = open_log(tmp_path / "l", config=LogConfig(segment_bytes=600, cleanup_policy=("delete",)))
+    log.append_as_leader(batch(2), leader_epoch=0, now_ms=NOW_MS)
+    keyless = build_batch([Record(0, NOW_MS, None, b"v")])
+    log.append_as_leader(bytearray(keyless), leader_epoch=0, now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    log.update_config(CONFIG)
+    clean(log)
+    assert sorted(contents(log)) == [1]

@@ -1,0 +1,312 @@
+"""All logs of a broker: directories, their locks and owners, start and stop of both kinds, upkeep."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from protocol.errors import InconsistentTopicId, KafkaStorageError
+from protocol.types import TopicPartition
+from storage.files import Files
+from storage.log_config import LogConfig
+from storage.log_manager import InconsistentMetaProperties, LogDirInUse, LogManager
+from storage.meta_properties import MetaProperties, read
+from tests.unit.storage.storage_support import NOW_MS, batch, offsets_in
+
+TOPIC_ID = UUID(int=7)
+A, B = TopicPartition("a", 0), TopicPartition("b.c_d-e", 1)
+CONFIG = LogConfig(segment_bytes=1000)
+
+
+def open_manager(*paths, **options):
+    random = Random(1)
+    options = {
+        "files": Files(), "cluster_id": "cluster", "node_id": 3, "random": random, "now_ms": NOW_MS,
+        "directory_id": lambda: UUID(int=random.getrandbits(128)), "default_config": CONFIG, **options,
+    }  # fmt: skip
+    return LogManager.open(list(paths), **options)
+
+
+def append(log, count=1, **fields):
+    for _ in range(count):
+        log.append_as_leader(batch(**fields), leader_epoch=0, now_ms=NOW_MS)
+
+
+def run(jobs):
+    for job in jobs:
+        job.complete()
+
+
+def crash(manager):
+    """As a killed process leaves it."""
+    for log in manager.logs.values():
+        log.close_files()
+    manager.unlock()
+
+
+def test_stop_and_start(tmp_path):
+    manager = open_manager(tmp_path)
+    assert not manager.was_clean
+    log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    append(log, 30)
+    log.update_high_watermark(20)
+    manager.shutdown(NOW_MS, broker_epoch=77)
+    assert json.loads((tmp_path / ".kafka_cleanshutdown").read_text()) == {"version": 0, "brokerEpoch": 77}
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\na 0 30\n"
+    assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n1\na 0 20\n"
+
+    again = open_manager(tmp_path)
+    assert again.was_clean
+    assert again.previous_broker_epoch == 77
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    assert again.directory_ids == manager.directory_ids
+    log = again.get(A)
+    assert (log.log_end_offset, log.high_watermark, log.topic_id) == (30, 20, TOPIC_ID)
+    crash(again)
+    killed = open_manager(tmp_path)
+    assert not killed.was_clean
+    assert killed.previous_broker_epoch is None
+    assert offsets_in(killed.get(A)) == list(range(30))
+
+
+def test_killed_process_loses_nothing(tmp_path):
+    """A real one: it is not told, and closes nothing."""
+    program = f"""
+import os, sys
+sys.path.insert(0, {str(Path.cwd())!r})
+from pathlib import Path
+from tests.unit.storage.test_log_manager import *
+manager = open_manager(Path({str(tmp_path)!r}))
+log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+append(log, 100)
+print(log.log_end_offset, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "100\n", done.stderr
+    assert offsets_in(open_manager(tmp_path).get(A)) == list(range(100))
+
+
+def test_a_directory_is_used_once(tmp_path):
+    manager = open_manager(tmp_path)
+    with pytest.raises(LogDirInUse, match="in use by another process"):
+        open_manager(tmp_path)
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    open_manager(tmp_path).shutdown(NOW_MS, broker_epoch=1)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"cluster_id": "other"}, "belongs to cluster cluster"), ({"node_id": 4}, "belongs to node 3"),
+])  # fmt: skip
+def test_a_directory_of_someone_else(tmp_path, options, message):
+    open_manager(tmp_path).shutdown(NOW_MS, broker_epoch=1)
+    with pytest.raises(InconsistentMetaProperties, match=message):
+        open_manager(tmp_path, **options)
+    assert open_manager(tmp_path, cluster_id=None).cluster_id == "cluster"
+
+
+def test_meta_properties_is_kafkas(tmp_path):
+    (tmp_path / "meta.properties").write_text(
+        "#\n#Sat Nov 21 09:12:11 UTC 2026\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\nversion=1\n"
+        "directory.id=AAAAAAAAAAAAAAAAAAAABw\nnode.id=1\n"
+    )
+    assert read(tmp_path, Files()) == MetaProperties(
+        cluster_id="MkU3OEVBNTcwNTJENDM2Qg", node_id=1, directory_id=UUID(int=7)
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["version=0\nbroker.id=1\n", "version=1\ncluster.id=x\n", "version=1\ncluster.id=x\nnode.id=y\n"]
+)
+def test_meta_properties_that_say_nothing(tmp_path, text):
+    (tmp_path / "meta.properties").write_text(text)
+    with pytest.raises(InconsistentMetaProperties):
+        open_manager(tmp_path)
+
+
+def test_new_logs_go_where_there_are_fewest(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    manager = open_manager(one, two)
+    for partition in range(5):
+        manager.get_or_create(TopicPartition("t", partition), topic_id=TOPIC_ID, now_ms=NOW_MS)
+    assert sorted(len(row.logs) for row in manager.describe_dirs()) == [2, 3]
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    assert len(open_manager(one, two).logs) == 5
+
+
+def test_topic_id_of_an_older_topic(tmp_path):
+    manager = open_manager(tmp_path)
+    manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    with pytest.raises(InconsistentTopicId):
+        manager.get_or_create(A, topic_id=UUID(int=8), now_ms=NOW_MS)
+
+
+def test_delete(tmp_path):
+    manager = open_manager(tmp_path)
+    append(manager.get_or_create(B, topic_id=TOPIC_ID, now_ms=NOW_MS), 3)
+    manager.delete(B, now_ms=NOW_MS)
+    assert manager.get(B) is None
+    (folder,) = tmp_path.glob("b.c_d-e-1.*-delete")
+    assert manager.get_or_create(B, topic_id=UUID(int=8), now_ms=NOW_MS).log_end_offset == 0
+    run(manager.maintain(NOW_MS + 59_999))
+    assert folder.exists()
+    run(manager.maintain(NOW_MS + 60_000))
+    assert not folder.exists()
+    assert (tmp_path / str(B)).exists()
+
+
+def test_deleted_folders_of_the_last_run_go(tmp_path):
+    manager = open_manager(tmp_path)
+    manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    manager.delete(A, now_ms=NOW_MS)
+    crash(manager)
+    again = open_manager(tmp_path)
+    assert again.logs == {}
+    run(again.maintain(NOW_MS))
+    assert not list(tmp_path.glob("*-delete"))
+
+
+def test_strays_are_put_aside(tmp_path):
+    manager = open_manager(tmp_path)
+    append(manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS))
+    manager.delete_stray(A, now_ms=NOW_MS)
+    run(manager.maintain(NOW_MS + 10**9))
+    assert len(list(tmp_path.glob("a-0.*-stray"))) == 1
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    assert open_manager(tmp_path).logs == {}
+
+
+def test_maintain_flushes_closed_segments_and_writes_checkpoints(tmp_path):
+    manager = open_manager(tmp_path)
+    log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    append(log, 20)
+    base = log.segments.active.base_offset
+    assert base > 0
+    run(manager.maintain(NOW_MS + 1))
+    assert log.recovery_point == base
+    assert manager.maintain(NOW_MS + 2) == []
+    log.update_high_watermark(20)
+    log.maybe_increment_log_start_offset(3)
+    run(manager.maintain(NOW_MS + 60_000))
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == f"0\n1\na 0 {base}\n"
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\na 0 3\n"
+    crash(manager)
+    log = open_manager(tmp_path).get(A)
+    assert (log.log_start_offset, log.high_watermark, log.recovery_point) == (3, 20, base)
+
+
+def test_a_flush_that_is_overtaken_by_a_truncation_counts_for_nothing(tmp_path):
+    manager = open_manager(tmp_path)
+    log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    append(log, 20)
+    (job,) = manager.maintain(NOW_MS + 1)
+    job.run()
+    log.truncate_to(2, now_ms=NOW_MS)
+    append(log, 20)
+    job.finish()
+    assert log.recovery_point == 0
+
+
+def test_flush_ms(tmp_path):
+    manager = open_manager(tmp_path, default_config=LogConfig(flush_ms=1000))
+    log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    append(log)
+    assert manager.maintain(NOW_MS + 999) == []
+    run(manager.maintain(NOW_MS + 1000))
+    assert log.recovery_point == 1
+
+
+def test_retention_and_config_changes(tmp_path):
+    manager = open_manager(tmp_path)
+    log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    append(log, 50)
+    log.update_high_watermark(50)
+    run(manager.maintain(NOW_MS + 300_000))
+    assert log.log_start_offset == 0
+    manager.update_config("a", LogConfig(segment_bytes=1000, retention_ms=1000))
+    run(manager.maintain(NOW_MS + 600_000))
+    assert log.log_start_offset == 50
+    run(manager.maintain(NOW_MS + 660_000))
+    assert not list((tmp_path / "a-0").glob("*.deleted"))
+
+
+def test_compaction_and_its_checkpoint(tmp_path):
+    config = LogConfig(segment_bytes=1000, cleanup_policy=("compact",))
+    manager = open_manager(tmp_path, default_config=config)
+    log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    append(log, 50)
+    log.update_high_watermark(50)
+    base = log.segments.active.base_offset
+    manager.clean_one(NOW_MS).complete()
+    assert offsets_in(log)[0] == base - 1  # the same key in every record
+    assert manager.clean_one(NOW_MS) is None
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    assert (tmp_path / "cleaner-offset-checkpoint").read_text() == f"0\n1\na 0 {base}\n"
+    again = open_manager(tmp_path, default_config=config)
+    assert again.clean_one(NOW_MS) is None
+    assert again.get(A).log_end_offset == 50
+
+
+class BadDisk(Files):
+    """Fails for one directory, once told."""
+
+    bad = None
+
+    def pwrite(self, fd, data, position):
+        if self.bad and self.bad in str(Path(f"/proc/self/fd/{fd}").readlink()):
+            raise OSError(5, "Input/output error")
+        super().pwrite(fd, data, position)
+
+
+def test_a_failing_directory_goes_offline_alone(tmp_path):
+    files, told = BadDisk(), []
+    one, two = tmp_path / "one", tmp_path / "two"
+    manager = open_manager(one, two, files=files)
+    manager.on_dir_failure = lambda path, error: told.append(path)
+    logs = [
+        manager.get_or_create(TopicPartition("t", number), topic_id=TOPIC_ID, now_ms=NOW_MS)
+        for number in range(4)
+    ]
+    for log in logs:
+        append(log, 3)
+    files.bad = "/one/"
+    of_one = [log for log in logs if log.directory.parent == one]
+    of_two = [log for log in logs if log.directory.parent == two]
+    with pytest.raises(KafkaStorageError):
+        append(of_one[0])
+    with pytest.raises(KafkaStorageError):
+        append(of_one[1])
+    append(of_two[0])
+    assert told == [one]
+    assert sorted(manager.logs.values(), key=id) == sorted(of_two, key=id)
+    rows = {row.path: row.error is None for row in manager.describe_dirs()}
+    assert rows == {one: False, two: True}
+    assert manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS).directory.parent == two
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    assert not (one / ".kafka_cleanshutdown").exists()
+    again = open_manager(one, two)
+    assert not again.was_clean
+    assert all(offsets_in(log)[:3] == [0, 1, 2] for tp, log in again.logs.items() if tp != A)
+
+
+def test_corrupt_checkpoints_are_done_without(tmp_path):
+    manager = open_manager(tmp_path)
+    append(manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS), 30)
+    run(manager.maintain(NOW_MS + 60_000))
+    crash(manager)
+    for path in tmp_path.glob("*-checkpoint"):
+        path.write_bytes(b"\x00garbage")
+    assert offsets_in(open_manager(tmp_path).get(A)) == list(range(30))
+
+
+def test_what_is_no_log_is_left_alone(tmp_path):
+    for name in ("__cluster_metadata-0", "lost+found", "t-x", "t-0-future", ".snapshots"):
+        (tmp_path / name).mkdir()
+    manager = open_manager(tmp_path)
+    assert manager.logs == {}
+    run(manager.maintain(NOW_MS + 10**9))
+    assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 5
