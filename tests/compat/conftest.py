@@ -15,12 +15,17 @@ from tests.harness.ottla import OttlaServer
 
 Server = OttlaServer | KafkaServer
 
-#: What both are started with: 10 MB messages, and no wait before a group's first rebalance.
+#: What both are started with: 10 MB messages, no wait before a group's first rebalance, and maintenance
+#: that does not keep tests waiting.
 SETTINGS = {
     "message.max.bytes": "12000000",
     "socket.request.max.bytes": "104857600",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
+    "log.retention.check.interval.ms": "200",
+    "log.cleaner.backoff.ms": "100",
+    "log.initial.task.delay.ms": "100",
+    "log.segment.delete.delay.ms": "100",
 }
 
 

@@ -12,6 +12,8 @@ _READY = re.compile(r"^READY .*?bootstrap=(\S+):(\d+)", re.MULTILINE)
 class OttlaServer:
     """A standalone broker on a free port and a folder of its own."""
 
+    is_kafka = False
+
     def __init__(self, folder: Path, *, settings: dict[str, str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.data_dir = folder / "data"
