@@ -65,7 +65,7 @@ class Controller:
         *,
         log: MetadataLog,
         state: ClusterState,
-        is_transaction_open: bool,
+        transactions: TransactionFilter,
         files: Files,
         now_ms: Callable[[], int],
         monotonic: Callable[[], float],
@@ -75,7 +75,7 @@ class Controller:
     ) -> None:
         self._log = log
         self._state = state
-        self._is_transaction_open = is_transaction_open
+        self._transactions = transactions
         self._files = files
         self._now_ms = now_ms
         self._monotonic = monotonic
@@ -121,7 +121,7 @@ class Controller:
         return cls(
             log=log,
             state=state,
-            is_transaction_open=transactions.is_open,
+            transactions=transactions,
             files=files,
             now_ms=now_ms,
             monotonic=monotonic,
@@ -213,19 +213,18 @@ class Controller:
         self.epoch = epoch.leader_epoch
         messages = activation.epoch_start(settings, voters if is_empty else None)
         log.append_control(messages, epoch=self.epoch, now_ms=self._now_ms())
-        # Empty, too, where the last process was stopped before it had written what the cluster starts with.
-        if self._state.image.metadata_version is None:
+        records = activation.later_records(is_transaction_open=self._transactions.is_open)
+        metadata_version = self._state.image.metadata_version
+        if metadata_version is None:  # an empty log, or one whose beginning was cut short
             path = directory.parent / snapshots.BOOTSTRAP_FILE
             bootstrap = [record for found in snapshots.read(path, self._files) for record in found]
-            records, metadata_version = activation.first_records(bootstrap, settings)
-        else:
-            records = activation.later_records(is_transaction_open=self._is_transaction_open)
-            metadata_version = self._state.metadata_version
+            first, metadata_version = activation.first_records(bootstrap, settings)
+            records += first
         if records:
             base_offset = log.append(
                 records, epoch=self.epoch, metadata_version=metadata_version, now_ms=self._now_ms()
             )
-            for offset, record in TransactionFilter().take(enumerate(records, start=base_offset)):
+            for offset, record in self._transactions.take(enumerate(records, start=base_offset)):
                 self._state.replay(record, offset)
         activation.check_features(self._state.image)
         self._state.next_offset = log.end_offset

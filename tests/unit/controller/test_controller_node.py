@@ -1,0 +1,419 @@
+"""The shell: what is on the disk when, who is told when, and what a restart finds."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+from controller_support import CLUSTER_ID, directory
+
+from controller import quorum_state, snapshots
+from controller.metadata_log import MetadataLog
+from controller.node import Controller, InvalidMetadata
+from controller.settings import ControllerSettings
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, NotController, UnsupportedVersion
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.metadata import MetadataRequest
+from protocol.metadata import records as r
+from protocol.metadata.image import ConfigResource, ConfigResourceType, Endpoint, MetadataImage
+from protocol.records.builder import build_batch, simple_records
+from storage.append_origin import AppendOrigin
+from storage.files import Files
+
+LISTENER = ("CONTROLLER", Endpoint("127.0.0.1", 9093, 0))
+
+
+class Shell:
+    """What the node gives to its controller: a clock that stands still, timers that ring when told to."""
+
+    def __init__(self, log_dir: Path, **settings: Any) -> None:
+        self.log_dir = log_dir
+        self.settings = settings
+        self.seconds = 100.0
+        self.timers: list[Callable[[], None]] = []
+        self.blocked: list[asyncio.Event] = []
+        self.flushes = 0
+        self.failures: list[BaseException] = []
+        self.error: OSError | None = None
+
+    def open(self) -> Controller:
+        fields = {"cluster_id": CLUSTER_ID, "node_id": 1, "directory_id": directory(1), **self.settings}
+        return Controller.open(
+            self.log_dir,
+            settings=ControllerSettings(**fields),
+            files=Files(),
+            random=Random(3),
+            now_ms=lambda: 1_700_000_000_000,
+            monotonic=lambda: self.seconds,
+            run_blocking=self.run_blocking,
+            call_later=self.call_later,
+            on_failure=self.failures.append,
+        )
+
+    async def start(self) -> Controller:
+        controller = self.open()
+        await controller.start()
+        return controller
+
+    async def run_blocking(self, function: Callable[..., Any], *args: Any) -> Any:
+        for event in self.blocked:
+            await event.wait()
+        if self.error is not None:
+            raise self.error
+        self.flushes += 1
+        return function(*args)
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        self.timers.append(callback)
+        return asyncio.get_running_loop().call_later(10**6, lambda: None)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+class Follower:
+    """A subscriber that keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+        self.records: list[r.MetadataRecord] = []
+        self.end_offset = 0
+
+    def __call__(self, records: Any, end_offset: int) -> None:
+        assert end_offset > self.end_offset
+        self.image.replay_all(records)
+        self.records += records
+        self.end_offset = end_offset
+
+
+def follow(controller: Controller) -> Follower:
+    follower = Follower()
+    controller.subscribe(follower)
+    return follower
+
+
+async def join(controller: Controller, *, incarnation: int = 1, previous: int = -1) -> int:
+    response = await controller.request(
+        ApiKey.BROKER_REGISTRATION,
+        BrokerRegistrationRequest(
+            broker_id=1,
+            cluster_id=CLUSTER_ID,
+            incarnation_id=UUID(int=incarnation),
+            rack=None,
+            log_dirs=[directory(1)],
+            previous_broker_epoch=previous,
+            features=[
+                Feature(name="metadata.version", min_supported_version=7, max_supported_version=30),
+                Feature(
+                    name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1
+                ),
+            ],
+        ),
+    )
+    assert response.error_code == ErrorCode.none
+    epoch = response.broker_epoch
+    beat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, current_metadata_offset=10**9)
+    assert not (await controller.request(ApiKey.BROKER_HEARTBEAT, beat)).is_fenced
+    return epoch
+
+
+def create(controller: Controller, name: str, count: int = 1) -> Awaitable[Any]:
+    topic = CreatableTopic(name=name, num_partitions=count, replication_factor=1)
+    return controller.request(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[topic]))
+
+
+async def test_a_new_cluster(shell: Shell):
+    controller = await shell.start()
+    follower = follow(controller)
+    assert follower.image.features == {"metadata.version": 30, "eligible.leader.replicas.version": 1}
+    default = ConfigResource(ConfigResourceType.BROKER, "")
+    assert follower.image.configs == {default: {"min.insync.replicas": "1"}}
+    assert (controller.epoch, follower.end_offset) == (1, 6)
+    await controller.stop()
+    names = {path.name for path in shell.log_dir.iterdir()}
+    assert names == {"__cluster_metadata-0", "bootstrap.checkpoint"}
+    log_dir = shell.log_dir / "__cluster_metadata-0"
+    assert (log_dir / "partition.metadata").read_text() == "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
+    assert (log_dir / "quorum-state").read_text() == (
+        '{"clusterId":"","leaderId":1,"leaderEpoch":1,"votedId":-1,"appliedOffset":0,'
+        '"currentVoters":[{"voterId":1}],"data_version":0}'
+    )
+    (bootstrap,) = snapshots.read(shell.log_dir / "bootstrap.checkpoint", Files())
+    assert bootstrap == [
+        r.FeatureLevelRecord(name="metadata.version", feature_level=30),
+        r.FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1),
+    ]
+
+
+async def test_voters_live_in_the_log_where_they_have_addresses(tmp_path: Path):
+    shell = Shell(tmp_path, listener=LISTENER)
+    controller = await shell.start()
+    await controller.stop()
+    metadata = tmp_path / "__cluster_metadata-0"
+    voters = snapshots.read_first_voters(metadata, Files())
+    assert voters is not None
+    assert [(voter.voter_id, voter.voter_directory_id) for voter in voters.voters] == [(1, directory(1))]
+    assert '"data_version":1' in (metadata / "quorum-state").read_text()
+    # Later without an address: the log says who votes.
+    shell.settings.clear()
+    controller = await shell.start()
+    assert controller.epoch == 2
+    await controller.stop()
+    assert '"data_version":1' in (metadata / "quorum-state").read_text()
+
+
+async def test_a_restart_finds_everything(shell: Shell):
+    controller = await shell.start()
+    live = follow(controller)
+    await join(controller)
+    assert (await create(controller, "t", 3)).topics[0].error_code == ErrorCode.none
+    await create(controller, "u")
+    await controller.stop()
+    again = await shell.start()
+    assert again.epoch == 2
+    late = follow(again)
+    for name in ("topics_by_id", "brokers", "configs", "features", "next_producer_id"):
+        assert getattr(late.image, name) == getattr(live.image, name) == getattr(again.image, name), name
+    # The broker's process was ours: its successor need not wait for the old session to end.
+    await join(again, incarnation=2)
+    await again.stop()
+
+
+async def test_subscribers_know_before_the_requester(shell: Shell):
+    controller = await shell.start()
+    follower = follow(controller)
+    await join(controller)
+    await create(controller, "t")
+    assert "t" in follower.image.topics_by_name
+    assert follower.end_offset == controller.committed_offset
+    controller.unsubscribe(follower)
+    await create(controller, "u")
+    assert "u" not in follower.image.topics_by_name
+    await controller.stop()
+
+
+async def test_nobody_is_told_before_the_disk_has_it_and_many_share_a_flush(shell: Shell):
+    controller = await shell.start()
+    follower = follow(controller)
+    await join(controller)
+    event = asyncio.Event()
+    shell.blocked.append(event)
+    flushes = shell.flushes
+    requests = [asyncio.ensure_future(create(controller, f"t{index}")) for index in range(20)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not any(request.done() for request in requests)
+    assert follower.image.topics_by_name == {}
+    # What is decided next already sees it, and what reads only waits for it, too.
+    refused = asyncio.ensure_future(create(controller, "t0"))
+    await asyncio.sleep(0)
+    assert not refused.done()
+    event.set()
+    responses = await asyncio.gather(*requests, refused)
+    codes = [response.topics[0].error_code for response in responses]
+    assert codes == [ErrorCode.none] * 20 + [ErrorCode.topic_already_exists]
+    assert len(follower.image.topics_by_name) == 20
+    assert shell.flushes - flushes <= 2
+    await controller.stop()
+
+
+async def test_a_request_that_is_given_up_is_carried_out_nevertheless(shell: Shell):
+    controller = await shell.start()
+    await join(controller)
+    event = asyncio.Event()
+    shell.blocked.append(event)
+    given_up = asyncio.ensure_future(create(controller, "t"))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    event.set()
+    await create(controller, "u")
+    assert set(controller.image.topics_by_name) == {"t", "u"}
+    await controller.stop()
+
+
+async def test_a_disk_that_fails_ends_the_controller(shell: Shell):
+    controller = await shell.start()
+    follower = follow(controller)
+    await join(controller)
+    shell.error = OSError(5, "I/O error")
+    with pytest.raises(NotController):
+        await create(controller, "t")
+    with pytest.raises(NotController):
+        await create(controller, "u")
+    assert shell.failures == [shell.error]
+    assert follower.image.topics_by_name == {}
+
+
+async def test_refusals_of_whole_requests(shell: Shell):
+    controller = shell.open()
+    with pytest.raises(NotController):
+        await create(controller, "early")
+    await controller.start()
+    with pytest.raises(UnsupportedVersion):
+        await controller.request(ApiKey.METADATA, MetadataRequest())
+    too_much = await create(controller, "t", 10_001)
+    assert [row.error_code for row in too_much.topics] == [ErrorCode.policy_violation]
+    stale = BrokerHeartbeatRequest(broker_id=5, broker_epoch=1)
+    answer = await controller.request(ApiKey.BROKER_HEARTBEAT, stale)
+    assert answer.error_code == ErrorCode.stale_broker_epoch
+    await controller.stop()
+
+
+async def test_silent_brokers_are_fenced(shell: Shell):
+    controller = await shell.start()
+    follower = follow(controller)
+    await join(controller)
+    await create(controller, "t")
+    shell.seconds += 8.9
+    shell.timers[-1]()
+    assert not controller.image.brokers[1].is_fenced
+    shell.seconds += 0.1
+    shell.timers[-1]()
+    await create(controller, "t")  # behind it
+    assert follower.image.brokers[1].is_fenced
+    assert follower.image.topics_by_name["t"].partitions[0].leader is None
+    await controller.stop()
+
+
+async def test_a_thousand_partitions(shell: Shell):
+    controller = await shell.start()
+    await join(controller)
+    response = await create(controller, "t", 1000)
+    assert response.topics[0].num_partitions == 1000
+    await controller.stop()
+
+
+# -- what must not be opened ---------------------------------------------------------------------------
+
+
+def append(log_dir: Path, *values: bytes | None) -> None:
+    """Put records of these bytes at the end of the log."""
+    log = MetadataLog.open(log_dir, files=Files(), random=Random(1), now_ms=0)
+    rows = simple_records([(None, value) for value in values], timestamp=0, base_offset=log.end_offset)
+    batch = build_batch(rows, base_offset=log.end_offset)
+    log._log.append_as_leader(batch, leader_epoch=1, now_ms=0, origin=AppendOrigin.RAFT_LEADER)
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (b"\x01\x1d\x00\x00", "offset 6: metadata record of type 29, version 0"),
+        (b"\x01\x03\x07\x00", "offset 6: metadata record of type 3, version 7"),
+        (b"\x01", "no complete frame"),
+        (None, "empty record at offset 6"),
+        (b"\x01\x18\x00\x00", "a transaction ends at offset 6, but none has begun"),
+        (b"\x01\x09\x00" + b"\x07" * 16 + b"\x00", "which does not exist"),
+    ],
+)
+async def test_records_that_nobody_understands(shell: Shell, value: bytes | None, said: str):
+    await (await shell.start()).stop()
+    append(shell.log_dir, value)
+    with pytest.raises(InvalidMetadata, match=said):
+        shell.open()
+
+
+async def test_a_metadata_version_of_the_future(shell: Shell):
+    await (await shell.start()).stop()
+    append(shell.log_dir, b"\x01\x0c\x00\x11metadata.version\x00\x1f\x00")
+    with pytest.raises(InvalidMetadata, match="is 31; this software knows 7 to 30"):
+        shell.open()
+
+
+async def test_a_transaction_that_was_left_open_never_happened(shell: Shell):
+    await (await shell.start()).stop()
+    topic = b"\x01\x02\x00\x02t" + b"\x07" * 16 + b"\x00"
+    append(shell.log_dir, b"\x01\x17\x00\x00", topic)
+    controller = await shell.start()
+    assert follow(controller).image.topics_by_name == {}
+    await controller.stop()
+    append(shell.log_dir, topic)
+    controller = await shell.start()
+    assert set(follow(controller).image.topics_by_name) == {"t"}
+    await controller.stop()
+
+
+async def test_a_beginning_that_was_cut_short_is_made_anew(shell: Shell):
+    await (await shell.start()).stop()
+    path = shell.log_dir / "__cluster_metadata-0" / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes()[:91])  # LeaderChange alone
+    append(shell.log_dir, b"\x01\x17\x00\x00")  # and a transaction's begin
+    controller = await shell.start()
+    assert follow(controller).image.metadata_version == 30
+    await controller.stop()
+    assert follow(await shell.start()).image.metadata_version == 30
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[]", '{"leaderId":1,"leaderEpoch":"x","votedId":-1,"data_version":0}', '{"data_version":7}'],
+)
+async def test_a_quorum_state_that_makes_no_sense(shell: Shell, text: str):
+    await (await shell.start()).stop()
+    (shell.log_dir / "__cluster_metadata-0" / quorum_state.FILE_NAME).write_text(text)
+    with pytest.raises(InvalidMetadata, match="quorum-state cannot be read"):
+        await shell.start()
+
+
+async def test_other_voters(shell: Shell):
+    await (await shell.start()).stop()
+    path = shell.log_dir / "__cluster_metadata-0" / quorum_state.FILE_NAME
+    path.write_text(path.read_text().replace('[{"voterId":1}]', '[{"voterId":1},{"voterId":2}]'))
+    with pytest.raises(InvalidMetadata, match=r"voters \[1, 2\]"):
+        await shell.start()
+
+
+async def test_an_epoch_is_never_used_twice(shell: Shell):
+    await (await shell.start()).stop()
+    path = shell.log_dir / "__cluster_metadata-0" / quorum_state.FILE_NAME
+    path.write_text(path.read_text().replace('"leaderEpoch":1', '"leaderEpoch":41'))
+    controller = await shell.start()
+    assert controller.epoch == 42
+    await controller.stop()
+    path.unlink()  # then the log knows
+    controller = await shell.start()
+    assert controller.epoch == 43
+    await controller.stop()
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
+async def test_a_damaged_bootstrap_checkpoint(shell: Shell, damage: str):
+    await (await shell.start()).stop()
+    path = shell.log_dir / "bootstrap.checkpoint"
+    data = bytearray(path.read_bytes())
+    for child in (shell.log_dir / "__cluster_metadata-0").iterdir():
+        child.unlink()
+    data[150] ^= damage == "flipped"
+    path.write_bytes(data[: {"cut": 220, "flipped": len(data), "empty": 0}[damage]])
+    with pytest.raises(InvalidMetadata, match=r"bootstrap\.checkpoint"):
+        await shell.start()
+
+
+async def test_a_directory_that_was_formatted_with_other_levels(shell: Shell):
+    levels = [r.FeatureLevelRecord(name="metadata.version", feature_level=21)]
+    snapshots.write_bootstrap(shell.log_dir, levels, Files(), now_ms=0)
+    controller = await shell.start()
+    assert follow(controller).image.features == {"metadata.version": 21}
+    assert follow(controller).image.configs == {}
+    await controller.stop()
+
+
+async def test_a_torn_write_loses_a_whole_decision(shell: Shell):
+    controller = await shell.start()
+    await join(controller)
+    await create(controller, "t", 5)
+    await controller.stop()
+    path = shell.log_dir / "__cluster_metadata-0" / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes()[:-7])
+    controller = await shell.start()
+    assert follow(controller).image.topics_by_name == {}
+    assert set(controller.image.brokers) == {1}
+    await controller.stop()
