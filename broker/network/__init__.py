@@ -12,8 +12,8 @@ What a frame holds is nobody's business here: `dispatch(frame, connection)` deci
 - an awaitable of one of the two: the request is parked. The connection's later requests wait until
   it is done, since replies leave in the order of requests. It is not cancelled when the peer goes.
 
-If it raises, or the awaitable does, the connection is closed: a `MalformedMessage` is the peer's
-fault and is noted, anything else is a bug of ours and is logged with its traceback.
+If it raises, or the awaitable does, the connection is closed: a `KafkaError` is the peer's fault (a
+malformed request) and is noted, anything else is a bug of ours and is logged with its traceback.
 
 `frame` is a view of a receive buffer that is used again: **it and slices of it are valid only until
 `dispatch` returns**. What a parked request needs later it must copy; a Produce that was appended

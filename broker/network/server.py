@@ -21,6 +21,10 @@ SWEEPS_PER_IDLE_TIME = 8
 MAX_SWEEP_INTERVAL_S = 10.0
 MIN_SWEEP_INTERVAL_S = 0.01
 
+#: Closed connections that are logged one by one between two sweeps, and the length of their reasons.
+NOTES_PER_SWEEP = 20
+NOTE_LENGTH = 300
+
 
 class NetworkServer:
     """Accepts connections at any number of listeners and hands their frames to `dispatch`.
@@ -40,6 +44,7 @@ class NetworkServer:
         # In order of arrival: a set's order would depend on addresses.
         self.connections: dict[Connection, None] = {}
         self._listenings: list[Listening] = []
+        self._notes = 0
         self._is_stopping = False
         self._all_closed: asyncio.Future[None] | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -65,11 +70,21 @@ class NetworkServer:
             return False
         refusal = self.limits.refusal(connection.client_host, self.settings)
         if refusal is not None:
-            log.info("%r: refused, %s", connection, refusal)
+            self.note(connection, refusal)
             return False
         self.limits.add(connection.client_host)
         self.connections[connection] = None
         return True
+
+    def note(self, connection: Connection, reason: str) -> None:
+        """Write down why a connection is closed: a few times per sweep, or a peer could fill the disk.
+
+        `reason` may hold what the peer sent.
+        """
+        self._notes += 1
+        if self._notes <= NOTES_PER_SWEEP:
+            printable = reason.encode("unicode_escape").decode()[:NOTE_LENGTH]
+            log.info("%r: %s; closed", connection, printable)
 
     def forget(self, connection: Connection) -> None:
         """A connection is gone (or was never admitted)."""
@@ -126,4 +141,7 @@ class NetworkServer:
         for connection in list(self.connections):
             connection.tidy(idle_since)
         self.sweep_count += 1
+        if self._notes > NOTES_PER_SWEEP:
+            log.info("%d more connections were closed like the last ones", self._notes - NOTES_PER_SWEEP)
+        self._notes = 0
         self._schedule_sweep()

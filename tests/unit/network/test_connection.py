@@ -7,7 +7,9 @@ import pytest
 from network_support import PREFIX, frame
 
 from broker.network import connection as connection_module
-from broker.network.connection import PIPELINED_BYTES, WRITE_HIGH_WATER_BYTES
+from broker.network.connection import PIPELINED_BYTES, REQUESTS_PER_TURN, WRITE_HIGH_WATER_BYTES
+from broker.network.server import NOTES_PER_SWEEP
+from protocol.errors import MalformedMessage
 
 
 def test_a_frame_is_answered(world):
@@ -283,7 +285,7 @@ def test_a_slow_reader_that_keeps_sending_is_not_read(world):
     world.run(scenario())
 
 
-def test_all_replies_of_one_read_leave_in_one_write(world, monkeypatch):
+def test_all_replies_of_one_turn_leave_in_one_write(world, monkeypatch):
     writes = []
     original = connection_module.Connection._send
     monkeypatch.setattr(
@@ -294,12 +296,48 @@ def test_all_replies_of_one_read_leave_in_one_write(world, monkeypatch):
 
     async def scenario():
         client = await world.connect()
-        client.send(*[b"x" * 10] * 100)
+        client.send(*[b"x" * 10] * (REQUESTS_PER_TURN + 5))
         await asyncio.sleep(1)
-        assert writes == [1000]
-        assert len(client.replies) == 100
+        assert writes == [10 * REQUESTS_PER_TURN, 50]
+        assert len(client.replies) == REQUESTS_PER_TURN + 5
 
     world.run(scenario())
+
+
+def test_a_peer_that_sends_without_pause_is_not_the_only_one_served(world):
+    """1,000 requests in one read, then one of somebody else: he waits for a turn, not for all of them."""
+    world.simulation.network.latency_s = lambda _: 0.001
+
+    async def scenario():
+        greedy, other = await world.connect(), await world.connect()
+        greedy.send(*[b"x" * 10] * 1000)
+        other.send(b"y")
+        await asyncio.sleep(1)
+        assert world.handler.seen.index(b"y") <= 3 * REQUESTS_PER_TURN
+        assert (len(greedy.replies), other.replies) == (1000, [b"y"])
+
+    world.run(scenario())
+
+
+def test_what_a_peer_did_is_noted_a_few_times_and_cannot_forge_lines(world, caplog):
+    caplog.set_level(logging.INFO)
+    world.settings.request_max_bytes = 100
+
+    async def scenario():
+        world.server.dispatch = refuse
+        for _ in range(200):
+            client = await world.connect()
+            client.send(b"x")
+        await asyncio.sleep(30)
+
+    def refuse(view, connection):
+        raise MalformedMessage("evil\n2026 ERROR all is lost\0" + "x" * 10_000)
+
+    world.run(scenario())
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == NOTES_PER_SWEEP + 1
+    assert "180 more" in messages[-1]
+    assert not any("\n" in message or "\0" in message or len(message) > 500 for message in messages)
 
 
 @pytest.mark.parametrize("request_body", [b"raise", b"later-raise"])
