@@ -4,7 +4,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-test test check lint types unit compat hostile lock messages clean
+.PHONY: help run setup setup-test test check lint types unit sim compat bench lock messages clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -28,7 +28,7 @@ setup-test: .venv/.test ## the tests' environment, from requirements/test.lock
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/test.lock
 	@touch $@
 
-test: check compat ## everything: checks, then real clients and real Kafka
+test: check sim compat ## everything: checks, simulations, then real clients and real Kafka
 
 check: setup-test lint types unit ## lint, types, import direction, unit and scenario tests (under a minute)
 
@@ -43,8 +43,16 @@ types: setup-test
 unit: setup-test
 	$(BIN)/python -m pytest -q -n 2 tests/unit tests/scenario $(ARGS)
 
+sim: setup-test ## whole nodes on virtual time
+	$(BIN)/python -m pytest -q tests/sim $(ARGS)
+
 compat: setup-test ## real processes: clients of every kind, hostile input, Apache Kafka as oracle
-	$(BIN)/python -m pytest -q tests/hostile tests/compat $(ARGS)
+	$(BIN)/python -m tests.harness.fetch
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/hostile tests/compat $(ARGS)
+
+bench: setup-test ## side by side with Apache Kafka on this machine; the report goes to bench/results
+	$(BIN)/python -m tests.harness.fetch
+	$(BIN)/python -m bench.compare $(ARGS)
 
 lock: setup-test ## pin requirements anew, by version and hash
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url requirements/run.in -o requirements/run.lock
