@@ -47,7 +47,10 @@ def partitions_of(admin: AdminClient, topic: str) -> list[int]:
 
 
 def produce(bootstrap: str, topic: str, values: "list[bytes]", *, partition: int = 0, **config: Any) -> None:
-    """Produce and wait for every acknowledgement; keys with underscores are librdkafka's with dots."""
+    """Produce and wait for every acknowledgement; keys with underscores are librdkafka's with dots.
+
+    Raises KafkaException for the first record that was refused.
+    """
     settings = {key.replace("_", "."): value for key, value in config.items()}
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, **settings})
     errors = []
@@ -59,7 +62,8 @@ def produce(bootstrap: str, topic: str, values: "list[bytes]", *, partition: int
             on_delivery=lambda error, _: error is not None and errors.append(error),
         )
     assert producer.flush(PATIENCE_S) == 0
-    assert errors == []
+    if errors:
+        raise KafkaException(errors[0])
 
 
 def read(

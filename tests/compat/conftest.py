@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+pytest.register_assert_rewrite("tests.compat.admin")
+
 from tests.harness.kafka import KafkaServer
 from tests.harness.ottla import OttlaServer
 
