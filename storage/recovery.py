@@ -15,7 +15,7 @@ Source: LogLoader and LogSegment.recover of Kafka.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from logging import getLogger
+from logging import DEBUG, INFO, getLogger
 from pathlib import Path
 
 from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
@@ -31,6 +31,9 @@ from storage.snapshot_files import SnapshotFiles, replay, replay_headers
 
 #: Bytes that are read at a time.
 CHUNK_BYTES = 4 * 1024 * 1024
+
+#: A segment that is this long takes a moment to check, which is told.
+TOLD_BYTES = 64 * 1024 * 1024
 
 _LOG = getLogger(__name__)
 _NOT_A_BATCH = (CorruptMessage, UnsupportedForMessageFormat)
@@ -255,7 +258,8 @@ def _recover(loading: Loading, segments: list[Segment], snapshots: SnapshotFiles
     )
     replay_headers(producers, segments, end_offset=start, files=loading.files)
     for number, segment in enumerate(unflushed):
-        _LOG.info("Recovering %s (%d of %d)", segment, number + 1, len(unflushed))
+        level = INFO if segment.size >= TOLD_BYTES else DEBUG
+        _LOG.log(level, "Recovering %s (%d of %d)", segment, number + 1, len(unflushed))
         producers.map_end_offset = max(producers.map_end_offset, segment.base_offset)
         snapshots.write(producers)
         size = segment.size

@@ -6,8 +6,9 @@ from random import Random
 from uuid import UUID
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ConfluentTopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from protocol.types import TopicPartition
 from storage.files import Files
@@ -15,6 +16,7 @@ from storage.log import AppendOrigin
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager
 from tests.harness.kafka import KafkaServer, run_tool
+from tests.harness.ottla import OttlaServer
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log
 
 pytestmark = pytest.mark.timeout(180)
@@ -154,3 +156,50 @@ def test_we_open_kafkas_folder(kafkas, tmp_path, is_clean):
         assert log.max_timestamp_offset()[:2] == (NOW_MS + 9999, 29_997)
     manager.shutdown(NOW_MS, broker_epoch=5)
     assert [path.read_bytes() for path in indexes] == before
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_kafka_starts_on_our_folder(tmp_path, is_killed):
+    """And a group goes on where it was: records, offsets, timestamps and commits are all there."""
+    ottla = OttlaServer(tmp_path / "ottla").start()
+    admin = AdminClient({"bootstrap.servers": ottla.bootstrap})
+    config = {"segment.bytes": "1048576"}
+    admin.create_topics([NewTopic("orders", 2, 1, config=config)])["orders"].result(30)
+    producer = Producer({"bootstrap.servers": ottla.bootstrap, "enable.idempotence": True})
+    for number in range(20_000):
+        producer.produce("orders", b"%d" % number, key=b"k", partition=number % 2, timestamp=NOW_MS + number)
+    assert producer.flush(30) == 0
+    first = consume(ottla.bootstrap, 5_000)
+    del admin, producer
+    if is_killed:
+        ottla.kill()
+    else:
+        ottla.stop()
+    kafka = KafkaServer(tmp_path / "kafka", data_dir=ottla.data_dir).start()
+    try:
+        rest = consume(kafka.bootstrap, 15_000)
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        partition = ConfluentTopicPartition("orders", 1)
+        asked = admin.list_offsets({partition: OffsetSpec.for_timestamp(NOW_MS + 9_001)})
+        assert asked[partition].result(30).offset == 4_500
+    finally:
+        kafka.stop()
+    assert sorted(first + rest) == list(range(20_000))
+
+
+def consume(bootstrap: str, count: int) -> list[int]:
+    """The next records of the group, committed."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest",
+         "enable.auto.commit": False}
+    )  # fmt: skip
+    consumer.subscribe(["orders"])
+    values: list[int] = []
+    while len(values) < count:
+        message = consumer.poll(30)
+        assert message is not None, f"{len(values)} of {count} records"
+        assert message.error() is None, message.error()
+        values.append(int(message.value()))
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return values
