@@ -1,0 +1,240 @@
+"""The handlers: what they make of versions, names, ids and of a coordinator that is elsewhere.
+
+Every version on the wire is compared with Kafka in tests/compat/test_group_wire.py.
+"""
+
+import asyncio
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+
+from broker.api import RequestContext, api
+from broker.groups.answers import after, after_all
+from broker.groups.config import GroupConfig
+from protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from protocol.errors import ErrorCode, NotController
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+
+E = ErrorCode
+_ID = UUID(int=5)
+_GROUP_APIS = [8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47]
+
+
+class Metadata:
+    """One topic "t" with partitions 0 and 1, and maybe the offsets topic."""
+
+    def __init__(self, *, offsets_leader=None, is_created=True):
+        self.topics = {"t": SimpleNamespace(name="t", topic_id=_ID, partitions={0: None, 1: None})}
+        self.offsets_leader = offsets_leader
+        if is_created:
+            self.create_offsets_topic()
+
+    def create_offsets_topic(self):
+        partitions = {0: SimpleNamespace(leader=self.offsets_leader)}
+        self.topics["__consumer_offsets"] = SimpleNamespace(partitions=partitions)
+
+    def topic(self, name):
+        return self.topics.get(name)
+
+    def topic_by_id(self, topic_id):
+        return self.topics["t"] if topic_id == _ID else None
+
+    def partition(self, topic_partition):
+        topic = self.topics.get(topic_partition.topic)
+        return topic and topic.partitions.get(topic_partition.partition)
+
+    def endpoint(self, broker_id, listener):
+        known = (broker_id, listener) == (1, "PLAINTEXT")
+        return SimpleNamespace(host="h", port=9092) if known else None
+
+    def is_available(self, broker_id, listener):
+        return self.endpoint(broker_id, listener) is not None
+
+
+def ask(key, version, request, *, listener="PLAINTEXT", metadata=None, **groups):
+    context = RequestContext(key, version, 0, "c", "127.0.0.1", listener)
+    groups = {"config": GroupConfig(), "partition_for": lambda _: 0, **groups}
+    broker = SimpleNamespace(metadata=metadata or Metadata(), groups=SimpleNamespace(**groups))
+    return api(key).handle(request, context, broker)
+
+
+@pytest.mark.parametrize("key", _GROUP_APIS)
+def test_versions_are_kafkas(key):
+    assert api(key).versions == KAFKA_VERSIONS[ApiKey(key)]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "listener", "key_type", "error", "node"),
+    [
+        (Metadata(offsets_leader=1), "PLAINTEXT", 0, E.none, 1),
+        (Metadata(offsets_leader=1), "INTERNAL", 0, E.coordinator_not_available, -1),
+        (Metadata(offsets_leader=2), "PLAINTEXT", 0, E.coordinator_not_available, -1),
+        (Metadata(offsets_leader=None), "PLAINTEXT", 0, E.coordinator_not_available, -1),
+        (Metadata(offsets_leader=1), "PLAINTEXT", 1, E.unsupported_version, -1),
+        (Metadata(offsets_leader=1), "PLAINTEXT", 2, E.invalid_request, -1),
+        (Metadata(offsets_leader=1), "PLAINTEXT", 9, E.invalid_request, -1),
+    ],
+)
+@pytest.mark.parametrize("version", [3, 6])
+def test_where_the_coordinator_is(metadata, listener, key_type, error, node, version):
+    request = FindCoordinatorRequest(key="g", coordinator_keys=["g"], key_type=key_type)
+    found = ask(10, version, request, listener=listener, metadata=metadata)
+    if version >= 4:
+        (found,) = found.coordinators
+        assert found.key == "g"
+    assert (E(found.error_code), found.node_id) == (error, node)
+    assert (found.host, found.port) == (("h", 9092) if node == 1 else ("", -1))
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_the_first_question_creates_the_offsets_topic(is_refused):
+    metadata = Metadata(offsets_leader=1, is_created=False)
+    created = []
+
+    async def create_internal(name, **wishes):
+        if is_refused:
+            raise NotController("busy")
+        created.append((name, wishes))
+        metadata.create_offsets_topic()
+
+    context = RequestContext(10, 4, 0, "c", "127.0.0.1", "PLAINTEXT")
+    broker = SimpleNamespace(
+        metadata=metadata,
+        groups=SimpleNamespace(config=GroupConfig(), partition_for=lambda _: 0),
+        topic_creator=SimpleNamespace(create_internal=create_internal),
+    )
+    found = await api(10).handle(FindCoordinatorRequest(coordinator_keys=["g"]), context, broker)
+    if is_refused:
+        assert E(found.coordinators[0].error_code) is E.coordinator_not_available
+        return
+    assert found.coordinators[0].node_id == 1
+    configs = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
+    wishes = {"partition_count": 50, "replication_factor": 3, "configs": configs}
+    assert created == [("__consumer_offsets", wishes)]
+
+
+def test_one_member_that_leaves_has_the_responses_error():
+    def leave(request):
+        (row,) = request.members
+        unknown = MemberResponse(member_id=row.member_id, error_code=E.unknown_member_id)
+        return LeaveGroupResponse(members=[unknown])
+
+    response = ask(13, 2, LeaveGroupRequest(group_id="g", member_id="m"), leave=leave)
+    assert (E(response.error_code), response.members) == (E.unknown_member_id, [])
+
+
+def _commit_row(partition):
+    return OffsetCommitRequestPartition(partition_index=partition, committed_offset=1)
+
+
+def _accept(request, *, version):
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                topic_id=topic.topic_id,
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=row.partition_index)
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@pytest.mark.parametrize("version", [9, 10])
+def test_commits_of_partitions_that_do_not_exist_leave_the_others_alone(version):
+    request = OffsetCommitRequest(
+        topics=[
+            OffsetCommitRequestTopic(
+                name="t" if version < 10 else "",
+                topic_id=_ID if version >= 10 else UUID(int=0),
+                partitions=[_commit_row(0), _commit_row(7)],
+            ),
+            OffsetCommitRequestTopic(name="x", topic_id=UUID(int=6), partitions=[_commit_row(0)]),
+        ]
+    )
+    response = ask(8, version, request, commit_offsets=_accept)
+    unknown = E.unknown_topic_id if version >= 10 else E.unknown_topic_or_partition
+    assert [
+        [(row.partition_index, E(row.error_code)) for row in topic.partitions] for topic in response.topics
+    ] == [[(0, E.none), (7, E.unknown_topic_or_partition)], [(0, unknown)]]
+    assert response.topics[0].topic_id == _ID
+
+
+def test_a_commit_of_nothing_that_exists_does_not_reach_the_group():
+    topic = OffsetCommitRequestTopic(name="x", partitions=[_commit_row(0)])
+    response = ask(8, 9, OffsetCommitRequest(topics=[topic]))
+    assert E(response.topics[0].partitions[0].error_code) is E.unknown_topic_or_partition
+
+
+def _fetched(asked, *, require_stable):
+    names = ["t", "gone"] if asked.topics is None else [topic.name for topic in asked.topics]
+    row = OffsetFetchResponsePartitions(partition_index=0, committed_offset=3)
+    topics = [OffsetFetchResponseTopics(name=name, partitions=[row]) for name in names]
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+def _refused(asked, *, require_stable):
+    return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=E.not_coordinator)
+
+
+@pytest.mark.parametrize(
+    ("version", "error", "rows"),
+    [(1, E.not_coordinator, [[E.not_coordinator]]), (2, E.not_coordinator, []), (7, E.not_coordinator, [])],
+)
+def test_an_error_of_the_group_is_told_where_the_version_has_a_place_for_it(version, error, rows):
+    topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+    response = ask(9, version, OffsetFetchRequest(group_id="g", topics=topics), fetch_offsets=_refused)
+    assert E(response.error_code) is error
+    assert [[E(row.error_code) for row in topic.partitions] for topic in response.topics] == rows
+
+
+def test_offsets_are_fetched_by_topic_id():
+    known = OffsetFetchRequestTopics(topic_id=_ID, partition_indexes=[0])
+    unknown = OffsetFetchRequestTopics(topic_id=UUID(int=6), partition_indexes=[0])
+    groups = [
+        OffsetFetchRequestGroup(group_id="g", topics=[unknown, known]),
+        OffsetFetchRequestGroup(group_id="h", topics=None),
+    ]
+    response = ask(9, 10, OffsetFetchRequest(groups=groups), fetch_offsets=_fetched)
+    named, everything = response.groups
+    assert [E(topic.partitions[0].error_code) for topic in named.topics] == [E.none, E.unknown_topic_id]
+    assert [(topic.name, topic.topic_id) for topic in everything.topics] == [("t", _ID)], "no id, no row"
+
+
+async def test_answers_that_come_later():
+    loop = asyncio.get_running_loop()
+    first, second = loop.create_future(), loop.create_future()
+    together = after_all([1, first, second], sum)
+    doubled = after(first, lambda value: value * 2)
+    gone = after(first, str)
+    gone.cancel()
+    second.set_result(10)
+    await asyncio.sleep(0)
+    assert not together.done()
+    first.set_result(100)
+    assert await together == 111
+    assert await doubled == 200
+    assert after(first, str) == "100"
+    assert after_all([1, first], sum) == 101
