@@ -3,7 +3,7 @@
 Who asks: members of a group, consumers that choose their partitions, admins that reset offsets.
 Versions: v2-10. v2-4 retention time, v6 leader epoch (KIP-320), v7 group instance id, v9 GROUP_ID_NOT_FOUND
 (KIP-848), v10 topic ids (KIP-848) instead of names.
-Differs from Kafka: an offset of a topic that several rows name is answered in one row for the topic.
+Differs from Kafka: nothing; the throttle time is 0.
 Touches: broker.metadata (read only), broker.groups, the offsets topic. Waits for the replicas.
 """
 

@@ -2,8 +2,8 @@
 
 Who asks: dynamic members that close; admins that remove static members (KIP-345).
 Versions: v0-5. v3 several members, by id or instance id, v5 reason (KIP-800).
-Differs from Kafka: the row of an instance id that is not known has the member id "" as Kafka's, but
-requests that a removed member has parked are answered UNKNOWN_MEMBER_ID; Kafka leaves a SyncGroup open.
+Differs from Kafka: a SyncGroup that a removed member has parked is answered UNKNOWN_MEMBER_ID, where
+Kafka never answers it.
 Touches: broker.groups. Never waits.
 """
 

@@ -8,7 +8,8 @@
 | `storing` | what follows when a generation is in the log, or could not be written |
 | `offsets` | committed offsets: look-up, expiry, open transactions |
 | `shard` | the groups of one partition of `__consumer_offsets`: requests in, records and answers out |
-| `coordinator` | the shell: loads and unloads shards, appends their records, keeps their timers |
+| `loader`, `shard_runner`, `timers` | the shell of a shard: replays it, appends its records, keeps its timers |
+| `coordinator` | the shell of all: follows the leadership, finds a group's shard, turns errors into answers |
 
-All but the shell is synchronous and knows no clock: `now_ms` comes in, `actions` come out.
+All but the shells is synchronous and knows no clock: `now_ms` comes in, `actions` come out.
 """
