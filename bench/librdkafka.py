@@ -3,10 +3,13 @@
 confluent-kafka's wheel carries the library; its Python API costs a call for each record, which limits
 the load before the broker does. Here records are enqueued and taken a batch at a time through the
 library's own C API, so that what is measured is the client everybody uses and not our loop around it.
+Python runs once for some thousand records.
 """
 
 import ctypes
 import importlib.util
+import json
+import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -16,7 +19,9 @@ from typing import Self
 PRODUCER, CONSUMER = 0, 1
 PARTITION_UNASSIGNED = -1
 OFFSET_BEGINNING = -2
-_ERROR_PARTITION_END = -191
+_STATISTICS_INTERVAL_MS = 200
+_FLUSH_TIMEOUT_MS = 120_000
+_STALL_S = 30
 _ERROR_STRING_BYTES = 512
 
 
@@ -36,6 +41,36 @@ class _Message(ctypes.Structure):
     )
 
 
+class _TopicPartition(ctypes.Structure):
+    """rd_kafka_topic_partition_t."""
+
+    _fields_ = (
+        ("topic", ctypes.c_char_p),
+        ("partition", ctypes.c_int32),
+        ("offset", ctypes.c_int64),
+        ("metadata", ctypes.c_void_p),
+        ("metadata_size", ctypes.c_size_t),
+        ("opaque", ctypes.c_void_p),
+        ("err", ctypes.c_int),
+        ("private", ctypes.c_void_p),
+    )
+
+
+class _TopicPartitionList(ctypes.Structure):
+    """rd_kafka_topic_partition_list_t."""
+
+    _fields_ = (
+        ("count", ctypes.c_int),
+        ("size", ctypes.c_int),
+        ("elements", ctypes.POINTER(_TopicPartition)),
+    )
+
+
+_StatisticsCallback = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
+)
+
+
 class LibrdkafkaError(Exception):
     """The library refused a call; its own words."""
 
@@ -43,15 +78,15 @@ class LibrdkafkaError(Exception):
 @cache
 def _library() -> ctypes.CDLL:
     package = importlib.util.find_spec("confluent_kafka")
-    assert package is not None and package.origin is not None, "confluent-kafka is not installed"
+    if package is None or package.origin is None:
+        raise LibrdkafkaError("confluent-kafka is not installed")
     folder = Path(package.origin).parent.parent / "confluent_kafka.libs"
     # The library's own dependencies lie beside it and are found once the extension module is loaded.
     importlib.import_module("confluent_kafka")
     library = ctypes.CDLL(str(next(folder.glob("librdkafka*.so*"))))
     for name in ("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_topic_new", "rd_kafka_queue_new"):
         getattr(library, name).restype = ctypes.c_void_p
-    library.rd_kafka_err2str.restype = ctypes.c_char_p
-    library.rd_kafka_consume_batch_queue.restype = ctypes.c_ssize_t
+    library.rd_kafka_topic_partition_list_new.restype = ctypes.POINTER(_TopicPartitionList)
     return library
 
 
@@ -60,11 +95,17 @@ class Client:
 
     def __init__(self, kind: int, settings: Mapping[str, str]) -> None:
         self._library = _library()
+        #: The library's own view of its requests' round trips: (p50, p99, count) of each interval.
+        self._round_trips: list[tuple[float, float, int]] = []
         error = ctypes.create_string_buffer(_ERROR_STRING_BYTES)
         conf = ctypes.c_void_p(self._library.rd_kafka_conf_new())
+        settings = {**settings, "statistics.interval.ms": str(_STATISTICS_INTERVAL_MS)}
         for name, value in settings.items():
             if self._library.rd_kafka_conf_set(conf, name.encode(), value.encode(), error, len(error)):
                 raise LibrdkafkaError(error.value.decode())
+        # Kept: the library knows its address only.
+        self._on_statistics = _StatisticsCallback(self._note_statistics)
+        self._library.rd_kafka_conf_set_stats_cb(conf, self._on_statistics)
         self._handle = ctypes.c_void_p(self._library.rd_kafka_new(kind, conf, error, len(error)))
         if not self._handle:
             raise LibrdkafkaError(error.value.decode())
@@ -77,6 +118,21 @@ class Client:
     ) -> None:
         self._library.rd_kafka_destroy(self._handle)
 
+    def round_trips_s(self) -> tuple[float, float] | None:
+        """(p50, p99) of the requests' round trips, the requests' average over all intervals; None if none ended."""
+        count = sum(count for _, _, count in self._round_trips)
+        if not count:
+            return None
+        p50, p99 = (sum(row[at] * row[2] for row in self._round_trips) / count for at in (0, 1))
+        return p50, p99
+
+    def _note_statistics(self, handle: int, text: int, size: int, opaque: int) -> int:
+        for broker in json.loads(ctypes.string_at(text, size))["brokers"].values():
+            rtt = broker["rtt"]
+            if rtt["cnt"]:
+                self._round_trips.append((rtt["p50"] / 1e6, rtt["p99"] / 1e6, rtt["cnt"]))
+        return 0
+
     def _topic(self, name: str) -> ctypes.c_void_p:
         return ctypes.c_void_p(self._library.rd_kafka_topic_new(self._handle, name.encode(), None))
 
@@ -87,25 +143,26 @@ class Producer(Client):
     def __init__(self, settings: Mapping[str, str]) -> None:
         super().__init__(PRODUCER, settings)
 
-    def produce(self, topic: str, *, payload: bytes, count: int, batch_count: int = 1000) -> None:
-        """Send `count` records of `payload` to all partitions in turn; returns when all are delivered.
+    def produce(self, topic: str, *, payload: bytes, count: int, batch_count: int = 2000) -> None:
+        """Send `count` records of `payload` to all partitions in turn; returns when none is under way.
 
+        A record that the broker refuses is dropped in silence: compare the log's end offsets with `count`.
         Raises LibrdkafkaError if some are still undelivered after two minutes.
         """
         rkt = self._topic(topic)
         source = ctypes.create_string_buffer(payload, len(payload))
-        address = ctypes.cast(source, ctypes.c_void_p).value
         messages = (_Message * batch_count)()
+        for message in messages:
+            message.payload, message.length = ctypes.addressof(source), len(payload)
         sent = 0
         while sent < count:
             wanted = min(batch_count, count - sent)
-            for message in messages:
-                message.payload, message.length = address, len(payload)
-            # Flag 0: the payload stays ours, and is not copied. What did not fit into the queue is tried again.
+            # Flag 0: the payload stays ours, and is not copied. The array stays as it is but for its errors:
+            # records that did not fit into the queue are in it still, all alike.
             accepted = self._library.rd_kafka_produce_batch(rkt, PARTITION_UNASSIGNED, 0, messages, wanted)
             sent += accepted
             self._library.rd_kafka_poll(self._handle, 0 if accepted == wanted else 1)
-        if self._library.rd_kafka_flush(self._handle, 120_000):
+        if self._library.rd_kafka_flush(self._handle, _FLUSH_TIMEOUT_MS):
             raise LibrdkafkaError(
                 f"{self._library.rd_kafka_outq_len(self._handle)} records were not delivered"
             )
@@ -113,13 +170,16 @@ class Producer(Client):
 
 
 class Consumer(Client):
-    """Takes the records of whole partitions in batches."""
+    """Takes the records of whole partitions, and throws them away."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         super().__init__(CONSUMER, settings)
 
-    def consume(self, topic: str, *, partitions: range, count: int, batch_count: int = 10_000) -> int:
-        """Read `count` records from the beginning of these partitions on; returns their bytes."""
+    def consume(self, topic: str, *, partitions: range, count: int) -> int:
+        """Read these partitions from the beginning until it is `count` records at least; how many it was.
+
+        Raises LibrdkafkaError if nothing comes for half a minute.
+        """
         rkt = self._topic(topic)
         queue = ctypes.c_void_p(self._library.rd_kafka_queue_new(self._handle))
         for partition in partitions:
@@ -127,22 +187,34 @@ class Consumer(Client):
                 rkt, partition, ctypes.c_int64(OFFSET_BEGINNING), queue
             ):
                 raise LibrdkafkaError(f"cannot consume {topic}-{partition}")
-        messages = (ctypes.POINTER(_Message) * batch_count)()
-        taken = bytes_taken = 0
-        while taken < count:
-            got = self._library.rd_kafka_consume_batch_queue(
-                queue, 1000, messages, ctypes.c_size_t(batch_count)
-            )
-            for index in range(got):
-                message = messages[index].contents
-                if message.err == 0:
-                    taken += 1
-                    bytes_taken += message.length
-                elif message.err != _ERROR_PARTITION_END:
-                    raise LibrdkafkaError(self._library.rd_kafka_err2str(message.err).decode())
-                self._library.rd_kafka_message_destroy(messages[index])
+        # The callback has to be a C function: one of Python would cost a microsecond for each record. Any
+        # that looks at no argument does. The library counts, and destroys each record after the call.
+        ignore = self._library.rd_kafka_version
+        taken = position = 0
+        stalled_at = time.monotonic() + _STALL_S
+        while position < count:
+            got = self._library.rd_kafka_consume_callback_queue(queue, 200, ignore, None)
+            taken += got
+            if got:
+                stalled_at = time.monotonic() + _STALL_S
+            elif time.monotonic() > stalled_at:
+                raise LibrdkafkaError(f"{position} of {count} records, and none for {_STALL_S} s")
+            # The library's count may include a message of its own; the positions are right, but cost more.
+            if taken >= count:
+                position = self._position(topic, partitions)
+            self._library.rd_kafka_poll(self._handle, 0)
         for partition in partitions:
             self._library.rd_kafka_consume_stop(rkt, partition)
         self._library.rd_kafka_queue_destroy(queue)
         self._library.rd_kafka_topic_destroy(rkt)
-        return bytes_taken
+        return position
+
+    def _position(self, topic: str, partitions: range) -> int:
+        """The sum of the next offsets."""
+        asked = self._library.rd_kafka_topic_partition_list_new(len(partitions))
+        for partition in partitions:
+            self._library.rd_kafka_topic_partition_list_add(asked, topic.encode(), partition)
+        self._library.rd_kafka_position(self._handle, asked)
+        total: int = sum(max(0, asked.contents.elements[at].offset) for at in range(len(partitions)))
+        self._library.rd_kafka_topic_partition_list_destroy(asked)
+        return total

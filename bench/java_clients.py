@@ -1,0 +1,71 @@
+"""Kafka's own performance tools, by their main classes."""
+
+import re
+import subprocess
+from typing import Final, NamedTuple
+
+from tests.harness import fetch
+
+#: kafka-producer-perf-test.sh's and kafka-consumer-perf-test.sh's heap.
+_FLAGS: Final = ("-Xmx512M", "-XX:+UseG1GC", "-Xshare:auto")
+_RESULT = re.compile(
+    r"(?P<count>\d+) records sent, (?P<per_s>[\d.]+) records/sec \((?P<mb_s>[\d.]+) MB/sec\), "
+    r"(?P<avg>[\d.]+) ms avg latency, (?P<max>[\d.]+) ms max latency, (?P<p50>\d+) ms 50th, \d+ ms 95th, "
+    r"(?P<p99>\d+) ms 99th"
+)
+_MEBIBYTE: Final = 1 << 20
+
+
+class ToolFailed(Exception):
+    """A tool ended with an error, or printed no result."""
+
+
+class Produced(NamedTuple):
+    """What ProducerPerformance says of its run."""
+
+    bytes_per_s: float
+    p50_s: float
+    p99_s: float
+
+
+def _run(main_class: str, *arguments: str) -> str:
+    command = [fetch.java(), *_FLAGS, "-cp", f"{fetch.kafka_jars()}/*", main_class, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    if done.returncode:
+        raise ToolFailed(f"{main_class}: {done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def produce(
+    bootstrap: str, topic: str, *, record_bytes: int, count: int, settings: dict[str, str]
+) -> Produced:
+    """kafka-producer-perf-test: as fast as it can."""
+    output = _run(
+        "org.apache.kafka.tools.ProducerPerformance",
+        *("--bootstrap-server", bootstrap, "--topic", topic, "--throughput", "-1"),
+        *("--record-size", str(record_bytes), "--num-records", str(count)),
+        *("--command-property", *(f"{key}={value}" for key, value in settings.items())),
+    )
+    results = [match for match in _RESULT.finditer(output) if int(match["count"]) == count]
+    if not results:
+        raise ToolFailed(output)
+    result = results[-1]
+    return Produced(
+        bytes_per_s=float(result["mb_s"]) * _MEBIBYTE,
+        p50_s=int(result["p50"]) / 1000,
+        p99_s=int(result["p99"]) / 1000,
+    )
+
+
+def consume(bootstrap: str, topic: str, *, count: int) -> float:
+    """kafka-consumer-perf-test: the bytes per second of its fetching, without the time to join the group."""
+    output = _run(
+        "org.apache.kafka.tools.ConsumerPerformance",
+        *("--bootstrap-server", bootstrap, "--topic", topic, "--num-records", str(count), "--hide-header"),
+        *("--reporting-interval", "1000000"),
+    )
+    # start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, fetch MB/s, fetch records/s
+    fields = [field.strip() for field in output.strip().splitlines()[-1].split(",")]
+    if len(fields) != 10 or int(float(fields[4])) < count:
+        raise ToolFailed(output)
+    return float(fields[8]) * _MEBIBYTE

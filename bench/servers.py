@@ -1,0 +1,196 @@
+"""The two brokers that are compared: processes of their own, with the settings a user would start from.
+
+Apache Kafka runs with the flags of its own start script (G1, 1 GB of heap); Ottla runs with none.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import psutil
+
+from bench.wire import WireClient
+from tests.harness import fetch
+from tests.harness.processes import Child, StartFailed, free_port
+
+_REPOSITORY: Final = Path(__file__).parent.parent
+
+#: kafka-run-class.sh's KAFKA_JVM_PERFORMANCE_OPTS, kafka-server-start.sh's KAFKA_HEAP_OPTS.
+_JVM_FLAGS: Final = [
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+    "-Xmx1G",
+    "-Xms1G",
+]
+
+#: Both get these: one partition unless a topic says otherwise, one node, and old topics gone quickly, so
+#: that the next load has the page cache for itself.
+_COMMON: Final = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.segment.delete.delay.ms": "500",
+}
+_STOP_TIMEOUT_S: Final = 30
+
+
+class Usage(NamedTuple):
+    """What a process has used so far, or holds now."""
+
+    cpu_s: float
+    resident_bytes: int
+    #: Resident, without pages shared with files: the broker's own memory, page cache aside.
+    private_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartUp:
+    """How long it took until a first ApiVersions was answered."""
+
+    #: Writing the files of a new data folder, where that is a command of its own.
+    format_s: float
+    start_s: float
+
+
+class Server:
+    """One broker: started once, measured through its process."""
+
+    #: How it is called in tables and results.
+    name: str
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self.folder = folder
+        self.port = free_port()
+        self._child: Child | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """`bootstrap.servers`."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> StartUp:
+        """Format the data folder if need be, start, and wait for the first ApiVersions answer."""
+        began = time.perf_counter()
+        self._format()
+        formatted = time.perf_counter()
+        self._child = Child(self._command(), log=self.folder / "broker.log", env=self._environment())
+        self._child.wait_until(lambda: WireClient.answers(self.port), timeout_s=60, interval_s=0.002)
+        return StartUp(format_s=formatted - began, start_s=time.perf_counter() - formatted)
+
+    def stop(self) -> None:
+        """SIGTERM, and wait."""
+        assert self._child is not None
+        self._child.stop(timeout_s=_STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """SIGKILL, if it runs."""
+        if self._child is not None and self._child.is_running:
+            self._child.kill()
+
+    def usage(self) -> Usage:
+        """Of the broker's process and its children."""
+        assert self._child is not None
+        root = psutil.Process(self._child.pid)
+        cpu_s = 0.0
+        resident = private = 0
+        for process in (root, *root.children(recursive=True)):
+            times, memory = process.cpu_times(), process.memory_info()
+            cpu_s += times.user + times.system
+            resident += memory.rss
+            private += memory.rss - memory.shared
+        return Usage(cpu_s, resident, private)
+
+    def _format(self) -> None:
+        """Prepare a new data folder, where the broker does not do it itself."""
+
+    def _command(self) -> list[str]:
+        raise NotImplementedError
+
+    def _environment(self) -> dict[str, str]:
+        return {}
+
+
+class Kafka(Server):
+    """Apache Kafka from its jars, broker and controller in one process."""
+
+    name = "kafka"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        controller_port = free_port()
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "log.dirs": str(folder / "data"),
+            **_COMMON,
+        }
+        self._properties = folder / "server.properties"
+        self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+    def _format(self) -> None:
+        if not (self.folder / "data").exists():
+            command = [fetch.java(), "-Xmx256m", "-cp", f"{fetch.kafka_jars()}/*", "kafka.tools.StorageTool"]
+            arguments = ["format", "-t", "q1Sh-9_ISia_zwGINzRvyQ", "-c", str(self._properties)]
+            done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise StartFailed(f"{done.stdout}\n{done.stderr}")
+
+    def _command(self) -> list[str]:
+        return [
+            fetch.java(),
+            *_JVM_FLAGS,
+            "-cp",
+            f"{fetch.kafka_jars()}/*",
+            "kafka.Kafka",
+            str(self._properties),
+        ]
+
+
+class Ottla(Server):
+    """This project's broker, as `ottla broker` starts it."""
+
+    name = "ottla"
+
+    def _command(self) -> list[str]:
+        command = [sys.executable, "-m", "broker", "--port", str(self.port)]
+        command += ["--data-dir", str(self.folder / "data")]
+        for key, value in _COMMON.items():
+            command += ["--set", f"{key}={value}"]
+        return command
+
+    def _environment(self) -> dict[str, str]:
+        # Compiled modules are kept, as they are for users: a start that compiles everything is another figure.
+        path = os.environ.get("PYTHONPATH", "")
+        return {
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPATH": f"{_REPOSITORY}{os.pathsep}{path}".rstrip(os.pathsep),
+        }
+
+
+SERVERS: Final[dict[str, type[Server]]] = {"kafka": Kafka, "ottla": Ottla}
+
+
+def end_on_signals() -> None:
+    """Let SIGTERM unwind the stack as Ctrl-C does, so that no broker outlives its benchmark."""
+
+    def on_signal(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, on_signal)

@@ -1,0 +1,145 @@
+"""Requests by hand over blocking sockets: topics for a load, and loads that no client library paces."""
+
+import contextlib
+import socket
+import time
+from typing import Final, Protocol, Self, TypeVar
+
+from protocol.api_keys import ApiKey
+from protocol.codec import decoder, encode_request
+from protocol.errors import ErrorCode
+from protocol.framing import framed, parse_response_header, request_header
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.builder import build_batch
+from protocol.records.record import Record
+from protocol.schema import Request, Response
+
+_R = TypeVar("_R", bound=Response)
+
+_CLIENT_ID: Final = "ottla-bench"
+_LATEST: Final = -1
+#: Versions that any broker since Kafka 2.4 serves, so that older ones can be measured, too.
+_VERSIONS: Final = {
+    ApiKey.PRODUCE: 8,
+    ApiKey.LIST_OFFSETS: 5,
+    ApiKey.METADATA: 9,
+    ApiKey.API_VERSIONS: 3,
+    ApiKey.CREATE_TOPICS: 5,
+    ApiKey.DELETE_TOPICS: 4,
+}
+
+
+class _Row(Protocol):
+    """A part of an answer that has an error code of its own."""
+
+    error_code: int
+
+
+class RequestFailed(Exception):
+    """A broker answered with an error."""
+
+
+class WireClient:
+    """One connection; requests and their answers, one after the other."""
+
+    def __init__(self, port: int, *, timeout_s: float = 30) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    @staticmethod
+    def answers(port: int) -> bool:
+        """Whether ApiVersions is answered at this port."""
+        with contextlib.suppress(OSError), WireClient(port, timeout_s=5) as client:
+            request = ApiVersionsRequest(client_software_name="ottla-bench", client_software_version="1")
+            return not client.request(ApiKey.API_VERSIONS, request, ApiVersionsResponse).error_code
+        return False
+
+    def request(self, api_key: ApiKey, message: Request, answer: type[_R]) -> _R:
+        """Send a message and decode the answer."""
+        version = _VERSIONS[api_key]
+        self._socket.sendall(request_frame(api_key, message))
+        frame = self._receive()
+        _, body_at = parse_response_header(api_key, version, memoryview(frame))
+        return decoder(answer, version)(frame[body_at:])
+
+    def _receive(self) -> bytes:
+        with self._socket.makefile("rb") as stream:
+            return stream.read(int.from_bytes(stream.read(4), "big"))
+
+    def create_topic(self, name: str, *, partitions: int) -> None:
+        """Create it and wait until every partition has a leader."""
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+        _raise_on_error(self.request(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse).topics[0])
+        deadline = time.monotonic() + 10
+        while not self._is_led(name, partitions):
+            if time.monotonic() > deadline:
+                raise RequestFailed(f"{name} has no leaders after 10 s")
+            time.sleep(0.01)
+
+    def _is_led(self, name: str, partitions: int) -> bool:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+        rows = self.request(ApiKey.METADATA, request, MetadataResponse).topics[0].partitions
+        return len(rows) == partitions and all(row.leader_id >= 0 for row in rows)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete it; its files go when the broker's delay is over."""
+        request = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
+        _raise_on_error(self.request(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse).responses[0])
+
+    def record_count(self, name: str, *, partitions: int) -> int:
+        """The sum of the log end offsets."""
+        asked = [
+            ListOffsetsPartition(partition_index=index, timestamp=_LATEST) for index in range(partitions)
+        ]
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=asked)], timeout_ms=10_000
+        )
+        rows = self.request(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse).topics[0].partitions
+        for row in rows:
+            _raise_on_error(row)
+        return sum(row.offset for row in rows)
+
+
+def _raise_on_error(row: _Row) -> None:
+    if row.error_code:
+        raise RequestFailed(f"{ErrorCode(row.error_code).name}: {row}")
+
+
+def request_frame(api_key: ApiKey, message: Request, *, correlation_id: int = 1) -> bytes:
+    """A whole frame, length included."""
+    version = _VERSIONS[api_key]
+    header = request_header(api_key, version, correlation_id, _CLIENT_ID)
+    return framed(header, encode_request(api_key, version, message))
+
+
+def produce_frame(topic: str, *, batch_bytes: int, acks: int = -1) -> bytes:
+    """A Produce of one record in a batch of exactly `batch_bytes`, to partition 0."""
+    value_bytes = batch_bytes
+    while True:
+        now_ms = int(time.time() * 1000)
+        batch = build_batch([Record(0, now_ms, None, b"x" * value_bytes, ())])
+        if len(batch) <= batch_bytes:
+            break
+        value_bytes -= len(batch) - batch_bytes
+    data = PartitionProduceData(index=0, records=batch)
+    request = ProduceRequest(
+        acks=acks, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+    )
+    return request_frame(ApiKey.PRODUCE, request)
