@@ -8,15 +8,16 @@ import logging
 from collections.abc import Awaitable
 from typing import Any
 
-from broker.api import RequestContext, api, modules
+from broker.api import Api, RequestContext, api, modules
 from broker.api.k18_api_versions import unsupported_version
 from broker.broker import Broker
 from broker.network import Buffers, Connection, Reply
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import decode_request, encode_response
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from protocol.errors import KafkaError, MalformedMessage, UnknownServerError
 from protocol.framing import RequestHeader, parse_request_header, response_header
 from protocol.messages import response_class
+from protocol.schema import Request, Response
 
 logger = logging.getLogger(__name__)
 
@@ -53,43 +54,45 @@ class Dispatcher:
         try:
             response = served.handle(message, context, self._broker)
         except Exception as error:  # noqa: BLE001 a handler's bug must not end the connections of others
-            return _answer(header, version, _error_response(context, error))
+            return _answer(header, version, _refusal(served, message, context, error))
         if isinstance(response, Awaitable):
-            return self._wait(response, header, context)
+            return _wait(response, header, served, message, context)
         return None if response is None else _answer(header, version, response)
 
-    async def _wait(
-        self, response: Awaitable[Any], header: RequestHeader, context: RequestContext
-    ) -> Buffers | None:
-        try:
-            message = await response
-        except Exception as error:  # noqa: BLE001 as above
-            message = _error_response(context, error)
-        return None if message is None else _answer(header, context.version, message)
+
+async def _wait(
+    response: Awaitable[Any], header: RequestHeader, served: Api, message: Request, context: RequestContext
+) -> Buffers | None:
+    try:
+        answer = await response
+    except Exception as error:  # noqa: BLE001 as above
+        answer = _refusal(served, message, context, error)
+    return None if answer is None else _answer(header, context.version, answer)
 
 
-def _answer(header: RequestHeader, version: int, message: Any) -> Buffers:  # noqa: ANN401 any response
+def _answer(header: RequestHeader, version: int, message: Response) -> Buffers:
     return [
         response_header(header.api_key, version, header.correlation_id),
         encode_response(header.api_key, version, message),
     ]
 
 
-def _error_response(context: RequestContext, error: Exception) -> Any:  # noqa: ANN401 any response
+def _refusal(served: Api, request: Request, context: RequestContext, error: Exception) -> Any:  # noqa: ANN401
     """The whole request failed: its response with the error, if it has a place for one.
 
     Raises the error again where there is none; the connection is then closed, as Kafka does.
     """
-    if not isinstance(error, KafkaError):
-        logger.error(
-            "%s of client %s failed", ApiKey(context.api_key).name, context.client_id, exc_info=error
-        )
-    elif isinstance(error, MalformedMessage):
+    if isinstance(error, MalformedMessage):
         raise error
-    response = response_class(context.api_key)()
+    if not isinstance(error, KafkaError):
+        logger.error("%s of client %r failed", served.key.name, context.client_id, exc_info=error)
+        error = UnknownServerError()
+    if served.refuse is not None:
+        return served.refuse(request, error)
+    response: Any = response_class(served.key)()
     if not hasattr(response, "error_code"):
         raise error
-    response.error_code = error.code if isinstance(error, KafkaError) else ErrorCode.unknown_server_error
+    response.error_code = error.code
     if hasattr(response, "error_message"):
-        response.error_message = error.message if isinstance(error, KafkaError) else None
+        response.error_message = error.message
     return response

@@ -1,7 +1,7 @@
 """A node: broker and controller of one process, wired together. The only module that knows both.
 
 start: log directories -> metadata log -> logs -> sockets -> registered -> replicas -> unfenced
-stop:  leave the cluster -> sockets -> coordinators -> logs, with the mark of a clean stop -> metadata log
+stop:  leave the cluster -> coordinators -> sockets -> logs, with the mark of a clean stop -> metadata log
 """
 
 import logging
@@ -197,8 +197,8 @@ class Node:
     async def stop(self) -> None:
         """Leave the cluster, answer what was begun, and leave logs that need no recovery."""
         await self.broker.lifecycle.leave()
+        self.broker.groups.stop()  # answers who waits for a rebalance, so that the sockets need not wait for them
         await self._server.stop()
-        self.broker.groups.stop()
         await self._maintenance.stop()
         epoch = self.broker.lifecycle.broker_epoch
         await self._runtime.run_blocking(

@@ -48,7 +48,7 @@ class TopicCreator:
         for result in response.topics:
             if result.error_code not in (ErrorCode.none, ErrorCode.topic_already_exists):
                 logger.warning(
-                    "topic %s was not created: %s (%s)",
+                    "topic %r was not created: %s (%s)",
                     result.name,
                     ErrorCode(result.error_code).name,
                     result.error_message,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.network import Buffers, Reply
 from protocol.api_keys import ApiKey
+from protocol.errors import KafkaError
 
 __all__ = ["Api", "Buffers", "Reply", "RequestContext", "api", "modules"]
 
@@ -51,6 +52,8 @@ class Api:
     versions: range
     handle: Callable[[Any, RequestContext, "Broker"], Any] | None = None
     handle_raw: Callable[[memoryview, RequestContext, "Broker"], Reply] | None = None
+    #: The response to a request that failed as a whole, for APIs whose response has no error code of its own.
+    refuse: Callable[[Any, KafkaError], Any] | None = None
 
     def __post_init__(self) -> None:
         assert (self.handle is None) != (self.handle_raw is None), self.key

@@ -15,7 +15,7 @@ from broker.api import Api, RequestContext
 from broker.api import authorized_operations as operations
 from broker.broker import Broker
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, InvalidRequest, InvalidTopic
+from protocol.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError
 from protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -157,4 +157,15 @@ def _describe_partition(
     )
 
 
-API = Api(key=ApiKey.METADATA, versions=range(14), handle=handle)
+def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
+    """The error in every topic asked for; versions before 13 have no other place."""
+    return MetadataResponse(
+        error_code=error.code,
+        topics=[
+            MetadataResponseTopic(error_code=error.code, name=asked.name or "", topic_id=asked.topic_id)
+            for asked in request.topics or ()
+        ],
+    )
+
+
+API = Api(key=ApiKey.METADATA, versions=range(14), handle=handle, refuse=refuse)

@@ -11,7 +11,7 @@ from broker.api import authorized_operations as operations
 from broker.broker import Broker
 from broker.metadata_cache import MetadataCache
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, InvalidRequest, InvalidTopic
+from protocol.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError
 from protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -107,4 +107,14 @@ def _describe_partition(
     )
 
 
-API = Api(key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=range(1), handle=handle)
+def refuse(request: DescribeTopicPartitionsRequest, error: KafkaError) -> DescribeTopicPartitionsResponse:
+    """The error in every topic asked for: the response has no other place."""
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(error_code=error.code, name=asked.name)
+            for asked in request.topics
+        ]
+    )
+
+
+API = Api(key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=range(1), handle=handle, refuse=refuse)
