@@ -24,31 +24,31 @@ Source: UnifiedLog and LocalLog of Kafka 4.3.1.
 from collections.abc import Callable, Sequence
 from logging import getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
 from protocol.errors import (
-    CorruptMessage,
     InconsistentTopicId,
-    KafkaStorageError,
     OffsetOutOfRange,
     RecordListTooLarge,
 )
-from protocol.records.batch import BatchHeader, batches, crc_is_valid
+from protocol.records.batch import BatchHeader
 from protocol.types import TopicPartition
-from storage import file_names, leader_epoch_cache, partition_metadata, recovery, retention
+from storage import leader_epoch_cache, partition_metadata, recovery, retention
 from storage.append_origin import AppendOrigin
+from storage.appending import AppendInfo, UnexpectedAppendOffset, follower_headers, slices
 from storage.files import Buffer, Files
 from storage.leader_epoch_cache import LeaderEpochCache
 from storage.log_config import LogConfig
-from storage.log_reader import LogRead, LogReader
+from storage.log_files import LogFiles, segment_settings
+from storage.log_reader import LogRead
 from storage.producer_state import (
     NO_UPDATES,
     PRODUCER_ID_EXPIRATION_MS,
     BatchMetadata,
     ProducerStateManager,
 )
-from storage.segment import Segment, SegmentSettings, WouldBlock
+from storage.segment import WouldBlock
 from storage.segments import Segments
 from storage.snapshot_files import remember, replay_headers
 from storage.validation import validate
@@ -61,34 +61,7 @@ __all__ = ["AppendInfo", "AppendOrigin", "Log", "LogRead", "UnexpectedAppendOffs
 _LOG = getLogger(__name__)
 
 
-class UnexpectedAppendOffset(CorruptMessage):
-    """A follower was given offsets that its log already has."""
-
-
-class AppendInfo(NamedTuple):
-    """What an append did; the offsets of the first time if it was a duplicate."""
-
-    first_offset: int
-    #: Inclusive; `first_offset - 1` if nothing was appended.
-    last_offset: int
-    #: The largest record timestamp, -1 without any.
-    max_timestamp: int
-    #: The broker's time, if the topic takes it; None for CreateTime.
-    log_append_time_ms: int | None
-    log_start_offset: int
-    is_duplicate: bool
-    size_bytes: int
-    records_count: int
-
-
-class DeletedFiles(NamedTuple):
-    """Files that are out of the log, and may be removed from `due_ms` on. `remove` may run in any thread."""
-
-    due_ms: int
-    remove: Callable[[], None]
-
-
-class Log(LogReader):
+class Log(LogFiles):
     """See the module. Opened by `Log.open`."""
 
     def __init__(
@@ -114,7 +87,6 @@ class Log(LogReader):
         self.segments = loaded.segments
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
-        #: Everything before is on the disk.
         self.recovery_point = loaded.recovery_point
         #: Until a leader or a checkpoint says more, only what is deleted is known to be everywhere.
         self.high_watermark = loaded.log_start_offset
@@ -123,20 +95,13 @@ class Log(LogReader):
         self.max_transaction_timeout_ms = max_transaction_timeout_ms
         #: For flush.ms.
         self.last_flushed_ms = now_ms
-        #: End offset of the closed segments that wait for their flush; None: none does.
-        self.flush_wanted_to: int | None = None
-        #: Files that the log does not need any more; the LogManager takes them.
-        self.deleted_files: list[DeletedFiles] = []
-        #: Counts truncations: what was decided off the loop before one does not hold after it.
+        self.flush_wanted_to = None
+        self.deleted_files = []
         self.truncations = 0
-        #: Whether the entries of this directory and of its parent are known to be on the disk.
-        self._is_directory_flushed = False
         self._snapshots = loaded.snapshots
         self._files = files
         self._random = random
         self._on_io_error = on_io_error
-        self._failure: OSError | None = None
-        self._is_closed = False
 
     @classmethod
     def open(
@@ -287,7 +252,9 @@ class Log(LogReader):
         if self._failure is not None or self._is_closed:
             raise self._unavailable()
         view = records if isinstance(records, memoryview) else memoryview(records)
-        headers = self._follower_headers(view, leader_epoch)
+        headers = follower_headers(
+            view, next_offset=self.log_end_offset, leader_epoch=leader_epoch, name=self.topic_partition
+        )
         first_offset = headers[0].base_offset if headers else self.log_end_offset
         info = AppendInfo(
             first_offset=first_offset,
@@ -313,24 +280,6 @@ class Log(LogReader):
                 0,
             )
         return info
-
-    def _follower_headers(self, view: memoryview, leader_epoch: int) -> list[BatchHeader]:
-        headers: list[BatchHeader] = []
-        next_offset = self.log_end_offset
-        for header, batch in batches(view):
-            if header.partition_leader_epoch > leader_epoch:
-                break
-            if header.base_offset < next_offset:
-                if headers:
-                    raise CorruptMessage(f"Offset {header.base_offset} follows {next_offset - 1}")
-                raise UnexpectedAppendOffset(
-                    f"Offset {header.base_offset} was fetched, {next_offset} is next in {self.topic_partition}"
-                )
-            if header.last_offset_delta < 0 or not crc_is_valid(batch):
-                raise CorruptMessage(f"Batch at offset {header.base_offset} of {self.topic_partition}")
-            headers.append(header)
-            next_offset = header.next_offset
-        return headers
 
     def _write(
         self,
@@ -359,7 +308,7 @@ class Log(LogReader):
                 buffers[0]
             )  # markers are written in one piece: coordinators' buffers are writable
             updates = self.producers.analyze(
-                zip(headers, _slices(view, headers), strict=True),
+                zip(headers, slices(view, headers), strict=True),
                 origin=origin,
                 transaction_version=transaction_version,
             )
@@ -383,40 +332,7 @@ class Log(LogReader):
         with self._io():
             self.leader_epochs.assign(epoch, start_offset)
 
-    # -- segments ----------------------------------------------------------------------------------
-
-    def roll(self, now_ms: int, *, base_offset: int = 0) -> Segment:
-        """Close the active segment and begin another one at the log end (or later: `base_offset`).
-
-        The closed one is flushed by a job of the LogManager.
-        """
-        new_base = max(self.log_end_offset, base_offset)
-        active = self.segments.active
-        if new_base == active.base_offset:
-            # Nothing in it yet, and yet full: its index has no place for a single entry.
-            assert active.size == 0, (new_base, active)
-            return active
-        with self._io():
-            active.close_to_appends()
-            segment = self._create_segment(new_base, now_ms)
-            self.segments = Segments((*self.segments, segment))
-            # Where the next segment begins, so that it can be recovered from there.
-            self.producers.map_end_offset = new_base
-            self._snapshots.write(self.producers)
-        self.flush_wanted_to = new_base
-        _LOG.debug("%s: new segment at %d", self.directory, new_base)
-        return segment
-
-    def _create_segment(self, base_offset: int, now_ms: int) -> Segment:
-        jitter_ms = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
-        return Segment.create(
-            self.directory,
-            base_offset,
-            settings=segment_settings(self.config),
-            files=self._files,
-            now_ms=now_ms,
-            roll_jitter_ms=self._random.randrange(jitter_ms) if jitter_ms else 0,
-        )
+    # -- retention ---------------------------------------------------------------------------------
 
     def apply_retention(self, now_ms: int) -> int:
         """Remove the segments that are due (storage/retention.py); how many. Their files go later."""
@@ -443,49 +359,6 @@ class Log(LogReader):
                 start = self.segments.first.base_offset
                 if start > self.log_start_offset:
                     self._set_log_start_offset(start)
-
-    def _remove(self, segments: Sequence[Segment], now_ms: int) -> None:
-        """Take segments out of the log. Their files are renamed now, and removed after a delay for their readers."""
-        kept = [segment for segment in self.segments if segment not in segments]
-        self.segments = Segments(kept)
-        self._bound = None
-        for segment in segments:
-            self._snapshots.remove(segment.base_offset)
-            self._put_aside(segment, now_ms)
-
-    def replace_segments(self, old: Sequence[Segment], new: Sequence[Segment], *, now_ms: int) -> None:
-        """Put compacted segments (`.cleaned`, flushed) in the place of their sources, safely for any crash.
-
-        All become `.swap` first: from then on a crash ends with the new ones (storage/recovery.py). The
-        sources are removed only when these renames are on the disk.
-        """
-        with self._io():
-            for segment in reversed(new):
-                segment.change_suffix(file_names.SWAP)
-            kept = [segment for segment in self.segments if segment not in old]
-            for segment in old:
-                # Readers may have it: opened by its name, before that becomes another file's.
-                segment.prepare_reading()
-                self._put_aside(segment, now_ms, after_flush_of=self.directory)
-            for segment in new:
-                segment.change_suffix("")
-            self.segments = Segments((*kept, *new))
-            self._bound = None
-            bases = {segment.base_offset for segment in self.segments}
-            for segment in old:
-                if segment.base_offset not in bases:
-                    self._snapshots.remove(segment.base_offset)
-
-    def _put_aside(self, segment: Segment, now_ms: int, *, after_flush_of: Path | None = None) -> None:
-        """Rename a segment's files now, and have them removed after a delay for its readers."""
-        segment.change_suffix(file_names.DELETED)
-
-        def remove() -> None:
-            if after_flush_of is not None:
-                self._files.fsync_dir(after_flush_of)
-            segment.delete_files()
-
-        self.deleted_files.append(DeletedFiles(now_ms + self.config.file_delete_delay_ms, remove))
 
     # -- offsets -----------------------------------------------------------------------------------
 
@@ -601,88 +474,7 @@ class Log(LogReader):
             self.high_watermark = offset
             self.flush_wanted_to = None
 
-    # -- flushing and closing ----------------------------------------------------------------------
-
-    @property
-    def unflushed_count(self) -> int:
-        """Offsets that are not known to be on the disk."""
-        return self.log_end_offset - self.recovery_point
-
-    def flush(self, offset: int | None = None) -> None:
-        """Wait until everything before `offset` (None: the log end) is on the disk. [any thread]
-
-        Off the loop only where nobody truncates at the same time; a BackgroundJob uses the two halves.
-        Raises KafkaStorageError.
-        """
-        end = self.log_end_offset if offset is None else offset
-        truncations = self.truncations
-        self.flush_files(end)
-        self.mark_flushed(end, truncations=truncations)
-
-    def flush_files(self, end: int) -> None:
-        """Wait until everything before `end` is on the disk, its indexes and epochs first. [any thread]
-
-        Raises KafkaStorageError.
-        """
-        recovery_point = self.recovery_point
-        if end <= recovery_point:
-            return
-        try:
-            self.leader_epochs.flush()
-            self._snapshots.flush(recovery_point, end)
-            is_new = not self._is_directory_flushed
-            segments = self.segments
-            for segment in segments.from_offset(recovery_point):
-                if segment.base_offset < end:
-                    segment.flush(with_indexes=segment is not segments.active)
-                    is_new = is_new or segment.base_offset >= recovery_point
-            if is_new:
-                self._files.fsync_path(self.directory / partition_metadata.FILE_NAME)
-                self._files.fsync_dir(self.directory)
-            if not self._is_directory_flushed:
-                self._files.fsync_dir(self.directory.parent)
-                self._is_directory_flushed = True
-        except OSError as error:
-            raise self._failed(error) from error
-
-    def mark_flushed(self, end: int, *, truncations: int) -> None:
-        """Everything before `end` is on the disk, unless the log has been truncated since `truncations`."""
-        if self.truncations == truncations:
-            self.recovery_point = max(self.recovery_point, min(end, self.log_end_offset))
-            if self.flush_wanted_to is not None and self.flush_wanted_to <= self.recovery_point:
-                self.flush_wanted_to = None
-
-    def close(self) -> None:
-        """Leave files that need no recovery, on the disk; the log cannot be used any more. [any thread]
-
-        Raises KafkaStorageError. Cost: no I/O at all for a log that nobody wrote to.
-        """
-        if self._is_closed:
-            return
-        with self._io():
-            self._snapshots.write(self.producers)
-            for segment in self.segments:
-                segment.close()
-            self._is_closed = True
-            if self.unflushed_count:
-                self.segments.active.flush()
-                self.flush()
-
-    def close_files(self) -> None:
-        """Give all descriptors back without writing: the directory is offline or about to be deleted."""
-        self._is_closed = True
-        for segment in self.segments:
-            segment.close_files()
-
-    def rename_directory(self, directory: Path) -> None:
-        """Move the log's directory (deletion)."""
-        with self._io():
-            self._files.rename(self.directory, directory)
-        self.directory = directory
-        self.leader_epochs.move_to(directory)
-        self._snapshots.directory = directory
-        for segment in self.segments:
-            segment.move_to(directory)
+    # -- configuration -----------------------------------------------------------------------------
 
     def update_config(self, config: LogConfig) -> None:
         """The topic's configuration has changed; sizes of indexes hold from the next segment on."""
@@ -690,69 +482,3 @@ class Log(LogReader):
         self.segments.active.settings = self.segments.active.settings._replace(
             index_interval_bytes=config.index_interval_bytes
         )
-
-    # -- failure -----------------------------------------------------------------------------------
-
-    def _io(self) -> "_IO":
-        return _IO(self)
-
-    def _failed(self, error: OSError) -> KafkaStorageError:
-        """The disk has failed us: nothing more is written, and the LogManager is told."""
-        if self._failure is None:
-            self.take_offline(error)
-            _LOG.error("%s is offline: %s", self.directory, error)
-            self._on_io_error(error)
-        return KafkaStorageError(f"{self.directory}: {error}")
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether it is open, and its directory serves."""
-        return self._failure is None and not self._is_closed
-
-    @property
-    def files(self) -> Files:
-        """What the log works on."""
-        return self._files
-
-    def take_offline(self, error: OSError) -> None:
-        """Its directory has failed, perhaps by another log: refuse all writes from now on. [any thread]"""
-        self._failure = error
-
-    def _unavailable(self) -> KafkaStorageError:
-        return KafkaStorageError(
-            f"{self.directory} is closed" if self._is_closed else f"{self.directory}: {self._failure}"
-        )
-
-
-class _IO:
-    """Turns an OSError of a block into the log's failure."""
-
-    __slots__ = ("_log",)
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-
-    def __enter__(self) -> None:
-        if self._log._failure is not None:
-            raise self._log._unavailable()
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            raise self._log._failed(error) from error
-
-
-def segment_settings(config: LogConfig) -> SegmentSettings:
-    """What segments need of a topic's configuration."""
-    return SegmentSettings(
-        index_interval_bytes=config.index_interval_bytes,
-        max_index_bytes=config.segment_index_bytes,
-        preallocated_bytes=config.segment_bytes if config.preallocate else None,
-    )
-
-
-def _slices(view: memoryview, headers: Sequence[BatchHeader]) -> list[memoryview]:
-    position, slices = 0, []
-    for header in headers:
-        slices.append(view[position : position + header.size_bytes])
-        position += header.size_bytes
-    return slices

@@ -10,17 +10,18 @@ topic-3.<hex>-stray/               a log that the metadata does not know; left t
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from logging import getLogger
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
 from protocol.types import TopicPartition
 from storage import checkpoints, file_names, meta_properties
 from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
 from storage.files import Files
-from storage.meta_properties import MetaProperties
+from storage.meta_properties import InconsistentMetaProperties, MetaProperties
 
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
@@ -43,6 +44,7 @@ class LogDirectory:
     path: Path
     files: Files
     lock_fd: int
+    cluster_id: str
     directory_id: UUID
     was_clean: bool
     #: Of the broker that stopped cleanly; None if it did not, or did not say.
@@ -82,7 +84,7 @@ class LogDirectory:
                 f"Log directory {path} is in use by another process (it holds {path / LOCK_FILE})"
             )
         try:
-            directory_id = _own(
+            properties = _own(
                 path,
                 files=files,
                 cluster_id=cluster_id,
@@ -97,7 +99,8 @@ class LogDirectory:
             path=path,
             files=files,
             lock_fd=lock_fd,
-            directory_id=directory_id,
+            cluster_id=properties.cluster_id,
+            directory_id=properties.directory_id,
             was_clean=was_clean,
             broker_epoch=broker_epoch,
         )
@@ -139,22 +142,70 @@ class LogDirectory:
         self.files.close(self.lock_fd)
 
 
+class _Owner(NamedTuple):
+    cluster_id: str
+    directory_id: UUID
+
+
 def _own(
     path: Path, *, files: Files, cluster_id: str | None, node_id: int, new_directory_id: Callable[[], UUID]
-) -> UUID:
-    """The folder's id; a folder without `meta.properties` becomes ours."""
+) -> _Owner:
+    """Whose the folder is; one without `meta.properties` becomes ours."""
     found = meta_properties.read(path, files)
     if found is not None:
         meta_properties.check(path, found, cluster_id=cluster_id, node_id=node_id)
         if found.directory_id is not None:
-            return found.directory_id
+            return _Owner(found.cluster_id, found.directory_id)
         cluster_id = found.cluster_id
     elif cluster_id is None:
-        raise meta_properties.InconsistentMetaProperties(f"Log directory {path} belongs to no cluster yet")
-    directory_id = new_directory_id()
-    properties = MetaProperties(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
+        raise InconsistentMetaProperties(f"Log directory {path} belongs to no cluster yet")
+    owner = _Owner(cluster_id, new_directory_id())
+    properties = MetaProperties(cluster_id=cluster_id, node_id=node_id, directory_id=owner.directory_id)
     meta_properties.write(path, properties, files)
-    return directory_id
+    return owner
+
+
+def lock_directories(
+    paths: Sequence[Path],
+    *,
+    files: Files,
+    cluster_id: str | None,
+    node_id: int,
+    new_directory_id: Callable[[], UUID],
+) -> tuple[list[LogDirectory], dict[Path, OSError]]:
+    """All directories that can be used, locked, and why the others cannot; all of one cluster.
+
+    `cluster_id` None: whatever they say. Raises LogDirInUse, InconsistentMetaProperties, and OSError if
+    no directory can be used; none stays locked then.
+    """
+    directories: list[LogDirectory] = []
+    failures: dict[Path, OSError] = {}
+    try:
+        for path in paths:
+            try:
+                directory = LogDirectory.open(
+                    path,
+                    files=files,
+                    cluster_id=cluster_id,
+                    node_id=node_id,
+                    new_directory_id=new_directory_id,
+                )
+            except OSError as error:
+                _LOG.error("Log directory %s cannot be used: %s", path, error)
+                failures[path] = error
+            else:
+                directories.append(directory)
+        if not directories:
+            raise next(iter(failures.values()), ValueError("No log directories"))
+        if len(ids := {directory.cluster_id for directory in directories}) > 1:
+            raise InconsistentMetaProperties(
+                f"The log directories belong to different clusters: {sorted(ids)}"
+            )
+    except BaseException:
+        for directory in directories:
+            directory.unlock()
+        raise
+    return directories, failures
 
 
 def _take_clean_shutdown(path: Path, files: Files) -> tuple[bool, int | None]:

@@ -10,8 +10,7 @@ Source: LogManager of Kafka 4.3.1.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from logging import getLogger
 from pathlib import Path
@@ -20,14 +19,17 @@ from uuid import UUID
 
 from protocol.errors import KafkaStorageError
 from protocol.types import TopicPartition
-from storage import file_names, meta_properties
+from storage import file_names
 from storage.background import BackgroundJob
-from storage.checkpoints import OffsetCheckpoint
-from storage.cleaner import DEDUPE_BUFFER_BYTES, cleaning_job, filthiest
+from storage.checkpoint_writer import CheckpointWriter
+from storage.cleaner import cleaning_job, filthiest
 from storage.files import Files
-from storage.log import DeletedFiles, Log
+from storage.flushing import flush_due, flush_job
+from storage.log import Log
 from storage.log_config import LogConfig
-from storage.log_directory import LogDirectory, LogDirInUse
+from storage.log_directory import LogDirectory, LogDirInUse, lock_directories
+from storage.log_files import DeletedFiles, removal_job
+from storage.log_manager_settings import LogManagerSettings
 from storage.meta_properties import InconsistentMetaProperties
 
 if TYPE_CHECKING:
@@ -39,26 +41,6 @@ __all__ = ["InconsistentMetaProperties", "LogDirInUse", "LogDirInfo", "LogManage
 LOGS_A_CALL = 100
 
 _LOG = getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogManagerSettings:
-    """The broker's configurations that concern all logs; Kafka's defaults."""
-
-    #: log.retention.check.interval.ms
-    retention_check_interval_ms: int = 5 * 60 * 1000
-    #: log.flush.offset.checkpoint.interval.ms and log.flush.start.offset.checkpoint.interval.ms
-    checkpoint_interval_ms: int = 60 * 1000
-    #: replica.high.watermark.checkpoint.interval.ms
-    high_watermark_checkpoint_interval_ms: int = 5 * 1000
-    #: producer.id.expiration.ms
-    producer_id_expiration_ms: int = 24 * 60 * 60 * 1000
-    #: producer.id.expiration.check.interval.ms
-    producer_id_expiration_check_interval_ms: int = 10 * 60 * 1000
-    #: transaction.max.timeout.ms
-    max_transaction_timeout_ms: int = 15 * 60 * 1000
-    #: log.cleaner.dedupe.buffer.size
-    cleaner_dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
 
 
 class LogDirInfo(NamedTuple):
@@ -116,7 +98,9 @@ class LogManager:
         self._next_expiry_ms = now_ms + settings.producer_id_expiration_check_interval_ms
         self._next_checkpoint_ms = now_ms + settings.checkpoint_interval_ms
         self._next_high_watermarks_ms = now_ms + settings.high_watermark_checkpoint_interval_ms
-        self._checkpointed: dict[Path, dict[TopicPartition, int]] = {}
+        self._checkpoints = CheckpointWriter(
+            self._directories, self.logs, self.cleaned_offsets, self.offline_dirs, on_failure=self._fail
+        )
 
     @classmethod
     def open(
@@ -172,35 +156,13 @@ class LogManager:
         given, in any order, and returns when all are done.
         Raises LogDirInUse, InconsistentMetaProperties, and OSError if no directory can be used.
         """
-        directories: list[LogDirectory] = []
-        failures: dict[Path, OSError] = {}
-        try:
-            for path in log_dirs:
-                try:
-                    directory = LogDirectory.open(
-                        path,
-                        files=files,
-                        cluster_id=cluster_id,
-                        node_id=node_id,
-                        new_directory_id=directory_id,
-                    )
-                except OSError as error:
-                    _LOG.error("Log directory %s cannot be used: %s", path, error)
-                    failures[path] = error
-                    continue
-                directories.append(directory)
-            if not directories:
-                raise next(iter(failures.values()), ValueError("No log directories"))
-            if cluster_id is None:
-                cluster_id = _common_cluster_id(directories, files)
-        except BaseException:
-            for directory in directories:
-                directory.unlock()
-            raise
+        directories, failures = lock_directories(
+            log_dirs, files=files, cluster_id=cluster_id, node_id=node_id, new_directory_id=directory_id
+        )
         manager = cls(
             directories,
             files=files,
-            cluster_id=cluster_id,
+            cluster_id=directories[0].cluster_id,
             settings=settings or LogManagerSettings(),
             random=random,
             run_parallel=run_parallel,
@@ -249,7 +211,7 @@ class LogManager:
             if logs and not directory.was_clean:
                 _LOG.info("%s was not closed: recovering %d logs", directory.path, len(logs))
         self._run_parallel(jobs)
-        if len(self.offline_dirs) and not set(self._directories) - set(self.offline_dirs):
+        if not set(self._directories) - set(self.offline_dirs):
             raise next(iter(self.offline_dirs.values()))
 
     def _load_log(
@@ -440,9 +402,6 @@ class LogManager:
                 self.logs.pop(topic_partition, None)
         self.on_dir_failure(path, error)
 
-    def _is_online(self, path: Path) -> bool:
-        return path not in self.offline_dirs
-
     # -- upkeep ------------------------------------------------------------------------------------
 
     def maintain(self, now_ms: int) -> list[BackgroundJob]:
@@ -461,16 +420,17 @@ class LogManager:
             if log.deleted_files:
                 self._deleted += log.deleted_files
                 log.deleted_files = []
-            if (end := _flush_due(log, now_ms)) is not None:
-                jobs.append(_flush_job(log, end, now_ms))
-        if self._deleted and (job := self._delete_job(now_ms)):
-            jobs.append(job)
+            if (end := flush_due(log, now_ms)) is not None:
+                jobs.append(flush_job(log, end, now_ms))
+        if due := [deleted for deleted in self._deleted if deleted.due_ms <= now_ms]:
+            self._deleted = [deleted for deleted in self._deleted if deleted.due_ms > now_ms]
+            jobs.append(removal_job(due))
         if now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now_ms + self.settings.checkpoint_interval_ms
-            jobs += self._checkpoint_jobs()
+            jobs += self._checkpoints.all_jobs()
         elif now_ms >= self._next_high_watermarks_ms:
             self._next_high_watermarks_ms = now_ms + self.settings.high_watermark_checkpoint_interval_ms
-            jobs += self._high_watermark_jobs()
+            jobs += self._checkpoints.high_watermark_jobs()
         return jobs
 
     def _retain_some(self, now_ms: int) -> None:
@@ -485,76 +445,6 @@ class LogManager:
                 _LOG.error("%s", error)
             for segment in log.segments:
                 segment.release_mapping()
-
-    def _delete_job(self, now_ms: int) -> BackgroundJob | None:
-        due = [deleted for deleted in self._deleted if deleted.due_ms <= now_ms]
-        if not due:
-            return None
-        self._deleted = [deleted for deleted in self._deleted if deleted.due_ms > now_ms]
-
-        def run() -> None:
-            for deleted in due:
-                try:
-                    deleted.remove()
-                except OSError as error:
-                    _LOG.error("Removing deleted files: %s", error)
-
-        return BackgroundJob(name=f"remove {len(due)} deleted segments or logs", run=run)
-
-    def _offsets(self, of: Callable[[Log], int | None]) -> dict[Path, dict[TopicPartition, int]]:
-        """An offset of each log that has one, by directory; only of directories that serve."""
-        offsets: dict[Path, dict[TopicPartition, int]] = {
-            path: {} for path in self._directories if self._is_online(path)
-        }
-        for topic_partition, log in self.logs.items():
-            offset = of(log)
-            if offset is not None and (rows := offsets.get(log.directory.parent)) is not None:
-                rows[topic_partition] = offset
-        return offsets
-
-    def _checkpoint_jobs(self) -> list[BackgroundJob]:
-        recovery_points = self._offsets(lambda log: log.recovery_point)
-        log_starts = self._offsets(_explicit_log_start)
-        cleaned = self._offsets(lambda log: self.cleaned_offsets.get(log.topic_partition))
-        return [
-            *self._write_jobs("cleaned offsets", cleaned, lambda it: it.cleaned_offsets),
-            *self._write_jobs("recovery points", recovery_points, lambda it: it.recovery_points),
-            *self._write_jobs("log start offsets", log_starts, lambda it: it.log_start_offsets),
-            *self._high_watermark_jobs(),
-        ]
-
-    def _high_watermark_jobs(self) -> list[BackgroundJob]:
-        offsets = self._offsets(lambda log: log.high_watermark)
-        return self._write_jobs("high watermarks", offsets, lambda it: it.high_watermarks)
-
-    def _write_jobs(
-        self,
-        what: str,
-        offsets: Mapping[Path, dict[TopicPartition, int]],
-        which: Callable[[LogDirectory], OffsetCheckpoint],
-    ) -> list[BackgroundJob]:
-        """A job for each directory whose offsets are not those that were written last."""
-        jobs = []
-        for path, rows in offsets.items():
-            checkpoint = which(self._directories[path])
-            if self._checkpointed.get(checkpoint.path) != rows:
-                jobs.append(
-                    BackgroundJob(
-                        name=f"checkpoint of {len(rows)} {what}",
-                        run=partial(self._write_checkpoint, path, checkpoint, rows),
-                    )
-                )
-        return jobs
-
-    def _write_checkpoint(
-        self, path: Path, checkpoint: OffsetCheckpoint, rows: dict[TopicPartition, int]
-    ) -> None:
-        try:
-            checkpoint.write(rows)
-        except OSError as error:
-            self._fail(path, error)
-        else:
-            self._checkpointed[checkpoint.path] = rows
 
     # -- compaction --------------------------------------------------------------------------------
 
@@ -598,56 +488,15 @@ class LogManager:
         for deleted in self._deleted:
             if deleted.due_ms <= now_ms:
                 deleted.remove()
-        for job in self._checkpoint_jobs():
+        for job in self._checkpoints.all_jobs():
             job.complete()
         for path, directory in self._directories.items():
-            if self._is_online(path):
+            if path not in self.offline_dirs:
                 try:
                     directory.write_clean_shutdown(broker_epoch)
                 except OSError as error:
                     self._fail(path, error)
             directory.unlock()
-
-
-def _common_cluster_id(directories: Sequence[LogDirectory], files: Files) -> str:
-    ids = {found.cluster_id for it in directories if (found := meta_properties.read(it.path, files))}
-    if len(ids) != 1:
-        raise InconsistentMetaProperties(f"The log directories belong to different clusters: {sorted(ids)}")
-    return ids.pop()
-
-
-def _flush_due(log: Log, now_ms: int) -> int | None:
-    """Up to where the log is to be flushed now, if it is."""
-    if log.config.flush_ms <= now_ms - log.last_flushed_ms and log.unflushed_count:
-        return log.log_end_offset
-    return log.flush_wanted_to
-
-
-def _flush_job(log: Log, end: int, now_ms: int) -> BackgroundJob:
-    truncations = log.truncations
-    log.flush_wanted_to = None
-    log.last_flushed_ms = now_ms
-    is_flushed = False
-
-    def run() -> None:
-        nonlocal is_flushed
-        try:
-            log.flush_files(end)
-            is_flushed = True
-        except KafkaStorageError:
-            return  # the log has told already, and is offline
-
-    def finish() -> None:
-        if is_flushed:
-            log.mark_flushed(end, truncations=truncations)
-
-    return BackgroundJob(name=f"flush {log.topic_partition} to {end}", run=run, finish=finish)
-
-
-def _explicit_log_start(log: Log) -> int | None:
-    """The log start offset, if the first segment does not say it."""
-    start = log.log_start_offset
-    return start if start > log.segments.first.base_offset else None
 
 
 def _close(log: Log) -> None:

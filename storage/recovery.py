@@ -25,7 +25,8 @@ from storage.files import Files
 from storage.index import MAX_RELATIVE_OFFSET, CorruptIndex
 from storage.leader_epoch_cache import LeaderEpochCache
 from storage.producer_state import ProducerStateManager
-from storage.segment import Segment, SegmentSettings
+from storage.segment import Segment
+from storage.segment_files import SegmentSettings
 from storage.segments import Segments
 from storage.snapshot_files import SnapshotFiles, replay, replay_headers
 

@@ -1,0 +1,60 @@
+"""What an append answers, and what a follower checks before it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from protocol.errors import CorruptMessage
+from protocol.records.batch import BatchHeader, batches, crc_is_valid
+
+
+class UnexpectedAppendOffset(CorruptMessage):
+    """A follower was given offsets that its log already has."""
+
+
+class AppendInfo(NamedTuple):
+    """What an append did; the offsets of the first time if it was a duplicate."""
+
+    first_offset: int
+    #: Inclusive; `first_offset - 1` if nothing was appended.
+    last_offset: int
+    #: The largest record timestamp, -1 without any.
+    max_timestamp: int
+    #: The broker's time, if the topic takes it; None for CreateTime.
+    log_append_time_ms: int | None
+    log_start_offset: int
+    is_duplicate: bool
+    size_bytes: int
+    records_count: int
+
+
+def follower_headers(
+    view: memoryview, *, next_offset: int, leader_epoch: int, name: object
+) -> list[BatchHeader]:
+    """The batches that a follower appends, whose log goes on at `next_offset`; see Log.append_as_follower.
+
+    `name` is for messages. Raises UnexpectedAppendOffset, CorruptMessage.
+    """
+    headers: list[BatchHeader] = []
+    for header, batch in batches(view):
+        if header.partition_leader_epoch > leader_epoch:
+            break
+        if header.base_offset < next_offset:
+            if headers:
+                raise CorruptMessage(f"Offset {header.base_offset} follows {next_offset - 1}")
+            raise UnexpectedAppendOffset(
+                f"Offset {header.base_offset} was fetched, {next_offset} is next in {name}"
+            )
+        if header.last_offset_delta < 0 or not crc_is_valid(batch):
+            raise CorruptMessage(f"Batch at offset {header.base_offset} of {name}")
+        headers.append(header)
+        next_offset = header.next_offset
+    return headers
+
+
+def slices(view: memoryview, headers: Sequence[BatchHeader]) -> list[memoryview]:
+    """The bytes of each of the batches that lie in `view`, one after the other."""
+    position, slices = 0, []
+    for header in headers:
+        slices.append(view[position : position + header.size_bytes])
+        position += header.size_bytes
+    return slices

@@ -1,0 +1,95 @@
+"""The checkpoint files of all log directories: written when they are due, and only when they have changed."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from protocol.types import TopicPartition
+from storage.background import BackgroundJob
+from storage.checkpoints import OffsetCheckpoint
+from storage.log import Log
+from storage.log_directory import LogDirectory
+
+
+class CheckpointWriter:
+    """Makes the jobs that write recovery points, log starts, high watermarks and cleaned offsets."""
+
+    def __init__(
+        self,
+        directories: Mapping[Path, LogDirectory],
+        logs: Mapping[TopicPartition, Log],
+        cleaned_offsets: Mapping[TopicPartition, int],
+        offline_dirs: Mapping[Path, OSError],
+        *,
+        on_failure: Callable[[Path, OSError], None],
+    ) -> None:
+        self._directories = directories
+        self._logs = logs
+        self._cleaned_offsets = cleaned_offsets
+        self._offline_dirs = offline_dirs
+        self._on_failure = on_failure
+        #: What each file holds.
+        self._written: dict[Path, dict[TopicPartition, int]] = {}
+
+    def _offsets(self, of: Callable[[Log], int | None]) -> dict[Path, dict[TopicPartition, int]]:
+        """An offset of each log that has one, by directory; only of directories that serve."""
+        offsets: dict[Path, dict[TopicPartition, int]] = {
+            path: {} for path in self._directories if path not in self._offline_dirs
+        }
+        for topic_partition, log in self._logs.items():
+            offset = of(log)
+            if offset is not None and (rows := offsets.get(log.directory.parent)) is not None:
+                rows[topic_partition] = offset
+        return offsets
+
+    def all_jobs(self) -> list[BackgroundJob]:
+        """Of all checkpoints."""
+        recovery_points = self._offsets(lambda log: log.recovery_point)
+        log_starts = self._offsets(_explicit_log_start)
+        cleaned = self._offsets(lambda log: self._cleaned_offsets.get(log.topic_partition))
+        return [
+            *self._write_jobs("cleaned offsets", cleaned, lambda it: it.cleaned_offsets),
+            *self._write_jobs("recovery points", recovery_points, lambda it: it.recovery_points),
+            *self._write_jobs("log start offsets", log_starts, lambda it: it.log_start_offsets),
+            *self.high_watermark_jobs(),
+        ]
+
+    def high_watermark_jobs(self) -> list[BackgroundJob]:
+        """Of the high watermarks, which move all the time."""
+        offsets = self._offsets(lambda log: log.high_watermark)
+        return self._write_jobs("high watermarks", offsets, lambda it: it.high_watermarks)
+
+    def _write_jobs(
+        self,
+        what: str,
+        offsets: Mapping[Path, dict[TopicPartition, int]],
+        which: Callable[[LogDirectory], OffsetCheckpoint],
+    ) -> list[BackgroundJob]:
+        """A job for each directory whose offsets are not those that were written last."""
+        jobs = []
+        for path, rows in offsets.items():
+            checkpoint = which(self._directories[path])
+            if self._written.get(checkpoint.path) != rows:
+                jobs.append(
+                    BackgroundJob(
+                        name=f"checkpoint of {len(rows)} {what}",
+                        run=partial(self._write_checkpoint, path, checkpoint, rows),
+                    )
+                )
+        return jobs
+
+    def _write_checkpoint(
+        self, path: Path, checkpoint: OffsetCheckpoint, rows: dict[TopicPartition, int]
+    ) -> None:
+        try:
+            checkpoint.write(rows)
+        except OSError as error:
+            self._on_failure(path, error)
+        else:
+            self._written[checkpoint.path] = rows
+
+
+def _explicit_log_start(log: Log) -> int | None:
+    """The log start offset, if the first segment does not say it."""
+    start = log.log_start_offset
+    return start if start > log.segments.first.base_offset else None

@@ -1,0 +1,34 @@
+"""When a log is to be flushed, and the job that does it."""
+
+from protocol.errors import KafkaStorageError
+from storage.background import BackgroundJob
+from storage.log import Log
+
+
+def flush_due(log: Log, now_ms: int) -> int | None:
+    """Up to where the log is to be flushed now, if it is."""
+    if log.config.flush_ms <= now_ms - log.last_flushed_ms and log.unflushed_count:
+        return log.log_end_offset
+    return log.flush_wanted_to
+
+
+def flush_job(log: Log, end: int, now_ms: int) -> BackgroundJob:
+    """Flush in a thread; the recovery point moves on the loop, unless the log has been truncated meanwhile."""
+    truncations = log.truncations
+    log.flush_wanted_to = None
+    log.last_flushed_ms = now_ms
+    is_flushed = False
+
+    def run() -> None:
+        nonlocal is_flushed
+        try:
+            log.flush_files(end)
+            is_flushed = True
+        except KafkaStorageError:
+            return  # the log has told already, and is offline
+
+    def finish() -> None:
+        if is_flushed:
+            log.mark_flushed(end, truncations=truncations)
+
+    return BackgroundJob(name=f"flush {log.topic_partition} to {end}", run=run, finish=finish)

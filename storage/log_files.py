@@ -1,0 +1,279 @@
+"""A log's segments on the disk: rolled, removed, replaced, flushed and closed; and what happens when the disk fails."""
+
+from collections.abc import Callable, Sequence
+from logging import getLogger
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from protocol.errors import KafkaStorageError
+from storage import file_names, partition_metadata
+from storage.background import BackgroundJob
+from storage.files import Files
+from storage.log_config import LogConfig
+from storage.log_reader import LogReader
+from storage.producer_state import ProducerStateManager
+from storage.segment import Segment
+from storage.segment_files import SegmentSettings
+from storage.segments import Segments
+from storage.snapshot_files import SnapshotFiles
+
+if TYPE_CHECKING:
+    from random import Random
+
+_LOG = getLogger(__name__)
+
+
+class DeletedFiles(NamedTuple):
+    """Files that are out of the log, and may be removed from `due_ms` on. `remove` may run in any thread."""
+
+    due_ms: int
+    remove: Callable[[], None]
+
+
+def removal_job(due: Sequence[DeletedFiles]) -> BackgroundJob:
+    """Remove the files of deleted segments and logs: unlinking a gigabyte takes milliseconds."""
+
+    def run() -> None:
+        for deleted in due:
+            try:
+                deleted.remove()
+            except OSError as error:
+                _LOG.error("Removing deleted files: %s", error)
+
+    return BackgroundJob(name=f"remove {len(due)} deleted segments or logs", run=run)
+
+
+class LogFiles(LogReader):
+    """The file half of a log; see storage.log.Log."""
+
+    directory: Path
+    config: LogConfig
+    producers: ProducerStateManager
+    #: Everything before is on the disk.
+    recovery_point: int
+    #: End offset of the closed segments that wait for their flush; None: none does.
+    flush_wanted_to: int | None
+    #: Files that the log does not need any more; the LogManager takes them.
+    deleted_files: list[DeletedFiles]
+    #: Counts truncations: what was decided off the loop before one does not hold after it.
+    truncations: int
+    _snapshots: SnapshotFiles
+    _random: "Random"
+    _on_io_error: Callable[[OSError], None]
+    _failure: OSError | None = None
+    _is_closed: bool = False
+    #: Whether the entries of this directory and of its parent are known to be on the disk.
+    _is_directory_flushed: bool = False
+
+    def roll(self, now_ms: int, *, base_offset: int = 0) -> Segment:
+        """Close the active segment and begin another one at the log end (or later: `base_offset`).
+
+        The closed one is flushed by a job of the LogManager.
+        """
+        new_base = max(self.log_end_offset, base_offset)
+        active = self.segments.active
+        if new_base == active.base_offset:
+            # Nothing in it yet, and yet full: its index has no place for a single entry.
+            assert active.size == 0, (new_base, active)
+            return active
+        with self._io():
+            active.close_to_appends()
+            segment = self._create_segment(new_base, now_ms)
+            self.segments = Segments((*self.segments, segment))
+            # Where the next segment begins, so that it can be recovered from there.
+            self.producers.map_end_offset = new_base
+            self._snapshots.write(self.producers)
+        self.flush_wanted_to = new_base
+        _LOG.debug("%s: new segment at %d", self.directory, new_base)
+        return segment
+
+    def _create_segment(self, base_offset: int, now_ms: int) -> Segment:
+        jitter_ms = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
+        return Segment.create(
+            self.directory,
+            base_offset,
+            settings=segment_settings(self.config),
+            files=self._files,
+            now_ms=now_ms,
+            roll_jitter_ms=self._random.randrange(jitter_ms) if jitter_ms else 0,
+        )
+
+    def _remove(self, segments: Sequence[Segment], now_ms: int) -> None:
+        """Take segments out of the log. Their files are renamed now, and removed after a delay for their readers."""
+        kept = [segment for segment in self.segments if segment not in segments]
+        self.segments = Segments(kept)
+        self._bound = None
+        for segment in segments:
+            self._snapshots.remove(segment.base_offset)
+            self._put_aside(segment, now_ms)
+
+    def replace_segments(self, old: Sequence[Segment], new: Sequence[Segment], *, now_ms: int) -> None:
+        """Put compacted segments (`.cleaned`, flushed) in the place of their sources, safely for any crash.
+
+        All become `.swap` first: from then on a crash ends with the new ones (storage/recovery.py). The
+        sources are removed only when these renames are on the disk.
+        """
+        with self._io():
+            for segment in reversed(new):
+                segment.change_suffix(file_names.SWAP)
+            kept = [segment for segment in self.segments if segment not in old]
+            for segment in old:
+                # Readers may have it: opened by its name, before that becomes another file's.
+                segment.prepare_reading()
+                self._put_aside(segment, now_ms, after_flush_of=self.directory)
+            for segment in new:
+                segment.change_suffix("")
+            self.segments = Segments((*kept, *new))
+            self._bound = None
+            bases = {segment.base_offset for segment in self.segments}
+            for segment in old:
+                if segment.base_offset not in bases:
+                    self._snapshots.remove(segment.base_offset)
+
+    def _put_aside(self, segment: Segment, now_ms: int, *, after_flush_of: Path | None = None) -> None:
+        """Rename a segment's files now, and have them removed after a delay for its readers."""
+        segment.change_suffix(file_names.DELETED)
+
+        def remove() -> None:
+            if after_flush_of is not None:
+                self._files.fsync_dir(after_flush_of)
+            segment.delete_files()
+
+        self.deleted_files.append(DeletedFiles(now_ms + self.config.file_delete_delay_ms, remove))
+
+    @property
+    def unflushed_count(self) -> int:
+        """Offsets that are not known to be on the disk."""
+        return self.log_end_offset - self.recovery_point
+
+    def flush(self, offset: int | None = None) -> None:
+        """Wait until everything before `offset` (None: the log end) is on the disk. [any thread]
+
+        Off the loop only where nobody truncates at the same time; a BackgroundJob uses the two halves.
+        Raises KafkaStorageError.
+        """
+        end = self.log_end_offset if offset is None else offset
+        truncations = self.truncations
+        self.flush_files(end)
+        self.mark_flushed(end, truncations=truncations)
+
+    def flush_files(self, end: int) -> None:
+        """Wait until everything before `end` is on the disk, its indexes and epochs first. [any thread]
+
+        Raises KafkaStorageError.
+        """
+        recovery_point = self.recovery_point
+        if end <= recovery_point:
+            return
+        try:
+            self.leader_epochs.flush()
+            self._snapshots.flush(recovery_point, end)
+            is_new = not self._is_directory_flushed
+            segments = self.segments
+            for segment in segments.from_offset(recovery_point):
+                if segment.base_offset < end:
+                    segment.flush(with_indexes=segment is not segments.active)
+                    is_new = is_new or segment.base_offset >= recovery_point
+            if is_new:
+                self._files.fsync_path(self.directory / partition_metadata.FILE_NAME)
+                self._files.fsync_dir(self.directory)
+            if not self._is_directory_flushed:
+                self._files.fsync_dir(self.directory.parent)
+                self._is_directory_flushed = True
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def mark_flushed(self, end: int, *, truncations: int) -> None:
+        """Everything before `end` is on the disk, unless the log has been truncated since `truncations`."""
+        if self.truncations == truncations:
+            self.recovery_point = max(self.recovery_point, min(end, self.log_end_offset))
+            if self.flush_wanted_to is not None and self.flush_wanted_to <= self.recovery_point:
+                self.flush_wanted_to = None
+
+    def close(self) -> None:
+        """Leave files that need no recovery, on the disk; the log cannot be used any more. [any thread]
+
+        Raises KafkaStorageError. Cost: no I/O at all for a log that nobody wrote to.
+        """
+        if self._is_closed:
+            return
+        with self._io():
+            self._snapshots.write(self.producers)
+            for segment in self.segments:
+                segment.close()
+            self._is_closed = True
+            if self.unflushed_count:
+                self.segments.active.flush()
+                self.flush()
+
+    def close_files(self) -> None:
+        """Give all descriptors back without writing: the directory is offline or about to be deleted."""
+        self._is_closed = True
+        for segment in self.segments:
+            segment.close_files()
+
+    def rename_directory(self, directory: Path) -> None:
+        """Move the log's directory (deletion)."""
+        with self._io():
+            self._files.rename(self.directory, directory)
+        self.directory = directory
+        self.leader_epochs.move_to(directory)
+        self._snapshots.directory = directory
+        for segment in self.segments:
+            segment.move_to(directory)
+
+    def _io(self) -> "_IO":
+        return _IO(self)
+
+    def _failed(self, error: OSError) -> KafkaStorageError:
+        """The disk has failed us: nothing more is written, and the LogManager is told."""
+        if self._failure is None:
+            self.take_offline(error)
+            _LOG.error("%s is offline: %s", self.directory, error)
+            self._on_io_error(error)
+        return KafkaStorageError(f"{self.directory}: {error}")
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether it is open, and its directory serves."""
+        return self._failure is None and not self._is_closed
+
+    @property
+    def files(self) -> Files:
+        """What the log works on."""
+        return self._files
+
+    def take_offline(self, error: OSError) -> None:
+        """Its directory has failed, perhaps by another log: refuse all writes from now on. [any thread]"""
+        self._failure = error
+
+    def _unavailable(self) -> KafkaStorageError:
+        return KafkaStorageError(
+            f"{self.directory} is closed" if self._is_closed else f"{self.directory}: {self._failure}"
+        )
+
+
+class _IO:
+    """Turns an OSError of a block into the log's failure."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: LogFiles) -> None:
+        self._log = log
+
+    def __enter__(self) -> None:
+        if self._log._failure is not None:
+            raise self._log._unavailable()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise self._log._failed(error) from error
+
+
+def segment_settings(config: LogConfig) -> SegmentSettings:
+    """What segments need of a topic's configuration."""
+    return SegmentSettings(
+        index_interval_bytes=config.index_interval_bytes,
+        max_index_bytes=config.segment_index_bytes,
+        preallocated_bytes=config.segment_bytes if config.preallocate else None,
+    )

@@ -1,0 +1,25 @@
+"""The broker's configurations that concern all logs."""
+
+from dataclasses import dataclass
+
+from storage.cleaner import DEDUPE_BUFFER_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogManagerSettings:
+    """The broker's configurations that concern all logs; Kafka's defaults."""
+
+    #: log.retention.check.interval.ms
+    retention_check_interval_ms: int = 5 * 60 * 1000
+    #: log.flush.offset.checkpoint.interval.ms and log.flush.start.offset.checkpoint.interval.ms
+    checkpoint_interval_ms: int = 60 * 1000
+    #: replica.high.watermark.checkpoint.interval.ms
+    high_watermark_checkpoint_interval_ms: int = 5 * 1000
+    #: producer.id.expiration.ms
+    producer_id_expiration_ms: int = 24 * 60 * 60 * 1000
+    #: producer.id.expiration.check.interval.ms
+    producer_id_expiration_check_interval_ms: int = 10 * 60 * 1000
+    #: transaction.max.timeout.ms
+    max_transaction_timeout_ms: int = 15 * 60 * 1000
+    #: log.cleaner.dedupe.buffer.size
+    cleaner_dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES

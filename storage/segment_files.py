@@ -1,0 +1,186 @@
+"""The files of one segment: opened when they are needed, renamed and removed together.
+
+A log file that may have readers is never shortened in place; see `storage/lending.py`.
+"""
+
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from storage import file_names
+from storage.files import Files
+from storage.index import Index, OffsetIndex, TimeIndex, TimestampOffset
+from storage.lending import Lender
+from storage.transaction_index import TransactionIndex
+
+_I = TypeVar("_I", bound=Index)
+
+
+class SegmentSettings(NamedTuple):
+    """What a segment needs of its topic's configuration."""
+
+    index_interval_bytes: int
+    max_index_bytes: int
+    #: The file's size from the beginning (`preallocate`), None to let it grow.
+    preallocated_bytes: int | None = None
+
+
+class SegmentFiles:
+    """The file half of a segment; see storage.segment.Segment."""
+
+    def __init__(
+        self,
+        directory: Path,
+        base_offset: int,
+        *,
+        settings: SegmentSettings,
+        files: Files,
+        size: int,
+        created_ms: int,
+        is_new: bool,
+        suffix: str = "",
+        roll_jitter_ms: int = 0,
+    ) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.suffix = suffix
+        self.settings = settings
+        self.size = size
+        #: When it became a segment, for rolling by time before it has a timestamp.
+        self.created_ms = created_ms
+        self.roll_jitter_ms = roll_jitter_ms
+        #: Whether it gets no more batches.
+        self.is_closed = not is_new
+        self._files = files
+        self._fd: int | None = None
+        self._lender = Lender(files)
+        self._bytes_since_index_entry = 0
+        #: Base offset -> position of the newest batches, oldest first.
+        self._recent: dict[int, int] = {}
+        self._appended_from = size
+        self._first_timestamp: int | None = None
+        #: The largest timestamp and the last offset of the batch that has it; None: ask the time index.
+        self._largest: TimestampOffset | None = TimestampOffset(-1, base_offset) if is_new else None
+        self._offset_index = self._index(OffsetIndex, file_names.OFFSET_INDEX, is_new)
+        self._time_index = self._index(TimeIndex, file_names.TIME_INDEX, is_new)
+        self.transactions = TransactionIndex(
+            self.path_of(file_names.TRANSACTION_INDEX), base_offset=base_offset, files=files, is_new=is_new
+        )
+
+    def _index(self, kind: type[_I], extension: str, is_new: bool) -> _I:
+        return kind(
+            self.path_of(extension),
+            base_offset=self.base_offset,
+            max_bytes=self.settings.max_index_bytes,
+            files=self._files,
+            is_new=is_new,
+        )
+
+    def path_of(self, extension: str) -> Path:
+        """Where the file with this extension is now."""
+        return self.directory / file_names.of_offset(self.base_offset, extension, self.suffix)
+
+    @property
+    def fd(self) -> int:
+        """The log file, opened at the first use: an idle segment holds no descriptor."""
+        if self._fd is None:
+            self._fd = self._files.open(self.path_of(file_names.LOG), write=True, create=True)
+        return self._fd
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """Loaded at the first use. Raises CorruptIndex."""
+        self._offset_index.load()
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """Loaded at the first use. Raises CorruptIndex."""
+        self._time_index.load()
+        return self._time_index
+
+    def close_files(self) -> None:
+        """Give descriptors and mapping back without writing anything."""
+        self._lender.forget()
+        self._offset_index.close()
+        self._time_index.close()
+        if self._fd is not None:
+            self._files.close(self._fd)
+            self._fd = None
+
+    def flush(self, *, with_indexes: bool = True) -> None:
+        """Wait until the segment is on the disk, as far as it is written. [any thread]
+
+        By descriptors of its own: the event loop may rename or close the files meanwhile. The indexes of
+        the active segment need not be flushed: recovery makes them anew.
+        """
+        for extension in file_names.SEGMENT_EXTENSIONS if with_indexes else (file_names.LOG,):
+            self._files.fsync_path(self.path_of(extension))
+
+    def release_mapping(self) -> None:
+        """Give the mapping back, as soon as nothing lent from it is left; the next large read makes a new one."""
+        self._lender.forget()
+
+    def change_suffix(self, suffix: str) -> None:
+        """Rename all files; the log file last when it becomes a segment's, so that a `.swap` crash is seen."""
+        new = {
+            extension: self.directory / file_names.of_offset(self.base_offset, extension, suffix)
+            for extension in file_names.SEGMENT_EXTENSIONS
+        }
+        for extension in file_names.SEGMENT_EXTENSIONS:
+            old = self.path_of(extension)
+            try:
+                self._files.rename(old, new[extension])
+            except FileNotFoundError:
+                if extension == file_names.LOG:
+                    raise
+        self.suffix = suffix
+        self._set_paths()
+
+    def move_to(self, directory: Path) -> None:
+        """The log's directory has been renamed."""
+        self.directory = directory
+        self._set_paths()
+
+    def _set_paths(self) -> None:
+        self._offset_index.path = self.path_of(file_names.OFFSET_INDEX)
+        self._time_index.path = self.path_of(file_names.TIME_INDEX)
+        self.transactions.path = self.path_of(file_names.TRANSACTION_INDEX)
+
+    def delete_files(self) -> None:
+        """Remove the files. [any thread, once no reader can find the segment]"""
+        self.close_files()
+        for extension in file_names.SEGMENT_EXTENSIONS:
+            self._files.unlink(self.path_of(extension))
+
+    def modified_ms(self) -> int:
+        """When the file last changed: the age of a segment without timestamps."""
+        return self._files.modified_ms(self.path_of(file_names.LOG))
+
+    def set_modified_ms(self, modified_ms: int) -> None:
+        """Keep the age of what was compacted into this segment."""
+        for extension in (file_names.LOG, file_names.OFFSET_INDEX, file_names.TIME_INDEX):
+            self._files.set_modified_ms(self.path_of(extension), modified_ms)
+
+    def prepare_reading(self) -> None:
+        """Open the log file, so that a thread that reads it does not have to."""
+        self.fd  # noqa: B018 (opened by being looked at)
+
+    def _shorten(self, size: int) -> None:
+        """Make the file end there, without pulling pages from under readers (see lending.py)."""
+        if self._lender.recall():
+            self._files.truncate(self.fd, size)
+        else:
+            path = self.path_of(file_names.LOG)
+            copy = path.with_name(path.name + ".tmp")
+            self._files.unlink(copy)
+            fd = self._files.open(copy, write=True, create=True)
+            self._files.copy_prefix(self.fd, fd, size)
+            self._files.fsync(fd)  # it replaces flushed data
+            self._files.rename(copy, path)
+            old, self._fd = self.fd, fd
+            self._files.close(old)
+        self.size = size
+        self._appended_from = min(self._appended_from, size)
+
+    def __str__(self) -> str:
+        return str(self.path_of(file_names.LOG))
