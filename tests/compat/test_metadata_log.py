@@ -1,0 +1,121 @@
+"""`__cluster_metadata-0` read by the other side: Kafka's tools and Kafka itself on our log, we on Kafka's."""
+
+import json
+import os
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from controller.metadata_log import MetadataLog
+from controller.node import Controller
+from controller.settings import ControllerSettings
+from protocol.metadata.frame import encode_record
+from protocol.metadata.image import MetadataImage
+from protocol.records.builder import build_batch, simple_records
+from storage.append_origin import AppendOrigin
+from storage.files import Files
+from tests.harness.kafka import KafkaServer, tool
+from tests.harness.ottla import OttlaServer
+from tests.unit.metadata.metadata_cases import CASES, kafka_name, to_json, versions
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("KAFKA_ORACLE") == "1", reason="compares both, whichever serves the other tests"
+)
+
+
+def dump(path: Path) -> list[str]:
+    """What kafka-dump-log prints for the records of a file."""
+    text = tool("kafka-dump-log", "--cluster-metadata-decoder", "--files", str(path))
+    assert "isvalid: false" not in text
+    return [line for line in text.splitlines() if line.startswith("|")]
+
+
+def test_kafkas_tool_reads_every_record_that_we_can_write(tmp_path: Path):
+    cases = [(record, version) for record in CASES for version in versions(record)]
+    log = MetadataLog.open(tmp_path, files=Files(), random=Random(1), now_ms=0)
+    values = [(None, encode_record(record, version)) for record, version in cases]
+    batch = build_batch(simple_records(values, timestamp=0))
+    log._log.append_as_leader(batch, leader_epoch=1, now_ms=0, origin=AppendOrigin.RAFT_LEADER)
+    directory = log.directory
+    log.close()
+    lines = dump(directory / f"{0:020d}.log")
+    for (record, version), line in zip(cases, lines, strict=True):
+        told = json.loads(line.partition("payload: ")[2])
+        assert (told["type"], told["version"]) == (kafka_name(record), version)
+        expected = to_json(record, version)
+        assert told["data"] == expected
+
+
+def topics(server: OttlaServer | KafkaServer) -> set[str]:
+    return set(tool("kafka-topics", "--bootstrap-server", server.bootstrap, "--list").split())
+
+
+def create(server: OttlaServer | KafkaServer, name: str) -> None:
+    arguments = ("--partitions", "3", "--config", "retention.ms=1234567")
+    tool("kafka-topics", "--bootstrap-server", server.bootstrap, "--create", "--topic", name, *arguments)
+
+
+def described(server: OttlaServer | KafkaServer, name: str) -> list[str]:
+    text = tool("kafka-topics", "--bootstrap-server", server.bootstrap, "--describe", "--topic", name)
+    return sorted(text.split())
+
+
+def test_a_data_folder_goes_from_ottla_to_kafka_and_back(tmp_path: Path):
+    ottla = OttlaServer(tmp_path / "ottla").start()
+    create(ottla, "ours")
+    ours = described(ottla, "ours")
+    ottla.stop()
+    lines = dump(ottla.data_dir / "__cluster_metadata-0" / f"{0:020d}.log")
+    assert "LeaderChange" in lines[0]
+    assert any('"name":"ours"' in line for line in lines)
+
+    kafka = KafkaServer(tmp_path / "kafka", data_dir=ottla.data_dir).start()
+    assert topics(kafka) == {"ours"}
+    assert described(kafka, "ours") == ours
+    create(kafka, "theirs")
+    theirs = described(kafka, "theirs")
+    kafka.stop()
+
+    ottla.start()
+    assert topics(ottla) == {"ours", "theirs"}
+    assert (described(ottla, "ours"), described(ottla, "theirs")) == (ours, theirs)
+    ottla.stop()
+
+
+async def test_we_read_the_log_of_a_kafka_of_its_own(tmp_path: Path):
+    kafka = KafkaServer(tmp_path / "kafka").start()
+    create(kafka, "theirs")
+    kafka.stop()
+
+    async def run_blocking(function, *args):
+        return function(*args)
+
+    controller = Controller.open(
+        kafka.data_dir,
+        settings=ControllerSettings(
+            cluster_id="q1Sh-9_ISia_zwGINzRvyQ", node_id=1, directory_id=UUID(int=1000)
+        ),
+        files=Files(),
+        random=Random(1),
+        now_ms=lambda: 0,
+        monotonic=lambda: 0.0,
+        run_blocking=run_blocking,
+        call_later=lambda delay, callback: _Timer(),
+    )
+    await controller.start()
+    image = MetadataImage()
+    controller.subscribe(lambda records, end_offset: image.replay_all(records) and None)
+    assert set(image.topics_by_name) == {"theirs"}
+    assert image.topic_config("theirs") == {"retention.ms": "1234567"}
+    # Kafka finalizes what it supports; this node would refuse to serve as a broker of such a cluster.
+    assert image.features["metadata.version"] == 30
+    assert image.features["group.version"] == 1
+    assert set(image.brokers) == set(image.controllers) == {1}
+    await controller.stop()
+
+
+class _Timer:
+    def cancel(self) -> None:
+        pass
