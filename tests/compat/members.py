@@ -3,12 +3,17 @@
 import asyncio
 import contextlib
 import threading
+from pathlib import Path
 
 import aiokafka
 import confluent_kafka
 import kafka
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
+from tests.harness.kafka import tool_command
+from tests.harness.processes import Child
+
+_COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
 _SESSION_MS = 10_000
 _HEARTBEAT_MS = 300
 
@@ -49,6 +54,8 @@ class Member:
 class ConfluentMember(Member):
     """librdkafka."""
 
+    strategy = "range"
+
     def _consume(self) -> None:
         consumer = confluent_kafka.Consumer(
             {
@@ -56,7 +63,7 @@ class ConfluentMember(Member):
                 "group.id": self._group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "partition.assignment.strategy": "range",
+                "partition.assignment.strategy": self.strategy,
                 "session.timeout.ms": _SESSION_MS,
                 "heartbeat.interval.ms": _HEARTBEAT_MS,
             }
@@ -86,6 +93,12 @@ class ConfluentMember(Member):
             }
             if error.args[0].code() not in allowed:
                 raise
+
+
+class CooperativeMember(ConfluentMember):
+    """librdkafka, which keeps what it holds while it rebalances (KIP-429)."""
+
+    strategy = "cooperative-sticky"
 
 
 class AiokafkaMember(Member):
@@ -144,6 +157,32 @@ class KafkaPythonMember(Member):
                         consumer.commit()
         finally:
             consumer.close()
+
+
+class JavaMember:
+    """Kafka's own consumer, as the console consumer in a process of its own: cooperative and static."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, *, instance: str, log: Path) -> None:
+        self._command = tool_command(
+            "kafka-console-consumer",
+            *("--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--from-beginning"),
+            *("--command-property", "partition.assignment.strategy=" + _COOPERATIVE),
+            *("--command-property", f"group.instance.id={instance}"),
+            *("--command-property", "auto.commit.interval.ms=100"),
+            *("--command-property", f"session.timeout.ms={_SESSION_MS}"),
+            *("--command-property", f"heartbeat.interval.ms={_HEARTBEAT_MS}"),
+        )
+        self._log = log
+        self.child: Child
+
+    def start(self) -> "JavaMember":
+        self.child = Child(self._command, log=self._log)
+        return self
+
+    @property
+    def taken(self) -> list[bytes]:
+        """All values that it, and those before it with this log, printed."""
+        return [line.encode() for line in self.child.output().splitlines() if line.isdecimal()]
 
 
 MEMBERS = (ConfluentMember, AiokafkaMember, KafkaPythonMember)
