@@ -37,6 +37,18 @@ class LogDirInUse(RuntimeError):
     """Another process has the folder."""
 
 
+class LogDirInfo(NamedTuple):
+    """One log directory, for DescribeLogDirs."""
+
+    path: Path
+    directory_id: UUID
+    #: Why it is offline; None if it serves.
+    error: OSError | None
+    total_bytes: int | None
+    usable_bytes: int | None
+    logs: list[tuple[TopicPartition, int]]
+
+
 @dataclass(slots=True, kw_only=True)
 class LogDirectory:
     """A folder that this process has locked."""

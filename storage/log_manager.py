@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from logging import getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
 from protocol.errors import KafkaStorageError
@@ -27,7 +27,7 @@ from storage.files import Files
 from storage.flushing import flush_due, flush_job
 from storage.log import Log
 from storage.log_config import LogConfig
-from storage.log_directory import LogDirectory, LogDirInUse, lock_directories
+from storage.log_directory import LogDirectory, LogDirInfo, LogDirInUse, lock_directories
 from storage.log_files import DeletedFiles, removal_job
 from storage.log_manager_settings import LogManagerSettings
 from storage.meta_properties import InconsistentMetaProperties
@@ -41,18 +41,6 @@ __all__ = ["InconsistentMetaProperties", "LogDirInUse", "LogDirInfo", "LogManage
 LOGS_A_CALL = 100
 
 _LOG = getLogger(__name__)
-
-
-class LogDirInfo(NamedTuple):
-    """One log directory, for DescribeLogDirs."""
-
-    path: Path
-    directory_id: UUID
-    #: Why it is offline; None if it serves.
-    error: OSError | None
-    total_bytes: int | None
-    usable_bytes: int | None
-    logs: list[tuple[TopicPartition, int]]
 
 
 def run_one_by_one(jobs: Sequence[Callable[[], None]]) -> None:
@@ -362,6 +350,8 @@ class LogManager:
 
         def remove() -> None:
             log.close_files()
+            for deleted in log.deleted_files:
+                deleted.remove()
             self._files.remove_tree(path)
 
         self._deleted.append(DeletedFiles(now_ms + log.config.file_delete_delay_ms, remove))
