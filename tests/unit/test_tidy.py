@@ -1,0 +1,179 @@
+"""What linters cannot see: documents that point to nothing, modules that grow, words that should not stay.
+
+Documents name paths in backticks, and behind a path, in brackets, what is in that file:
+`storage/log.py` (`append_as_leader`). Both must exist.
+"""
+
+import ast
+import doctest
+import importlib
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("protocol", "storage", "remote", "controller", "broker")
+GENERATED = {ROOT / "protocol/messages", ROOT / "protocol/error_code.py"}
+KIPS = ROOT / "docs/kips"
+MAX_LINES = 800
+
+PRODUCT = [file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))]
+OTHERS = [file for folder in ("bench", "tests") for file in sorted((ROOT / folder).rglob("*.py"))]
+WRITTEN = [file for file in PRODUCT if not GENERATED & {file, file.parent}]
+DOCUMENTS = [
+    ROOT / "ARCHITECTURE.md",
+    ROOT / "README.md",
+    *(
+        readme
+        for folder in (*PACKAGES, "bench", "docker", "tests")
+        for readme in (ROOT / folder).glob("*.md")
+    ),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+
+#: `path` in backticks: with a folder, or a file name alone as in "the receive buffer (`receive_buffer.py`)".
+_PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:py|md|txt|toml))`")
+_TOP_FOLDERS = {*PACKAGES, "bench", "docker", "docs", "tests", "requirements", ".ci"}
+#: `path.py` (`name`, `Class.name`: words, `name`)
+_NAMES_OF = re.compile(r"`([\w/]+\.py)`\s+\(([^()]*`[^()]*)\)")
+_NAME = re.compile(r"`([A-Za-z_][\w.]*)`")
+_STATES = ("served", "partly", "not yet")
+
+
+def ids(files):
+    return [str(file.relative_to(ROOT)) for file in files]
+
+
+@cache
+def text_of(file):
+    return file.read_text()
+
+
+@cache
+def file_names():
+    return {file.name for file in [*PRODUCT, *OTHERS, *DOCUMENTS, *ROOT.iterdir()]}
+
+
+def is_in_tree(path):
+    if "/" not in path:
+        return path in file_names()
+    if path.split("/")[0] in _TOP_FOLDERS:
+        return (ROOT / path).exists()
+    return True  # a folder of the user's, or of a data directory
+
+
+def paths_in(document):
+    return sorted(set(_PATH.findall(text_of(document))))
+
+
+def names_in(document):
+    """(path, name) for each name that a document says is in a file of Python."""
+    for path, words in _NAMES_OF.findall(text_of(document)):
+        for name in _NAME.findall(words):
+            yield path, name.rsplit(".", 1)[-1]
+
+
+def folder_of(path):
+    return [ROOT / path] if "/" in path else [file for file in [*PRODUCT, *OTHERS] if file.name == path]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=ids(DOCUMENTS))
+def test_what_a_document_points_to_exists(document):
+    assert [path for path in paths_in(document) if not is_in_tree(path)] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=ids(DOCUMENTS))
+def test_names_are_in_the_files_that_a_document_says(document):
+    missing = [
+        (path, name)
+        for path, name in names_in(document)
+        if not any(
+            file.exists() and re.search(rf"\b{re.escape(name)}\b", text_of(file)) for file in folder_of(path)
+        )
+    ]
+    assert missing == []
+
+
+def test_every_package_has_a_readme():
+    assert [package for package in PACKAGES if not (ROOT / package / "README.md").exists()] == []
+
+
+# docs/kips
+
+
+def kip_rows():
+    """Number -> state, from the index."""
+    rows = re.findall(
+        r"^\| \[(\d+)\]\(KIP-\1\.md\) \|[^|]*\| ([^|]*) \|", text_of(KIPS / "README.md"), re.MULTILINE
+    )
+    assert len(rows) == len(dict(rows)), "a KIP is in the index twice"
+    return {int(number): state for number, state in rows}
+
+
+def kip_pages():
+    return {int(page.stem.removeprefix("KIP-")): page for page in KIPS.glob("KIP-*.md")}
+
+
+def test_the_index_of_kips_is_complete_and_in_order():
+    assert list(kip_rows()) == sorted(kip_pages())
+    assert {page.name for page in KIPS.iterdir()} == {
+        "README.md",
+        *(page.name for page in kip_pages().values()),
+    }
+
+
+@pytest.mark.parametrize("number", sorted(kip_pages()))
+def test_a_page_of_a_kip_says_it_all(number):
+    text = text_of(kip_pages()[number])
+    assert text.startswith(f"# KIP-{number}: ")
+    for heading in ("Asks", "Here", "Where", "Test", "Differs from Kafka"):
+        assert f"\n**{heading}:** " in text, heading
+    state = kip_rows()[number]
+    assert state in _STATES
+    assert f"**Here:** {state}." in text
+    assert any(path.startswith("tests/") for path in paths_in(kip_pages()[number])), "no test is named"
+
+
+# Code
+
+
+def test_every_module_says_what_it_is():
+    # In tests the cases speak for themselves; a conftest or a table of varints needs no title.
+    modules = [file for file in [*PRODUCT, *OTHERS] if (ROOT / "tests/unit") not in file.parents]
+    silent = [
+        file for file in modules if text_of(file) and ast.get_docstring(ast.parse(text_of(file))) is None
+    ]
+    assert ids([file for file in silent if file.name != "conftest.py"]) == []
+
+
+def test_modules_stay_small():
+    lines = {file: text_of(file).count("\n") for file in [*WRITTEN, *OTHERS]}
+    assert ids([file for file, count in lines.items() if count > MAX_LINES]) == []
+
+
+def test_nothing_is_left_for_later():
+    reminder = re.compile(r"\b(TODO|FIXME|XXX)\b")
+    assert ids([file for file in PRODUCT if reminder.search(text_of(file))]) == []
+
+
+EXAMPLES = [file for file in WRITTEN if ">>> " in text_of(file)]
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=ids(EXAMPLES))
+def test_examples_in_docstrings_are_right(file):
+    name = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+    outcome = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert outcome.attempted > 0
+    assert outcome.failed == 0
+
+
+STORIES = sorted((ROOT / "tests/scenario").rglob("*.txt"))
+
+
+@pytest.mark.parametrize("story", STORIES, ids=ids(STORIES))
+def test_a_story_names_its_rule(story):
+    assert re.match(r"# (KIP-\d+|Kafka's )", text_of(story)), (
+        "which rule of which KIP, or of Kafka's, is it about?"
+    )
