@@ -167,6 +167,39 @@ def test_leaders_move_one_broker_after_the_other():
     assert (partition.leader, partition.leader_epoch, partition.isr, partition.elr) == (1, 3, (1,), (2,))
 
 
+def test_the_story_of_the_readme():
+    machine = Machine(brokers=[1, 2, 3])
+    machine.set_config("min.insync.replicas", "2")
+    machine.create("t", [1, 2, 3])
+    story = []
+
+    def note() -> None:
+        now = machine.partition("t")
+        story.append((now.leader, now.leader_epoch, now.isr, now.elr))
+
+    def silence(*loud: int) -> None:
+        machine.now_ms += 9_000
+        for broker_id in loud:
+            beat(machine, broker_id)
+        machine.do(brokers.expire_sessions(machine.state, now_ms=machine.now_ms))
+        note()
+
+    note()
+    silence(1, 2)
+    silence(2)
+    beat(machine, 2, want_shut_down=True)
+    note()
+    beat(machine, 1)
+    note()
+    assert story == [
+        (1, 0, (1, 2, 3), ()),
+        (1, 0, (1, 2), ()),
+        (2, 1, (2,), (1,)),
+        (None, 2, (), (1, 2)),
+        (1, 3, (1,), (2,)),
+    ]
+
+
 def test_an_unclean_stop_costs_isr_and_elr():
     machine = Machine(brokers=[1, 2])
     machine.set_config("min.insync.replicas", "2")
