@@ -381,17 +381,22 @@ class Segment(SegmentFiles):
         ):
             raise WouldBlock(f"{self} at {position}")
         if size < LEND_BYTES:
-            data: bytes | memoryview = self._files.pread(self.fd, max(size, HEADER_SIZE_BYTES), position)
+            data = self._files.pread(self.fd, max(size, HEADER_SIZE_BYTES), position)
+            header = read_header(data)
+            if header.size_bytes <= size:
+                if len(data) > size:
+                    data = data[:size]
+                return SegmentRead(data, header.base_offset, is_first_batch_incomplete=False)
         else:
-            data = self._large_read(position, size)
-        header = read_header(data)
+            # Not from the mapping: only the kernel is to touch that, for which a bad disk is an error, not SIGBUS.
+            header = self.header_at(position)
         if header.size_bytes > size:
             if not min_one_message or position + header.size_bytes > end:
                 return SegmentRead(b"", header.base_offset, is_first_batch_incomplete=True)
-            data = self._large_read(position, header.size_bytes)
-        elif len(data) > size:
-            data = data[:size]
-        return SegmentRead(data, header.base_offset, is_first_batch_incomplete=False)
+            size = header.size_bytes
+        return SegmentRead(
+            self._large_read(position, size), header.base_offset, is_first_batch_incomplete=False
+        )
 
     def _large_read(self, position: int, size: int) -> bytes | memoryview:
         if size >= LEND_BYTES:
