@@ -381,6 +381,12 @@ class TransactionCoordinatorFenced(KafkaError):
     code = ErrorCode.transaction_coordinator_fenced
 
 
+class TransactionalIdAuthorizationFailed(KafkaError):
+    """The producer may not use this transactional id, or named none."""
+
+    code = ErrorCode.transactional_id_authorization_failed
+
+
 class UnknownLeaderEpoch(KafkaError):
     """The peer's leader epoch is newer than ours (KIP-320)."""
 

@@ -10,6 +10,7 @@ Touches: broker.replicas. Waits only with acks=all, for the in-sync replicas.
 """
 
 from collections.abc import Awaitable
+from typing import Final
 from uuid import UUID
 
 from broker.api import Api, Buffers, RequestContext
@@ -25,6 +26,7 @@ from protocol.errors import (
     InvalidTxnState,
     KafkaError,
     MalformedMessage,
+    TransactionalIdAuthorizationFailed,
     UnsupportedCompressionType,
 )
 from protocol.framing import response_header
@@ -38,13 +40,33 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from protocol.records.batch import ATTRIBUTES_OFFSET, COMPRESSION_MASK, TRANSACTIONAL_FLAG
+from protocol.records.batch import (
+    ATTRIBUTES_OFFSET,
+    COMPRESSION_MASK,
+    HEADER_SIZE_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    TRANSACTIONAL_FLAG,
+)
 from protocol.records.compression import Compression
 from protocol.topic_names import INTERNAL_TOPICS
 from storage.validation import InvalidRecords
 
 #: The client id by which Kafka lets its own tools write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"
+
+#: Errors that tell no log start offset; the others of an append do, as Kafka's.
+_BARE_ERRORS: Final = frozenset(
+    {
+        ErrorCode.corrupt_message,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.message_too_large,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.record_list_too_large,
+    }
+)
+
+_MAGIC_AT: Final = 16
 
 _NO_LEADER = LeaderIdAndEpoch()  # shared by all rows without an error: nobody changes it
 
@@ -99,7 +121,7 @@ def _append_all(
         rows = []
         for data in topic.partition_data:
             try:
-                row = _append(key, data.index, data.records, request.acks, now_ms, context, broker, waiting)
+                row = _append(key, data.index, data.records, request, now_ms, context, broker, waiting)
             except KafkaError as error:
                 row = _error_row(data.index, error)
             rows.append(row)
@@ -113,13 +135,13 @@ def _append(
     topic: str | UUID,
     index: int,
     records: bytes | memoryview | None,
-    acks: int,
+    request: ProduceRequest,
     now_ms: int,
     context: RequestContext,
     broker: Broker,
     waiting: Waiting,
 ) -> PartitionProduceResponse:
-    replicas = broker.replicas
+    replicas, acks = broker.replicas, request.acks
     partition = replicas.hosted.get((topic, index))
     if partition is None:
         raise replicas.why_not_hosted((topic, index))
@@ -129,8 +151,14 @@ def _append(
         raise InvalidTopic(f"Clients cannot append to {partition.topic_partition.topic}")
     if not records:
         raise InvalidRecord("A Produce request has a record batch for each of its partitions")
-    _check_version(records, context.version)
-    info = partition.append_records(records, required_acks=acks, now_ms=now_ms)
+    _check_request(records, context.version, request.transactional_id)
+    try:
+        info = partition.append_records(records, required_acks=acks, now_ms=now_ms)
+    except KafkaError as error:
+        row = _error_row(index, error)
+        if error.code not in _BARE_ERRORS and (_is_one_batch(records) or error.code != InvalidRecord.code):
+            row.log_start_offset = partition.log.log_start_offset
+        return row
     row = PartitionProduceResponse(
         index=index,
         base_offset=info.first_offset,
@@ -143,13 +171,24 @@ def _append(
     return row
 
 
-def _check_version(records: bytes | memoryview, version: int) -> None:
+def _is_one_batch(records: bytes | memoryview) -> bool:
+    """Whether this is what any Produce request must have for a partition; if not, Kafka asks no log."""
+    return (
+        len(records) >= HEADER_SIZE_BYTES
+        and records[_MAGIC_AT] == MAGIC
+        and LOG_OVERHEAD_BYTES + int.from_bytes(records[8:LOG_OVERHEAD_BYTES], "big") == len(records)
+    )
+
+
+def _check_request(records: bytes | memoryview, version: int, transactional_id: str | None) -> None:
     """Refuse what this version, or this broker, has no place for; everything else is the log's to check."""
     if len(records) > ATTRIBUTES_OFFSET + 1:
         attributes = records[ATTRIBUTES_OFFSET + 1]  # the low byte of two
         if version < 7 and attributes & COMPRESSION_MASK == Compression.ZSTD:
             raise UnsupportedCompressionType(f"Produce v{version} does not know zstd")
         if attributes & TRANSACTIONAL_FLAG:
+            if transactional_id is None:
+                raise TransactionalIdAuthorizationFailed("A transactional batch needs a transactional id")
             raise InvalidTxnState("Transactions are not served by this broker")
 
 

@@ -256,8 +256,12 @@ class Partition:
         return known if epoch < last_fetched_epoch or end_offset < fetch_offset else None
 
     def end_offset_for_epoch(self, epoch: int, *, current_leader_epoch: int | None) -> tuple[int, int] | None:
-        """(largest known epoch <= `epoch`, its end offset), or None; leaders only (KIP-101, KIP-279)."""
-        return self.local_log(current_leader_epoch, must_lead=True).end_offset_for_epoch(epoch)
+        """(largest known epoch <= `epoch`, its end offset), or None; leaders only (KIP-101, KIP-279).
+
+        -1 is the epoch of a peer that has none, which ends nowhere.
+        """
+        log = self.local_log(current_leader_epoch, must_lead=True)
+        return None if epoch == -1 else log.end_offset_for_epoch(epoch)
 
     def offset_for_timestamp(
         self,

@@ -178,6 +178,7 @@ def test_offset_for_leader_epoch(broker):
         ((0, -1, 3), (ErrorCode.none, 1, 2)),
         ((0, 4, 4), (ErrorCode.none, 4, 3)),
         ((0, 4, 5), (ErrorCode.none, -1, -1)),
+        ((0, -1, -1), (ErrorCode.none, -1, -1)),
         ((0, 3, 1), (ErrorCode.fenced_leader_epoch, -1, -1)),
         ((0, 5, 1), (ErrorCode.unknown_leader_epoch, -1, -1)),
         ((1, -1, 0), (ErrorCode.not_leader_or_follower, -1, -1)),

@@ -106,13 +106,6 @@ def base_offset_1():
         (lambda: batch(b"x" * 2_000_000), 9, ErrorCode.message_too_large),
         (lambda: batch(b"a", compression=Compression.ZSTD), 6, ErrorCode.unsupported_compression_type),
         (lambda: batch(b"a", compression=Compression.ZSTD), 7, ErrorCode.none),
-        (
-            lambda: batch(
-                b"a", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True
-            ),
-            9,
-            ErrorCode.invalid_txn_state,
-        ),
         (lambda: batch(b"a", timestamp=NOW_MS * 2), 9, ErrorCode.invalid_timestamp),
     ],
 )  # fmt: skip
@@ -122,6 +115,18 @@ def test_a_bad_batch_leaves_the_others_alone(broker, make, version, code):
     assert bad.error_code == code
     assert (good.error_code, good.base_offset) == (0, 0)
     assert broker.replicas.partition(("t", 0)).log.log_end_offset == (code == ErrorCode.none)
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "code"),
+    [(None, ErrorCode.transactional_id_authorization_failed), ("tx", ErrorCode.invalid_txn_state)],
+)
+def test_transactional_batches_are_refused(broker, transactional_id, code):
+    broker.create()
+    data = batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    (row,) = produce(broker, data, transactional_id=transactional_id)
+    assert row.error_code == code
+    assert broker.replicas.partition(("t", 0)).log.log_end_offset == 0
 
 
 def test_records_without_keys_on_a_compacted_topic(broker):
