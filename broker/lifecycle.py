@@ -16,7 +16,7 @@ from uuid import UUID
 from broker.channel import ControllerChannel
 from broker.config import BrokerConfig
 from broker.config.listeners import Listener
-from broker.features import SUPPORTED_FEATURES
+from broker.features import UNDERSTOOD_FEATURES
 from broker.runtime import Runtime
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -82,7 +82,7 @@ class BrokerLifecycle:
                 registration.Feature(
                     name=name, min_supported_version=levels.start, max_supported_version=levels.stop - 1
                 )
-                for name, levels in SUPPORTED_FEATURES.items()
+                for name, levels in UNDERSTOOD_FEATURES.items()
             ],
             rack=self._config.broker_rack,
             log_dirs=list(log_dirs),

@@ -3,7 +3,7 @@
 Who asks: every client on every connection, first of all.
 Versions: v0-4. v3 flexible, names the client's software and answers features; v4 allows a feature's
 minimum of 0. The response header is always v0: its reader does not know yet what the broker speaks.
-Differs from Kafka: nothing known.
+Differs from Kafka: features that are finalized but not served are left out.
 Touches: broker.metadata (read only).
 """
 
@@ -11,7 +11,7 @@ import re
 
 from broker.api import Api, RequestContext, modules
 from broker.broker import Broker
-from broker.features import SUPPORTED_FEATURES
+from broker.features import SERVED_FEATURES
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import (
@@ -39,13 +39,14 @@ def handle(request: ApiVersionsRequest, context: RequestContext, broker: Broker)
         # Before v4 a minimum of 0 was taken for an error by some clients (KIP-1022): such rows are left out.
         supported_features=[
             SupportedFeatureKey(name=name, min_version=levels.start, max_version=levels.stop - 1)
-            for name, levels in SUPPORTED_FEATURES.items()
+            for name, levels in SERVED_FEATURES.items()
             if levels.start > 0 or context.version >= 4
         ],
         finalized_features_epoch=broker.metadata.last_applied_offset,
         finalized_features=[
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
             for name, level in features.items()
+            if name in SERVED_FEATURES
         ],
     )
 
