@@ -124,6 +124,11 @@ def test_the_index_of_kips_is_complete_and_in_order():
     }
 
 
+def test_every_kip_that_the_code_names_has_a_page():
+    named = {int(number) for file in WRITTEN for number in re.findall(r"\bKIP-(\d+)", text_of(file))}
+    assert sorted(named - set(kip_pages())) == []
+
+
 @pytest.mark.parametrize("number", sorted(kip_pages()))
 def test_a_page_of_a_kip_says_it_all(number):
     text = text_of(kip_pages()[number])
