@@ -139,10 +139,7 @@ class OneEpochARecord(RuleBasedStateMachine):
     @invariant()
     def entries_grow(self):
         entries = self.cache.entries
-        assert all(
-            a.epoch < b.epoch and a.start_offset < b.start_offset
-            for a, b in pairwise(entries)
-        )
+        assert all(a.epoch < b.epoch and a.start_offset < b.start_offset for a, b in pairwise(entries))
 
 
 TestOneEpochARecord = OneEpochARecord.TestCase
