@@ -4,8 +4,9 @@ Who asks: every member of a group and every admin that asks about one, at its st
 Versions: v0-6. v1 key type (groups 0, transactional ids 1), v4 several keys (KIP-699), v6 key type of
 share groups 2 (KIP-932).
 Differs from Kafka: the first question creates the offsets topic and is answered when it is there, where
-Kafka answers COORDINATOR_NOT_AVAILABLE until then. Transactions are not served: UNSUPPORTED_VERSION, at
-which clients stop at once instead of asking for ever. Share groups: INVALID_REQUEST, as where they are off.
+Kafka answers COORDINATOR_NOT_AVAILABLE until then. Transactions are not served: a transactional id is
+answered TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one error of this API that every client takes for final
+(librdkafka asks for ever after any other, UNSUPPORTED_VERSION too). Share groups: INVALID_REQUEST, as where they are off.
 Touches: broker.metadata, broker.groups (read only); the controller, to create the topic.
 """
 
@@ -21,7 +22,7 @@ from protocol.errors import (
     ErrorCode,
     InvalidRequest,
     KafkaError,
-    UnsupportedVersion,
+    TransactionalIdAuthorizationFailed,
 )
 from protocol.messages.find_coordinator import (
     Coordinator,
@@ -85,7 +86,7 @@ def _find(key: str, key_type: int, context: RequestContext, broker: Broker) -> C
     row = Coordinator(key=key, node_id=-1, port=-1)
     try:
         if key_type == _TRANSACTION:
-            raise UnsupportedVersion("transactions are not served")
+            raise TransactionalIdAuthorizationFailed("Transactions are not served.")
         if key_type != _GROUP:
             raise InvalidRequest("share groups are not served" if key_type == _SHARE else "unknown key type")
         partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_for(key))

@@ -4,8 +4,8 @@ Who asks: idempotent producers as they start, and after an error that cost them 
 Versions: v0-5. v2 flexible, v3 the producer's present id and epoch (KIP-360), v4 PRODUCER_FENCED, v5 for
 KIP-890. Kafka has v6 (KIP-939), which it does not advertise.
 Differs from Kafka: never throttles; waits for a block of ids where Kafka has the client ask again;
-transactions are not served: a transactional id is answered UNSUPPORTED_VERSION, which clients take for
-final, while "no coordinator" would have them ask until their own timeout.
+transactions are not served: a transactional id is answered TRANSACTIONAL_ID_AUTHORIZATION_FAILED as by
+FindCoordinator, which every client takes for final.
 Touches: broker.producer_ids. Waits when a block of ids is used up.
 """
 
@@ -26,8 +26,10 @@ def handle(
     """A new id with epoch 0, whatever the producer had before: without transactions nobody fences it."""
     if request.transactional_id is not None:
         # An empty transactional id is no id at all, and not the same as none.
-        unserved = ErrorCode.unsupported_version if request.transactional_id else ErrorCode.invalid_request
-        return _error(unserved)
+        is_named = bool(request.transactional_id)
+        return _error(
+            ErrorCode.transactional_id_authorization_failed if is_named else ErrorCode.invalid_request
+        )
     if (request.producer_id == UNKNOWN) != (request.producer_epoch == UNKNOWN):
         return _error(ErrorCode.invalid_request)
     producer_id = broker.producer_ids.try_next()

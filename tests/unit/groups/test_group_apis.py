@@ -89,7 +89,7 @@ def test_versions_are_kafkas(key):
         (Metadata(offsets_leader=1), "INTERNAL", 0, E.coordinator_not_available, -1),
         (Metadata(offsets_leader=2), "PLAINTEXT", 0, E.coordinator_not_available, -1),
         (Metadata(offsets_leader=None), "PLAINTEXT", 0, E.coordinator_not_available, -1),
-        (Metadata(offsets_leader=1), "PLAINTEXT", 1, E.unsupported_version, -1),
+        (Metadata(offsets_leader=1), "PLAINTEXT", 1, E.transactional_id_authorization_failed, -1),
         (Metadata(offsets_leader=1), "PLAINTEXT", 2, E.invalid_request, -1),
         (Metadata(offsets_leader=1), "PLAINTEXT", 9, E.invalid_request, -1),
     ],

@@ -257,7 +257,7 @@ def test_producer_ids_are_new_each_time(simulation, with_ids):
     ("fields", "code"),
     [
         ({"transactional_id": ""}, ErrorCode.invalid_request),
-        ({"transactional_id": "tx"}, ErrorCode.unsupported_version),
+        ({"transactional_id": "tx"}, ErrorCode.transactional_id_authorization_failed),
         ({"transactional_id": None, "producer_id": 5}, ErrorCode.invalid_request),
         ({"transactional_id": None, "producer_epoch": 5}, ErrorCode.invalid_request),
     ],
