@@ -227,7 +227,10 @@ class _Fetch(Generic[T]):
             log_start_offset = log.log_start_offset
             end = last_stable_offset if params.is_read_committed else high_watermark
             records: bytes | memoryview = b""
-            if request.fetch_offset != end and divergence is _NO_DIVERGENCE:
+            aborted: list[AbortedTransaction] | None = [] if params.is_read_committed else None
+            if divergence is not _NO_DIVERGENCE:
+                aborted = None
+            elif request.fetch_offset != end:
                 read = log.read(
                     request.fetch_offset,
                     max_bytes=min(request.partition_max_bytes, limit_bytes),
@@ -235,9 +238,13 @@ class _Fetch(Generic[T]):
                     min_one_message=is_first,
                     may_block=may_block,
                 )
-                # Part of a batch is of no use: the client asks again, with more room.
-                if not read.is_first_batch_incomplete:
+                if read.is_first_batch_incomplete:
+                    # Part of a batch is of no use: the client asks again, with more room.
+                    aborted = None
+                else:
                     records = read.records
+                    if params.is_read_committed:
+                        aborted = _aborted_transactions(log, request.fetch_offset, end)
         except WouldBlock:
             self._cold.append(self._blocking_read(request, log, end, limit_bytes))
         except KafkaError as error:
@@ -250,11 +257,7 @@ class _Fetch(Generic[T]):
             diverging_epoch=divergence,
             current_leader=_NO_LEADER,
             snapshot_id=_NO_SNAPSHOT,
-            aborted_transactions=(
-                _aborted_transactions(log, request.fetch_offset, end if records else request.fetch_offset)
-                if params.is_read_committed
-                else None
-            ),
+            aborted_transactions=aborted,
             records=records,
         )
 
@@ -284,8 +287,6 @@ class _Fetch(Generic[T]):
 def _aborted_transactions(log: Log, fetch_offset: int, end: int) -> list[AbortedTransaction]:
     # Up to the last stable offset rather than to the end of the records read: the client passes over a
     # transaction that begins later, and is told of it again with its records.
-    if fetch_offset >= end:
-        return []
     return [
         AbortedTransaction(producer_id=found.producer_id, first_offset=found.first_offset)
         for found in log.aborted_transactions(fetch_offset, end)
@@ -303,7 +304,8 @@ def _error_row(index: int, code: ErrorCode, version: int) -> PartitionData:
         diverging_epoch=_NO_DIVERGENCE,
         current_leader=_NO_LEADER,
         snapshot_id=_NO_SNAPSHOT,
-        aborted_transactions=None,
+        # Kafka's rows differ in this when nothing was asked of a log; no client looks.
+        aborted_transactions=[] if code in _PATIENT_ERRORS else None,
         records=b"",
     )
 

@@ -50,9 +50,15 @@ def servers(tmp_path_factory) -> Iterator[tuple[OttlaServer, KafkaServer]]:
 class Asker:
     """One broker, its topics' ids, and answers with these taken out."""
 
-    def __init__(self, client: WireClient) -> None:
-        self.client = client
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.client: WireClient | None = None
         self.ids: dict[str, UUID] = {"unknown": UNKNOWN_ID}
+
+    async def reconnect(self) -> None:
+        if self.client is not None:
+            await self.client.close()
+        self.client = await WireClient.connect("127.0.0.1", self.port)
 
     async def create(self, name: str, partitions: int = 1, **configs: str) -> None:
         request = CreateTopicsRequest(
@@ -73,8 +79,17 @@ class Asker:
         assert response.topics[0].error_code == 0, response
         self.ids[name] = response.topics[0].topic_id
         # Kafka's handlers see the topic a little after its creation is answered.
-        while (await self.produce(name, [None]))[0]["error_code"] in (3, 6, 100):
-            await asyncio.sleep(0.02)
+        for index in range(partitions):
+            for _ in range(500):
+                if not (await self.list_offset(name, -1, index=index))["error_code"]:
+                    break
+                await asyncio.sleep(0.02)
+
+    async def list_offset(self, topic, timestamp, *, version=11, index=0, epoch=-1):
+        asked = ListOffsetsPartition(partition_index=index, timestamp=timestamp, current_leader_epoch=epoch)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])])
+        response = await self.client.request(ApiKey.LIST_OFFSETS, version, request)
+        return asdict(response.topics[0].partitions[0])
 
     def id_of(self, topic: str, version: int, first: int = 13) -> UUID:
         return self.ids[topic] if version >= first else ZERO_UUID
@@ -89,7 +104,12 @@ class Asker:
                 TopicProduceData(name=topic, topic_id=self.id_of(topic, version), partition_data=rows)
             ],
         )
-        response = await self.client.request(ApiKey.PRODUCE, version, request)
+        try:
+            async with asyncio.timeout(3):
+                response = await self.client.request(ApiKey.PRODUCE, version, request)
+        except (TimeoutError, asyncio.IncompleteReadError) as error:
+            await self.reconnect()
+            return type(error).__name__
         answers = [asdict(row) for row in response.responses[0].partition_responses]
         for answer in answers:
             # Kafka has sentences for records' errors only, and its own.
@@ -116,27 +136,40 @@ class Asker:
         rows = {}
         for answered in response.responses:
             for row in answered.partitions:
-                answer = asdict(row)
                 found = [
                     record
                     for _, part in batches(memoryview(bytes(row.records or b"")))
                     for record in records(part)
                 ]
-                rows[row.partition_index] = answer | {"records": found, "is_null": row.records is None}
+                is_null = row.records is None
+                row.records = None
+                rows[row.partition_index] = asdict(row) | {"records": found, "is_null": is_null}
         return response.error_code, response.session_id, rows
+
+
+def _pairs(ottla, kafka):
+    """(what was asked, answer, answer), as far as a case asks several things."""
+    if isinstance(ottla, dict):
+        return [(name, ottla[name], kafka[name]) for name in ottla]
+    if isinstance(ottla, (list, tuple)):
+        return [(at, *answers) for at, answers in enumerate(zip(ottla, kafka, strict=True))]
+    return []
 
 
 def compare(servers, case):
     """The answers to `case(asker)` of both."""
 
     async def ask(server):
-        client = await WireClient.connect("127.0.0.1", server.port)
+        asker = Asker(server.port)
+        await asker.reconnect()
         try:
-            return await case(Asker(client))
+            return await case(asker)
         finally:
-            await client.close()
+            await asker.client.close()
 
     ottla, kafka = (asyncio.run(ask(server)) for server in servers)
+    for name, ours, theirs in _pairs(ottla, kafka):
+        assert ours == theirs, f"{name}:\n Ottla {ours}\n Kafka {theirs}"
     assert ottla == kafka
     return ottla
 
@@ -154,7 +187,6 @@ def changed(position: int, value: int, data: bytes | None = None) -> bytes:
 
 PAYLOADS = {
     "good": batch(b"a", b"b"),
-    "null": None,
     "empty": b"",
     "cut": batch(b"a")[:40],
     "two": batch(b"a") + batch(b"b"),
@@ -170,7 +202,8 @@ PAYLOADS = {
     "idempotent": batch(b"a", producer_id=9, producer_epoch=0, base_sequence=0),
     "again": batch(b"a", producer_id=9, producer_epoch=0, base_sequence=0),
     "gap": batch(b"a", producer_id=9, producer_epoch=0, base_sequence=7),
-    "old epoch": batch(b"a", producer_id=9, producer_epoch=-1, base_sequence=1),
+    "new epoch": batch(b"a", producer_id=9, producer_epoch=1, base_sequence=0),
+    "old epoch": batch(b"a", producer_id=9, producer_epoch=0, base_sequence=1),
 }
 
 
@@ -331,21 +364,9 @@ def test_list_offsets(servers, version):
             for index, epoch in ((0, -1), (1, -1), (0, 0), (0, 9), (7, -1)):
                 if epoch >= 0 and version < 4:
                     continue
-                request = ListOffsetsRequest(
-                    replica_id=-1,
-                    topics=[
-                        ListOffsetsTopic(
-                            name=name,
-                            partitions=[
-                                ListOffsetsPartition(
-                                    partition_index=index, timestamp=timestamp, current_leader_epoch=epoch
-                                )
-                            ],
-                        )
-                    ],
+                answers[timestamp, index, epoch] = await asker.list_offset(
+                    name, timestamp, version=version, index=index, epoch=epoch
                 )
-                response = await asker.client.request(ApiKey.LIST_OFFSETS, version, request)
-                answers[timestamp, index, epoch] = asdict(response.topics[0].partitions[0])
         return answers
 
     compare(servers, case)
