@@ -3,10 +3,10 @@
 Who asks: producers.
 Versions: v3-13. v5 log_start_offset, v7 zstd, v8 record_errors and messages, v9 flexible, v10 the new
 leader's address (KIP-951), v11-12 transactions' second version (KIP-890), v13 topic ids.
-Differs from Kafka: never throttles; tells a message with every error, not with records' errors only;
-a partition named twice is appended to twice (Kafka keeps the last); a row without
-records is answered INVALID_RECORD (Kafka 4.3.1 never answers such a request); transactions are not served, so
-that transactional batches are refused with INVALID_TXN_STATE.
+Differs from Kafka: never throttles; tells a message with every error, not with records' errors only; a
+partition named twice is appended to twice (Kafka keeps the last); a row without records is answered
+INVALID_RECORD (Kafka 4.3.1 never answers such a request); transactions are not served, so that
+transactional batches are refused with INVALID_TXN_STATE.
 Touches: broker.replicas. Waits only with acks=all, for the in-sync replicas.
 """
 
