@@ -16,12 +16,12 @@ from uuid import UUID
 from broker.channel import ControllerChannel
 from broker.config import BrokerConfig
 from broker.config.listeners import Listener
-from broker.features import UNDERSTOOD_FEATURES
 from broker.runtime import Runtime
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import broker_registration as registration
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from protocol.metadata.features import UNDERSTOOD_FEATURES
 
 logger = logging.getLogger(__name__)
 

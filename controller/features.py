@@ -7,7 +7,7 @@ and use what they promise, so a new cluster only starts with what is served:
 |---|---|---|
 | metadata.version | 30 (4.3-IV0) | all records of Kafka 4.3.1 are read and written |
 | eligible.leader.replicas.version | 1 | the controller keeps the ELR (KIP-966) |
-| kraft.version | 1 | as `kafka-storage format --standalone`: the voters are in the log (KIP-853) |
+| kraft.version | 0 | the one voter is this node; 1 where a controller listener is given: voters then stand in the log (KIP-853) |
 | group, transaction, share, streams version | 0 | their APIs are not served yet; 0 is never written |
 
 Source: MetadataVersion, FeatureControlManager and Feature of Kafka 4.3.1.
@@ -26,21 +26,16 @@ from protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from protocol.metadata.features import SERVED_FEATURES, UNDERSTOOD_FEATURES
 from protocol.metadata.image import METADATA_VERSION
 from protocol.metadata.records import FeatureLevelRecord, MetadataRecord
 
 KRAFT_VERSION: Final = "kraft.version"
 ELR_VERSION: Final = "eligible.leader.replicas.version"
 
-#: Levels that this controller can run at, half-open. metadata.version 7 is 3.3-IV3, 30 is 4.3-IV0.
+#: Levels that UpdateFeatures may set: those that are served, and 0 for what is only understood.
 SUPPORTED_LEVELS: Final[dict[str, range]] = {
-    METADATA_VERSION: range(7, 31),
-    KRAFT_VERSION: range(2),
-    ELR_VERSION: range(2),
-    "group.version": range(1),
-    "transaction.version": range(1),
-    "share.version": range(1),
-    "streams.version": range(1),
+    name: SERVED_FEATURES.get(name, range(1)) for name in UNDERSTOOD_FEATURES
 }
 
 #: What a new cluster starts with. kraft.version is no metadata record: it stands in the log's control records.

@@ -33,12 +33,6 @@ class BrokerIdNotRegistered(KafkaError):
     code = ErrorCode.broker_id_not_registered
 
 
-class ConcurrentTransactions(KafkaError):
-    """Another transactional operation of the same id is still going on."""
-
-    code = ErrorCode.concurrent_transactions
-
-
 class CoordinatorLoadInProgress(KafkaError):
     """The coordinator is still replaying its log."""
 
@@ -61,18 +55,6 @@ class DuplicateBrokerRegistration(KafkaError):
     """The broker id is in use by another live broker."""
 
     code = ErrorCode.duplicate_broker_registration
-
-
-class DuplicateResource(KafkaError):
-    """The request names the same thing twice."""
-
-    code = ErrorCode.duplicate_resource
-
-
-class DuplicateSequenceNumber(KafkaError):
-    """The batch is an older duplicate that is no longer remembered (KIP-98)."""
-
-    code = ErrorCode.duplicate_sequence_number
 
 
 class FeatureUpdateFailed(KafkaError):
@@ -111,18 +93,6 @@ class GroupIdNotFound(KafkaError):
     code = ErrorCode.group_id_not_found
 
 
-class GroupMaxSizeReached(KafkaError):
-    """The group is full (KIP-389)."""
-
-    code = ErrorCode.group_max_size_reached
-
-
-class GroupSubscribedToTopic(KafkaError):
-    """Offsets of a topic that is being consumed cannot be deleted (KIP-496)."""
-
-    code = ErrorCode.group_subscribed_to_topic
-
-
 class IllegalGeneration(KafkaError):
     """The member speaks of a generation that is not the group's."""
 
@@ -145,12 +115,6 @@ class InconsistentTopicId(KafkaError):
     """The topic id is not the one of the log on disk (KIP-516)."""
 
     code = ErrorCode.inconsistent_topic_id
-
-
-class InvalidCommitOffsetSize(KafkaError):
-    """The metadata of a committed offset is too long."""
-
-    code = ErrorCode.invalid_commit_offset_size
 
 
 class InvalidConfig(KafkaError):
@@ -225,12 +189,6 @@ class InvalidSessionTimeout(KafkaError):
     code = ErrorCode.invalid_session_timeout
 
 
-class InvalidTimestamp(KafkaError):
-    """A record's timestamp is outside the topic's bounds."""
-
-    code = ErrorCode.invalid_timestamp
-
-
 class InvalidTopic(KafkaError):
     """A topic name that cannot be."""
 
@@ -253,18 +211,6 @@ class LeaderNotAvailable(KafkaError):
     """The partition has no leader yet."""
 
     code = ErrorCode.leader_not_available
-
-
-class ListenerNotFound(KafkaError):
-    """The leader has no such listener."""
-
-    code = ErrorCode.listener_not_found
-
-
-class MemberIdRequired(KafkaError):
-    """The member must join again with the id it was just given (KIP-394)."""
-
-    code = ErrorCode.member_id_required
 
 
 class MessageTooLarge(KafkaError):
@@ -307,12 +253,6 @@ class NotLeaderOrFollower(KafkaError):
     """This broker does not lead (or host) the partition."""
 
     code = ErrorCode.not_leader_or_follower
-
-
-class OffsetMetadataTooLarge(KafkaError):
-    """The metadata of a committed offset is longer than allowed."""
-
-    code = ErrorCode.offset_metadata_too_large
 
 
 class OffsetNotAvailable(KafkaError):
@@ -397,12 +337,6 @@ class UnknownMemberId(KafkaError):
     """The group has no such member."""
 
     code = ErrorCode.unknown_member_id
-
-
-class UnknownProducerId(KafkaError):
-    """Nothing is known of the producer any more."""
-
-    code = ErrorCode.unknown_producer_id
 
 
 class UnknownServerError(KafkaError):

@@ -11,7 +11,6 @@ import re
 
 from broker.api import Api, RequestContext, modules
 from broker.broker import Broker
-from broker.features import SERVED_FEATURES
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import (
@@ -21,6 +20,7 @@ from protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from protocol.metadata.features import SERVED_FEATURES
 
 #: KIP-511: what a client may say of its software.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

@@ -1,4 +1,4 @@
-"""Which features this broker can live with, and which it serves (KIP-584).
+"""Which features a node can live with, and which it serves (KIP-584).
 
 A feature is finalized at a level for the whole cluster. A controller refuses the registration of a broker
 that does not claim that level, and clients read levels from ApiVersions as promises of what is served.
@@ -19,7 +19,7 @@ UNDERSTOOD_FEATURES: Final[dict[str, range]] = {
     "streams.version": range(2),
 }
 
-#: Told to clients; whatever has no row here is not served at any level above 0.
+#: Told to clients, and what UpdateFeatures may set: whatever has no row here is served at level 0 only.
 SERVED_FEATURES: Final[dict[str, range]] = {
     name: UNDERSTOOD_FEATURES[name]
     for name in ("metadata.version", "kraft.version", "eligible.leader.replicas.version")
