@@ -23,14 +23,18 @@ class BlockingWire:
 
     def call(self, api_key: int, version: int, message: Any) -> Any:
         """Send a message and decode the answer."""
-        self._correlation_id += 1
-        header = request_header(api_key, version, self._correlation_id, "blocking-wire")
-        self._socket.sendall(framed(header, encode_request(api_key, version, message)))
+        self.send(api_key, version, message)
         (size,) = struct.unpack(">i", self._read(4))
         frame = self._read(size)
         answered, body_at = parse_response_header(api_key, version, memoryview(frame))
         assert answered == self._correlation_id
         return decode_response(api_key, version, frame[body_at:])
+
+    def send(self, api_key: int, version: int, message: Any) -> None:
+        """Send a message, and leave the answer alone."""
+        self._correlation_id += 1
+        header = request_header(api_key, version, self._correlation_id, "blocking-wire")
+        self._socket.sendall(framed(header, encode_request(api_key, version, message)))
 
     def _read(self, size: int) -> bytes:
         data = bytearray()
