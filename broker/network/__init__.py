@@ -10,7 +10,8 @@ What a frame holds is nobody's business here: `dispatch(frame, connection)` deci
 - a list of buffers: the reply without its length prefix; sent with the other replies of this read;
 - None: no reply is due (Produce with acks=0); the next request is looked at;
 - an awaitable of one of the two: the request is parked. The connection's later requests wait until
-  it is done, since replies leave in the order of requests. It is not cancelled when the peer goes.
+  it is done, since replies leave in the order of requests. When the peer goes a future that is no task
+  is cancelled, since it only waits; a coroutine or task goes on to its end.
 
 If it raises, or the awaitable does, the connection is closed: a `KafkaError` is the peer's fault (a
 malformed request) and is noted, anything else is a bug of ours and is logged with its traceback.

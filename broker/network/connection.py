@@ -144,6 +144,10 @@ class Connection(asyncio.BufferedProtocol):
         self._is_ending = self._is_closed = True
         self._buffer.discard()
         self._server.forget(self)
+        # What only waits is given up: a fetch may ask to wait for weeks, and would be kept as long for
+        # nobody. A task is under way with something, and ends by itself.
+        if self._parked is not None and not isinstance(self._parked, asyncio.Task):
+            self._parked.cancel()
 
     def pause_writing(self) -> None:
         self._is_clogged = True

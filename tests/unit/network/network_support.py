@@ -49,7 +49,7 @@ class Client(asyncio.Protocol):
 class Handler:
     """Answers a frame with itself, unless its first bytes ask for something else.
 
-    `none` no reply, `park NAME` wait for `release(NAME)`, `big N` N bytes, `raise`, `bad`, `task`
+    `none` no reply, `park NAME` wait for `release(NAME)`, `work NAME` the same in a coroutine, `big N` N bytes, `raise`, `bad`, `task`
     (a coroutine that sleeps a second), `later-raise`, `close`.
     """
 
@@ -70,6 +70,9 @@ class Handler:
             case [b"park", name]:
                 self.parked[name] = self.runtime.loop.create_future()
                 return self.parked[name]
+            case [b"work", name]:
+                self.parked[name] = self.runtime.loop.create_future()
+                return self.work(self.parked[name])
             case [b"big", size]:
                 return [b"head", memoryview(bytes(int(size) - 4))]
             case [b"raise"]:
@@ -83,6 +86,9 @@ class Handler:
             case [b"close"]:
                 connection.close()
         return [body[:1], memoryview(body)[1:]]
+
+    async def work(self, future):
+        return await future
 
     async def later(self, reply):
         await asyncio.sleep(1)

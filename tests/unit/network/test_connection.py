@@ -171,15 +171,20 @@ def test_behind_a_parked_request_reading_stops_at_a_bound(world):
 
 
 def test_the_peers_leaving_is_noticed_while_a_request_is_parked(world):
+    """What only waits is given up, what is being worked on is not."""
+
     async def scenario():
-        client = await world.connect()
+        client, other = await world.connect(), await world.connect()
         client.send(b"park a")
+        other.send(b"work b")
         await asyncio.sleep(1)
         client.transport.close()
+        other.transport.close()
         await asyncio.sleep(1)
         assert not world.server.connections
-        assert not world.handler.parked[b"a"].cancelled()
-        world.handler.release(b"a")  # goes nowhere, hurts nobody
+        assert world.handler.parked[b"a"].cancelled()
+        assert not world.handler.parked[b"b"].cancelled()
+        world.handler.release(b"b")  # goes nowhere, hurts nobody
         await asyncio.sleep(1)
 
     world.run(scenario())
@@ -189,7 +194,7 @@ def test_the_peers_leaving_is_noticed_while_a_request_is_parked(world):
 def test_abrupt_close_in_the_middle_of_a_parked_request(world, caplog, result):
     async def scenario():
         client, other = await world.connect(), await world.connect()
-        client.send(b"park a", b"x" * 100)
+        client.send(b"work a", b"x" * 100)
         await asyncio.sleep(1)
         client.transport.abort()
         await asyncio.sleep(1)

@@ -89,7 +89,7 @@ def test_abrupt_ends_leave_nothing_behind():
             beginnings = [
                 b"",
                 frame(b"x" * 1000)[:500],
-                frame(b"park %d"),
+                frame(b"work %d"),
                 frame(b"big 5000000"),
                 frame(b"task"),
             ]
