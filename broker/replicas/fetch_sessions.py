@@ -103,6 +103,11 @@ class FetchedPartition:
             if partition is not None:
                 partition.watchers[self] = None
 
+    def leave_session(self) -> None:
+        """The session is closed, or has forgotten this partition: nobody may watch for it again."""
+        self.session = None
+        self.watch(None)
+
     def has_news(self, answer: AnswerRow) -> bool:
         """Whether an incremental response must hold this row."""
         return bool(
@@ -179,16 +184,16 @@ class FetchSession:
             dropped = self.partitions.pop(key, None)
             if dropped is not None:
                 self.dirty.pop(dropped, None)
-                dropped.watch(None)
+                dropped.leave_session()
         if is_read_committed != self.is_read_committed:
             # The other isolation level ends elsewhere, so what had nothing to tell may have now.
             self.is_read_committed = is_read_committed
             self.dirty.update(dict.fromkeys(self.partitions.values()))
 
     def close(self) -> None:
-        """Hear of no partition any more."""
+        """Hear of no partition any more, not even if a fetch that is parked in the session reads it once more."""
         for fetched in self.partitions.values():
-            fetched.watch(None)
+            fetched.leave_session()
 
 
 def next_epoch(epoch: int) -> int:

@@ -110,6 +110,17 @@ def test_a_full_fetch_within_a_session_replaces_it():
     assert cache.get(first) is None
 
 
+def test_a_closed_session_and_a_forgotten_partition_watch_nothing_again():
+    """A fetch may still be parked in the session, and reads its partitions when it is over."""
+    cache = make_cache()
+    session = cache.get(open_session(cache, A0, A1))
+    forgotten, kept = session.partitions[A0], session.partitions[A1]
+    begin(cache, session_id=session.session_id, epoch=1, forgotten=[A0])
+    assert (forgotten.session, kept.session) == (None, session)
+    cache.remove(session)
+    assert kept.session is None
+
+
 @pytest.mark.parametrize(
     ("session", "epoch", "uses_topic_ids", "error"),
     [
