@@ -233,6 +233,12 @@ class LogFiles(LogReader):
             self._on_io_error(error)
         return KafkaStorageError(f"{self.directory}: {error}")
 
+    def _read_failed(self, error: OSError) -> KafkaStorageError:
+        """A reader that comes too late for files that are gone is not the disk's fault; all else is. [any thread]"""
+        if self._is_closed or isinstance(error, FileNotFoundError):
+            return super()._read_failed(error)
+        return self._failed(error)
+
     @property
     def is_writable(self) -> bool:
         """Whether it is open, and its directory serves."""

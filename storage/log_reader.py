@@ -8,7 +8,7 @@ by the time it looks at it, as with a remote reader.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from protocol.errors import CorruptMessage, OffsetOutOfRange
+from protocol.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
 from protocol.records.batch import BatchHeader, batches
 from protocol.types import TopicPartition
 from storage.files import Files
@@ -80,7 +80,7 @@ class LogReader:
         read the answer is empty and `is_first_batch_incomplete`.
 
         Raises OffsetOutOfRange outside of [log_start_offset, log_end_offset], CorruptMessage for a damaged
-        file; with `may_block=False` WouldBlock if the bytes are probably not in memory: then ask again in
+        file, KafkaStorageError for a failing disk; with `may_block=False` WouldBlock if the bytes are probably not in memory: then ask again in
         a thread. Cost: 5 us at the end of the log, 20 us in the middle, no copy from 128 KiB on.
         """
         log_end = self.log_end_offset
@@ -99,24 +99,27 @@ class LogReader:
             if floor is None:
                 raise OffsetOutOfRange(f"Offset {offset} of {self.topic_partition} is not on this disk")
             segment = floor
-        bound = None if max_offset == log_end else self._position_of_bound(segments, max_offset)
-        while True:
-            end_position = bound[1] if bound is not None and bound[0] is segment else None
-            found = segment.read(
-                offset,
-                max_bytes=max_bytes,
-                end_position=end_position,
-                min_one_message=min_one_message,
-                may_block=may_block,
-            )
-            if found is not None:
-                base_offset = found.base_offset if len(found.records) else None
-                return LogRead(found.records, offset, base_offset, found.is_first_batch_incomplete)
-            # Compaction or a truncated control batch leaves offsets at a segment's end that nothing holds.
-            next_base = segments.end_of(segment)
-            if next_base is None or (bound is not None and bound[0] is segment):
-                return LogRead(b"", offset)
-            segment = segments.floor(next_base) or segments.active
+        try:
+            bound = None if max_offset == log_end else self._position_of_bound(segments, max_offset)
+            while True:
+                end_position = bound[1] if bound is not None and bound[0] is segment else None
+                found = segment.read(
+                    offset,
+                    max_bytes=max_bytes,
+                    end_position=end_position,
+                    min_one_message=min_one_message,
+                    may_block=may_block,
+                )
+                if found is not None:
+                    base_offset = found.base_offset if len(found.records) else None
+                    return LogRead(found.records, offset, base_offset, found.is_first_batch_incomplete)
+                # Compaction or a truncated control batch leaves offsets at a segment's end that nothing holds.
+                next_base = segments.end_of(segment)
+                if next_base is None or (bound is not None and bound[0] is segment):
+                    return LogRead(b"", offset)
+                segment = segments.floor(next_base) or segments.active
+        except OSError as error:
+            raise self._read_failed(error) from error
 
     def _position_of_bound(self, segments: Segments, offset: int) -> tuple[Segment, int]:
         """Where the first batch begins that must not be read."""
@@ -127,6 +130,10 @@ class LogReader:
         position = segment.position_of(offset)
         self._bound = offset, segment, position
         return segment, position
+
+    def _read_failed(self, error: OSError) -> KafkaStorageError:
+        """What a read answers that the disk does not serve."""
+        return KafkaStorageError(f"{self.topic_partition}: {error}")
 
     def records_since(
         self, offset: int, *, end: int | None = None
@@ -151,11 +158,14 @@ class LogReader:
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that have records in [first_offset, end_offset) (read_committed, KIP-98)."""
         found: list[AbortedTransaction] = []
-        for segment in self.segments.from_offset(first_offset):
-            aborted, is_complete = segment.transactions.aborted_in(first_offset, end_offset)
-            found += aborted
-            if is_complete:
-                break
+        try:
+            for segment in self.segments.from_offset(first_offset):
+                aborted, is_complete = segment.transactions.aborted_in(first_offset, end_offset)
+                found += aborted
+                if is_complete:
+                    break
+        except OSError as error:
+            raise self._read_failed(error) from error
         return found
 
     def offset_for_timestamp(self, timestamp: int, *, end: int | None = None) -> TimestampOffset | None:
@@ -163,18 +173,24 @@ class LogReader:
 
         Opens a batch or a few: for large compressed ones call it in a thread.
         """
-        for segment in self.segments:
-            if segment.largest.timestamp < timestamp:
-                continue
-            found = segment.find_timestamp(timestamp, start_offset=self.log_start_offset)
-            if found is not None:
-                return found if end is None or found.offset < end else None
+        try:
+            for segment in self.segments:
+                if segment.largest.timestamp < timestamp:
+                    continue
+                found = segment.find_timestamp(timestamp, start_offset=self.log_start_offset)
+                if found is not None:
+                    return found if end is None or found.offset < end else None
+        except OSError as error:
+            raise self._read_failed(error) from error
         return None
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record with the largest timestamp of the log (ListOffsets -3); None for an empty log."""
-        segment = max(self.segments, key=lambda segment: segment.largest.timestamp)
-        return segment.find_largest_timestamp()
+        try:
+            segment = max(self.segments, key=lambda segment: segment.largest.timestamp)
+            return segment.find_largest_timestamp()
+        except OSError as error:
+            raise self._read_failed(error) from error
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
         """(epoch, end offset) as in LeaderEpochCache.end_offset_for (KIP-101, KIP-279)."""

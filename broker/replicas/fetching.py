@@ -13,6 +13,7 @@ partitions; here one that belongs to a session waits for the session alone.
 
 from asyncio import Future
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -115,7 +116,9 @@ class _Fetch(Generic[T]):
 
     async def _warm_up(self) -> T:
         for read in self._cold:
-            await self._hosting.runtime.run_blocking(read)
+            # Deleted meanwhile, or a failing disk: the read that follows tells it in its row.
+            with suppress(KafkaError):
+                await self._hosting.runtime.run_blocking(read)
         answers, _, _ = self._read_all(may_block=True)
         return self._respond(answers)
 

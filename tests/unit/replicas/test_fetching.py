@@ -1,6 +1,7 @@
 """When a Fetch is answered, and with how much: limits, waiting, errors, sessions."""
 
 import asyncio
+import errno
 from random import Random
 
 import pytest
@@ -296,6 +297,45 @@ def test_cold_records_are_read_in_a_thread(simulation, hosting, tmp_path, monkey
         return await hosting.fetch({KEY: 0})
 
     assert values(simulation.run(main())[KEY]) == [b"a"]
+
+
+# -- a failing disk --------------------------------------------------------------------------------------
+
+
+def test_a_read_that_fails_is_told_in_its_row_and_takes_the_log_offline(hosting, tmp_path, monkeypatch):
+    on_disk = hosting.add(tmp_path)
+    on_disk.append(b"a")
+
+    def fails(*_, **__):
+        raise OSError(errno.EIO, "the disk")
+
+    monkeypatch.setattr(on_disk.log.files, "pread", fails)
+    assert hosting.fetch({KEY: 0})[KEY].error_code == ErrorCode.kafka_storage_error
+    assert not on_disk.log.is_writable
+
+
+def test_what_a_thread_could_not_read_is_told_by_the_second_read(simulation, hosting, tmp_path, monkeypatch):
+    """Between the two the records may have been deleted: that is a row's error, not the connection's end."""
+    on_disk = hosting.add(tmp_path)
+    on_disk.append(b"a")
+    on_disk.append(b"b")
+    real, calls = on_disk.log.read, []
+
+    def read(offset, *, may_block=True, **how):
+        calls.append(may_block)
+        if not may_block:
+            raise WouldBlock
+        if len(calls) == 2:  # in the thread
+            on_disk.log.maybe_increment_log_start_offset(1)
+        return real(offset, **how)
+
+    monkeypatch.setattr(on_disk.log, "read", read)
+
+    async def main():
+        return await hosting.fetch({KEY: 0})
+
+    assert simulation.run(main())[KEY].error_code == ErrorCode.offset_out_of_range
+    assert calls == [False, True, True]
 
 
 # -- sessions --------------------------------------------------------------------------------------------
