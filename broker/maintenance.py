@@ -18,10 +18,18 @@ _STEP_S = 1.0
 class Maintenance:
     """Runs the log manager's background jobs: decided on the loop, carried out in threads."""
 
-    def __init__(self, runtime: Runtime, logs: LogManager, config: Callable[[], BrokerConfig]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        logs: LogManager,
+        config: Callable[[], BrokerConfig],
+        *,
+        after_retention: Callable[[], None],
+    ) -> None:
         self._runtime = runtime
         self._logs = logs
         self._config = config
+        self._after_retention = after_retention
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -42,6 +50,7 @@ class Maintenance:
         while True:
             for job in self._logs.maintain(self._runtime.now_ms()):
                 await self._run(job)
+            self._after_retention()
             await asyncio.sleep(_STEP_S)
 
     async def _clean(self) -> None:

@@ -65,7 +65,9 @@ class Node:
         self._cluster_config = cluster_config
         self.broker = broker
         self._server = NetworkServer(runtime, Dispatcher(broker), NetworkSettings.from_config(broker.config))
-        self._maintenance = Maintenance(runtime, logs, lambda: broker.config)
+        self._maintenance = Maintenance(
+            runtime, logs, lambda: broker.config, after_retention=broker.replicas.notice_retention
+        )
         #: What clients are told, by listener; real ports, also where 0 was asked for.
         self.listeners: tuple[Listener, ...] = ()
 
