@@ -16,6 +16,7 @@ from protocol.errors import KafkaError
 from protocol.metadata.frame import decode_record, encode_record
 from protocol.metadata.image import InvalidMetadata
 from protocol.metadata.records import MetadataRecord
+from protocol.records.batch import crc_is_valid
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.quorum import QuorumMessage, build_quorum_batch
 from protocol.records.record import Record as Row
@@ -54,10 +55,13 @@ class MetadataLog:
         self._files = files
 
     @classmethod
-    def open(cls, log_dir: Path, *, files: Files, random: Random, now_ms: int) -> "MetadataLog":
-        """Open the log in this log directory, or begin it.
+    def open(
+        cls, log_dir: Path, *, files: Files, random: Random, now_ms: int, is_clean: bool = False
+    ) -> "MetadataLog":
+        """Open the log in this log directory, or begin it. [any thread]
 
-        All of it is checked, as after a crash: the metadata of a cluster is small, and worth it. [any thread]
+        Unless it `is_clean`, it ends before the first batch that is not whole and sound: a write that a
+        crash has torn. After a clean stop there is none; damage is then found and refused by `read`.
         """
         log = Log.open(
             log_dir / str(TOPIC_PARTITION),
@@ -66,7 +70,7 @@ class MetadataLog:
             now_ms=now_ms,
             files=files,
             random=random,
-            is_clean=False,
+            is_clean=is_clean,
             topic_id=TOPIC_ID,
         )
         return cls(log, files)
@@ -103,6 +107,8 @@ class MetadataLog:
             start = snapshot.end_offset
         try:
             for header, batch in self._log.records_since(start, end=end_offset):
+                if not crc_is_valid(batch):
+                    raise InvalidMetadata(f"{self.directory} is damaged at offset {header.base_offset}")
                 records = [] if header.is_control else [self._decode(row) for row in records_of(batch)]
                 yield Chunk(header.base_offset, records, header.next_offset)
         except KafkaError as error:

@@ -104,14 +104,16 @@ class Controller:
         run_blocking: Callable[..., Awaitable[Any]],
         call_later: Callable[[float, Callable[[], None]], Cancellable],
         validators: ConfigValidators | None = None,
+        is_clean: bool = False,
         on_failure: Callable[[BaseException], None] = lambda error: None,
     ) -> "Controller":
         """Open and replay the metadata log in this log directory. [any thread]
 
+        `is_clean`: this directory was closed as it should be; else the end of the log is looked for.
         `on_failure` is told when the controller cannot go on, because the disk does not take its records.
         Raises InvalidMetadata if the log cannot be understood, and OSError.
         """
-        log = MetadataLog.open(log_dir, files=files, random=random, now_ms=now_ms())
+        log = MetadataLog.open(log_dir, files=files, random=random, now_ms=now_ms(), is_clean=is_clean)
         state = ClusterState(settings=settings, validators=validators or ConfigValidators(), random=random)
         transactions = TransactionFilter()
         for chunk in log.read():
@@ -289,9 +291,16 @@ class Controller:
         while self._pending and self._pending[0].end_offset <= end_offset:
             done = self._pending.popleft()
             for subscriber in self._subscribers if done.records else ():
-                subscriber(done.records, done.end_offset)
+                self._tell(subscriber, done)
             if not done.waiter.done():  # its request may have been given up
                 done.waiter.set_result(None)
+
+    def _tell(self, subscriber: Subscriber, done: _Pending) -> None:
+        try:
+            subscriber(done.records, done.end_offset)
+        except Exception:
+            # Its bug, or its failing disk: the records are committed, and the others must hear of them.
+            logger.exception("a subscriber could not follow the metadata up to %d", done.end_offset)
 
     def _fail(self, error: BaseException) -> None:
         """The disk does not take what was decided: what is in memory is no longer what the log says."""

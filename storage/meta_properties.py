@@ -34,6 +34,8 @@ def read(log_dir: Path, files: Files) -> MetaProperties | None:
         text = files.read(path).decode()
     except FileNotFoundError:
         return None
+    except UnicodeDecodeError as error:
+        raise InconsistentMetaProperties(f"{path} is no text: {error}") from error
     fields = dict(
         line.replace("\\:", ":").split("=", 1)
         for line in text.splitlines()

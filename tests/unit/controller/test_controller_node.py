@@ -1,7 +1,7 @@
 """The shell: what is on the disk when, who is told when, and what a restart finds."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,7 +15,7 @@ from controller.metadata_log import MetadataLog
 from controller.node import Controller, InvalidMetadata
 from controller.settings import ControllerSettings
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, NotController, UnsupportedVersion
+from protocol.errors import ErrorCode, KafkaStorageError, NotController, UnsupportedVersion
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -42,7 +42,7 @@ class Shell:
         self.failures: list[BaseException] = []
         self.error: OSError | None = None
 
-    def open(self) -> Controller:
+    def open(self, *, is_clean: bool = False) -> Controller:
         fields = {"cluster_id": CLUSTER_ID, "node_id": 1, "directory_id": directory(1), **self.settings}
         return Controller.open(
             self.log_dir,
@@ -53,6 +53,7 @@ class Shell:
             monotonic=lambda: self.seconds,
             run_blocking=self.run_blocking,
             call_later=self.call_later,
+            is_clean=is_clean,
             on_failure=self.failures.append,
         )
 
@@ -222,6 +223,22 @@ async def test_nobody_is_told_before_the_disk_has_it_and_many_share_a_flush(shel
     assert codes == [ErrorCode.none] * 20 + [ErrorCode.topic_already_exists]
     assert len(follower.image.topics_by_name) == 20
     assert shell.flushes - flushes <= 2
+    await controller.stop()
+
+
+async def test_a_subscriber_that_fails_is_nobody_elses_trouble(shell: Shell, caplog: pytest.LogCaptureFixture):
+    controller = await shell.start()
+    before, after = follow(controller), follow(controller)
+
+    def fails(records: Sequence[r.MetadataRecord], end_offset: int) -> None:
+        raise KafkaStorageError("a disk of the broker's")
+
+    controller._subscribers[:] = [before, fails, after]
+    assert await join(controller) >= 0
+    assert await create(controller, "t")
+    assert before.image.topics_by_name.keys() == after.image.topics_by_name.keys() == {"t"}
+    assert "could not follow" in caplog.text
+    assert not shell.failures
     await controller.stop()
 
 
@@ -404,6 +421,20 @@ async def test_a_directory_that_was_formatted_with_other_levels(shell: Shell):
     assert follow(controller).image.features == {"metadata.version": 21}
     assert follow(controller).image.configs == {}
     await controller.stop()
+
+
+async def test_damage_after_a_clean_stop_is_refused(shell: Shell):
+    """Cutting the log there, as after a crash, would lose topics that were told to be created."""
+    controller = await shell.start()
+    await join(controller)
+    await create(controller, "t")
+    await controller.stop()
+    path = shell.log_dir / "__cluster_metadata-0" / "00000000000000000000.log"
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(InvalidMetadata, match="damaged at offset"):
+        shell.open(is_clean=True)
 
 
 async def test_a_torn_write_loses_a_whole_decision(shell: Shell):

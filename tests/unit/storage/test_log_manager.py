@@ -120,10 +120,16 @@ def test_meta_properties_is_kafkas(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["version=0\nbroker.id=1\n", "version=1\ncluster.id=x\n", "version=1\ncluster.id=x\nnode.id=y\n"]
+    "text",
+    [
+        b"version=0\nbroker.id=1\n",
+        b"version=1\ncluster.id=x\n",
+        b"version=1\ncluster.id=x\nnode.id=y\n",
+        b"version=1\ncluster.id=\xff\xfe\nnode.id=1\n",
+    ],
 )
 def test_meta_properties_that_say_nothing(tmp_path, text):
-    (tmp_path / "meta.properties").write_text(text)
+    (tmp_path / "meta.properties").write_bytes(text)
     with pytest.raises(InconsistentMetaProperties):
         open_manager(tmp_path)
 
