@@ -3,8 +3,9 @@
 import sys
 
 from broker.main import main
+from broker.tools import TOOLS
 
 arguments = sys.argv[1:]
-if not (arguments and arguments[0] in main.commands):
+if not (arguments and arguments[0] in (*main.commands, *TOOLS)):
     arguments = ["broker", *arguments]
 main(arguments, prog_name="python -m broker")

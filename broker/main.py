@@ -1,4 +1,4 @@
-"""The command line: `ottla broker`, `ottla version`."""
+"""The command line: `ottla broker`, `ottla version`, and the tools for log files."""
 
 import asyncio
 import gc
@@ -15,12 +15,13 @@ from broker.config import BrokerConfig
 from broker.config.load import load_config
 from broker.node import CannotStart, Node
 from broker.runtime.production import ProductionRuntime, run
+from broker.tools import CommandsWithTools
 from protocol.errors import KafkaError
 
 _INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandsWithTools, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Ottla, a Kafka broker in pure Python."""
 

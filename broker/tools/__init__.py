@@ -1,0 +1,36 @@
+"""The commands that look at files: `ottla dump-log`, `ottla verify-log`.
+
+They are imported when one is asked for: the start of a broker does not wait for them.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import Final
+
+import click
+
+#: Module and function of each command.
+TOOLS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "dump-log": ("broker.tools.dump_command", "dump_log"),
+        "verify-log": ("broker.tools.verify_command", "verify_log"),
+    }
+)
+
+
+class CommandsWithTools(click.Group):
+    """A command line that knows the tools by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, for the help."""
+        return sorted([*super().list_commands(ctx), *TOOLS])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """One command; a tool's module is imported here."""
+        if cmd_name not in TOOLS:
+            return super().get_command(ctx, cmd_name)
+        module, name = TOOLS[cmd_name]
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command), command
+        return command

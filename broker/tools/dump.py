@@ -1,0 +1,233 @@
+"""Any file of a log's folder, row by row: what it says, and where it stops making sense.
+
+A row is a dictionary with its "kind". A "problem" row tells what is wrong, and where; nothing that a file can hold
+raises anything else than OSError.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+from uuid import UUID
+
+from broker.tools.decoders import Decoder, cluster_metadata, decoder_of_topic
+from broker.tools.dump_batches import batches
+from broker.tools.plain import Row
+from protocol.types import TopicPartition
+from storage import (
+    checkpoints,
+    file_names,
+    kafka_uuid,
+    leader_epoch_cache,
+    meta_properties,
+    partition_metadata,
+    producer_snapshot,
+)
+from storage.files import Files
+from storage.index import CorruptIndex, OffsetIndex, TimeIndex
+from storage.transaction_index import TransactionIndex
+from storage.verify.findings import Findings
+from storage.verify.indexes import read_entries
+from storage.verify.partition import check_segment, partition_of
+
+#: What a name may end with while something is being done with the file.
+_SUFFIXES: Final = (file_names.DELETED, file_names.CLEANED, file_names.SWAP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpOptions:
+    """What is to be shown."""
+
+    #: Records, too, not only their batches.
+    has_data: bool = False
+    #: For the records; None: by the name of the file's folder.
+    decoder: Decoder | None = None
+    #: Whether the folder's name counts.
+    is_decoded: bool = True
+
+
+def dump(path: Path, files: Files, options: DumpOptions) -> Iterator[Row]:
+    """The rows of one file. "file" is in each of them."""
+    name = path.name
+    for suffix in _SUFFIXES:
+        name = name.removesuffix(suffix)
+    dumper = _BY_NAME.get(name) or _BY_EXTENSION.get(Path(name).suffix)
+    if dumper is None and name.endswith("-offset-checkpoint"):
+        dumper = _offset_checkpoint
+    if dumper is None:
+        yield _row(path, "problem", message="neither name nor extension of a log folder's file")
+        return
+    kind = dumper.__name__.lstrip("_").replace("_", " ")
+    yield _row(path, "file", type=kind)
+    for row in dumper(path, files, options):
+        yield {"kind": row["kind"], "file": str(path), **row}
+
+
+def _row(path: Path, kind: str, **fields: Any) -> Row:  # noqa: ANN401 whatever the file says
+    return {"kind": kind, "file": str(path), **fields}
+
+
+def _problem(message: str, **where: int) -> Row:
+    return {"kind": "problem", **where, "message": message}
+
+
+# -- batches -------------------------------------------------------------------------------------------
+
+
+def _log(path: Path, files: Files, options: DumpOptions) -> Iterator[Row]:
+    decoder = options.decoder
+    partition = partition_of(path.parent)
+    if decoder is None and options.is_decoded and partition is not None:
+        decoder = decoder_of_topic(partition.topic)
+    yield from batches(path, files, has_data=options.has_data, decoder=decoder)
+
+
+def _metadata_snapshot(path: Path, files: Files, options: DumpOptions) -> Iterator[Row]:
+    decoder = options.decoder or (cluster_metadata if options.is_decoded else None)
+    yield from batches(path, files, has_data=options.has_data, decoder=decoder)
+
+
+# -- indexes -------------------------------------------------------------------------------------------
+
+
+def _offset_index(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    base = file_names.offset_of(path.name) or 0
+    for relative, position in _entries(path, OffsetIndex, files):
+        yield {"kind": "entry", "offset": base + relative, "position": position}
+    yield from _held_against_the_log(path, files)
+
+
+def _time_index(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    base = file_names.offset_of(path.name) or 0
+    for timestamp, relative in _entries(path, TimeIndex, files):
+        yield {"kind": "entry", "timestamp": timestamp, "offset": base + relative}
+    yield from _held_against_the_log(path, files)
+
+
+def _entries(path: Path, index: type[OffsetIndex | TimeIndex], files: Files) -> list[tuple[int, int]]:
+    # What the entries themselves are wrong about is told where they are held against the log.
+    return read_entries(path, index.ENTRY, files, Findings(), is_active=_is_active(path, files)) or []
+
+
+def _is_active(path: Path, files: Files) -> bool:
+    """Whether no later segment is beside this one."""
+    base = file_names.offset_of(path.name) or 0
+    names = [name for name in files.list(path.parent) if name.endswith(file_names.LOG)]
+    return all((file_names.offset_of(name) or 0) <= base for name in names)
+
+
+def _held_against_the_log(path: Path, files: Files) -> Iterator[Row]:
+    log = path.with_name(path.name.partition(".")[0] + file_names.LOG)
+    if not files.exists(log):
+        yield {"kind": "note", "message": f"{log.name} is not beside it: not verified"}
+        return
+    for finding in check_segment(log, files, is_active=_is_active(path, files)).all:
+        if finding.path == path and finding.is_error:
+            yield _problem(
+                finding.message, **({} if finding.position is None else {"position": finding.position})
+            )
+
+
+def _transaction_index(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    index = TransactionIndex(
+        path, base_offset=file_names.offset_of(path.name) or 0, files=files, is_new=False
+    )
+    try:
+        entries = index.entries
+    except CorruptIndex as error:
+        yield _problem(str(error))
+        return
+    for entry in entries:
+        yield {"kind": "aborted", **entry._asdict()}
+
+
+# -- small files ---------------------------------------------------------------------------------------
+
+
+def _producer_snapshot(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    try:
+        states = producer_snapshot.decode(files.read(path))
+    except producer_snapshot.CorruptSnapshot as error:
+        yield _problem(str(error))
+        return
+    for state in states:
+        last = state.batches[-1] if state.batches else None
+        yield {
+            "kind": "producer",
+            "producer_id": state.producer_id,
+            "producer_epoch": state.epoch,
+            "coordinator_epoch": state.coordinator_epoch,
+            "last_timestamp": state.last_timestamp,
+            "transaction_first_offset": state.transaction_first_offset,
+            "last_sequence": last.last_sequence if last else None,
+            "last_offset": last.last_offset if last else None,
+            "offset_delta": last.offset_delta if last else None,
+        }
+
+
+def _leader_epochs(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    try:
+        entries = leader_epoch_cache.decode(files.read(path))
+    except checkpoints.CorruptCheckpoint as error:
+        yield _problem(str(error))
+        return
+    for entry in entries:
+        yield {"kind": "epoch", **entry._asdict()}
+
+
+def _offset_checkpoint(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    try:
+        offsets: Mapping[TopicPartition, int] = checkpoints.OffsetCheckpoint(path, files).read()
+    except checkpoints.CorruptCheckpoint as error:
+        yield _problem(str(error))
+        return
+    for partition, offset in offsets.items():
+        yield {"kind": "checkpoint", **partition._asdict(), "offset": offset}
+
+
+def _partition_metadata(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    try:
+        topic_id = partition_metadata.read(path.parent, files)
+    except ValueError as error:
+        yield _problem(str(error))
+        return
+    assert topic_id is not None, "the file was there"
+    yield {"kind": "topic", "topic_id": kafka_uuid.to_text(topic_id)}
+
+
+def _meta_properties(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    try:
+        found = meta_properties.read(path.parent, files)
+    except (meta_properties.InconsistentMetaProperties, ValueError) as error:
+        yield _problem(str(error))
+        return
+    assert found is not None, "the file was there"
+    directory_id: UUID | None = found.directory_id
+    yield {
+        "kind": "folder",
+        "cluster_id": found.cluster_id,
+        "node_id": found.node_id,
+        "directory_id": None if directory_id is None else kafka_uuid.to_text(directory_id),
+    }
+
+
+_Dumper = Callable[[Path, Files, DumpOptions], Iterator[Row]]
+
+_BY_EXTENSION: Final[Mapping[str, _Dumper]] = MappingProxyType(
+    {
+        file_names.LOG: _log,
+        ".checkpoint": _metadata_snapshot,
+        file_names.OFFSET_INDEX: _offset_index,
+        file_names.TIME_INDEX: _time_index,
+        file_names.TRANSACTION_INDEX: _transaction_index,
+        file_names.PRODUCER_SNAPSHOT: _producer_snapshot,
+    }
+)
+_BY_NAME: Final[Mapping[str, _Dumper]] = MappingProxyType(
+    {
+        leader_epoch_cache.FILE_NAME: _leader_epochs,
+        partition_metadata.FILE_NAME: _partition_metadata,
+        meta_properties.FILE_NAME: _meta_properties,
+    }
+)

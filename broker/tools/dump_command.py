@@ -1,0 +1,52 @@
+"""`ottla dump-log FILE...`."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+from click.utils import get_text_stream
+
+from broker.tools.decoders import DECODERS
+from broker.tools.dump import DumpOptions, dump
+from broker.tools.plain import Row, as_json, as_text
+from storage.files import Files
+
+
+@click.command("dump-log", no_args_is_help=True)
+@click.argument(
+    "paths", nargs=-1, metavar="FILE...", type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option("--print-data", is_flag=True, help="Show records, too, not only their batches.")
+@click.option(
+    "--decoder",
+    type=click.Choice(["auto", "none", *DECODERS]),
+    default="auto",
+    help="What records of the logs mean; by default the name of the file's folder tells. "
+    "One that is named shows the records, as --print-data.",
+)
+@click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
+def dump_log(paths: tuple[Path, ...], *, print_data: bool, decoder: str, is_json: bool) -> None:
+    """Show what is in files of a log's folder.
+
+    Logs (.log, .checkpoint) batch by batch; .index and .timeindex entry by entry, verified against the log beside
+    them; .txnindex, .snapshot and the checkpoint files. Where a file stops making sense a problem is told, with the
+    position, and the exit status is 1.
+    """
+    chosen = DECODERS.get(decoder)
+    options = DumpOptions(
+        has_data=print_data or chosen is not None, decoder=chosen, is_decoded=decoder != "none"
+    )
+    show: Callable[[Row], str] = as_json if is_json else as_text
+    out = get_text_stream("stdout", errors="backslashreplace")
+    has_problems = False
+    for path in paths:
+        try:
+            for row in dump(path, Files(), options):
+                has_problems = has_problems or row["kind"] == "problem"
+                out.write(show(row) + "\n")
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise click.ClickException(f"{path}: {error.strerror}") from error
+    if has_problems:
+        raise click.exceptions.Exit(1)

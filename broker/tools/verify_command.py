@@ -1,0 +1,121 @@
+"""`ottla verify-log DIR`."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from click.utils import get_text_stream
+
+from storage.files import Files
+from storage.verify import Finding, PartitionReport, Report, compare, inspect
+
+
+@click.command("verify-log", no_args_is_help=True)
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--deep", "is_deep", is_flag=True, help="Read the records, too, not only their batches.")
+@click.option(
+    "--compacted/--not-compacted",
+    "is_compacted",
+    default=None,
+    help="Whether offsets may be missing; by default found out for each log.",
+)
+@click.option(
+    "--compare",
+    "other",
+    metavar="OTHER_DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Compare with another replica instead: the same bytes below the lower end?",
+)
+@click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
+def verify_log(
+    directory: Path, *, is_deep: bool, is_compacted: bool | None, other: Path | None, is_json: bool
+) -> None:
+    """Find whatever is wrong in DIR: one log's folder, or a data folder with all its logs.
+
+    Nothing is changed. A broker that runs should be stopped first: a write that is half done looks like damage.
+    The exit status is 1 if anything is wrong; what is only noted does not count.
+    """
+    try:
+        if other is None:
+            report = inspect(directory, Files(), is_compacted=is_compacted, is_deep=is_deep)
+        else:
+            report = compare(directory, other, Files())
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or directory}: {error.strerror}") from error
+    out = get_text_stream("stdout", errors="backslashreplace")
+    lines = _json_lines(report) if is_json else _text_lines(report)
+    for line in lines:
+        out.write(line + "\n")
+    if not report.is_sound:
+        raise click.exceptions.Exit(1)
+
+
+def _json_lines(report: Report) -> list[str]:
+    rows: list[dict[str, object]] = [
+        {
+            "kind": "log",
+            "folder": str(each.directory),
+            "segments": each.segments_count,
+            "batches": each.batches_count,
+            "bytes": each.size_bytes,
+            "first_offset": each.first_offset,
+            "end_offset": each.end_offset,
+            "errors": each.errors_count,
+        }
+        for each in report.partitions
+    ]
+    rows += [
+        {
+            "kind": finding.severity.value,
+            "file": str(finding.path),
+            "offset": finding.offset,
+            "position": finding.position,
+            "message": finding.message,
+        }
+        for finding in report.findings
+    ]
+    return [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows]
+
+
+def _text_lines(report: Report) -> list[str]:
+    lines = _table(
+        ("log", "segments", "batches", "bytes", "offsets", "errors"),
+        [_cells(each) for each in report.partitions],
+    )
+    errors = [finding for finding in report.findings if finding.is_error]
+    notes = [finding for finding in report.findings if not finding.is_error]
+    lines += ["", *(f"error: {finding}" for finding in errors)] if errors else []
+    lines += ["", *(f"note: {finding}" for finding in notes)] if notes else []
+    return [*lines, "", _summary(report, errors, notes)]
+
+
+def _cells(report: PartitionReport) -> tuple[str, ...]:
+    first = report.end_offset if report.first_offset is None else report.first_offset
+    return (
+        report.directory.resolve().name,
+        str(report.segments_count),
+        str(report.batches_count),
+        str(report.size_bytes),
+        f"[{first}, {report.end_offset})",
+        str(report.errors_count),
+    )
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Columns as wide as they must be; names to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if number else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (head, *rows)
+    ]
+
+
+def _summary(report: Report, errors: Sequence[Finding], notes: Sequence[Finding]) -> str:
+    count = len(report.partitions)
+    size = sum(each.size_bytes for each in report.partitions)
+    verdict = f"{len(errors)} errors" if errors else "nothing is wrong"
+    return f"{count} logs, {size} bytes: {verdict}, {len(notes)} notes"

@@ -1,0 +1,152 @@
+"""The four kinds of record in `__remote_log_metadata`, the topic of Kafka's own RemoteLogMetadataManager.
+
+A segment is announced before it is copied (record), and its state moves on from there (updates); a deleted
+topic's partition has states of its own. Offsets of a segment include the last one: `end_offset` is inclusive.
+
+Source: KIP-405 and the schemas of Kafka 4.3.1's storage module.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import MappingProxyType
+from typing import ClassVar, Final
+from uuid import UUID
+
+from protocol.schema import Record, Versions
+from protocol.types import ZERO_UUID
+
+
+class RemoteLogSegmentState(IntEnum):
+    """What has become of a segment's copy."""
+
+    COPY_SEGMENT_STARTED = 0
+    COPY_SEGMENT_FINISHED = 1
+    DELETE_SEGMENT_STARTED = 2
+    DELETE_SEGMENT_FINISHED = 3
+
+
+class RemotePartitionDeleteState(IntEnum):
+    """How far the deletion of a topic's partition in the second tier has come."""
+
+    DELETE_PARTITION_MARKED = 0
+    DELETE_PARTITION_STARTED = 1
+    DELETE_PARTITION_FINISHED = 2
+
+
+class RemoteLogMetadataRecord(Record):
+    """One entry of the topic; all of them have compact lengths and tagged fields."""
+
+    __slots__ = ()
+    __versions__: ClassVar[Versions] = Versions(0, 0)
+    __flexible_from__: ClassVar[int | None] = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicIdPartitionEntry:
+    """A partition, by name and id of its topic."""
+
+    name: str = field(default="", metadata={"kafka_type": "string"})
+    id: UUID = field(default=ZERO_UUID, metadata={"kafka_type": "uuid"})
+    partition: int = field(default=0, metadata={"kafka_type": "int32"})
+
+
+@dataclass(slots=True, kw_only=True)
+class RemoteLogSegmentIdEntry:
+    """A copy of a segment: each attempt to copy one has an id of its own."""
+
+    topic_id_partition: TopicIdPartitionEntry = field(default_factory=TopicIdPartitionEntry)
+    id: UUID = field(default=ZERO_UUID, metadata={"kafka_type": "uuid"})
+
+
+@dataclass(slots=True, kw_only=True)
+class SegmentLeaderEpochEntry:
+    """Where an epoch begins within the segment."""
+
+    leader_epoch: int = field(default=0, metadata={"kafka_type": "int32"})
+    offset: int = field(default=0, metadata={"kafka_type": "int64"})
+
+
+@dataclass(slots=True, kw_only=True)
+class RemoteLogSegmentMetadataRecord(RemoteLogMetadataRecord):
+    """A segment is about to be copied."""
+
+    __api_key__: ClassVar[int] = 0
+
+    remote_log_segment_id: RemoteLogSegmentIdEntry = field(default_factory=RemoteLogSegmentIdEntry)
+    start_offset: int = field(default=0, metadata={"kafka_type": "int64"})
+    #: Inclusive.
+    end_offset: int = field(default=0, metadata={"kafka_type": "int64"})
+    broker_id: int = field(default=0, metadata={"kafka_type": "int32"})
+    max_timestamp_ms: int = field(default=0, metadata={"kafka_type": "int64"})
+    #: When the broker made this record.
+    event_timestamp_ms: int = field(default=0, metadata={"kafka_type": "int64"})
+    segment_leader_epochs: list[SegmentLeaderEpochEntry] = field(default_factory=list)
+    segment_size_in_bytes: int = field(default=0, metadata={"kafka_type": "int32"})
+    #: What the RemoteStorageManager wants to be given back.
+    custom_metadata: bytes | None = field(default=None, metadata={"kafka_type": "bytes", "nullable": "0+"})
+    #: A RemoteLogSegmentState.
+    remote_log_segment_state: int = field(default=0, metadata={"kafka_type": "int8"})
+    txn_index_empty: bool = field(default=False, metadata={"kafka_type": "bool", "tag": 0})
+
+
+@dataclass(slots=True, kw_only=True)
+class RemoteLogSegmentMetadataUpdateRecord(RemoteLogMetadataRecord):
+    """A copy has come into another state."""
+
+    __api_key__: ClassVar[int] = 1
+
+    remote_log_segment_id: RemoteLogSegmentIdEntry = field(default_factory=RemoteLogSegmentIdEntry)
+    broker_id: int = field(default=0, metadata={"kafka_type": "int32"})
+    event_timestamp_ms: int = field(default=0, metadata={"kafka_type": "int64"})
+    custom_metadata: bytes | None = field(default=None, metadata={"kafka_type": "bytes", "nullable": "0+"})
+    #: A RemoteLogSegmentState.
+    remote_log_segment_state: int = field(default=0, metadata={"kafka_type": "int8"})
+
+
+@dataclass(slots=True, kw_only=True)
+class RemotePartitionDeleteMetadataRecord(RemoteLogMetadataRecord):
+    """A deleted partition's copies are on their way out."""
+
+    __api_key__: ClassVar[int] = 2
+
+    topic_id_partition: TopicIdPartitionEntry = field(default_factory=TopicIdPartitionEntry)
+    broker_id: int = field(default=0, metadata={"kafka_type": "int32"})
+    event_timestamp_ms: int = field(default=0, metadata={"kafka_type": "int64"})
+    #: A RemotePartitionDeleteState.
+    remote_partition_delete_state: int = field(default=0, metadata={"kafka_type": "int8"})
+
+
+@dataclass(slots=True, kw_only=True)
+class RemoteLogSegmentMetadataSnapshotRecord(RemoteLogMetadataRecord):
+    """A segment within the snapshot of one partition, which need not be named then."""
+
+    __api_key__: ClassVar[int] = 3
+
+    segment_id: UUID = field(default=ZERO_UUID, metadata={"kafka_type": "uuid"})
+    start_offset: int = field(default=0, metadata={"kafka_type": "int64"})
+    #: Inclusive.
+    end_offset: int = field(default=0, metadata={"kafka_type": "int64"})
+    broker_id: int = field(default=0, metadata={"kafka_type": "int32"})
+    max_timestamp_ms: int = field(default=0, metadata={"kafka_type": "int64"})
+    event_timestamp_ms: int = field(default=0, metadata={"kafka_type": "int64"})
+    segment_leader_epochs: list[SegmentLeaderEpochEntry] = field(default_factory=list)
+    segment_size_in_bytes: int = field(default=0, metadata={"kafka_type": "int32"})
+    custom_metadata: bytes | None = field(default=None, metadata={"kafka_type": "bytes", "nullable": "0+"})
+    #: A RemoteLogSegmentState.
+    remote_log_segment_state: int = field(default=0, metadata={"kafka_type": "int8"})
+    txn_index_empty: bool = field(default=False, metadata={"kafka_type": "bool", "tag": 0})
+
+
+#: By the number that stands in a record's frame.
+RECORD_CLASSES: Final[Mapping[int, type[RemoteLogMetadataRecord]]] = MappingProxyType(
+    {
+        cls.__api_key__: cls
+        for cls in (
+            RemoteLogSegmentMetadataRecord,
+            RemoteLogSegmentMetadataUpdateRecord,
+            RemotePartitionDeleteMetadataRecord,
+            RemoteLogSegmentMetadataSnapshotRecord,
+        )
+    }
+)

@@ -1,0 +1,77 @@
+"""The one kind of record in `__transaction_state`: a transactional id and the state of its transaction.
+
+Source: the coordinator-key and coordinator-value schemas of Kafka 4.3.1's transaction coordinator.
+"""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import ClassVar
+
+from protocol.schema import Record, Versions
+
+
+class TransactionStatus(IntEnum):
+    """Where a transaction stands; the value is what the record holds (Kafka's TransactionState)."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+
+@dataclass(slots=True, kw_only=True)
+class TransactionLogKey(Record):
+    """Which transactional id."""
+
+    __api_key__: ClassVar[int] = 0
+    __versions__: ClassVar[Versions] = Versions(0, 0)
+
+    transactional_id: str = field(default="", metadata={"kafka_type": "string"})
+
+
+@dataclass(slots=True, kw_only=True)
+class TransactionPartitions:
+    """Partitions of one topic that take part in a transaction."""
+
+    topic: str = field(default="", metadata={"kafka_type": "string"})
+    partition_ids: list[int] = field(default_factory=list, metadata={"kafka_type": "int32"})
+
+
+@dataclass(slots=True, kw_only=True)
+class TransactionLogValue(Record):
+    """The state of a transactional id. Producer ids and epochs are -1, the start is -1, where there is none."""
+
+    __api_key__: ClassVar[int] = 0
+    __versions__: ClassVar[Versions] = Versions(0, 1)
+    __flexible_from__: ClassVar[int | None] = 1
+
+    producer_id: int = field(default=0, metadata={"kafka_type": "int64"})
+    #: Of the transaction before, while clients that retry may still send it (KIP-890).
+    previous_producer_id: int = field(
+        default=-1, metadata={"kafka_type": "int64", "versions": "1+", "tag": 0, "tag_versions": "1+"}
+    )
+    #: The id that takes over once the epochs of `producer_id` are used up.
+    next_producer_id: int = field(
+        default=-1, metadata={"kafka_type": "int64", "versions": "1+", "tag": 1, "tag_versions": "1+"}
+    )
+    producer_epoch: int = field(default=0, metadata={"kafka_type": "int16"})
+    next_producer_epoch: int = field(
+        default=-1, metadata={"kafka_type": "int16", "versions": "1+", "tag": 3, "tag_versions": "1+"}
+    )
+    transaction_timeout_ms: int = field(default=0, metadata={"kafka_type": "int32"})
+    #: A TransactionStatus.
+    transaction_status: int = field(default=0, metadata={"kafka_type": "int8"})
+    #: None once the transaction is complete.
+    transaction_partitions: list[TransactionPartitions] | None = field(
+        default_factory=list, metadata={"nullable": "0+"}
+    )
+    transaction_last_update_timestamp_ms: int = field(default=0, metadata={"kafka_type": "int64"})
+    transaction_start_timestamp_ms: int = field(default=0, metadata={"kafka_type": "int64"})
+    #: The level of the feature transaction.version that the client's requests spoke.
+    client_transaction_version: int = field(
+        default=0, metadata={"kafka_type": "int16", "versions": "1+", "tag": 2, "tag_versions": "1+"}
+    )

@@ -1,0 +1,33 @@
+"""Read-only verification of what lies on disk: is everything in a log's folder what the log's batches say?
+
+    inspect(directory, files)   a log's folder or a data folder -> Report, with what was read
+    verify(directory, files)    the same -> its findings only
+    compare(one, other, files)  two replicas: the same bytes below the lower end?
+
+| what | is held against |
+|---|---|
+| batches | their CRC, each other (offsets, leader epochs), the segment's name |
+| `.index`, `.timeindex` | the batches they point at; a closed segment's last entry: its largest timestamp |
+| `.txnindex`, `.snapshot` | a replay of the producers, as far as the log knows them |
+| `leader-epoch-checkpoint` | the epochs in the batches |
+| the folder's checkpoints | the logs' ends |
+| `partition.metadata` | other partitions of the topic, other topics |
+| `*.checkpoint`, `quorum-state`, `meta.properties`, `.kafka_cleanshutdown` | themselves |
+
+Files that are left over from deletions and compactions are notes, not errors. Nothing is repaired: opening a log
+does that (`storage.recovery`). A log that is being written may be seen in the middle of a write.
+"""
+
+from pathlib import Path
+
+from storage.files import Files
+from storage.verify.compare import compare
+from storage.verify.data_folder import inspect
+from storage.verify.findings import Finding, PartitionReport, Report, Severity
+
+__all__ = ["Finding", "PartitionReport", "Report", "Severity", "compare", "inspect", "verify"]
+
+
+def verify(directory: Path, files: Files, *, is_compacted: bool | None = None) -> list[Finding]:
+    """Everything worth telling about a log's folder, or a data folder; see `inspect`."""
+    return inspect(directory, files, is_compacted=is_compacted).findings

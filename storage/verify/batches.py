@@ -1,0 +1,83 @@
+"""The batches of a log: each one whole and sound, and all of them in the order of their offsets."""
+
+from pathlib import Path
+
+from protocol.errors import KafkaError
+from protocol.records.batch import NO_TIMESTAMP, BatchHeader, crc_is_valid
+from protocol.records.record import records
+from storage.index import MAX_RELATIVE_OFFSET
+from storage.verify.findings import Findings
+
+#: Why there may be a gap that is no loss.
+_GAP = "offsets {} to {} are missing (as compaction leaves it; this log is not known to be compacted)"
+
+
+class BatchCheck:
+    """Shown all segments with their batches, in order.
+
+    `may_have_gaps`: the log is compacted. `is_deep`: the records are read, too (compressed ones are decompressed).
+    """
+
+    def __init__(self, findings: Findings, *, may_have_gaps: bool, is_deep: bool) -> None:
+        self._findings, self._may_have_gaps, self._is_deep = findings, may_have_gaps, is_deep
+        self._log = Path()
+        self._base_offset = 0
+        #: Of the log so far, exclusive; None before the first batch.
+        self.end_offset: int | None = None
+
+    def begin_segment(self, log: Path, base_offset: int) -> None:
+        """The batches of the next segment follow."""
+        self._log, self._base_offset = log, base_offset
+        end = self.end_offset
+        if end is not None and base_offset < end:
+            self._findings.error(log, f"begins at {base_offset}, before the segment before it ends ({end})")
+        elif end is not None and base_offset > end and not self._may_have_gaps:
+            self._findings.error(log, _GAP.format(end, base_offset - 1), offset=end)
+        self.end_offset = max(end or 0, base_offset)
+
+    def on_batch(self, header: BatchHeader, batch: memoryview, position: int) -> bool:
+        """The next batch; False if nothing in it can be believed."""
+        assert self.end_offset is not None, "begin_segment comes first"
+        if not crc_is_valid(batch):
+            self._error(header, position, "the batch's CRC is wrong")
+            return False
+        if header.last_offset_delta < 0 or header.records_count < 0:
+            self._error(
+                header, position, f"{header.records_count} records up to delta {header.last_offset_delta}"
+            )
+            return False
+        if header.base_offset < self.end_offset:
+            self._error(header, position, f"the offset goes back: {self.end_offset} was next")
+        elif header.base_offset > self.end_offset and not self._may_have_gaps:
+            self._error(header, position, _GAP.format(self.end_offset, header.base_offset - 1))
+        if header.last_offset - self._base_offset > MAX_RELATIVE_OFFSET:
+            self._error(header, position, "the offset is more than 2^31 from the segment's base")
+        if header.records_count > header.last_offset_delta + 1:
+            self._error(
+                header,
+                position,
+                f"{header.records_count} records in {header.last_offset_delta + 1} offsets",
+            )
+        if self._is_deep:
+            self._check_records(header, batch, position)
+        self.end_offset = max(self.end_offset, header.next_offset)
+        return True
+
+    def _error(self, header: BatchHeader, position: int, message: str) -> None:
+        self._findings.error(self._log, message, position=position, offset=header.base_offset)
+
+    def _check_records(self, header: BatchHeader, batch: memoryview, position: int) -> None:
+        last_offset, max_timestamp = header.base_offset - 1, NO_TIMESTAMP
+        try:
+            for record in records(batch):
+                if not last_offset < record.offset <= header.last_offset:
+                    self._error(header, position, f"a record of offset {record.offset} after {last_offset}")
+                last_offset = record.offset
+                max_timestamp = max(max_timestamp, record.timestamp)
+        except KafkaError as error:
+            self._error(header, position, f"its records cannot be read: {error}")
+            return
+        if header.records_count and max_timestamp != header.max_timestamp:
+            self._error(
+                header, position, f"says max timestamp {header.max_timestamp}, its records {max_timestamp}"
+            )

@@ -1,0 +1,128 @@
+"""A whole data folder: its own files, every log in it, and the checkpoints against the logs."""
+
+import json
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from protocol.types import TopicPartition
+from storage import checkpoints, file_names, leader_epoch_cache, meta_properties, partition_metadata
+from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
+from storage.files import Files
+from storage.log_directory import CLEAN_SHUTDOWN_FILE
+from storage.meta_properties import InconsistentMetaProperties
+from storage.verify.findings import Findings, PartitionReport, Report
+from storage.verify.metadata_log import check_snapshot
+from storage.verify.partition import inspect_partition, partition_of
+
+_CHECKPOINTS: Final = (
+    checkpoints.RECOVERY_POINT_FILE,
+    checkpoints.LOG_START_OFFSET_FILE,
+    checkpoints.HIGH_WATERMARK_FILE,
+    checkpoints.CLEANER_FILE,
+)
+#: Remote segments' indexes: a cache, nothing is lost with it.
+_NO_LOGS: Final = frozenset({"remote-log-index-cache"})
+
+
+def is_partition_folder(directory: Path, files: Files) -> bool:
+    """Whether this is one log's folder, and not a folder of logs."""
+    known = (leader_epoch_cache.FILE_NAME, partition_metadata.FILE_NAME)
+    return any(
+        name in known or (name.endswith(file_names.LOG) and file_names.offset_of(name) is not None)
+        for name in files.list(directory)
+    )
+
+
+def inspect(
+    directory: Path, files: Files, *, is_compacted: bool | None = None, is_deep: bool = False
+) -> Report:
+    """Verify a log's folder, or a data folder with all logs in it; see `inspect_partition`."""
+    if is_partition_folder(directory, files):
+        part = inspect_partition(directory, files, is_compacted=is_compacted, is_deep=is_deep)
+        return Report(partitions=[part])
+    findings = Findings()
+    partitions = [
+        inspect_partition(directory / name, files, is_compacted=is_compacted, is_deep=is_deep)
+        for name in log_folders(directory, files, findings)
+    ]
+    _check_own_files(directory, files, findings)
+    _check_topic_ids(partitions, files, findings)
+    for name in _CHECKPOINTS:
+        _check_checkpoint(directory / name, partitions, files, findings)
+    return Report(partitions=partitions, folder_findings=findings.all)
+
+
+def log_folders(directory: Path, files: Files, findings: Findings) -> list[str]:
+    """The names of the logs' folders; those that are on their way out are noted, and not among them."""
+    names = []
+    for name in files.list(directory):
+        path = directory / name
+        if name in _NO_LOGS or not files.is_dir(path):
+            continue
+        if file_names.partition_being_removed(name) is not None:
+            findings.note(path, "a log that is deleted, or that no topic has")
+        elif partition_of(path) is not None:
+            names.append(name)
+        else:
+            findings.note(path, "not a log's folder")
+    return names
+
+
+def _check_own_files(directory: Path, files: Files, findings: Findings) -> None:
+    try:
+        if meta_properties.read(directory, files) is None:
+            findings.error(directory / meta_properties.FILE_NAME, "the file is missing: whose folder is it?")
+    except (InconsistentMetaProperties, ValueError) as error:
+        findings.error(directory / meta_properties.FILE_NAME, str(error))
+    path = directory / "bootstrap.checkpoint"
+    if files.exists(path):
+        check_snapshot(path, files, findings)
+    path = directory / CLEAN_SHUTDOWN_FILE
+    try:
+        if files.exists(path) and (text := files.read(path)):
+            json.loads(text)
+    except ValueError as error:
+        findings.error(path, f"not JSON: {error}")
+
+
+def _check_topic_ids(partitions: list[PartitionReport], files: Files, findings: Findings) -> None:
+    """All partitions of a topic have its id, and no other topic has it."""
+    ids: dict[str, tuple[UUID, Path]] = {}
+    topics: dict[UUID, tuple[str, Path]] = {}
+    for report in partitions:
+        partition = partition_of(report.directory)
+        try:
+            topic_id = partition_metadata.read(report.directory, files)
+        except ValueError:
+            continue  # told by the partition
+        if partition is None or topic_id is None:
+            continue
+        path = report.directory / partition_metadata.FILE_NAME
+        known_id, other = ids.setdefault(partition.topic, (topic_id, report.directory))
+        if known_id != topic_id:
+            findings.error(path, f"another topic id than {other.name} has")
+            continue
+        topic, other = topics.setdefault(topic_id, (partition.topic, report.directory))
+        if topic != partition.topic:
+            findings.error(path, f"the topic id of {other.name}")
+
+
+def _check_checkpoint(
+    path: Path, partitions: list[PartitionReport], files: Files, findings: Findings
+) -> None:
+    """No checkpoint may name an offset behind a log's end."""
+    reports: dict[TopicPartition, PartitionReport] = {}
+    for report in partitions:
+        if partition := partition_of(report.directory):
+            reports.setdefault(partition, report)
+    try:
+        offsets = OffsetCheckpoint(path, files).read()
+    except CorruptCheckpoint as error:
+        findings.error(path, f"not a checkpoint: {error}")
+        return
+    for partition, offset in offsets.items():
+        if partition not in reports:
+            findings.note(path, f"{partition}: there is no such log")
+        elif not 0 <= offset <= (end := reports[partition].end_offset):
+            findings.error(path, f"{partition}: {offset} is not within the log, which ends at {end}")

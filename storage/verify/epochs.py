@@ -1,0 +1,82 @@
+"""`leader-epoch-checkpoint`, held against the batches: each of them says which leader wrote it (KIP-101)."""
+
+from bisect import bisect_right
+from operator import attrgetter
+from pathlib import Path
+
+from protocol.records.batch import BatchHeader
+from storage import leader_epoch_cache
+from storage.checkpoints import CorruptCheckpoint
+from storage.files import Files
+from storage.leader_epoch_cache import EpochEntry
+from storage.verify.findings import Findings
+
+#: Findings about batches and epochs that are told; the rest is counted.
+MAX_TOLD = 10
+
+_start_offset = attrgetter("start_offset")
+
+
+class EpochCheck:
+    """Shown all batches of a log, in order, then finished."""
+
+    def __init__(self, path: Path, files: Files, findings: Findings, *, log_start_offset: int) -> None:
+        self._path, self._findings, self._log_start_offset = path, findings, log_start_offset
+        self._entries: list[EpochEntry] = []
+        #: Whether there is a file that can be read, so that batches can contradict it.
+        self._is_known = False
+        self._is_missing = False
+        self._disagreements_count = 0
+        self._last_epoch = -1
+        try:
+            self._entries = leader_epoch_cache.decode(files.read(path))
+            self._is_known = True
+        except FileNotFoundError:
+            self._is_missing = True
+        except CorruptCheckpoint as error:
+            findings.error(path, f"not a checkpoint: {error}")
+        for older, newer in zip(self._entries, self._entries[1:], strict=False):
+            if newer.epoch <= older.epoch or newer.start_offset <= older.start_offset:
+                findings.error(path, f"{newer} does not follow {older}")
+                self._is_known = False
+
+    def _epoch_of(self, offset: int) -> int | None:
+        after = bisect_right(self._entries, offset, key=_start_offset)
+        return self._entries[after - 1].epoch if after else None
+
+    def on_batch(self, log: Path, header: BatchHeader, position: int) -> None:
+        """The next batch, which lies in the segment `log`."""
+        epoch = header.partition_leader_epoch
+        if epoch < 0:
+            return
+        if epoch < self._last_epoch:
+            self._findings.error(
+                log,
+                f"leader epoch {epoch} after {self._last_epoch}",
+                position=position,
+                offset=header.base_offset,
+            )
+        self._last_epoch = max(epoch, self._last_epoch)
+        first = max(header.base_offset, self._log_start_offset)
+        if not self._is_known or header.last_offset < first:
+            return
+        for offset in (first, header.last_offset):
+            if (known := self._epoch_of(offset)) != epoch:
+                self._disagreements_count += 1
+                if self._disagreements_count <= MAX_TOLD:
+                    self._findings.error(
+                        self._path, f"epoch {known}, but the batch in {log.name} has {epoch}", offset=offset
+                    )
+                return
+
+    def finish(self, end_offset: int) -> None:
+        """There are no more batches: the log ends."""
+        if self._is_missing and self._last_epoch >= 0:
+            self._findings.error(self._path, "the checkpoint is missing, and batches have leader epochs")
+        if self._disagreements_count > MAX_TOLD:
+            self._findings.error(
+                self._path, f"disagrees with {self._disagreements_count - MAX_TOLD} more batches"
+            )
+        for entry in self._entries:
+            if entry.start_offset > end_offset:
+                self._findings.error(self._path, f"{entry} begins behind the log's end {end_offset}")

@@ -1,0 +1,73 @@
+"""Reading a `.log` (or `.checkpoint`) file from its beginning to where it stops being a log."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
+from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, read_header
+from storage.files import Files
+
+#: One read.
+CHUNK_BYTES = 1024 * 1024
+
+
+class LogFile:
+    """Batches as their lengths say; CRCs are the reader's affair.
+
+    After `batches` has come to its end, `end_position` is the first byte behind the last whole batch. It is the
+    file's size, or `stopped` says why there is no batch at that position.
+    """
+
+    def __init__(self, path: Path, files: Files) -> None:
+        self.path = path
+        self._files = files
+        self.size_bytes = files.size_of(path) or 0
+        self.end_position = 0
+        self.stopped: str | None = None
+        #: Whether nothing but zeros follows: room that was allocated ahead (`log.preallocate`).
+        self.is_preallocated = False
+
+    def batches(self) -> Iterator[tuple[BatchHeader, int, memoryview]]:
+        """(header, position, bytes) of each batch, in order. Never raises for what the bytes are; OSError passes."""
+        fd = self._files.open(self.path)
+        try:
+            yield from self._batches(fd)
+            if self.stopped is not None:
+                self.is_preallocated = self._has_only_zeros(fd)
+        finally:
+            self._files.close(fd)
+
+    def _batches(self, fd: int) -> Iterator[tuple[BatchHeader, int, memoryview]]:
+        position, size = 0, self.size_bytes
+        chunk, chunk_start = memoryview(b""), 0
+        while position < size:
+            at = position - chunk_start
+            if at + HEADER_SIZE_BYTES > len(chunk):
+                chunk = memoryview(self._files.pread(fd, CHUNK_BYTES, position))
+                chunk_start, at = position, 0
+            try:
+                header = read_header(chunk, at)
+            except (CorruptMessage, UnsupportedForMessageFormat) as error:
+                # The position in the message is the chunk's; ours is told beside it.
+                self.stopped = (error.message or "not a record batch").partition(" at byte ")[0]
+                return
+            if position + header.size_bytes > size:
+                self.stopped = f"A batch of {header.size_bytes} bytes is cut off after {size - position}"
+                return
+            if at + header.size_bytes > len(chunk):
+                chunk = memoryview(self._files.pread(fd, max(CHUNK_BYTES, header.size_bytes), position))
+                chunk_start, at = position, 0
+                if len(chunk) < header.size_bytes:
+                    self.stopped = "The file was shortened while it was read"
+                    return
+            yield header, position, chunk[at : at + header.size_bytes]
+            position += header.size_bytes
+            self.end_position = position
+
+    def _has_only_zeros(self, fd: int) -> bool:
+        position = self.end_position
+        while data := self._files.pread(fd, CHUNK_BYTES, position):
+            if data.strip(b"\0"):
+                return False
+            position += len(data)
+        return True
