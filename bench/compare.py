@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from bench import report
-from bench.loads import LOADS, Load
+from bench.loads import LOADS, WARM_UP, Load
 from bench.report import Comparison, Environment
 from bench.servers import SERVERS, Server, Usage, end_on_signals
 from tests.harness.fetch import KAFKA_VERSION

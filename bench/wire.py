@@ -28,6 +28,8 @@ _R = TypeVar("_R", bound=Response)
 
 _CLIENT_ID: Final = "ottla-bench"
 _LATEST: Final = -1
+#: How long a new topic may take to be usable.
+_PATIENCE_S: Final = 10
 #: Versions that any broker since Kafka 2.4 serves, so that older ones can be measured, too.
 _VERSIONS: Final = {
     ApiKey.PRODUCE: 8,
@@ -86,11 +88,17 @@ class WireClient:
         """Create it and wait until every partition has a leader."""
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
         request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
-        _raise_on_error(self.request(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse).topics[0])
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            row = self.request(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse).topics[0]
+            # A broker that has just started answers before the controller may place replicas on it.
+            if row.error_code != ErrorCode.invalid_replication_factor or time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        _raise_on_error(row)
         while not self._is_led(name, partitions):
             if time.monotonic() > deadline:
-                raise RequestFailed(f"{name} has no leaders after 10 s")
+                raise RequestFailed(f"{name} has no leaders after {_PATIENCE_S} s")
             time.sleep(0.01)
 
     def _is_led(self, name: str, partitions: int) -> bool:
