@@ -105,6 +105,11 @@ def handle_raw(
 
 
 def _encode(response: ProduceResponse, context: RequestContext, broker: Broker) -> Buffers:
+    answers = response.responses
+    if len(answers) == 1 and len(rows := answers[0].partition_responses) == 1 and not rows[0].error_code:
+        short = codec.encode_one_row(context.version, context.correlation_id, answers[0], rows[0])
+        if short is not None:
+            return [short]
     if context.version >= 10:
         _name_leaders(response, context, broker)
     header = response_header(ApiKey.PRODUCE, context.version, context.correlation_id)

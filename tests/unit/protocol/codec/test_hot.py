@@ -11,7 +11,14 @@ from protocol.errors import MalformedMessage
 from protocol.framing import response_header
 from protocol.hot import fetch, produce
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
 
 many = settings(max_examples=EXAMPLES * 5, deadline=None, database=None)
 
@@ -50,6 +57,31 @@ def test_produced_records_are_slices_of_the_frame(version):
     assert bytes(partition.records) == b"records"
     partition.records[:3] = b"REC"
     assert b"RECords" in frame
+
+
+@pytest.mark.parametrize("version", KAFKA_VERSIONS[ApiKey.PRODUCE])
+@given(
+    name=st.text("topic-é", min_size=1, max_size=126),
+    topic_id=st.uuids(),
+    index=st.integers(0, 2**31 - 1),
+    offsets=st.tuples(*[st.integers(-1, 2**63 - 1)] * 3),
+)
+@many
+def test_the_usual_response_to_a_produce(version, name, topic_id, index, offsets):
+    base_offset, log_append_time_ms, log_start_offset = offsets
+    row = PartitionProduceResponse(
+        index=index,
+        base_offset=base_offset,
+        log_append_time_ms=log_append_time_ms,
+        log_start_offset=log_start_offset,
+    )
+    topic = TopicProduceResponse(topic_id=topic_id, name=name, partition_responses=[row])
+    encoded = produce.encode_one_row(version, 7, topic, row)
+    if encoded is None:
+        assert len(name.encode()) > 126
+    else:
+        body = produce.encode_response(version, ProduceResponse(responses=[topic]))
+        assert encoded == response_header(ApiKey.PRODUCE, version, 7) + body
 
 
 def test_fetched_records_are_handed_on_as_they_are():
