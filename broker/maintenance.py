@@ -48,29 +48,54 @@ class Maintenance:
     async def _maintain(self) -> None:
         await asyncio.sleep(self._config().log_initial_task_delay_ms / 1000)
         while True:
-            for job in self._logs.maintain(self._runtime.now_ms()):
+            for job in self._maintenance_jobs():
                 await self._run(job)
-            self._after_retention()
             await asyncio.sleep(_STEP_S)
+
+    def _maintenance_jobs(self) -> list[BackgroundJob]:
+        try:
+            jobs = self._logs.maintain(self._runtime.now_ms())
+            self._after_retention()
+        except Exception:  # whatever it is: the next second has its own work
+            logger.exception("log maintenance failed")
+            return []
+        return jobs
 
     async def _clean(self) -> None:
         while True:
             await asyncio.sleep(self._config().log_cleaner_backoff_ms / 1000)
-            while self._config().log_cleaner_enable:
-                job = self._logs.clean_one(self._runtime.now_ms())
-                if job is None:
-                    break
-                await self._run(job)
+            while self._config().log_cleaner_enable and (job := self._cleaning_job()) is not None:
+                if not await self._run(job):
+                    break  # it would be chosen again at once
 
-    async def _run(self, job: BackgroundJob) -> None:
+    def _cleaning_job(self) -> BackgroundJob | None:
+        try:
+            return self._logs.clean_one(self._runtime.now_ms())
+        except Exception:
+            logger.exception("choosing a log to clean failed")
+            return None
+
+    async def _run(self, job: BackgroundJob) -> bool:
+        """Both halves of the job; whether neither failed. What fails is told, and ends nothing but itself."""
         # Shielded: a thread cannot be stopped half way, and whoever stops us must know that it has ended.
         running = asyncio.ensure_future(self._runtime.run_blocking(job.run))
+        is_good = True
         try:
             await asyncio.shield(running)
         except asyncio.CancelledError:
             await asyncio.wait([running])
-            job.finish()
+            _finish(job)
             raise
-        except OSError as error:
-            logger.error("%s failed: %s", job.name, error)
+        except Exception:
+            logger.exception("%s failed", job.name)
+            is_good = False
+        return _finish(job) and is_good
+
+
+def _finish(job: BackgroundJob) -> bool:
+    try:
         job.finish()
+    except Exception:
+        logger.exception("the end of %s failed", job.name)
+        return False
+    return True

@@ -1,0 +1,58 @@
+"""What fails in the background is told, and ends nothing but itself."""
+
+import asyncio
+
+import pytest
+
+from broker.config.load import load_config
+from broker.maintenance import Maintenance
+from broker.runtime.simulated import Simulation
+from storage.background import BackgroundJob
+
+
+class Logs:
+    """A log manager whose every step may fail."""
+
+    def __init__(self):
+        self.done = []
+        self.calls = 0
+
+    def fails(self):
+        raise ValueError("a bug")
+
+    def maintain(self, now_ms):
+        self.calls += 1
+        if self.calls == 1:
+            self.fails()
+        return [
+            BackgroundJob(name="bad run", run=self.fails, finish=lambda: self.done.append("bad run")),
+            BackgroundJob(name="bad finish", run=lambda: self.done.append("bad finish"), finish=self.fails),
+            BackgroundJob(name="good", run=lambda: self.done.append("good")),
+        ]
+
+    def clean_one(self, now_ms):
+        self.calls += 1
+        if self.calls == 1:
+            self.fails()
+        return BackgroundJob(name="clean", run=self.fails)
+
+
+@pytest.mark.parametrize("task", ["_maintain", "_clean"])
+def test_the_background_goes_on(tmp_path, caplog, task):
+    logs = Logs()
+    config = load_config(data_dir=tmp_path, overrides=["log.initial.task.delay.ms=0"])
+    with Simulation(seed=1) as simulation:
+        runtime = simulation.runtime("broker")
+
+        async def main():
+            maintenance = Maintenance(runtime, logs, lambda: config, after_retention=lambda: None)
+            running = asyncio.ensure_future(getattr(maintenance, task)())
+            await asyncio.sleep(100)
+            assert not running.done()
+            running.cancel()
+
+        simulation.run(main())
+    assert "a bug" in caplog.text
+    assert 3 <= logs.calls <= 101  # a job that fails is not tried again without a pause
+    if task == "_maintain":
+        assert logs.done[:3] == ["bad run", "bad finish", "good"]
