@@ -1,6 +1,6 @@
 """Slow work that storage hands to its caller: storage has no threads of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -25,3 +25,9 @@ class BackgroundJob:
         """Both halves, here and now: start-up, shutdown, tests."""
         self.run()
         self.finish()
+
+
+def run_one_by_one(jobs: Sequence[Callable[[], None]]) -> None:
+    """The simplest way to run jobs that might run side by side."""
+    for job in jobs:
+        job()

@@ -1,6 +1,6 @@
 """The checkpoint files of all log directories: written when they are due, and only when they have changed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -30,26 +30,55 @@ class CheckpointWriter:
         self._on_failure = on_failure
         #: What each file holds.
         self._written: dict[Path, dict[TopicPartition, int]] = {}
+        #: Files that a job is about to write, and what it must not say any more when it has.
+        self._in_flight: dict[Path, set[TopicPartition]] = {}
 
     def _offsets(self, of: Callable[[Log], int | None]) -> dict[Path, dict[TopicPartition, int]]:
         """An offset of each log that has one, by directory; only of directories that serve."""
         offsets: dict[Path, dict[TopicPartition, int]] = {
             path: {} for path in self._directories if path not in self._offline_dirs
         }
-        for topic_partition, log in self._logs.items():
+        for topic_partition, log in list(self._logs.items()):
             offset = of(log)
             if offset is not None and (rows := offsets.get(log.directory.parent)) is not None:
                 rows[topic_partition] = offset
         return offsets
 
+    def found(self, checkpoint: OffsetCheckpoint, rows: Mapping[TopicPartition, int]) -> None:
+        """What the file held at the start. [any thread]"""
+        self._written[checkpoint.path] = dict(rows)
+
+    def forget_predecessor(self, topic_partition: TopicPartition, path: Path) -> None:
+        """A log is about to be made in this directory: what is noted of a deleted one of that name is not its.
+
+        After a crash the new log would be taken to begin where the old one did, and lose its records. The
+        files are replaced at once, but not flushed: the next checkpoint is.
+        """
+        directory = self._directories[path]
+        for checkpoint in (directory.log_start_offsets, directory.recovery_points, directory.cleaned_offsets):
+            if checkpoint.path in self._in_flight:
+                self._in_flight[checkpoint.path].add(topic_partition)
+            elif topic_partition in self._written.get(checkpoint.path, ()):
+                self._write_without_deleted(path, checkpoint, {topic_partition})
+
+    def _write_without_deleted(
+        self, path: Path, checkpoint: OffsetCheckpoint, forgotten: Collection[TopicPartition]
+    ) -> None:
+        """The file without the rows of these, and of logs that are not there any more."""
+        written = self._written.pop(checkpoint.path, {})  # so that the next checkpoint writes it, flushed
+        rows = {it: at for it, at in written.items() if it not in forgotten and it in self._logs}
+        try:
+            checkpoint.write(rows, durable=False)
+        except OSError as error:
+            self._on_failure(path, error)
+
     def all_jobs(self) -> list[BackgroundJob]:
         """Of all checkpoints."""
-        recovery_points = self._offsets(lambda log: log.recovery_point)
         log_starts = self._offsets(_explicit_log_start)
         cleaned = self._offsets(lambda log: self._cleaned_offsets.get(log.topic_partition))
         return [
             *self._write_jobs("cleaned offsets", cleaned, lambda it: it.cleaned_offsets),
-            *self._write_jobs("recovery points", recovery_points, lambda it: it.recovery_points),
+            *self.recovery_point_jobs(),
             *self._write_jobs("log start offsets", log_starts, lambda it: it.log_start_offsets),
             *self.high_watermark_jobs(),
         ]
@@ -58,6 +87,13 @@ class CheckpointWriter:
         """Of the high watermarks, which move all the time."""
         offsets = self._offsets(lambda log: log.high_watermark)
         return self._write_jobs("high watermarks", offsets, lambda it: it.high_watermarks)
+
+    def recovery_point_jobs(self, directory: Path | None = None) -> list[BackgroundJob]:
+        """Of the recovery points; in one directory only, if it is given."""
+        offsets = self._offsets(lambda log: log.recovery_point)
+        if directory is not None:
+            offsets = {path: rows for path, rows in offsets.items() if path == directory}
+        return self._write_jobs("recovery points", offsets, lambda it: it.recovery_points)
 
     def _write_jobs(
         self,
@@ -70,10 +106,12 @@ class CheckpointWriter:
         for path, rows in offsets.items():
             checkpoint = which(self._directories[path])
             if self._written.get(checkpoint.path) != rows:
+                self._in_flight[checkpoint.path] = set()
                 jobs.append(
                     BackgroundJob(
                         name=f"checkpoint of {len(rows)} {what}",
                         run=partial(self._write_checkpoint, path, checkpoint, rows),
+                        finish=partial(self._finish, path, checkpoint),
                     )
                 )
         return jobs
@@ -87,6 +125,11 @@ class CheckpointWriter:
             self._on_failure(path, error)
         else:
             self._written[checkpoint.path] = rows
+
+    def _finish(self, path: Path, checkpoint: OffsetCheckpoint) -> None:
+        forgotten = self._in_flight.pop(checkpoint.path, set())
+        if forgotten & self._written.get(checkpoint.path, {}).keys():
+            self._write_without_deleted(path, checkpoint, forgotten)
 
 
 def _explicit_log_start(log: Log) -> int | None:

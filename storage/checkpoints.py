@@ -71,10 +71,10 @@ class OffsetCheckpoint:
             return {}
         return dict(decode(data, _parse))
 
-    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace the file. [any thread] Cost: one fsync of the file, one of its directory."""
+    def write(self, offsets: Mapping[TopicPartition, int], *, durable: bool = True) -> None:
+        """Replace the file. [any thread] Cost: one fsync of the file, one of its directory, if `durable`."""
         lines = (f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
-        self._files.write_atomically(self.path, encode(lines, len(offsets)))
+        self._files.write_atomically(self.path, encode(lines, len(offsets)), durable=durable)
 
 
 def _parse(words: Sequence[str]) -> tuple[TopicPartition, int]:

@@ -91,14 +91,24 @@ def _dirty(log: Log, first_dirty_offset: int) -> list[Segment]:
 
 
 def filthiest(
-    logs: Iterable[Log], cleaned_to: Mapping[TopicPartition, int], now_ms: int
+    logs: Iterable[Log],
+    cleaned_to: Mapping[TopicPartition, int],
+    now_ms: int,
+    *,
+    on_damage: Callable[[Log], None] = lambda log: None,
 ) -> LogToClean | None:
-    """The compacted log with the largest dirty ratio of those that are due."""
-    measured = (
-        measure(log, cleaned_to.get(log.topic_partition), now_ms)
-        for log in logs
-        if log.config.is_compacted and len(log.segments) > 1
-    )
+    """The compacted log with the largest dirty ratio of those that are due.
+
+    `on_damage` is told of each log that cannot even be looked at; the others are not held up by it.
+    """
+    measured = []
+    for log in logs:
+        if log.config.is_compacted and len(log.segments) > 1:
+            try:
+                measured.append(measure(log, cleaned_to.get(log.topic_partition), now_ms))
+            except (KafkaError, OSError) as error:
+                _LOG.error("%s cannot be cleaned: %s", log.directory, error)
+                on_damage(log)
     return max((it for it in measured if it.is_due), key=lambda it: it.dirty_ratio, default=None)
 
 
@@ -115,7 +125,7 @@ def cleaning_job(
     `on_done` is told the end of the clean part, None if the log cannot be cleaned: it has a damaged batch.
     """
     log = chosen.log
-    truncations = log.truncations
+    truncations, directory = log.truncations, log.directory
     compaction = Compaction(
         segments=[it for it in log.segments.closed if it.base_offset < chosen.end_offset],
         first_dirty_offset=chosen.first_dirty_offset,
@@ -145,7 +155,8 @@ def cleaning_job(
             _LOG.error("%s cannot be cleaned: %s", log.directory, error)
 
     def finish() -> None:
-        is_unchanged = log.truncations == truncations and log.is_writable
+        # A deleted topic's log goes on under another name, where the new segments are not.
+        is_unchanged = log.truncations == truncations and log.directory == directory and log.is_writable
         for replacement in replacements:
             # Retention may have removed the first ones.
             if is_unchanged and all(segment in log.segments for segment in replacement.old):

@@ -160,6 +160,8 @@ def build_offset_map(compaction: Compaction) -> OffsetMap:
                     if record.key is None or record.offset < start:
                         continue
                     if not offsets.put(record.key, record.offset):
+                        # Full, perhaps in the middle of a batch: the next cleaning goes on from here.
+                        offsets.last_offset = max(offsets.last_offset, record.offset - 1)
                         return offsets
             offsets.last_offset = max(offsets.last_offset, header.last_offset)
         # Offsets at a segment's end that nothing holds are clean, too.

@@ -1,8 +1,12 @@
-"""When a log is to be flushed, and the job that does it."""
+"""When a log is to be flushed, and the job that does it; closing."""
+
+from logging import getLogger
 
 from protocol.errors import KafkaStorageError
 from storage.background import BackgroundJob
 from storage.log import Log
+
+_LOG = getLogger(__name__)
 
 
 def flush_due(log: Log, now_ms: int) -> int | None:
@@ -32,3 +36,11 @@ def flush_job(log: Log, end: int, now_ms: int) -> BackgroundJob:
             log.mark_flushed(end, truncations=truncations)
 
     return BackgroundJob(name=f"flush {log.topic_partition} to {end}", run=run, finish=finish)
+
+
+def close_log(log: Log) -> None:
+    """Close it; a disk that fails is told, and has taken the directory offline."""
+    try:
+        log.close()
+    except KafkaStorageError as error:
+        _LOG.error("%s", error)

@@ -17,17 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
-from protocol.errors import KafkaStorageError
+from protocol.errors import KafkaError, KafkaStorageError
 from protocol.types import TopicPartition
 from storage import file_names
-from storage.background import BackgroundJob
+from storage.background import BackgroundJob, run_one_by_one
 from storage.checkpoint_writer import CheckpointWriter
 from storage.cleaner import cleaning_job, filthiest
 from storage.files import Files
-from storage.flushing import flush_due, flush_job
+from storage.flushing import close_log, flush_due, flush_job
 from storage.log import Log
 from storage.log_config import LogConfig
-from storage.log_directory import LogDirectory, LogDirInfo, LogDirInUse, lock_directories
+from storage.log_dir_info import LogDirInfo, describe_dirs
+from storage.log_directory import LogDirectory, LogDirInUse, lock_directories
 from storage.log_files import DeletedFiles, removal_job
 from storage.log_manager_settings import LogManagerSettings
 from storage.meta_properties import InconsistentMetaProperties
@@ -41,12 +42,6 @@ __all__ = ["InconsistentMetaProperties", "LogDirInUse", "LogDirInfo", "LogManage
 LOGS_A_CALL = 100
 
 _LOG = getLogger(__name__)
-
-
-def run_one_by_one(jobs: Sequence[Callable[[], None]]) -> None:
-    """The simplest `run_parallel`."""
-    for job in jobs:
-        job()
 
 
 class LogManager:
@@ -176,10 +171,14 @@ class LogManager:
                 recovery_points = directory.read_checkpoint(directory.recovery_points)
                 log_starts = directory.read_checkpoint(directory.log_start_offsets)
                 high_watermarks = directory.read_checkpoint(directory.high_watermarks)
-                self.cleaned_offsets.update(directory.read_checkpoint(directory.cleaned_offsets))
+                cleaned_offsets = directory.read_checkpoint(directory.cleaned_offsets)
             except OSError as error:
                 self._fail(directory.path, error)
                 continue
+            self.cleaned_offsets.update(cleaned_offsets)
+            self._checkpoints.found(directory.recovery_points, recovery_points)
+            self._checkpoints.found(directory.log_start_offsets, log_starts)
+            self._checkpoints.found(directory.cleaned_offsets, cleaned_offsets)
             for name in deleted:
                 path = directory.path / name
                 self._deleted.append(DeletedFiles(now_ms, partial(self._files.remove_tree, path)))
@@ -259,7 +258,15 @@ class LogManager:
             producer_id_expiration_ms=self.settings.producer_id_expiration_ms,
             max_transaction_timeout_ms=self.settings.max_transaction_timeout_ms,
             on_io_error=partial(self._fail, path.parent),
+            on_unflushed=partial(self._checkpoint_recovery_points, path.parent),
         )
+
+    def _checkpoint_recovery_points(self, path: Path) -> None:
+        """One has gone back; as Kafka, this waits for the disk. Rare: what is truncated was seldom flushed."""
+        for job in self._checkpoints.recovery_point_jobs(path):
+            job.complete()
+        if (error := self.offline_dirs.get(path)) is not None:
+            raise error
 
     # -- logs --------------------------------------------------------------------------------------
 
@@ -290,9 +297,12 @@ class LogManager:
         topic_id: UUID,
         now_ms: int,
         config: LogConfig | None = None,
+        is_new: bool = True,
     ) -> Log:
         """The partition's log, made in the directory with the fewest logs if there is none.
 
+        Unless the partition `is_new`, none is made while a directory is offline: its log may be there, and
+        an empty one in its place would be served as if nothing had ever been written.
         Raises InconsistentTopicId if there is one of an older topic of that name, KafkaStorageError if no
         directory serves.
         """
@@ -302,7 +312,12 @@ class LogManager:
             if config is not None and config != log.config:
                 log.update_config(config)
             return log
+        if self.offline_dirs and not is_new:
+            raise KafkaStorageError(
+                f"{topic_partition} may be in {', '.join(map(str, self.offline_dirs))}, which is offline"
+            )
         path = self._emptiest() / str(topic_partition)
+        self._checkpoints.forget_predecessor(topic_partition, path.parent)
         try:
             log = self._open_log(
                 path,
@@ -323,7 +338,7 @@ class LogManager:
             raise KafkaStorageError("No log directory is online")
         if len(counts) == 1:
             return next(iter(counts))
-        for log in self.logs.values():
+        for log in list(self.logs.values()):
             counts[log.directory.parent] += 1
         return min(counts, key=lambda path: counts[path])
 
@@ -340,6 +355,7 @@ class LogManager:
         if log is None:
             return
         self.cleaned_offsets.pop(topic_partition, None)
+        self._uncleanable.discard(log)
         unique = f"{self._random.getrandbits(128):032x}"
         name = file_names.renamed_directory(topic_partition, unique=unique, suffix=suffix)
         path = log.directory.parent / name
@@ -358,27 +374,20 @@ class LogManager:
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """The topic's configuration has changed."""
-        for topic_partition, log in self.logs.items():
+        for topic_partition, log in list(self.logs.items()):
             if topic_partition.topic == topic:
                 log.update_config(config)
 
     def describe_dirs(self) -> list[LogDirInfo]:
         """Every configured directory with its logs and their sizes. Waits for statvfs only."""
-        logs: dict[Path, list[tuple[TopicPartition, int]]] = {path: [] for path in self._directories}
-        for topic_partition, log in self.logs.items():
-            logs[log.directory.parent].append((topic_partition, log.size_bytes))
-        rows = []
-        for path, directory in self._directories.items():
-            total = usable = None
-            if (error := self.offline_dirs.get(path)) is None:
-                try:
-                    total, usable = self._files.usage(path)
-                except OSError as failure:
-                    error = failure
-            rows.append(LogDirInfo(path, directory.directory_id, error, total, usable, logs[path]))
-        return rows
+        return describe_dirs(self._directories, self.logs, self.offline_dirs, self._files)
 
     # -- failure -----------------------------------------------------------------------------------
+
+    def take_offline(self, path: Path, error: OSError) -> None:
+        """Somebody else's write to the directory has failed: it was not closed as it should be."""
+        if path in self._directories:
+            self._fail(path, error)
 
     def _fail(self, path: Path, error: OSError) -> None:
         """The directory's disk has failed: its logs refuse writes, and the broker is told. [any thread]"""
@@ -403,7 +412,7 @@ class LogManager:
         self._retain_some(now_ms)
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + self.settings.producer_id_expiration_check_interval_ms
-            for log in self.logs.values():
+            for log in list(self.logs.values()):
                 log.producers.remove_expired(now_ms)
         jobs: list[BackgroundJob] = []
         for log in list(self.logs.values()):
@@ -426,13 +435,14 @@ class LogManager:
     def _retain_some(self, now_ms: int) -> None:
         if now_ms >= self._next_retention_ms and not self._retention_queue:
             self._next_retention_ms = now_ms + self.settings.retention_check_interval_ms
-            self._retention_queue.extend(self.logs.values())
+            self._retention_queue.extend(list(self.logs.values()))
         for _ in range(min(LOGS_A_CALL, len(self._retention_queue))):
             log = self._retention_queue.popleft()
             try:
                 log.apply_retention(now_ms)
-            except KafkaStorageError as error:
-                _LOG.error("%s", error)
+            except KafkaError as error:
+                # A failing disk, or a damaged batch: retention of the other logs goes on.
+                _LOG.error("%s: retention: %s", log.directory, error)
             for segment in log.segments:
                 segment.release_mapping()
 
@@ -445,8 +455,8 @@ class LogManager:
 
         `throttle` is told, in the job's thread, how many bytes were read or written, and may wait there.
         """
-        logs = [log for log in self.logs.values() if log not in self._uncleanable]
-        chosen = filthiest(logs, self.cleaned_offsets, now_ms)
+        logs = [log for log in list(self.logs.values()) if log not in self._uncleanable]
+        chosen = filthiest(logs, self.cleaned_offsets, now_ms, on_damage=self._uncleanable.add)
         if chosen is None:
             return None
         return cleaning_job(
@@ -471,13 +481,11 @@ class LogManager:
 
         To be called when nobody uses the logs any more; `broker_epoch` -1 for a node that is no broker.
         """
-        self._run_parallel([partial(_close, log) for log in self.logs.values()])
+        self._run_parallel([partial(close_log, log) for log in self.logs.values()])
         for log in self.logs.values():
             self._deleted += log.deleted_files
             log.deleted_files = []
-        for deleted in self._deleted:
-            if deleted.due_ms <= now_ms:
-                deleted.remove()
+        removal_job([deleted for deleted in self._deleted if deleted.due_ms <= now_ms]).run()
         for job in self._checkpoints.all_jobs():
             job.complete()
         for path, directory in self._directories.items():
@@ -487,10 +495,3 @@ class LogManager:
                 except OSError as error:
                     self._fail(path, error)
             directory.unlock()
-
-
-def _close(log: Log) -> None:
-    try:
-        log.close()
-    except KafkaStorageError as error:
-        _LOG.error("%s", error)

@@ -133,7 +133,7 @@ class ReplicaManager:
             self.logs.delete_stray(topic_partition, now_ms=self.runtime.now_ms())
         for topic in image.topics_by_id.values():
             for index in topic.partitions:
-                self._apply_partition(topic, index)
+                self._apply_partition(topic, index, is_new=False)
         return strays
 
     def apply_delta(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -175,15 +175,18 @@ class ReplicaManager:
         partition = topic.partitions.get(topic_partition.partition)
         return partition is not None and self.node_id in partition.replicas
 
-    def _apply_partition(self, topic: TopicImage, index: int) -> None:
+    def _apply_partition(self, topic: TopicImage, index: int, *, is_new: bool = True) -> None:
         image = topic.partitions[index]
         partition = self.hosted.get((topic.topic_id, index))
         if self.node_id not in image.replicas:
             self._forget(topic, index)
-        elif partition is not None or (partition := self._create(topic, index)) is not None:
+            return
+        if partition is None:
+            partition = self._create(topic, index, is_new=is_new)
+        if partition is not None:
             self._apply_role(partition, image)
 
-    def _create(self, topic: TopicImage, index: int) -> Partition | None:
+    def _create(self, topic: TopicImage, index: int, *, is_new: bool) -> Partition | None:
         topic_partition = TopicPartition(topic.name, index)
         keys: tuple[PartitionKey, PartitionKey] = ((topic.name, index), (topic.topic_id, index))
         try:
@@ -192,9 +195,10 @@ class ReplicaManager:
                 topic_id=topic.topic_id,
                 config=self._topic_config(topic.name),
                 now_ms=self.runtime.now_ms(),
+                is_new=is_new and keys[0] not in self._offline,
             )
-        except KafkaError:
-            logger.exception("%s gets no log", topic_partition)
+        except KafkaError as error:
+            logger.error("%s gets no log: %s", topic_partition, error)
             self._offline.update(keys)
             return None
         partition = Partition(
@@ -210,7 +214,12 @@ class ReplicaManager:
 
     def _apply_role(self, partition: Partition, image: PartitionImage) -> None:
         was_leader, old_epoch = partition.is_leader, partition.leader_epoch
-        is_new_epoch = partition.apply(image)
+        try:
+            is_new_epoch = partition.apply(image)
+        except KafkaError as error:
+            # Its disk has failed: the log refuses everything, and the other partitions must follow.
+            logger.error("%s cannot follow the metadata: %s", partition, error)
+            return
         if was_leader and (is_new_epoch or not partition.is_leader):
             self._tell_resigned(partition, old_epoch)
         if partition.is_leader and is_new_epoch:
@@ -229,7 +238,11 @@ class ReplicaManager:
         partition.resign()
         if was_leader:
             self._tell_resigned(partition, epoch)
-        self.logs.delete(partition.topic_partition, now_ms=self.runtime.now_ms())
+        try:
+            self.logs.delete(partition.topic_partition, now_ms=self.runtime.now_ms())
+        except KafkaError as error:
+            # The disk fails, and its directory is offline by now; the other partitions must follow.
+            logger.error("%s was not removed: %s", partition, error)
 
     def _tell_resigned(self, partition: Partition, leader_epoch: int) -> None:
         for listener in self._listeners.get(partition.topic_partition.topic, ()):

@@ -203,6 +203,21 @@ def test_a_full_map_cleans_a_part(tmp_path):
     assert sorted(contents(log).values()) == sorted(newest.items())
 
 
+def test_a_batch_with_more_keys_than_the_map_holds(tmp_path):
+    """Each cleaning gets further, even within a batch: else the cleaner would begin again at once, for ever."""
+    log = open_log(tmp_path / "l", config=CONFIG)
+    for _ in range(20):
+        write(log, [(f"k{number}", "v") for number in range(5)])
+    base = log.segments.active.base_offset
+    cleaned_to, rounds = 0, 0
+    while cleaned_to < base:
+        end = clean(log, cleaned_to=cleaned_to, dedupe_buffer_bytes=2 * cleaner.BYTES_A_KEY)
+        assert end > cleaned_to
+        cleaned_to, rounds = end, rounds + 1
+    assert rounds >= base // 5
+    assert {key for key, _ in contents(log).values()} == {f"k{number}" for number in range(5)}
+
+
 def test_a_damaged_batch_is_not_written_over(tmp_path):
     log = open_log(tmp_path / "l", config=CONFIG)
     for number in range(9):

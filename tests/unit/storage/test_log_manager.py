@@ -240,6 +240,80 @@ def test_retention_and_config_changes(tmp_path):
     assert not list((tmp_path / "a-0").glob("*.deleted"))
 
 
+@pytest.mark.parametrize("when", ["before the checkpoint's job", "while it runs", "after it"])
+def test_a_topic_that_is_made_again_does_not_begin_where_the_old_one_did(tmp_path, when):
+    """The checkpoint with the old log's start is still there when the process is killed."""
+    manager = open_manager(tmp_path)
+
+    def make_again():
+        manager.delete(A, now_ms=NOW_MS)
+        log = manager.get_or_create(A, topic_id=UUID(int=8), now_ms=NOW_MS)
+        append(log, 20)
+
+    old = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    append(old, 30)
+    old.update_high_watermark(30)
+    old.maybe_increment_log_start_offset(25)
+    assert old.segments.first.base_offset < 25
+    jobs = manager.maintain(NOW_MS + 60_000)
+    if when.startswith("before"):
+        make_again()
+    for job in jobs:
+        job.run()
+        if when.startswith("while") and "log start" in job.name:
+            make_again()
+        job.finish()
+    if when.startswith("after"):
+        make_again()
+    crash(manager)
+    log = open_manager(tmp_path).get(A)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 20)
+
+
+def test_no_log_is_begun_anew_that_may_lie_in_an_offline_directory(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    manager = open_manager(one, two)
+    manager.take_offline(one, OSError(5, "Input/output error"))
+    with pytest.raises(KafkaStorageError, match="which is offline"):
+        manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS, is_new=False)
+    assert manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS).directory.parent == two
+
+
+def test_a_damaged_log_does_not_keep_others_from_their_upkeep(tmp_path):
+    config = LogConfig(segment_bytes=1000, cleanup_policy=("compact", "delete"), retention_ms=1000)
+    manager = open_manager(tmp_path, default_config=config)
+    damaged, good = (manager.get_or_create(tp, topic_id=TOPIC_ID, now_ms=NOW_MS) for tp in (A, B))
+    for log in (damaged, good):
+        append(log, 50)
+        log.update_high_watermark(50)
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    (tmp_path / "a-0" / f"{0:020d}.log").write_bytes(b"\xff" * 900)
+    manager = open_manager(tmp_path, default_config=config)
+    for log in manager.logs.values():
+        log.update_high_watermark(log.log_end_offset)
+    job = manager.clean_one(NOW_MS)
+    assert "b.c_d-e-1" in job.name
+    job.complete()
+    assert manager.clean_one(NOW_MS) is None
+    manager.maintain(NOW_MS + 10**12)  # empty segments are as old as their files
+    assert manager.get(B).log_start_offset == 50
+
+
+def test_a_topic_is_deleted_while_it_is_compacted(tmp_path):
+    config = LogConfig(segment_bytes=1000, cleanup_policy=("compact",))
+    manager = open_manager(tmp_path, default_config=config)
+    log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    append(log, 50)
+    log.update_high_watermark(50)
+    job = manager.clean_one(NOW_MS)
+    job.run()
+    manager.delete(A, now_ms=NOW_MS)
+    job.finish()
+    assert not manager.offline_dirs
+    manager.shutdown(NOW_MS + 60_000, broker_epoch=1)
+    assert manager.logs == {}
+
+
 def test_compaction_and_its_checkpoint(tmp_path):
     config = LogConfig(segment_bytes=1000, cleanup_policy=("compact",))
     manager = open_manager(tmp_path, default_config=config)
