@@ -44,13 +44,16 @@ from protocol.records.batch import (
     HEADER_SIZE_BYTES,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD_BYTES,
+    MAGIC,
     TRANSACTIONAL_FLAG,
     BatchHeader,
     batches,
+    pack_head,
     patch,
     patch_timestamps,
     patched,
     read_header,
+    unpack_header,
 )
 from protocol.records.builder import assemble, build_batch
 from protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression, compress
@@ -66,6 +69,9 @@ __all__ = ["FRAMES_WALKED", "InvalidRecords", "InvalidTimestamps", "ValidatedRec
 FRAMES_WALKED: Final = 4
 
 _MAX_LONG: Final = 2**63 - 1
+#: `compression.type`s under which an uncompressed batch stays as it is.
+_KEEPING_UNCOMPRESSED: Final = ("producer", "uncompressed")
+_new_tuple = tuple.__new__
 #: A length, attributes, two deltas, two lengths and a count, of a byte each.
 _SMALLEST_RECORD_BYTES: Final = 7
 #: More records than this do not fit into what a batch may decompress to: a count that would burn offsets.
@@ -104,12 +110,16 @@ def validate(
 
     `records` is patched in place if it is writable, otherwise left alone. Bytes after the batch that are not a whole
     batch are dropped, as Kafka does. `deep` opens every batch; see the module's docstring.
-    Cost: 3 us and the CRC (0.8 us for 16 KiB), unless the batch must be opened.
+    Cost: 2 us and the CRC (0.8 us for 16 KiB) for `_usual` batches, 3 us for others that need not be opened.
 
     Raises CorruptMessage, InvalidRecord, MessageTooLarge, UnsupportedCompressionType, UnsupportedForMessageFormat,
     and InvalidRecords or InvalidTimestamps with the records' own errors.
     """
     view = records if type(records) is memoryview else memoryview(records)
+    if origin is AppendOrigin.CLIENT and not deep:
+        usual = _usual(view, first_offset, now_ms, config, leader_epoch)
+        if usual is not None:
+            return usual
     header = _only_header(view, origin)
     size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
     batch = view if len(view) == size_bytes else view[:size_bytes]
@@ -157,6 +167,44 @@ def validate(
         log_append_time_ms=log_append_time_ms,
         origin=origin,
     )
+
+
+def _usual(
+    view: memoryview, first_offset: int, now_ms: int, config: LogConfig, leader_epoch: int
+) -> ValidatedRecords | None:
+    """What `validate` gives for what nearly all producers send, without a function for each rule.
+
+    None, with nothing changed, wherever the least is unusual: then the other functions decide. They alone are
+    the rules; this is held equal to them by a test. It saves 2 of the 5 us that validation takes of the 35 of a
+    small Produce (bench: pipelined-200b).
+    """
+    size_bytes = len(view)
+    if size_bytes < HEADER_SIZE_BYTES or view.readonly:
+        return None
+    fields = unpack_header(view)
+    zero, length, _, magic, crc, attributes, last, first_ms, max_ms, producer_id, epoch, sequence, count = (
+        fields
+    )
+    if (
+        magic != MAGIC
+        or length + LOG_OVERHEAD_BYTES != size_bytes
+        or attributes  # compressed, transactional, control, LogAppendTime
+        or zero
+        or not 0 < count == last + 1
+        or (producer_id >= 0 and (sequence < 0 or epoch < 0))
+        or size_bytes > config.max_message_bytes
+        or config.compression_type not in _KEEPING_UNCOMPRESSED
+        or config.message_timestamp_type != "CreateTime"
+        or config.message_timestamp_before_max_ms != _MAX_LONG
+        or "compact" in config.cleanup_policy
+        or not 0 <= first_ms <= max_ms <= now_ms + config.message_timestamp_after_max_ms
+        or crc32c(view[ATTRIBUTES_OFFSET:]) != crc
+        or not _is_framed(view, count)
+    ):
+        return None
+    pack_head(view, 0, first_offset, length, leader_epoch)
+    header = _new_tuple(BatchHeader, (first_offset, length, leader_epoch, *fields[3:]))
+    return ValidatedRecords(header, (view,), size_bytes, max_ms, None, False)
 
 
 def _only_header(view: memoryview, origin: AppendOrigin) -> BatchHeader:

@@ -58,6 +58,15 @@ _MAX_TIMESTAMP_OFFSET = 35
 
 assert _HEADER.size == HEADER_SIZE_BYTES
 
+#: The fields of BatchHeader, in its order: (bytes, position) -> tuple.
+unpack_header: Final = _HEADER.unpack_from
+#: (bytes, position, base offset, length, leader epoch): `patch` for who has the length at hand.
+pack_head: Final = _HEAD.pack_into
+
+
+#: `BatchHeader._make` is a function of Python around this, and as slow again.
+_new_tuple = tuple.__new__
+
 
 class BatchHeader(NamedTuple):
     """The header as it lies in the bytes: -1 is Kafka's "none" in the producer's fields and timestamps.
@@ -151,7 +160,7 @@ def read_header(view: memoryview | bytes | bytearray, position: int = 0) -> Batc
     """
     if len(view) - position < HEADER_SIZE_BYTES:
         return _not_a_header(view, position)
-    header = BatchHeader._make(_HEADER.unpack_from(view, position))
+    header = _new_tuple(BatchHeader, _HEADER.unpack_from(view, position))
     if header.magic != MAGIC or header.batch_length < HEADER_SIZE_BYTES - LOG_OVERHEAD_BYTES:
         return _not_a_header(view, position)
     return header
@@ -178,9 +187,8 @@ def batches(view: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
     position = 0
     end = len(view)
     unpack = _HEADER.unpack_from
-    make = BatchHeader._make
     while end - position >= HEADER_SIZE_BYTES:
-        header = make(unpack(view, position))
+        header = _new_tuple(BatchHeader, unpack(view, position))
         next_position = position + header.batch_length + LOG_OVERHEAD_BYTES
         if header.magic != MAGIC or header.batch_length < HEADER_SIZE_BYTES - LOG_OVERHEAD_BYTES:
             _not_a_header(view, position)
