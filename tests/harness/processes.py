@@ -1,5 +1,6 @@
 """Child processes of the tests: started, waited for by what they print or answer, and always ended."""
 
+import atexit
 import contextlib
 import os
 import signal
@@ -30,6 +31,12 @@ class Child:
                 env=None if env is None else {**os.environ, **env},
                 start_new_session=True,
             )
+        # A test that is interrupted before its fixtures are set up leaves nothing behind either.
+        atexit.register(self._end_quietly)
+
+    def _end_quietly(self) -> None:
+        if self.is_running:
+            self.kill()
 
     @property
     def pid(self) -> int:
