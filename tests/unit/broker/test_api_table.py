@@ -22,7 +22,9 @@ def test_a_module_states_its_contract(key):
     assert f"(key {key}):" in first_line
     stated = "v0." if versions == range(1) else f"v{versions.start}-{versions.stop - 1}."
     for heading in ("Who asks:", f"Versions: {stated}", "Differs from Kafka:", "Touches:"):
-        assert any(line.startswith(heading) for line in rest), f"{module.__name__}: no line starts {heading!r}"
+        assert any(line.startswith(heading) for line in rest), (
+            f"{module.__name__}: no line starts {heading!r}"
+        )
 
 
 def test_what_a_standalone_broker_needs_is_served():

@@ -226,7 +226,9 @@ async def test_nobody_is_told_before_the_disk_has_it_and_many_share_a_flush(shel
     await controller.stop()
 
 
-async def test_a_subscriber_that_fails_is_nobody_elses_trouble(shell: Shell, caplog: pytest.LogCaptureFixture):
+async def test_a_subscriber_that_fails_is_nobody_elses_trouble(
+    shell: Shell, caplog: pytest.LogCaptureFixture
+):
     controller = await shell.start()
     before, after = follow(controller), follow(controller)
 
