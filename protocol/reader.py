@@ -243,12 +243,13 @@ class _Compiler:
             nested = self._struct(plan)
             source.line(f"{target} = {nested}")
             return
-        # KIP-893: one byte, negative for null, before a struct that may be null.
+        # KIP-893: one byte, negative for null, before a struct that may be null; 0 for null in a tagged field.
+        is_null = "< 0" if field.tag is None else "== 0"
         marker = source.name("n")
         self._codes += "b"
         self._targets.append(marker)
         self._flush()
-        with source.block(f"if {marker} < 0:"):
+        with source.block(f"if {marker} {is_null}:"):
             source.line(f"{target} = None")
         with source.block("else:"):
             nested = self._struct(plan)

@@ -163,7 +163,7 @@ class _Compiler:
             return
         self._flush()
         with source.block(f"if {struct} is None:"):
-            source.line("out.append(255)")
+            source.line(f"out.append({255 if field.tag is None else 0})")
         with source.block("else:"):
             self._codes = "b"
             self._values = ["1"]
@@ -216,7 +216,11 @@ class _Compiler:
         source = self._source
         written = {field.name: source.name("has") for field in plan.tagged}
         for field in plan.tagged:
-            source.line(f"{written[field.name]} = {self._differs(f'{struct}.{field.name}', field.default)}")
+            value = f"{struct}.{field.name}"
+            differs = self._differs(value, field.default)
+            if field.is_nullable and field.default() is not None:
+                differs = f"({value} is None or {differs})"
+            source.line(f"{written[field.name]} = {differs}")
         count = source.name("n")
         source.line(f"{count} = {' + '.join(written.values())}")
         self._codes += "B"  # a schema has fewer than 128 tags

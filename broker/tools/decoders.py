@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from broker.tools.plain import plain
 from protocol.codec import decode_struct
+from protocol.coordinator import newer_groups
 from protocol.coordinator import record_codec as group_codec
 from protocol.coordinator.group_records import GroupMetadataValue
 from protocol.errors import KafkaError, MalformedMessage
@@ -50,7 +51,14 @@ def consumer_offsets(key: bytes | None, value: bytes | None) -> Decoded:
     try:
         record = group_codec.decode(key, value)
     except group_codec.UnknownRecordKind as error:
-        raise NotKnown(str(error)) from error
+        newer = None if key is None else newer_groups.decode(key, value)
+        if newer is None:
+            raise NotKnown(str(error)) from error
+        name = newer_groups.VALUES[newer.kind].__name__.removesuffix("Value") + "Key"
+        return {
+            "key": {**_named(newer.key), "type": name},
+            "value": None if newer.value is None else _named(newer.value),
+        }
     decoded = None if record.value is None else _named(record.value)
     if decoded is not None and isinstance(record.value, GroupMetadataValue):
         for member, row in zip(record.value.members, decoded["members"], strict=True):

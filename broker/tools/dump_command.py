@@ -4,11 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import click
-from click.utils import get_text_stream
 
 from broker.tools.decoders import DECODERS
 from broker.tools.dump import DumpOptions, dump
-from broker.tools.plain import Row, as_json, as_text
+from broker.tools.plain import Row, as_json, as_text, output
 from storage.files import Files
 
 
@@ -37,7 +36,7 @@ def dump_log(paths: tuple[Path, ...], *, print_data: bool, decoder: str, is_json
         has_data=print_data or chosen is not None, decoder=chosen, is_decoded=decoder != "none"
     )
     show: Callable[[Row], str] = as_json if is_json else as_text
-    out = get_text_stream("stdout", errors="backslashreplace")
+    out = output()
     has_problems = False
     for path in paths:
         try:

@@ -1,10 +1,12 @@
 """Messages and bytes as plain values: what JSON knows, and what a person can read."""
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any
+from io import TextIOWrapper
+from typing import Any, TextIO
 from uuid import UUID
 
 from storage import kafka_uuid
@@ -81,3 +83,10 @@ def _is_bare(value: object) -> bool:
     if isinstance(value, str):
         return bool(value) and value.isascii() and all(each.isalnum() or each in "-_.:/" for each in value)
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def output() -> TextIO:
+    """Standard output; what its encoding lacks is escaped."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    return sys.stdout

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from click.utils import get_text_stream
 
+from broker.tools.plain import output
 from storage.files import Files
 from storage.verify import Finding, PartitionReport, Report, compare, inspect
 
@@ -43,7 +43,7 @@ def verify_log(
             report = compare(directory, other, Files())
     except OSError as error:
         raise click.ClickException(f"{error.filename or directory}: {error.strerror}") from error
-    out = get_text_stream("stdout", errors="backslashreplace")
+    out = output()
     lines = _json_lines(report) if is_json else _text_lines(report)
     for line in lines:
         out.write(line + "\n")

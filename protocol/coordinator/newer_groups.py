@@ -1,0 +1,112 @@
+"""Records of the newer kinds of group in `__consumer_offsets`, for those who only look at them.
+
+| kinds | groups |
+|---|---|
+| 3 to 8, 16 | consumer (KIP-848) |
+| 10 to 15 | share (KIP-932) |
+| 17 to 23 | streams (KIP-1071) |
+
+A key names the group, most of them a member, too. Source: the coordinator-key schemas of Kafka 4.3.1.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from struct import Struct
+from types import MappingProxyType
+from typing import ClassVar, Final, NamedTuple
+
+from protocol.codec import decode_struct
+from protocol.coordinator import consumer_group_records as consumer
+from protocol.coordinator import share_group_records as share
+from protocol.coordinator import streams_group_records as streams
+from protocol.errors import MalformedMessage
+from protocol.schema import Message, Record, Versions
+
+_PREFIX = Struct(">h")
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupKey(Message):
+    """Which group."""
+
+    __versions__: ClassVar[Versions] = Versions(0, 0)
+
+    group_id: str = field(default="", metadata={"kafka_type": "string"})
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupMemberKey(Message):
+    """Which member of which group."""
+
+    __versions__: ClassVar[Versions] = Versions(0, 0)
+
+    group_id: str = field(default="", metadata={"kafka_type": "string"})
+    member_id: str = field(default="", metadata={"kafka_type": "string"})
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupRegularExpressionKey(Message):
+    """Which regular expression that members of the group subscribe with."""
+
+    __versions__: ClassVar[Versions] = Versions(0, 0)
+
+    group_id: str = field(default="", metadata={"kafka_type": "string"})
+    regular_expression: str = field(default="", metadata={"kafka_type": "string"})
+
+
+Key = GroupKey | GroupMemberKey | GroupRegularExpressionKey
+
+_KEYS: Final[Mapping[type[Record], type[Key]]] = MappingProxyType(
+    {
+        consumer.ConsumerGroupMetadataValue: GroupKey,
+        consumer.ConsumerGroupPartitionMetadataValue: GroupKey,
+        consumer.ConsumerGroupMemberMetadataValue: GroupMemberKey,
+        consumer.ConsumerGroupTargetAssignmentMetadataValue: GroupKey,
+        consumer.ConsumerGroupTargetAssignmentMemberValue: GroupMemberKey,
+        consumer.ConsumerGroupCurrentMemberAssignmentValue: GroupMemberKey,
+        consumer.ConsumerGroupRegularExpressionValue: GroupRegularExpressionKey,
+        share.ShareGroupMemberMetadataValue: GroupMemberKey,
+        share.ShareGroupMetadataValue: GroupKey,
+        share.ShareGroupTargetAssignmentMetadataValue: GroupKey,
+        share.ShareGroupTargetAssignmentMemberValue: GroupMemberKey,
+        share.ShareGroupCurrentMemberAssignmentValue: GroupMemberKey,
+        share.ShareGroupStatePartitionMetadataValue: GroupKey,
+        streams.StreamsGroupMetadataValue: GroupKey,
+        streams.StreamsGroupMemberMetadataValue: GroupMemberKey,
+        streams.StreamsGroupTargetAssignmentMetadataValue: GroupKey,
+        streams.StreamsGroupTargetAssignmentMemberValue: GroupMemberKey,
+        streams.StreamsGroupCurrentMemberAssignmentValue: GroupMemberKey,
+        streams.StreamsGroupTopologyValue: GroupKey,
+    }
+)
+#: By kind: the class of the value; its key's is in `_KEYS`.
+VALUES: Final[Mapping[int, type[Record]]] = MappingProxyType({cls.__api_key__: cls for cls in _KEYS})
+
+
+class NewerGroupRecord(NamedTuple):
+    """One record; without a value it is a tombstone of the thing that `kind` and key name."""
+
+    kind: int
+    key: Key
+    value: Record | None
+
+
+def decode(key: bytes, value: bytes | None) -> NewerGroupRecord | None:
+    """The record behind these bytes; None if its kind or version is not known. Raises MalformedMessage."""
+    kind, body = _split(key)
+    cls = VALUES.get(kind)
+    if cls is None:
+        return None
+    decoded_key: Key = decode_struct(_KEYS[cls], 0, body)
+    if value is None:
+        return NewerGroupRecord(kind, decoded_key, None)
+    version, body = _split(value)
+    if version not in cls.__versions__:
+        return None
+    return NewerGroupRecord(kind, decoded_key, decode_struct(cls, version, body))
+
+
+def _split(data: bytes) -> tuple[int, memoryview]:
+    if len(data) < _PREFIX.size:
+        raise MalformedMessage("a record of __consumer_offsets is shorter than its prefix")
+    return _PREFIX.unpack_from(data)[0], memoryview(data)[_PREFIX.size :]

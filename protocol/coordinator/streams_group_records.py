@@ -1,0 +1,183 @@
+"""Records of streams groups in `__consumer_offsets` (KIP-1071): kinds 17 to 23.
+
+Source: the coordinator-value schemas of Kafka 4.3.1.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from protocol.schema import Record, Versions
+
+
+@dataclass(slots=True, kw_only=True)
+class LastAssignmentConfig:
+    """A configuration that the last assignment was made with."""
+
+    key: str = field(default="", metadata={"kafka_type": "string"})
+    value: str = field(default="", metadata={"kafka_type": "string"})
+
+
+@dataclass(slots=True, kw_only=True)
+class Endpoint:
+    """Where interactive queries are answered."""
+
+    host: str = field(default="", metadata={"kafka_type": "string"})
+    port: int = field(default=0, metadata={"kafka_type": "uint16"})
+
+
+@dataclass(slots=True, kw_only=True)
+class KeyValue:
+    """A tag."""
+
+    key: str = field(default="", metadata={"kafka_type": "string"})
+    value: str = field(default="", metadata={"kafka_type": "string"})
+
+
+@dataclass(slots=True, kw_only=True)
+class TaskIds:
+    """Tasks of one subtopology."""
+
+    subtopology_id: str = field(default="", metadata={"kafka_type": "string"})
+    partitions: list[int] = field(default_factory=list, metadata={"kafka_type": "int32"})
+
+
+@dataclass(slots=True, kw_only=True)
+class AssignedTaskIds:
+    """Tasks of one subtopology, active ones with the epoch in which each was assigned."""
+
+    subtopology_id: str = field(default="", metadata={"kafka_type": "string"})
+    partitions: list[int] = field(default_factory=list, metadata={"kafka_type": "int32"})
+    assignment_epochs: list[int] | None = field(
+        default=None, metadata={"kafka_type": "int32", "nullable": "0+", "tag": 0}
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicConfig:
+    """A configuration of a topic."""
+
+    key: str = field(default="", metadata={"kafka_type": "string"})
+    value: str = field(default="", metadata={"kafka_type": "string"})
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicInfo:
+    """A topic."""
+
+    name: str = field(default="", metadata={"kafka_type": "string"})
+    partitions: int = field(default=0, metadata={"kafka_type": "int32"})
+    replication_factor: int = field(default=0, metadata={"kafka_type": "int16"})
+    topic_configs: list[TopicConfig] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class CopartitionGroup:
+    """Topics with the same number of partitions, as indexes into the lists of the subtopology."""
+
+    source_topics: list[int] = field(default_factory=list, metadata={"kafka_type": "int16"})
+    source_topic_regex: list[int] = field(default_factory=list, metadata={"kafka_type": "int16"})
+    repartition_source_topics: list[int] = field(default_factory=list, metadata={"kafka_type": "int16"})
+
+
+@dataclass(slots=True, kw_only=True)
+class Subtopology:
+    """Topics that are processed together."""
+
+    subtopology_id: str = field(default="", metadata={"kafka_type": "string"})
+    source_topics: list[str] = field(default_factory=list, metadata={"kafka_type": "string"})
+    source_topic_regex: list[str] = field(default_factory=list, metadata={"kafka_type": "string"})
+    state_changelog_topics: list[TopicInfo] = field(default_factory=list)
+    repartition_sink_topics: list[str] = field(default_factory=list, metadata={"kafka_type": "string"})
+    repartition_source_topics: list[TopicInfo] = field(default_factory=list)
+    copartition_groups: list[CopartitionGroup] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class StreamsGroupMetadataValue(Record):
+    """A group exists, in this epoch."""
+
+    __api_key__: ClassVar[int] = 17
+    __versions__: ClassVar[Versions] = Versions(0, 0)
+    __flexible_from__: ClassVar[int | None] = 0
+
+    epoch: int = field(default=0, metadata={"kafka_type": "int32"})
+    metadata_hash: int = field(default=0, metadata={"kafka_type": "int64"})
+    validated_topology_epoch: int = field(default=-1, metadata={"kafka_type": "int32", "tag": 0})
+    last_assignment_configs: list[LastAssignmentConfig] | None = field(
+        default=None, metadata={"nullable": "0+", "tag": 1}
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class StreamsGroupMemberMetadataValue(Record):
+    """A member: one thread of an application."""
+
+    __api_key__: ClassVar[int] = 19
+    __versions__: ClassVar[Versions] = Versions(0, 0)
+    __flexible_from__: ClassVar[int | None] = 0
+
+    instance_id: str | None = field(default=None, metadata={"kafka_type": "string", "nullable": "0+"})
+    rack_id: str | None = field(default=None, metadata={"kafka_type": "string", "nullable": "0+"})
+    client_id: str = field(default="", metadata={"kafka_type": "string"})
+    client_host: str = field(default="", metadata={"kafka_type": "string"})
+    rebalance_timeout_ms: int = field(default=-1, metadata={"kafka_type": "int32"})
+    topology_epoch: int = field(default=0, metadata={"kafka_type": "int32"})
+    process_id: str = field(default="", metadata={"kafka_type": "string"})
+    user_endpoint: Endpoint | None = field(default=None, metadata={"nullable": "0+"})
+    client_tags: list[KeyValue] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class StreamsGroupTargetAssignmentMetadataValue(Record):
+    """For which epoch the target assignment was computed."""
+
+    __api_key__: ClassVar[int] = 20
+    __versions__: ClassVar[Versions] = Versions(0, 0)
+    __flexible_from__: ClassVar[int | None] = 0
+
+    assignment_epoch: int = field(default=0, metadata={"kafka_type": "int32"})
+    assignment_timestamp: int = field(default=0, metadata={"kafka_type": "int64", "tag": 0})
+
+
+@dataclass(slots=True, kw_only=True)
+class StreamsGroupTargetAssignmentMemberValue(Record):
+    """The tasks that a member shall have."""
+
+    __api_key__: ClassVar[int] = 21
+    __versions__: ClassVar[Versions] = Versions(0, 0)
+    __flexible_from__: ClassVar[int | None] = 0
+
+    active_tasks: list[TaskIds] = field(default_factory=list)
+    standby_tasks: list[TaskIds] = field(default_factory=list)
+    warmup_tasks: list[TaskIds] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class StreamsGroupCurrentMemberAssignmentValue(Record):
+    """The tasks that a member has, and must give back."""
+
+    __api_key__: ClassVar[int] = 22
+    __versions__: ClassVar[Versions] = Versions(0, 0)
+    __flexible_from__: ClassVar[int | None] = 0
+
+    member_epoch: int = field(default=0, metadata={"kafka_type": "int32"})
+    previous_member_epoch: int = field(default=0, metadata={"kafka_type": "int32"})
+    state: int = field(default=0, metadata={"kafka_type": "int8"})
+    active_tasks: list[AssignedTaskIds] = field(default_factory=list)
+    standby_tasks: list[AssignedTaskIds] = field(default_factory=list)
+    warmup_tasks: list[AssignedTaskIds] = field(default_factory=list)
+    active_tasks_pending_revocation: list[AssignedTaskIds] = field(default_factory=list)
+    standby_tasks_pending_revocation: list[AssignedTaskIds] = field(default_factory=list)
+    warmup_tasks_pending_revocation: list[AssignedTaskIds] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class StreamsGroupTopologyValue(Record):
+    """The application's topology, as its members sent it."""
+
+    __api_key__: ClassVar[int] = 23
+    __versions__: ClassVar[Versions] = Versions(0, 0)
+    __flexible_from__: ClassVar[int | None] = 0
+
+    epoch: int = field(default=0, metadata={"kafka_type": "int32"})
+    subtopologies: list[Subtopology] = field(default_factory=list)

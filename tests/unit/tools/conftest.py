@@ -1,0 +1,18 @@
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.unit.tools.tools_support import make_folder
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory) -> Path:
+    """To look at only."""
+    return make_folder(tmp_path_factory.mktemp("made") / "data")
+
+
+@pytest.fixture
+def folder(made, tmp_path) -> Path:
+    """A copy of it, to be damaged."""
+    return shutil.copytree(made, tmp_path / "data")
