@@ -51,7 +51,7 @@ from storage.producer_state import (
 from storage.segment import WouldBlock
 from storage.segments import Segments
 from storage.snapshot_files import remember, replay_headers
-from storage.validation import validate
+from storage.validation import ValidatedRecords, validate
 
 if TYPE_CHECKING:
     from random import Random
@@ -182,17 +182,19 @@ class Log(LogFiles):
 
     def append_as_leader(
         self,
-        records: Buffer,
+        records: Buffer | ValidatedRecords,
         *,
         leader_epoch: int,
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         transaction_version: int = 0,
+        is_quick: bool = False,
     ) -> AppendInfo:
         """Append the one batch in `records`, giving it the next offsets.
 
         A writable buffer is patched in place, and may be reused afterwards. A batch that this log already
         has is not written again: `is_duplicate`.
+        `records` may have been validated before, in a thread; see `storage.validation`, also for `is_quick`.
         Raises what validate and ProducerStateManager.analyze raise, RecordListTooLarge, KafkaStorageError.
         Cost: 9 us and the CRC.
         """
@@ -205,6 +207,7 @@ class Log(LogFiles):
             config=self.config,
             leader_epoch=leader_epoch,
             origin=origin,
+            is_quick=is_quick,
         )
         header = validated.header
         if leader_epoch != self.leader_epochs.latest_epoch and leader_epoch >= 0:

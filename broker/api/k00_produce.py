@@ -7,17 +7,21 @@ Differs from Kafka: never throttles; tells a message with every error, not with 
 partition named twice is appended to twice (Kafka keeps the last); a row without records is answered
 INVALID_RECORD (Kafka 4.3.1 never answers such a request); transactions are not served, so that
 transactional batches are refused with INVALID_TXN_STATE.
-Touches: broker.replicas. Waits only with acks=all, for the in-sync replicas.
+Touches: broker.replicas. Waits with acks=all, for the in-sync replicas, and while a large batch that must be
+opened (a compacted topic, another codec) is validated in a thread: others are served meanwhile.
 """
 
+from asyncio import Future
 from collections.abc import Awaitable
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from broker.api import Api, Buffers, RequestContext
 from broker.api.current_leader import current_leader, leader_endpoint
 from broker.broker import Broker
 from broker.replicas.committing import Commitment
+from broker.replicas.partition import Partition
 from protocol.api_keys import ApiKey
 from protocol.errors import (
     ErrorCode,
@@ -51,7 +55,7 @@ from protocol.records.batch import (
 )
 from protocol.records.compression import Compression
 from protocol.topic_names import INTERNAL_TOPICS
-from storage.validation import InvalidRecords
+from storage.validation import InvalidRecords, TakesLong, ValidatedRecords, validate
 
 #: The client id by which Kafka lets its own tools write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"
@@ -79,13 +83,61 @@ class UnansweredError(MalformedMessage):
 Waiting = list[tuple[Commitment, PartitionProduceResponse]]
 
 
+class Late(NamedTuple):
+    """A batch that is validated in a thread before it is appended, and where its row goes."""
+
+    partition: Partition
+    records: bytearray
+    rows: list[PartitionProduceResponse]
+    at: int
+
+
 def handle_raw(
     body: memoryview, context: RequestContext, broker: Broker
 ) -> Buffers | Awaitable[Buffers | None] | None:
     """Append everything, then answer; with acks=all once the in-sync replicas have it too."""
     request = codec.decode(context.version, body)
+    now_ms = broker.runtime.now_ms()
     waiting: Waiting = []
-    response = ProduceResponse(responses=_append_all(request, context, broker, waiting))
+    late: list[Late] = []
+    response = ProduceResponse(responses=_append_all(request, now_ms, context, broker, waiting, late))
+    if late:
+        return _append_late(late, request, response, now_ms, context, broker, waiting)
+    return _answer(request, response, context, broker, waiting)
+
+
+async def _append_late(
+    late: list[Late],
+    request: ProduceRequest,
+    response: ProduceResponse,
+    now_ms: int,
+    context: RequestContext,
+    broker: Broker,
+    waiting: Waiting,
+) -> Buffers | None:
+    """One after the other, since a partition's batches keep their order. Later requests of the connection wait."""
+    for partition, records, rows, at in late:
+        index = rows[at].index
+        check = partial(
+            validate, records, first_offset=0, now_ms=now_ms, config=partition.log.config, leader_epoch=-1
+        )
+        try:
+            validated = await broker.runtime.run_blocking(check)
+        except KafkaError as error:
+            rows[at] = _refused(partition, index, records, error)
+        else:
+            rows[at] = _append(partition, index, records, validated, request, now_ms, waiting)
+    answer = _answer(request, response, context, broker, waiting)
+    return await answer if isinstance(answer, Future) else answer
+
+
+def _answer(
+    request: ProduceRequest,
+    response: ProduceResponse,
+    context: RequestContext,
+    broker: Broker,
+    waiting: Waiting,
+) -> "Buffers | Future[Buffers] | None":
     if request.acks == 0:
         _close_on_error(response)
         return None
@@ -117,19 +169,31 @@ def _encode(response: ProduceResponse, context: RequestContext, broker: Broker) 
 
 
 def _append_all(
-    request: ProduceRequest, context: RequestContext, broker: Broker, waiting: Waiting
+    request: ProduceRequest,
+    now_ms: int,
+    context: RequestContext,
+    broker: Broker,
+    waiting: Waiting,
+    late: list[Late],
 ) -> list[TopicProduceResponse]:
-    now_ms = broker.runtime.now_ms()
     by_id = context.version >= 13
     answers = []
     for topic in request.topic_data:
         key: str | UUID = topic.topic_id if by_id else topic.name
-        rows = []
+        rows: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
+            index, records = data.index, data.records
             try:
-                row = _append(key, data.index, data.records, request, now_ms, context, broker, waiting)
+                partition = _partition(key, index, records, request, context, broker)
+                assert records
+                if late and any(partition is it.partition for it in late):
+                    raise TakesLong  # named twice: its batches keep their order
+                row = _append(partition, index, records, records, request, now_ms, waiting)
+            except TakesLong:
+                late.append(Late(partition, bytearray(records or b""), rows, len(rows)))
+                row = PartitionProduceResponse(index=index)
             except KafkaError as error:
-                row = _error_row(data.index, error)
+                row = _error_row(index, error)
             rows.append(row)
         answers.append(
             TopicProduceResponse(topic_id=topic.topic_id, name=topic.name, partition_responses=rows)
@@ -137,16 +201,15 @@ def _append_all(
     return answers
 
 
-def _append(
+def _partition(
     topic: str | UUID,
     index: int,
     records: bytes | memoryview | None,
     request: ProduceRequest,
-    now_ms: int,
     context: RequestContext,
     broker: Broker,
-    waiting: Waiting,
-) -> PartitionProduceResponse:
+) -> Partition:
+    """The partition to append to. Raises for all that can be wrong without a look at the log."""
     replicas, acks = broker.replicas, request.acks
     partition = replicas.hosted.get((topic, index))
     if partition is None:
@@ -158,13 +221,24 @@ def _append(
     if not records:
         raise InvalidRecord("A Produce request has a record batch for each of its partitions")
     _check_request(records, context.version, request.transactional_id)
+    return partition
+
+
+def _append(
+    partition: Partition,
+    index: int,
+    sent: bytes | bytearray | memoryview,
+    records: bytes | memoryview | ValidatedRecords,
+    request: ProduceRequest,
+    now_ms: int,
+    waiting: Waiting,
+) -> PartitionProduceResponse:
+    """Append what was sent, or what validation has made of it; the row. Raises TakesLong."""
+    acks = request.acks
     try:
-        info = partition.append_records(records, required_acks=acks, now_ms=now_ms)
+        info = partition.append_records(records, required_acks=acks, now_ms=now_ms, is_quick=True)
     except KafkaError as error:
-        row = _error_row(index, error)
-        if error.code not in _BARE_ERRORS and (_is_one_batch(records) or error.code != InvalidRecord.code):
-            row.log_start_offset = partition.log.log_start_offset
-        return row
+        return _refused(partition, index, sent, error)
     row = PartitionProduceResponse(
         index=index,
         base_offset=info.first_offset,
@@ -177,7 +251,16 @@ def _append(
     return row
 
 
-def _is_one_batch(records: bytes | memoryview) -> bool:
+def _refused(
+    partition: Partition, index: int, sent: bytes | bytearray | memoryview, error: KafkaError
+) -> PartitionProduceResponse:
+    row = _error_row(index, error)
+    if error.code not in _BARE_ERRORS and (_is_one_batch(sent) or error.code != InvalidRecord.code):
+        row.log_start_offset = partition.log.log_start_offset
+    return row
+
+
+def _is_one_batch(records: bytes | bytearray | memoryview) -> bool:
     """Whether this is what any Produce request must have for a partition; if not, Kafka asks no log."""
     return (
         len(records) >= HEADER_SIZE_BYTES

@@ -32,6 +32,7 @@ from protocol.types import TopicPartition
 from storage.append_origin import AppendOrigin
 from storage.index import TimestampOffset
 from storage.log import AppendInfo, Log
+from storage.validation import ValidatedRecords
 
 #: The special timestamps of ListOffsets (KIP-79, KIP-405, KIP-734, KIP-1005, KIP-1023).
 LATEST: Final = -1
@@ -173,15 +174,16 @@ class Partition:
 
     def append_records(
         self,
-        records: memoryview | bytes | bytearray,
+        records: memoryview | bytes | bytearray | ValidatedRecords,
         *,
         required_acks: int,
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
+        is_quick: bool = False,
     ) -> AppendInfo:
         """Append as leader, and wake those who wait for records.
 
-        Raises NotLeaderOrFollower, NotEnoughReplicas (with acks -1, before anything is written), and what
+        With `is_quick` raises TakesLong for a batch whose validation takes long (`storage.validation`). Raises NotLeaderOrFollower, NotEnoughReplicas (with acks -1, before anything is written), and what
         `Log.append_as_leader` raises.
         """
         if not self.is_leader:
@@ -191,7 +193,9 @@ class Partition:
             raise NotEnoughReplicas(
                 f"{self}: the ISR {sorted(self.isr)} is smaller than min.insync.replicas={self.effective_min_isr}"
             )
-        info = log.append_as_leader(records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
+        info = log.append_as_leader(
+            records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, is_quick=is_quick
+        )
         self.appended_bytes += info.size_bytes
         if self._advance_high_watermark():
             self.notify()

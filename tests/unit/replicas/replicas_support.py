@@ -136,17 +136,17 @@ class BrokerInFolder:
         frame = memoryview(bytearray(encode_request(key, version, request)))
         reply = module.API.handle_raw(frame, context, self)
         if isinstance(reply, Awaitable):
-            return self._decode_later(reply, key, version)
-        return self._decode(reply, key, version)
+            return self._decode_later(reply, key, version, self.correlation_id)
+        return self._decode(reply, key, version, self.correlation_id)
 
-    async def _decode_later(self, reply, key, version):
-        return self._decode(await reply, key, version)
+    async def _decode_later(self, reply, key, version, correlation_id):
+        return self._decode(await reply, key, version, correlation_id)
 
-    def _decode(self, reply, key, version):
+    def _decode(self, reply, key, version, correlation_id):
         if reply is None:
             return None
         whole = b"".join(reply)
-        header = response_header(key, version, self.correlation_id)
+        header = response_header(key, version, correlation_id)
         assert whole.startswith(header)
         return decode_response(key, version, whole[len(header) :])
 

@@ -1,15 +1,21 @@
 """Produce: what is appended, and what every kind of refusal looks like to its producer."""
 
+from collections.abc import Coroutine
 from uuid import UUID
 
 import pytest
+from crc32c import crc32c
 from replicas_support import NODE_ID, NOW_MS, TOPIC_ID, batch, image
 
-from broker.api import k00_produce
+from broker.api import RequestContext, k00_produce
+from protocol.codec import encode_request
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.metadata.image import BrokerImage, Endpoint
+from protocol.metadata.records import RemoveTopicRecord
+from protocol.records.batch import crc_is_valid, read_header
 from protocol.records.compression import Compression
+from protocol.records.record import records
 
 VERSIONS = k00_produce.API.versions
 
@@ -291,3 +297,117 @@ def test_what_needs_no_waiting_is_answered_with_what_does(simulation, broker):
         assert codes == [0, 0, ErrorCode.unknown_topic_or_partition]
 
     simulation.run(main())
+
+
+# -- batches that are validated in a thread ----------------------------------------------------------------
+
+
+def large(first=b"", count=3000, **fields):
+    fields = {"key": b"k", "compression": Compression.ZSTD, **fields}
+    return batch(first, *[b"x" * 100] * (count - 1), **fields)
+
+
+def later(simulation, broker, *requests, version=9):
+    """All requests at once, as of several connections: their rows, and which of them had to wait."""
+    replies = [broker.raw(k00_produce, one, version) for one in requests]
+    waited = [isinstance(reply, Coroutine) for reply in replies]
+
+    async def main():
+        return [rows(await reply) if isinstance(reply, Coroutine) else rows(reply) for reply in replies]
+
+    return simulation.run(main()), waited
+
+
+def values_of(broker, index=0):
+    log = broker.replicas.partition(("t", index)).log
+    return [next(records(data)).value for _, data in log.records_since(0)]
+
+
+@pytest.mark.parametrize(
+    ("sent", "config"),
+    [
+        (large(), {"cleanup.policy": "compact"}),
+        (large(compression=Compression.NONE), {"cleanup.policy": "compact"}),
+        (large(count=2000, compression=Compression.GZIP), {"compression.type": "lz4"}),
+        (large(b"y" * 1_000_000, count=1), {"cleanup.policy": "compact"}),  # small until it is opened
+        (large(), {"message.timestamp.before.max.ms": "3600000", "cleanup.policy": "compact"}),
+        (large(), {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "compact"}),
+    ],
+)
+def test_a_large_batch_that_must_be_opened_keeps_nobody_waiting(simulation, broker, sent, config):
+    broker.runtime.now_ms = lambda: NOW_MS
+    broker.create(config=config)
+    small = batch(b"small", key=b"k")
+    [[late], [quick]], waited = later(simulation, broker, request(sent), request(small))
+    assert waited == [True, False]
+    count = read_header(memoryview(sent)).records_count
+    assert [late.error_code, quick.error_code] == [0, 0]
+    assert [quick.base_offset, late.base_offset] == [0, 1]
+    log = broker.replicas.partition(("t", 0)).log
+    assert log.log_end_offset == count + 1
+    found = list(log.records_since(0))
+    assert [header.base_offset for header, _ in found] == [0, 1]
+    for header, data in found:
+        assert crc_is_valid(data)
+        assert header.partition_leader_epoch == 0
+        assert [it.offset for it in records(data)] == list(range(header.base_offset, header.next_offset))
+
+
+def test_what_must_not_be_opened_does_not_wait(simulation, broker):
+    broker.create(config={"cleanup.policy": "delete"})
+    _, waited = later(simulation, broker, request(large(timestamp=broker.runtime.now_ms())))
+    assert waited == [False]
+
+
+def test_rows_and_batches_of_one_request_keep_their_order(simulation, broker):
+    broker.create(
+        partitions=2, config={"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+    )
+    asked = request(large(b"first"), batch(b"other", key=b"k"))
+    data = asked.topic_data[0].partition_data
+    data.append(PartitionProduceData(index=0, records=bytes(batch(b"second", key=b"k"))))
+    data.append(PartitionProduceData(index=0, records=bytes(large(b"third", key=None))))
+    [found], _ = later(simulation, broker, asked)
+    assert [(row.index, row.error_code) for row in found] == [
+        (0, 0), (1, 0), (0, 0), (0, ErrorCode.invalid_record),
+    ]  # fmt: skip
+    assert len(found[3].record_errors) == 1000
+    assert [row.base_offset for row in found] == [0, 0, 3000, -1]
+    assert values_of(broker) == [b"first", b"second"]
+
+
+def test_the_receive_buffer_may_be_used_again_meanwhile(simulation, broker):
+    broker.create(config={"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"})
+    context = RequestContext(0, 9, 1, "client", "127.0.0.1", "PLAINTEXT")
+    frame = memoryview(bytearray(encode_request(0, 9, request(large(b"first")))))
+    waiting = k00_produce.handle_raw(frame, context, broker)
+    frame[:] = bytes(len(frame))
+    simulation.run(waiting)
+    assert values_of(broker) == [b"first"]
+
+
+def test_late_refusals(simulation, broker):
+    broker.create(config={"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"})
+    damaged = build_damaged(large())
+    [[row], [keyless]], _ = later(simulation, broker, request(damaged), request(large(key=None)))
+    assert (row.error_code, keyless.error_code) == (ErrorCode.invalid_record, ErrorCode.invalid_record)
+    assert (row.log_start_offset, keyless.log_start_offset) == (0, 0)
+    assert simulation.run(broker.raw(k00_produce, request(large(), acks=0), 9)) is None
+    with pytest.raises(k00_produce.UnansweredError):
+        simulation.run(broker.raw(k00_produce, request(large(key=None), acks=0), 9))
+    assert broker.replicas.partition(("t", 0)).log.log_end_offset == 3000
+
+
+def test_a_topic_that_is_deleted_while_its_batch_is_validated(simulation, broker):
+    broker.create(config={"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"})
+    waiting = broker.raw(k00_produce, request(large()), 9)
+    broker.replay(RemoveTopicRecord(topic_id=TOPIC_ID))
+    assert rows(simulation.run(waiting))[0].error_code == ErrorCode.not_leader_or_follower
+
+
+def build_damaged(good):
+    """A sound checksum over a payload that its codec cannot read."""
+    damaged = bytearray(good)
+    damaged[-20:] = b"\xff" * 20
+    damaged[17:21] = crc32c(bytes(damaged[21:])).to_bytes(4, "big")
+    return damaged
