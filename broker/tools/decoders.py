@@ -19,6 +19,7 @@ from protocol.errors import KafkaError, MalformedMessage
 from protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from protocol.metadata.frame import UnknownMetadataRecord, decode_record
+from protocol.metadata.image import InvalidMetadata
 from protocol.records.control import control_type, end_transaction_marker
 from protocol.records.quorum import decode_quorum_record
 from protocol.records.record import Record
@@ -99,6 +100,8 @@ def cluster_metadata(key: bytes | None, value: bytes | None) -> Decoded:
         return {"key": plain(key), "value": _named(decode_record(value or b""))}
     except UnknownMetadataRecord as error:
         raise NotKnown(str(error)) from error
+    except InvalidMetadata as error:
+        raise MalformedMessage(str(error)) from error
 
 
 def remote_log_metadata(key: bytes | None, value: bytes | None) -> Decoded:

@@ -124,5 +124,7 @@ def _check_checkpoint(
     for partition, offset in offsets.items():
         if partition not in reports:
             findings.note(path, f"{partition}: there is no such log")
-        elif not 0 <= offset <= (end := reports[partition].end_offset):
+            continue
+        end = reports[partition].end_offset
+        if not 0 <= offset <= end:
             findings.error(path, f"{partition}: {offset} is not within the log, which ends at {end}")

@@ -1,0 +1,281 @@
+"""Dumps: every file of a log's folder is shown, and garbage is told with its position."""
+
+import json
+from random import Random
+
+import pytest
+from click.testing import CliRunner
+
+from broker.main import main
+from broker.tools.plain import text_of
+from protocol.coordinator import record_codec as group_codec
+from protocol.coordinator.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from protocol.metadata.frame import encode_record
+from protocol.metadata.records import TopicRecord
+from protocol.records.builder import build_batch
+from protocol.records.compression import Compression
+from protocol.records.record import Record
+from protocol.remote import record_codec as remote_codec
+from protocol.remote.records import RemoteLogSegmentMetadataUpdateRecord
+from protocol.transactions import record_codec as transaction_codec
+from protocol.transactions.records import TransactionLogKey, TransactionLogValue
+from tests.unit.storage.storage_support import NOW_MS
+from tests.unit.tools.tools_support import flip
+
+SUBSCRIPTION = bytes.fromhex("0000000000010006" + b"orders".hex() + "ffffffff")
+ASSIGNMENT = bytes.fromhex("0000000000010006" + b"orders".hex() + "0000000100000002ffffffff")
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["dump-log", *map(str, arguments)])
+
+
+def rows_of(*arguments, exit_code=0):
+    done = run("--json", *arguments)
+    assert done.exit_code == exit_code, done.output[-2000:]
+    return [json.loads(line) for line in done.output.splitlines()]
+
+
+def write_log(directory, pairs, **fields):
+    """A log file of one batch."""
+    directory.mkdir(exist_ok=True)
+    path = directory / "00000000000000000000.log"
+    rows = [
+        Record(number, NOW_MS, key, value, (("h", b"\xff"),)) for number, (key, value) in enumerate(pairs)
+    ]
+    path.write_bytes(build_batch(rows, **fields))
+    return path
+
+
+def test_batches_with_all_fields_of_their_headers(made):
+    log = max((made / "orders-0").glob("*.log"))
+    file, *rows = rows_of(log)
+    assert file == {"kind": "file", "file": str(log), "type": "log"}
+    batch = rows[-1]
+    assert batch == {
+        "kind": "batch", "file": str(log), "base_offset": 243, "last_offset": 245,
+        "position": log.stat().st_size - batch["size_bytes"], "size_bytes": batch["size_bytes"],
+        "records_count": 3, "crc": batch["crc"], "crc_is_valid": True, "magic": 2, "partition_leader_epoch": 3,
+        "compression": "none", "timestamp_type": "CreateTime", "is_transactional": True, "is_control": False,
+        "delete_horizon_ms": None, "base_timestamp": NOW_MS, "max_timestamp": NOW_MS + 2, "producer_id": 0,
+        "producer_epoch": 0, "base_sequence": 80, "last_sequence": 82,
+    }  # fmt: skip
+    assert not [row for row in rows if row["kind"] == "record"]
+    assert [row["type"] for row in rows if row["kind"] == "control"] == ["ABORT", "COMMIT", "ABORT"]
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_records_with_their_data(tmp_path, codec):
+    path = write_log(
+        tmp_path / "orders-0", [(b"k", "Zoë".encode()), (None, b"\x00\xff\\")], compression=codec
+    )
+    records = [row for row in rows_of(path, "--print-data") if row["kind"] == "record"]
+    assert [(row["offset"], row["key"], row["value"]) for row in records] == [
+        (0, "k", "Zoë"),
+        (1, None, "\\x00\\xff\\x5c"),
+    ]
+    assert records[0]["headers"] == [["h", "\\xff"]]
+    text = run(path, "--print-data").output
+    assert f'  record offset=0 timestamp={NOW_MS} key=k value="Zoë"' in text
+
+
+def test_every_file_of_the_folder(made):
+    paths = [
+        path
+        for path in made.rglob("*")
+        if path.is_file() and path.name not in (".lock", ".kafka_cleanshutdown")
+    ]
+    rows = rows_of(*paths)
+    types = {row["type"] for row in rows if row["kind"] == "file"}
+    assert types == {
+        "log", "offset index", "time index", "transaction index", "producer snapshot", "leader epochs",
+        "offset checkpoint", "partition metadata", "meta properties",
+    }  # fmt: skip
+    aborted = [row for row in rows if row["kind"] == "aborted"]
+    assert [(row["producer_id"], row["first_offset"], row["last_offset"]) for row in aborted] == [
+        (0, 0, 240),
+        (2, 4, 242),
+    ]
+    epochs = [(row["epoch"], row["start_offset"]) for row in rows if row["kind"] == "epoch"]
+    assert epochs.count((3, 240)) == 1
+    assert {"kind": "checkpoint", "topic": "orders", "partition": 0, "offset": 246}.items() <= next(
+        row for row in rows if row["kind"] == "checkpoint" and row["offset"] == 246
+    ).items()
+    assert run(*paths).exit_code == 0
+
+
+GROUP_KEY, GROUP_VALUE = group_codec.encode(group_codec.GroupRecord(
+    GroupMetadataKey(group="g"),
+    GroupMetadataValue(protocol_type="consumer", generation=3, protocol="range", leader="m", members=[
+        MemberMetadata(member_id="m", subscription=SUBSCRIPTION, assignment=ASSIGNMENT),
+        MemberMetadata(member_id="other", subscription=b"\0\0\1", assignment=b""),
+    ]),
+))  # fmt: skip
+OFFSET_KEY, OFFSET_VALUE = group_codec.encode(
+    group_codec.GroupRecord(
+        OffsetCommitKey(group="g", topic="orders", partition=2), OffsetCommitValue(offset=7)
+    )
+)
+TRANSACTION = transaction_codec.encode(
+    transaction_codec.TransactionRecord(
+        TransactionLogKey(transactional_id="tx"), TransactionLogValue(producer_id=9, transaction_status=1)
+    ),
+    version=1,
+)
+METADATA = (None, encode_record(TopicRecord(name="orders"), 0))
+REMOTE = (None, remote_codec.encode(RemoteLogSegmentMetadataUpdateRecord(remote_log_segment_state=3)))
+
+KNOWN = [
+    ("consumer-offsets", (GROUP_KEY, GROUP_VALUE), "GroupMetadataValue", {"generation": 3}),
+    ("consumer-offsets", (OFFSET_KEY, OFFSET_VALUE), "OffsetCommitValue", {"offset": 7}),
+    ("transaction-state", TRANSACTION, "TransactionLogValue", {"transaction_status": "ONGOING", "producer_id": 9}),
+    ("cluster-metadata", METADATA, "TopicRecord", {"name": "orders"}),
+    ("remote-log-metadata", REMOTE, "RemoteLogSegmentMetadataUpdateRecord",
+     {"remote_log_segment_state": "DELETE_SEGMENT_FINISHED"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("decoder", "pair", "name", "fields"), KNOWN)
+def test_kafkas_own_topics_are_decoded(tmp_path, decoder, pair, name, fields):
+    topic = f"__{decoder.replace('-', '_')}"
+    by_folder = write_log(tmp_path / f"{topic}-3", [pair])
+    elsewhere = write_log(tmp_path / "copied", [pair])
+    for rows in (rows_of(by_folder, "--print-data"), rows_of(elsewhere, "--decoder", decoder)):
+        (record,) = [row for row in rows if row["kind"] == "record"]
+        assert record["value"]["type"] == name
+        assert fields.items() <= record["value"].items()
+    (record,) = [
+        row for row in rows_of(by_folder, "--print-data", "--decoder", "none") if row["kind"] == "record"
+    ]
+    assert isinstance(record["value"], str)
+
+
+def test_members_of_a_consumer_group_are_decoded_as_far_as_they_can_be(tmp_path):
+    path = write_log(tmp_path / "__consumer_offsets-0", [(GROUP_KEY, GROUP_VALUE)])
+    record = next(row for row in rows_of(path, "--print-data") if row["kind"] == "record")
+    first, second = record["value"]["members"]
+    assert first["subscription"]["topics"] == ["orders"]
+    assert first["assignment"]["assigned_partitions"] == [{"topic": "orders", "partitions": [2]}]
+    assert second["subscription"] == "\\x00\\x00\\x01"
+
+
+@pytest.mark.parametrize(
+    "decoder", ["consumer-offsets", "transaction-state", "cluster-metadata", "remote-log-metadata"]
+)
+def test_records_that_lie_are_shown_raw_and_told(tmp_path, decoder):
+    path = write_log(tmp_path / "x-0", [(b"\0", b"\1")])
+    rows = rows_of(path, "--decoder", decoder, exit_code=1)
+    assert [row["kind"] for row in rows] == ["file", "batch", "record", "problem"]
+    assert rows[2]["value"] == "\\x01"
+    assert rows[3]["offset"] == 0
+
+
+@pytest.mark.parametrize(
+    ("decoder", "pair"),
+    [("consumer-offsets", (b"\0\x63", b"")), ("transaction-state", (b"\0\7", None)),
+     ("cluster-metadata", (None, b"\1\x63\0")), ("remote-log-metadata", (None, b"\1\x63\0"))],
+)  # fmt: skip
+def test_records_of_newer_software_are_no_problem(tmp_path, decoder, pair):
+    path = write_log(tmp_path / "x-0", [pair])
+    assert "not_known" in rows_of(path, "--decoder", decoder)[2]
+
+
+# -- garbage -------------------------------------------------------------------------------------------
+
+
+def test_where_a_log_stops_being_one(folder):
+    log = min((folder / "orders-0").glob("*.log"))
+    size = log.stat().st_size
+    log.write_bytes(log.read_bytes() + b"\xff" * 100)
+    *_, last = rows_of(log, exit_code=1)
+    assert (last["kind"], last["position"]) == ("problem", size)
+    assert "Not a record batch" in last["message"]
+    assert f"problem position={size} " in run(log).output
+
+
+def test_a_batch_that_is_cut_off(folder):
+    log = folder / "orders-1" / "00000000000000000000.log"
+    log.write_bytes(log.read_bytes()[:-1])
+    *_, last = rows_of(log, exit_code=1)
+    assert (last["kind"], last["position"]) == ("problem", 0)
+    assert "cut off" in last["message"]
+
+
+def test_a_wrong_crc_is_told_and_the_rest_is_shown(folder):
+    log = min((folder / "orders-0").glob("*.log"))
+    flip(log, 60)
+    rows = rows_of(log, exit_code=1)
+    assert rows[1]["crc_is_valid"] is False
+    assert (rows[2]["kind"], rows[2]["position"], rows[2]["offset"]) == ("problem", 0, 0)
+    assert sum(row["kind"] == "batch" for row in rows) > 10
+
+
+def test_room_that_was_allocated_ahead_is_no_problem(folder):
+    log = max((folder / "orders-0").glob("*.log"))
+    log.write_bytes(log.read_bytes() + bytes(1000))
+    assert rows_of(log)[-1]["kind"] == "note"
+
+
+@pytest.mark.parametrize("extension", [".index", ".timeindex"])
+def test_an_index_that_does_not_fit_its_log(folder, extension):
+    index = min((folder / "orders-0").glob("*.log")).with_suffix(extension)
+    flip(index, 7)
+    (problem,) = [row for row in rows_of(index, exit_code=1) if row["kind"] == "problem"]
+    assert problem["position"] == 0
+    index.with_suffix(".log").unlink()
+    assert rows_of(index)[-1]["kind"] == "note"
+
+
+def test_random_bytes_under_any_name(made, tmp_path):
+    random = Random(3)
+    names = sorted(
+        {path.name for path in made.rglob("*") if path.is_file() and not path.name.startswith(".")}
+    )
+    folder = tmp_path / "__consumer_offsets-0"
+    folder.mkdir()
+    for name in [*names, "00000000000000000009-0000000001.checkpoint", "unheard-of"]:
+        path = folder / name
+        for size in (1, 13, 61, 62, 200, 3000):
+            path.write_bytes(random.randbytes(size))
+            done = run("--print-data", path)
+            assert isinstance(done.exception, SystemExit | None), (name, size)
+            if name.endswith((".log", ".checkpoint", ".snapshot", "-checkpoint", ".metadata", ".properties")):
+                assert done.exit_code == 1, (name, size)
+                assert "problem" in done.output, (name, size)
+        path.unlink()
+
+
+def test_damaged_logs_never_raise(made, tmp_path):
+    """Any bit of a real log, with records and decoders in the way."""
+    random = Random(4)
+    folder = tmp_path / "__cluster_metadata-0"
+    folder.mkdir()
+    whole = max((made / "orders-0").glob("*.log")).read_bytes()
+    path = folder / "00000000000000000000.log"
+    for _ in range(60):
+        data = bytearray(whole)
+        for _ in range(3):
+            data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+        path.write_bytes(data)
+        done = run("--print-data", path)
+        assert isinstance(done.exception, SystemExit), done.exception
+
+
+def test_the_tools_are_listed_and_not_loaded():
+    done = CliRunner().invoke(main, ["--help"])
+    assert "dump-log" in done.output
+    assert "verify-log" in done.output
+    assert run("/nowhere").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "text"), [(None, None), (b"", ""), (b"a b", "a b"), (b"\n", "\\x0a"), (b"\\n", "\\x5cn")]
+)
+def test_bytes_as_text(data, text):
+    assert text_of(data) == text
