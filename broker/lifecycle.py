@@ -130,6 +130,9 @@ class BrokerLifecycle:
                 await self._beat()
             except KafkaError as error:
                 logger.warning("a heartbeat failed: %r", error)
+            except Exception:
+                # Without heartbeats the broker would be fenced: whatever this was, the next one may pass.
+                logger.exception("a heartbeat failed")
 
     async def _beat(self) -> BrokerHeartbeatResponse:
         request = BrokerHeartbeatRequest(

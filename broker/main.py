@@ -14,7 +14,7 @@ import click
 from broker.config import BrokerConfig
 from broker.config.load import load_config
 from broker.node import CannotStart, Node
-from broker.runtime.production import ProductionRuntime, run
+from broker.runtime.production import ProductionRuntime, allow_open_files, run
 from broker.tools import CommandsWithTools
 from protocol.errors import KafkaError
 
@@ -72,6 +72,7 @@ async def _serve(runtime: ProductionRuntime, config: BrokerConfig) -> None:
             os._exit(_INTERRUPTED)
         stopping.set()
 
+    allow_open_files()
     for number in (signal.SIGINT, signal.SIGTERM):
         runtime.loop.add_signal_handler(number, on_signal, number)
     node = await Node.start(runtime, config)

@@ -1,7 +1,7 @@
 """A node: broker and controller of one process, wired together. The only module that knows both.
 
 start: log directories -> metadata log -> logs -> sockets -> registered -> replicas -> unfenced
-stop:  leave the cluster -> coordinators -> sockets -> logs, with the mark of a clean stop -> metadata log
+stop:  leave the cluster -> coordinators -> sockets -> metadata log -> logs, with the mark of a clean stop
 """
 
 import logging
@@ -30,6 +30,7 @@ from broker.topic_creator import TopicCreator
 from controller.node import Controller, InvalidMetadata
 from controller.settings import ConfigValidators, ControllerSettings
 from protocol.api_keys import ApiKey
+from protocol.errors import KafkaError
 from protocol.metadata.image import MetadataDelta, MetadataImage
 from storage import meta_properties
 from storage.files import Files
@@ -91,7 +92,9 @@ class Node:
             await node._join()
         except BaseException as error:
             logs.unlock()
-            if isinstance(error, InvalidMetadata | RegistrationRefused | OSError):
+            if isinstance(
+                error, InvalidMetadata | RegistrationRefused | InconsistentMetaProperties | OSError
+            ):
                 raise CannotStart(str(error)) from error
             raise
         return node
@@ -202,11 +205,16 @@ class Node:
         self.broker.groups.stop()  # answers who waits for a rebalance, so that the sockets need not wait for them
         await self._server.stop()
         await self._maintenance.stop()
+        # Before the folders are marked as closed, and unlocked: the mark speaks for the metadata log, too.
+        try:
+            await self._controller.stop()
+        except (KafkaError, OSError) as error:
+            logger.error("the metadata log was not closed: %s", error)
+            self._logs.take_offline(Path(self.broker.config.metadata_log_dir), OSError(str(error)))
         epoch = self.broker.lifecycle.broker_epoch
         await self._runtime.run_blocking(
             lambda: self._logs.shutdown(self._runtime.now_ms(), broker_epoch=epoch)
         )
-        await self._controller.stop()
 
 
 def _lock_logs(runtime: Runtime, config: BrokerConfig, files: Files) -> LogManager:
@@ -256,6 +264,7 @@ def _open_controller(runtime: Runtime, config: BrokerConfig, files: Files, logs:
         monotonic=runtime.monotonic,
         run_blocking=runtime.run_blocking,
         call_later=runtime.call_later,
+        is_clean=logs.was_clean,
         validators=ConfigValidators(
             topic=lambda _, configs, existing: validate_topic_configs(
                 configs, defaults=config.topic_defaults, existing=existing

@@ -35,6 +35,8 @@ from storage.transaction_index import AbortedTransaction
 RECENT_BATCHES = 64
 #: Bytes that a search for a header reads at a time: an index interval and the header behind it.
 SCAN_BYTES = 8192
+#: How many readers of large batches are remembered.
+EXPECTED_READS = 64
 #: Beyond every offset.
 MAX_OFFSET = 2**63 - 1
 #: What was appended this recently is taken to be in memory without asking.
@@ -367,10 +369,12 @@ class Segment(SegmentFiles):
         end = self.size if end_position is None else end_position
         position = self._recent.get(offset)
         if position is None:
-            found = self.find(offset)
-            if found is None:
-                return None
-            position = found.position
+            position = self._expected.get(offset)
+            if position is None or position >= self.size:
+                found = self.find(offset)
+                if found is None:
+                    return None
+                position = found.position
         size = min(max_bytes, end - position)
         if size <= 0 and (not min_one_message or position >= end):
             return SegmentRead(b"", offset, is_first_batch_incomplete=position < end)
@@ -394,9 +398,21 @@ class Segment(SegmentFiles):
             if not min_one_message or position + header.size_bytes > end:
                 return SegmentRead(b"", header.base_offset, is_first_batch_incomplete=True)
             size = header.size_bytes
+        if not may_block:  # on the loop's thread: the only one that writes `_expected`
+            self._expect_next(header, position)
         return SegmentRead(
             self._large_read(position, size), header.base_offset, is_first_batch_incomplete=False
         )
+
+    def _expect_next(self, header: BatchHeader, position: int) -> None:
+        """A consumer of large batches gets one at a time: spare it the way through the index for the next.
+
+        That way is 11 of the 18 us of a read (bench: rdkafka-consume-1024b-1p).
+        """
+        expected = self._expected
+        if len(expected) >= EXPECTED_READS:
+            del expected[next(iter(expected))]
+        expected[header.next_offset] = position + header.size_bytes
 
     def _large_read(self, position: int, size: int) -> bytes | memoryview:
         if size >= LEND_BYTES:

@@ -56,6 +56,8 @@ class SegmentFiles:
         self._bytes_since_index_entry = 0
         #: Base offset -> position of the newest batches, oldest first.
         self._recent: dict[int, int] = {}
+        #: Offset -> position of what lies behind a batch that was just read.
+        self._expected: dict[int, int] = {}
         self._appended_from = size
         self._first_timestamp: int | None = None
         #: The largest timestamp and the last offset of the batch that has it; None: ask the time index.
@@ -180,6 +182,7 @@ class SegmentFiles:
             old, self._fd = self.fd, fd
             self._files.close(old)
         self.size = size
+        self._expected.clear()
         self._appended_from = min(self._appended_from, size)
 
     def __str__(self) -> str:

@@ -2,11 +2,13 @@
 
 import asyncio
 import random
+import resource
 import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import uvloop
@@ -34,6 +36,16 @@ def run(main: Callable[["ProductionRuntime"], Awaitable[T]]) -> T:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(body())
+
+
+def allow_open_files() -> None:
+    """Have as many descriptors as the system lets this user have, as a JVM does.
+
+    The usual 1,024 are gone after a thousand partitions, and a log that cannot open its file is a failing disk.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # it stays as it was
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class ProductionRuntime:

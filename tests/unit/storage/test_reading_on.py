@@ -1,0 +1,53 @@
+"""A reader of large batches finds the next one without the index, and never what was there before."""
+
+import pytest
+from storage_support import NOW_MS, batch, open_log
+
+from protocol.records.batch import read_header
+from storage.log_config import LogConfig
+from storage.segment import EXPECTED_READS, RECENT_BATCHES, Segment
+
+LARGE = LogConfig(index_interval_bytes=1)
+VALUE = b"v" * 300
+
+
+@pytest.fixture(autouse=True)
+def _small_batches_are_large(monkeypatch):
+    monkeypatch.setattr("storage.segment.LEND_BYTES", 300)
+
+
+def filled(folder, count):
+    log = open_log(folder, config=LARGE)
+    for _ in range(count):
+        log.append_as_leader(batch(value=VALUE), leader_epoch=0, now_ms=NOW_MS)
+    return log
+
+
+def read_one(log, offset):
+    """The base offset of the one whole batch that such a fetch has room for."""
+    return read_header(log.read(offset, max_bytes=450, may_block=False).records).base_offset
+
+
+def test_reading_on_does_not_search(tmp_path, monkeypatch):
+    log = filled(tmp_path, 3 * RECENT_BATCHES)
+    assert read_one(log, 5) == 5
+    monkeypatch.setattr(Segment, "find", None)
+    for offset in range(6, 2 * RECENT_BATCHES):
+        assert read_one(log, offset) == offset
+
+
+def test_the_number_of_readers_that_are_remembered_is_bounded(tmp_path):
+    log = filled(tmp_path, 5 * RECENT_BATCHES)
+    for offset in range(3 * RECENT_BATCHES):
+        assert read_one(log, offset) == offset
+    assert len(log.segments.active._expected) == EXPECTED_READS
+
+
+def test_truncation_forgets(tmp_path):
+    log = filled(tmp_path, 3 * RECENT_BATCHES)
+    assert read_one(log, 7) == 7  # expects 8 behind it
+    log.truncate_to(4, now_ms=NOW_MS)
+    for _ in range(3):  # other boundaries: offsets 4 to 18 in three batches
+        log.append_as_leader(batch(5, value=VALUE), leader_epoch=1, now_ms=NOW_MS)
+    log.segments.active._recent.clear()
+    assert log.read(8, max_bytes=5000, may_block=False).base_offset == 4
