@@ -1,6 +1,7 @@
 """The production runtime on real sockets."""
 
 import asyncio
+import resource
 import socket
 import threading
 import time
@@ -8,7 +9,7 @@ import time
 import pytest
 
 from broker.runtime import SocketOptions
-from broker.runtime.production import ProductionRuntime, run
+from broker.runtime.production import ProductionRuntime, allow_open_files, run
 
 
 class Echo(asyncio.Protocol):
@@ -139,3 +140,13 @@ def test_a_failed_task_is_reported_and_the_rest_is_cancelled_at_the_end(caplog):
     assert [failure.task_name for failure in reported] == ["failing"]
     assert cancelled == [True]
     assert "failing" in caplog.text
+
+
+def test_as_many_files_as_the_system_allows():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
+        allow_open_files()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
