@@ -129,6 +129,11 @@ class ShardRunner:
             logger.warning("%s cannot be read: %s", self.topic_partition, error)
             self.is_closed = True
             return
+        except Exception:
+            # Else it would be "being read" for ever, and ListGroups of all other groups fail with it.
+            logger.exception("%s cannot be read", self.topic_partition)
+            self.is_closed = True
+            return
         if self.is_closed:
             return
         self._is_loaded = True

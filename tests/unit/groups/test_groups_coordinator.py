@@ -12,7 +12,14 @@ from broker.groups.partitioner import partition_for
 from broker.runtime.simulated import SimulatedRuntime
 from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue
 from protocol.coordinator.record_codec import GroupRecord, decode, encode
-from protocol.errors import ErrorCode, KafkaError, NotEnoughReplicas, NotLeaderOrFollower, RequestTimedOut
+from protocol.errors import (
+    ErrorCode,
+    KafkaError,
+    KafkaStorageError,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+)
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -245,6 +252,25 @@ def test_while_a_partition_is_loaded_its_groups_are_told_to_wait():
         await asyncio.sleep(0)
         assert await world.fetched() == [7]
         assert [row.group_id for row in world.groups.list_groups(ListGroupsRequest()).groups] == ["g"]
+
+    simulate(story)
+
+
+@pytest.mark.parametrize("error", [KafkaStorageError(), ValueError("a record that makes no sense")])
+def test_a_partition_that_cannot_be_read_is_not_loaded_for_ever(monkeypatch, error):
+    async def story(world):
+        await world.committed(7)
+        world.groups.on_resigned(_PARTITION, 1)
+
+        def fails(*_):
+            raise error
+
+        monkeypatch.setattr(world.log, "records_since", fails)
+        world.groups.on_leader(_PARTITION, 2)
+        await asyncio.sleep(0)
+        assert await world.committed(8) is E.not_coordinator
+        listed = world.groups.list_groups(ListGroupsRequest())
+        assert (E(listed.error_code), listed.groups) == (E.none, [])
 
     simulate(story)
 
