@@ -32,6 +32,8 @@ class CheckpointWriter:
         self._written: dict[Path, dict[TopicPartition, int]] = {}
         #: Files that a job is about to write, and what it must not say any more when it has.
         self._in_flight: dict[Path, set[TopicPartition]] = {}
+        #: Files in flight of which something else has gone back meanwhile.
+        self._outdated: set[Path] = set()
 
     def _offsets(self, of: Callable[[Log], int | None]) -> dict[Path, dict[TopicPartition, int]]:
         """An offset of each log that has one, by directory; only of directories that serve."""
@@ -74,12 +76,11 @@ class CheckpointWriter:
 
     def all_jobs(self) -> list[BackgroundJob]:
         """Of all checkpoints."""
-        log_starts = self._offsets(_explicit_log_start)
         cleaned = self._offsets(lambda log: self._cleaned_offsets.get(log.topic_partition))
         return [
             *self._write_jobs("cleaned offsets", cleaned, lambda it: it.cleaned_offsets),
-            *self.recovery_point_jobs(),
-            *self._write_jobs("log start offsets", log_starts, lambda it: it.log_start_offsets),
+            *self._recovery_point_jobs(self._offsets(lambda log: log.recovery_point)),
+            *self._log_start_jobs(self._offsets(_explicit_log_start)),
             *self.high_watermark_jobs(),
         ]
 
@@ -88,12 +89,30 @@ class CheckpointWriter:
         offsets = self._offsets(lambda log: log.high_watermark)
         return self._write_jobs("high watermarks", offsets, lambda it: it.high_watermarks)
 
-    def recovery_point_jobs(self, directory: Path | None = None) -> list[BackgroundJob]:
-        """Of the recovery points; in one directory only, if it is given."""
-        offsets = self._offsets(lambda log: log.recovery_point)
-        if directory is not None:
-            offsets = {path: rows for path, rows in offsets.items() if path == directory}
+    def note_truncation(self, path: Path) -> None:
+        """A recovery point or a log start in this directory has gone back: write that, here and now.
+
+        A file that a job is about to write is written once more when it has.
+        """
+        recovery_points = {path: self._offsets(lambda log: log.recovery_point).get(path, {})}
+        log_starts = {path: self._offsets(_explicit_log_start).get(path, {})}
+        directory = self._directories[path]
+        if directory.recovery_points.path in self._in_flight:
+            self._outdated.add(directory.recovery_points.path)
+        else:
+            for job in self._recovery_point_jobs(recovery_points):
+                job.complete()
+        if directory.log_start_offsets.path in self._in_flight:
+            self._outdated.add(directory.log_start_offsets.path)
+        else:
+            for job in self._log_start_jobs(log_starts):
+                job.complete()
+
+    def _recovery_point_jobs(self, offsets: Mapping[Path, dict[TopicPartition, int]]) -> list[BackgroundJob]:
         return self._write_jobs("recovery points", offsets, lambda it: it.recovery_points)
+
+    def _log_start_jobs(self, offsets: Mapping[Path, dict[TopicPartition, int]]) -> list[BackgroundJob]:
+        return self._write_jobs("log start offsets", offsets, lambda it: it.log_start_offsets)
 
     def _write_jobs(
         self,
@@ -130,6 +149,9 @@ class CheckpointWriter:
         forgotten = self._in_flight.pop(checkpoint.path, set())
         if forgotten & self._written.get(checkpoint.path, {}).keys():
             self._write_without_deleted(path, checkpoint, forgotten)
+        if checkpoint.path in self._outdated:
+            self._outdated.discard(checkpoint.path)
+            self.note_truncation(path)
 
 
 def _explicit_log_start(log: Log) -> int | None:

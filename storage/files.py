@@ -133,11 +133,12 @@ class Files:
         Without `durable` that holds for a crash of the process only.
         """
         temporary = path.with_name(path.name + ".tmp")
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = self.open(temporary, write=True, create=True)
         try:
+            self.truncate(fd, 0)
             self.pwrite(fd, data, 0)
             if durable:
-                os.fsync(fd)
+                self.fsync(fd)
         finally:
             self.close(fd)
         self.rename(temporary, path)

@@ -78,6 +78,8 @@ class Index:
         self._is_preallocated = False
         #: Whether the file holds exactly the entries.
         self._is_cut = False
+        #: Whether the file has been written since it was opened.
+        self.is_changed = is_new
 
     # -- opening and closing -----------------------------------------------------------------------
 
@@ -117,6 +119,7 @@ class Index:
         self.count = self._warm_start = self._written_count = 0
         self._last = _NO_ENTRY
         self._files.truncate(self._opened(), 0)
+        self.is_changed = True
         self._is_preallocated = False
         self._is_loaded = self._is_cut = True
 
@@ -134,6 +137,7 @@ class Index:
             return
         self.write()
         self._files.truncate(self._opened(), self.count * self.ENTRY.size)
+        self.is_changed = True
         self._is_preallocated = False
         self._is_cut = True
 

@@ -78,6 +78,7 @@ class Log(LogFiles):
         random: "Random",
         max_transaction_timeout_ms: int,
         on_io_error: Callable[[OSError], None],
+        on_unflushed: Callable[[], None],
         now_ms: int,
     ) -> None:
         self.directory = directory
@@ -102,6 +103,7 @@ class Log(LogFiles):
         self._files = files
         self._random = random
         self._on_io_error = on_io_error
+        self._on_unflushed = on_unflushed
 
     @classmethod
     def open(
@@ -120,11 +122,13 @@ class Log(LogFiles):
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         max_transaction_timeout_ms: int = 15 * 60 * 1000,
         on_io_error: Callable[[OSError], None] = lambda error: None,
+        on_unflushed: Callable[[], None] = lambda: None,
     ) -> Self:
         """The log in this directory, which is made when missing. [any thread]
 
         Whatever the files hold, this repairs it or begins anew (storage/recovery.py). `is_clean`: the log
-        was closed by `close`; otherwise everything from `recovery_point` on is checked.
+        was closed by `close`; otherwise everything from `recovery_point` on is checked. `on_unflushed` is
+        called when recovery point or log start go back, before files change: who keeps them must write them now.
         Raises OSError, and InconsistentTopicId if the directory is another topic's.
         """
         # Its entry reaches the disk with the first flush: 1,000 new partitions are not 1,000 waits.
@@ -156,8 +160,10 @@ class Log(LogFiles):
             random=random,
             max_transaction_timeout_ms=max_transaction_timeout_ms,
             on_io_error=on_io_error,
+            on_unflushed=on_unflushed,
             now_ms=now_ms,
         )
+        log._is_directory_changed = not is_clean
         log._read_topic_id()
         if topic_id is not None:
             log.assign_topic_id(topic_id)
@@ -432,22 +438,28 @@ class Log(LogFiles):
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return True
         with self._io():
-            self._forget_flushed(offset)
+            self._forget_flushed(offset, log_start_offset=min(self.log_start_offset, offset))
             if later := [segment for segment in self.segments if segment.base_offset > offset]:
                 self._remove(later, now_ms)
             active = self.segments.active
             active.truncate_to(offset, now_ms=now_ms)
             self.log_end_offset = offset
-            self.log_start_offset = min(self.log_start_offset, offset)
             self.leader_epochs.truncate_from_end(self.log_end_offset)
             self.high_watermark = min(self.high_watermark, self.log_end_offset)
             self._reload_producers(now_ms)
         return True
 
-    def _forget_flushed(self, offset: int) -> None:
-        """Before files change: what is behind `offset` counts as not flushed."""
+    def _forget_flushed(self, offset: int, *, log_start_offset: int) -> None:
+        """Before files change: what is behind `offset` counts as not flushed, nor do the directory's entries."""
+        has_gone_back = offset < self.recovery_point or log_start_offset < self.log_start_offset
+        self.log_start_offset = log_start_offset
         self.truncations += 1
+        self._is_directory_changed = True
         self.recovery_point = min(self.recovery_point, offset)
+        if has_gone_back:
+            # Else a crash would find new batches before an old recovery point, and believe them unseen; or
+            # before an old log start, and remove them.
+            self._on_unflushed()
         self._bound = None
 
     def _reload_producers(self, now_ms: int) -> None:
@@ -463,7 +475,11 @@ class Log(LogFiles):
     ) -> None:
         """Remove everything; the log is empty and goes on at `offset`."""
         with self._io():
-            self._forget_flushed(offset)
+            # After a crash the old segments may be there again: none of them is to be believed unseen.
+            self._forget_flushed(
+                min(offset, self.segments.first.base_offset),
+                log_start_offset=offset if log_start_offset is None else log_start_offset,
+            )
             old = list(self.segments)
             for segment in old:
                 self._put_aside(segment, now_ms)
@@ -473,7 +489,6 @@ class Log(LogFiles):
             self.leader_epochs.clear()
             self.producers.reset(offset)
             self.log_end_offset = offset
-            self.log_start_offset = offset if log_start_offset is None else log_start_offset
             self.high_watermark = offset
             self.flush_wanted_to = None
 

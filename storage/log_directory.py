@@ -89,7 +89,7 @@ class LogDirectory:
 
         Raises LogDirInUse, InconsistentMetaProperties; OSError.
         """
-        files.make_dir(path)
+        _make_durably(path, files)
         lock_fd = files.lock(path / LOCK_FILE)
         if lock_fd is None:
             raise LogDirInUse(
@@ -152,6 +152,14 @@ class LogDirectory:
     def unlock(self) -> None:
         """Let other processes have the folder."""
         self.files.close(self.lock_fd)
+
+
+def _make_durably(path: Path, files: Files) -> None:
+    """The folder, with its entry on the disk: whatever is flushed in it later is worth nothing without."""
+    missing = [folder for folder in (path, *path.parents) if not files.is_dir(folder)]
+    files.make_dir(path)
+    for folder in missing:
+        files.fsync_dir(folder.parent)
 
 
 class _Owner(NamedTuple):

@@ -60,10 +60,13 @@ class LogFiles(LogReader):
     _snapshots: SnapshotFiles
     _random: "Random"
     _on_io_error: Callable[[OSError], None]
+    _on_unflushed: Callable[[], None]
     _failure: OSError | None = None
     _is_closed: bool = False
-    #: Whether the entries of this directory and of its parent are known to be on the disk.
+    #: Whether this directory's entry in its parent is known to be on the disk.
     _is_directory_flushed: bool = False
+    #: Whether files have come, gone or got other names since the directory was flushed.
+    _is_directory_changed: bool = False
 
     def roll(self, now_ms: int, *, base_offset: int = 0) -> Segment:
         """Close the active segment and begin another one at the log end (or later: `base_offset`).
@@ -78,7 +81,13 @@ class LogFiles(LogReader):
             return active
         with self._io():
             active.close_to_appends()
+            if self.recovery_point == self.log_end_offset:
+                # Its batches are flushed, its indexes are not: no later flush would look at it again, and
+                # recovery believes all of a segment that ends before the recovery point.
+                active.flush()
+                self._files.fsync_dir(self.directory)
             segment = self._create_segment(new_base, now_ms)
+            self._is_directory_changed = True
             self.segments = Segments((*self.segments, segment))
             # Where the next segment begins, so that it can be recovered from there.
             self.producers.map_end_offset = new_base
@@ -103,6 +112,7 @@ class LogFiles(LogReader):
         kept = [segment for segment in self.segments if segment not in segments]
         self.segments = Segments(kept)
         self._bound = None
+        self._is_directory_changed = True
         for segment in segments:
             self._snapshots.remove(segment.base_offset)
             self._put_aside(segment, now_ms)
@@ -114,6 +124,7 @@ class LogFiles(LogReader):
         sources are removed only when these renames are on the disk.
         """
         with self._io():
+            self._is_directory_changed = True
             for segment in reversed(new):
                 segment.change_suffix(file_names.SWAP)
             kept = [segment for segment in self.segments if segment not in old]
@@ -163,18 +174,19 @@ class LogFiles(LogReader):
         Raises KafkaStorageError.
         """
         recovery_point = self.recovery_point
-        if end <= recovery_point:
+        if end <= recovery_point and not self._is_directory_changed:
             return
         try:
             self.leader_epochs.flush()
             self._snapshots.flush(recovery_point, end)
-            is_new = not self._is_directory_flushed
+            # First the flag: a change while we wait sets it again.
+            is_changed = self._is_directory_changed or not self._is_directory_flushed
+            self._is_directory_changed = False
             segments = self.segments
             for segment in segments.from_offset(recovery_point):
                 if segment.base_offset < end:
                     segment.flush(with_indexes=segment is not segments.active)
-                    is_new = is_new or segment.base_offset >= recovery_point
-            if is_new:
+            if is_changed:
                 self._files.fsync_path(self.directory / partition_metadata.FILE_NAME)
                 self._files.fsync_dir(self.directory)
             if not self._is_directory_flushed:
@@ -202,9 +214,10 @@ class LogFiles(LogReader):
             for segment in self.segments:
                 segment.close()
             self._is_closed = True
-            if self.unflushed_count:
+            if self.segments.active.has_changed_indexes:
                 self.segments.active.flush()
-                self.flush()
+                self._is_directory_changed = True  # one of them may be new
+            self.flush()
 
     def close_files(self) -> None:
         """Give all descriptors back without writing: the directory is offline or about to be deleted."""

@@ -258,13 +258,15 @@ class LogManager:
             producer_id_expiration_ms=self.settings.producer_id_expiration_ms,
             max_transaction_timeout_ms=self.settings.max_transaction_timeout_ms,
             on_io_error=partial(self._fail, path.parent),
-            on_unflushed=partial(self._checkpoint_recovery_points, path.parent),
+            on_unflushed=partial(self._checkpoint_truncation, path.parent),
         )
 
-    def _checkpoint_recovery_points(self, path: Path) -> None:
-        """One has gone back; as Kafka, this waits for the disk. Rare: what is truncated was seldom flushed."""
-        for job in self._checkpoints.recovery_point_jobs(path):
-            job.complete()
+    def _checkpoint_truncation(self, path: Path) -> None:
+        """A recovery point or log start has gone back; as Kafka, this waits for the disk.
+
+        Rare: what is truncated was seldom flushed.
+        """
+        self._checkpoints.note_truncation(path)
         if (error := self.offline_dirs.get(path)) is not None:
             raise error
 

@@ -475,3 +475,5 @@ class Segment(SegmentFiles):
             self.index_batch(header, position)
         if self.is_closed:
             self.end_rebuild()
+            # No flush of the log will ask for it again, and a crash that takes half of it would not be noticed.
+            self.flush()

@@ -118,6 +118,11 @@ class SegmentFiles:
         for extension in file_names.SEGMENT_EXTENSIONS if with_indexes else (file_names.LOG,):
             self._files.fsync_path(self.path_of(extension))
 
+    @property
+    def has_changed_indexes(self) -> bool:
+        """Whether an index file may not be on the disk as it is."""
+        return self._offset_index.is_changed or self._time_index.is_changed or self.transactions.is_changed
+
     def release_mapping(self) -> None:
         """Give the mapping back, as soon as nothing lent from it is left; the next large read makes a new one."""
         self._lender.forget()

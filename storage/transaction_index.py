@@ -37,6 +37,8 @@ class TransactionIndex:
         self.base_offset = base_offset
         self._files = files
         self._entries: list[AbortedTransaction] | None = [] if is_new else None
+        #: Whether the file has been written since it was opened.
+        self.is_changed = False
 
     @property
     def entries(self) -> list[AbortedTransaction]:
@@ -76,6 +78,7 @@ class TransactionIndex:
         entries.append(transaction)
 
     def _write(self, data: bytes, *, at: int) -> None:
+        self.is_changed = True
         fd = self._files.open(self.path, write=True, create=True)
         try:
             self._files.pwrite(fd, data, at * _ENTRY.size)

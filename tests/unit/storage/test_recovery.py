@@ -195,7 +195,9 @@ def test_only_what_is_behind_the_recovery_point_is_checked(tmp_path, monkeypatch
     checked = []
     original = recovery.valid_batches
     monkeypatch.setattr(
-        recovery, "valid_batches", lambda segment: checked.append(segment.base_offset) or original(segment)
+        recovery,
+        "valid_batches",
+        lambda segment, epoch: checked.append(segment.base_offset) or original(segment, epoch),
     )
     again = open_log(tmp_path / "l", config=CONFIG, is_clean=False, recovery_point=recovery_point)
     assert checked

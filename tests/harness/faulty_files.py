@@ -1,0 +1,460 @@
+"""A disk in memory that fails as disks do: for storage's crash tests.
+
+It keeps apart what a process sees and what would be there after the power fails:
+
+    pwrite, truncate ----> file.data             rename, unlink, create ----> directory.entries
+                             | fsync                                            | fsync of the directory
+                             v                                                  v
+                           file.flushed                                       directory.flushed
+
+`after_crash` builds the disk that the next process finds: everything if only the process died, else what
+was flushed and some of the rest (`Loss`). `Fault`s make an operation fail, or the process die in it. All
+chance comes from the `Random` that is passed in, so that a seed is a whole story.
+
+An fsync that fails loses what it should have written: a second one that succeeds does not bring it back
+(Linux marks the pages clean). Writes that fail, and the last one before a death, leave any prefix.
+"""
+
+import errno as errnos
+import mmap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from storage.files import Buffer, Files
+
+#: Operations that a Fault can name; those that change something count as one each.
+OPERATIONS = ("write", "truncate", "fsync", "create", "rename", "unlink", "make_dir", "read")
+CHANGES = frozenset(OPERATIONS) - {"read"}
+
+
+class Killed(BaseException):
+    """The process died in the middle of an operation. No code may go on: every later operation raises it again."""
+
+
+class Loss(Enum):
+    """What a crash takes of the things that were not flushed."""
+
+    #: The process was killed; the operating system has it all.
+    NOTHING = auto()
+    #: Everything after some moment: a disk that writes in order.
+    SUFFIX = auto()
+    #: Any pages, in any order; of each directory's changes those after some moment.
+    PAGES = auto()
+    #: Any pages and any changes of directories, in any order.
+    ANYTHING = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """The `nth` (from 1) of the operations of this kind, below the path, fails; with `is_lasting` all later ones, too."""
+
+    #: One of OPERATIONS; None: any of CHANGES.
+    operation: str | None
+    nth: int
+    #: As `errno.ENOSPC`; None: the process dies.
+    errno: int | None
+    under: Path = Path("/")
+    is_lasting: bool = False
+
+
+class _Change(NamedTuple):
+    """Something that was not flushed when it happened; `moment` orders the changes of the whole disk."""
+
+    moment: int
+    position: int
+    #: None: the file was made `position` bytes long.
+    data: bytes | None
+
+
+@dataclass(slots=True, eq=False)
+class _File:
+    data: bytearray = field(default_factory=bytearray)
+    flushed: bytes = b""
+    pending: list[_Change] = field(default_factory=list)
+    modified_ms: int = 0
+
+
+class _Renaming(NamedTuple):
+    """Names and what they name from then on (None: nothing); happens as a whole."""
+
+    moment: int
+    names: tuple[tuple[str, "_Node | None"], ...]
+
+
+@dataclass(slots=True, eq=False)
+class _Directory:
+    entries: "dict[str, _Node]" = field(default_factory=dict)
+    flushed: "dict[str, _Node]" = field(default_factory=dict)
+    pending: list[_Renaming] = field(default_factory=list)
+
+
+_Node = _File | _Directory
+
+
+class FaultyFiles(Files):
+    """See the module."""
+
+    def __init__(self, *, random: Random, now_ms: int = 0) -> None:
+        self.random = random
+        self.now_ms = now_ms
+        self.faults: list[Fault] = []
+        #: Operations so far: a test counts them in a first run, and fails each of them in the following ones.
+        self.counts: dict[str, int] = dict.fromkeys(OPERATIONS, 0)
+        self._root = _Directory()
+        self._open: dict[int, tuple[_Node, Path]] = {}
+        self._next_fd = 1000
+        self._moment = 0
+        self._locked: set[_Node] = set()
+        self._fault_counts: dict[Fault, int] = {}
+        self._is_dead = False
+
+    # -- failing -----------------------------------------------------------------------------------
+
+    def fail(self, operation: str | None, *, nth: int = 1, errno: int | None, under: Path = Path("/"), is_lasting: bool = False) -> None:  # fmt: skip
+        """From now on; see Fault."""
+        assert operation is None or operation in OPERATIONS, operation
+        fault = Fault(operation=operation, nth=nth, errno=errno, under=under, is_lasting=is_lasting)
+        self.faults.append(fault)
+        self._fault_counts[fault] = 0
+
+    def die(self) -> None:
+        """The process is killed here: a thread that goes on must not change the disk any more."""
+        self._is_dead = True
+
+    def _fault(self, operation: str, path: Path) -> OSError | None:
+        """The error that this operation is to end with; raises Killed for a process that is dead already."""
+        if self._is_dead:
+            raise Killed
+        self.counts[operation] += 1
+        for fault in self.faults:
+            if fault.operation not in (operation, None) or (fault.operation is None and operation == "read"):
+                continue
+            if not path.is_relative_to(fault.under):
+                continue
+            self._fault_counts[fault] += 1
+            count = self._fault_counts[fault]
+            if count == fault.nth or (fault.is_lasting and count > fault.nth):
+                if fault.errno is None:
+                    self._is_dead = True
+                    return OSError("killed")
+                return OSError(fault.errno, f"Injected {errnos.errorcode[fault.errno]}", str(path))
+        return None
+
+    def _may(self, operation: str, path: Path) -> None:
+        if error := self._fault(operation, path):
+            self._raise(error)
+
+    def _raise(self, error: OSError) -> None:
+        if self._is_dead:
+            raise Killed
+        raise error
+
+    def _now(self) -> int:
+        self._moment += 1
+        return self._moment
+
+    # -- after a crash -----------------------------------------------------------------------------
+
+    def after_crash(self, random: Random, loss: Loss) -> "FaultyFiles":
+        """The disk that the next process finds; this one is dead."""
+        self._is_dead = True
+        image = FaultyFiles(random=random, now_ms=self.now_ms)
+        moment = random.randint(0, self._moment) if loss is Loss.SUFFIX else self._moment
+        page_bytes = random.choice((64, 512, 4096))
+        known: dict[_Node, _Node] = {}
+        image._root = _surviving(self._root, random, loss, moment, page_bytes, known)
+        image._moment = self._moment
+        return image
+
+    def flip_bit(self, path: Path) -> int:
+        """Change one bit of the file, on the disk itself; where."""
+        file = self._file(path)
+        at = self.random.randrange(len(file.data))
+        bit = 1 << self.random.randrange(8)
+        file.data[at] ^= bit
+        file.flushed = bytes(file.data)
+        file.pending.clear()
+        return at
+
+    def tear(self, path: Path, size: int) -> None:
+        """Cut the file off, on the disk itself."""
+        file = self._file(path)
+        del file.data[size:]
+        file.flushed = bytes(file.data)
+        file.pending.clear()
+
+    def contents(self, path: Path = Path("/")) -> dict[Path, bytes]:
+        """Every file below the path, as a process sees it."""
+        return dict(_walk(path, self._node(path)))
+
+    # -- the tree ----------------------------------------------------------------------------------
+
+    def _find(self, path: Path) -> _Node | None:
+        node: _Node | None = self._root
+        for part in path.parts[1:]:
+            if not isinstance(node, _Directory):
+                return None
+            node = node.entries.get(part)
+        return node
+
+    def _node(self, path: Path) -> _Node:
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(errnos.ENOENT, "No such file or directory", str(path))
+        return node
+
+    def _file(self, path: Path) -> _File:
+        node = self._node(path)
+        if not isinstance(node, _File):
+            raise IsADirectoryError(errnos.EISDIR, "Is a directory", str(path))
+        return node
+
+    def _directory(self, path: Path) -> _Directory:
+        node = self._node(path)
+        if not isinstance(node, _Directory):
+            raise NotADirectoryError(errnos.ENOTDIR, "Not a directory", str(path))
+        return node
+
+    def _rename_entries(self, directory: _Directory, *names: tuple[str, _Node | None]) -> None:
+        for name, node in names:
+            if node is None:
+                directory.entries.pop(name, None)
+            else:
+                directory.entries[name] = node
+        directory.pending.append(_Renaming(self._now(), names))
+
+    # -- open files --------------------------------------------------------------------------------
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
+        if self._is_dead:
+            raise Killed
+        node = self._find(path)
+        if node is None and create:
+            self._may("create", path)
+            parent = self._directory(path.parent)
+            node = _File(modified_ms=self.now_ms)
+            self._rename_entries(parent, (path.name, node))
+        if node is None:
+            node = self._node(path)
+        fd = self._next_fd
+        self._next_fd += 1
+        self._open[fd] = node, path
+        return fd
+
+    def close(self, fd: int) -> None:
+        node, _ = self._open.pop(fd)
+        self._locked.discard(node)
+
+    def _opened(self, fd: int) -> tuple[_File, Path]:
+        node, path = self._open[fd]
+        assert isinstance(node, _File), path
+        return node, path
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        file, path = self._opened(fd)
+        self._may("read", path)
+        return bytes(memoryview(file.data)[position : position + size])
+
+    def is_cached(self, fd: int, size: int, position: int, *, step: int = 128 * 1024) -> bool:
+        return True
+
+    def pwrite(self, fd: int, data: Buffer, position: int) -> None:
+        file, path = self._opened(fd)
+        error = self._fault("write", path)
+        written = bytes(data)
+        if error is not None:
+            written = written[: self.random.randint(0, len(written))]
+        if written:
+            if len(file.data) < position:
+                file.data.extend(bytes(position - len(file.data)))
+            file.data[position : position + len(written)] = written
+            file.pending.append(_Change(self._now(), position, written))
+            file.modified_ms = self.now_ms
+        if error is not None:
+            self._raise(error)
+
+    def writev(self, fd: int, buffers: Sequence[Buffer], position: int) -> None:
+        self.pwrite(fd, b"".join(buffers), position)
+
+    def truncate(self, fd: int, size: int) -> None:
+        file, path = self._opened(fd)
+        self._may("truncate", path)
+        if len(file.data) != size:
+            del file.data[size:]
+            file.data.extend(bytes(size - len(file.data)))
+            file.pending.append(_Change(self._now(), size, None))
+            file.modified_ms = self.now_ms
+
+    def size(self, fd: int) -> int:
+        return len(self._opened(fd)[0].data)
+
+    def map(self, fd: int, size: int) -> mmap.mmap:
+        mapping = mmap.mmap(-1, size)
+        mapping[:size] = self._opened(fd)[0].data[:size]
+        return mapping
+
+    def fsync(self, fd: int) -> None:
+        node, path = self._open[fd]
+        error = self._fault("fsync", path)
+        if error is None and isinstance(node, _File):
+            node.flushed = _applied(node.flushed, node.pending)
+        elif error is None and isinstance(node, _Directory):
+            for renaming in node.pending:
+                _rename(node.flushed, renaming)
+        if error is None or not self._is_dead:
+            node.pending.clear()
+        if error is not None:
+            self._raise(error)
+
+    # -- by path -----------------------------------------------------------------------------------
+
+    def read(self, path: Path) -> bytes:
+        file = self._file(path)
+        self._may("read", path)
+        return bytes(file.data)
+
+    def rename(self, source: Path, target: Path) -> None:
+        node = self._node(source)
+        self._may("rename", source)
+        assert source.parent == target.parent, (source, target)
+        self._rename_entries(self._directory(source.parent), (source.name, None), (target.name, node))
+
+    def unlink(self, path: Path) -> None:
+        if self._find(path) is not None:
+            self._may("unlink", path)
+            self._rename_entries(self._directory(path.parent), (path.name, None))
+
+    def exists(self, path: Path) -> bool:
+        return self._find(path) is not None
+
+    def is_dir(self, path: Path) -> bool:
+        return isinstance(self._find(path), _Directory)
+
+    def list(self, directory: Path) -> "list[str]":
+        self._may("read", directory)
+        return sorted(self._directory(directory).entries)
+
+    def size_of(self, path: Path) -> int | None:
+        node = self._find(path)
+        return len(node.data) if isinstance(node, _File) else None
+
+    def modified_ms(self, path: Path) -> int:
+        return self._file(path).modified_ms
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        self._file(path).modified_ms = modified_ms
+
+    def make_dir(self, path: Path) -> None:
+        for parent in (*reversed(path.parents), path):
+            if self._find(parent) is None:
+                self._may("make_dir", parent)
+                self._rename_entries(self._directory(parent.parent), (parent.name, _Directory()))
+
+    def remove_tree(self, path: Path) -> None:
+        node = self._find(path)
+        if isinstance(node, _Directory):
+            for name in sorted(node.entries):
+                self.remove_tree(path / name)
+        self.unlink(path)
+
+    def copy_prefix(self, source_fd: int, target_fd: int, size: int) -> None:
+        data = self.pread(source_fd, size, 0)
+        if len(data) < size:
+            raise OSError(errnos.EIO, f"File ends at {len(data)} instead of {size}")
+        self.pwrite(target_fd, data, 0)
+
+    def usage(self, path: Path) -> tuple[int, int]:
+        self._may("read", path)
+        return 1 << 40, 1 << 39
+
+    def lock(self, path: Path) -> int | None:
+        fd = self.open(path, write=True, create=True)
+        node, _ = self._open[fd]
+        if node in self._locked:
+            del self._open[fd]
+            return None
+        self._locked.add(node)
+        return fd
+
+
+# -- what survives ---------------------------------------------------------------------------------------
+
+
+def _applied(data: bytes, changes: Sequence[_Change]) -> bytes:
+    state = bytearray(data)
+    for _, position, written in changes:
+        if written is None:
+            del state[position:]
+            state.extend(bytes(position - len(state)))
+        else:
+            state.extend(bytes(max(position - len(state), 0)))
+            state[position : position + len(written)] = written
+    return bytes(state)
+
+
+def _rename(entries: dict[str, _Node], renaming: _Renaming) -> None:
+    for name, node in renaming.names:
+        if node is None:
+            entries.pop(name, None)
+        else:
+            entries[name] = node
+
+
+def _surviving(
+    directory: _Directory, random: Random, loss: Loss, moment: int, page_bytes: int, known: dict[_Node, _Node]
+) -> _Directory:
+    """The directory as it is after the crash; `known`: what was made of files that have two names by now."""
+    if loss is Loss.NOTHING:
+        entries = dict(directory.entries)
+    else:
+        entries = dict(directory.flushed)
+        kept = directory.pending
+        if loss is Loss.SUFFIX:
+            kept = [renaming for renaming in kept if renaming.moment <= moment]
+        elif loss is Loss.PAGES:
+            kept = kept[: random.randint(0, len(kept))]
+        else:
+            kept = [renaming for renaming in kept if random.random() < 0.5]
+        for renaming in kept:
+            _rename(entries, renaming)
+    new = _Directory()
+    for name, node in sorted(entries.items()):
+        if node not in known:
+            if isinstance(node, _Directory):
+                known[node] = _surviving(node, random, loss, moment, page_bytes, known)
+            else:
+                data = _surviving_data(node, random, loss, moment, page_bytes)
+                known[node] = _File(bytearray(data), data, [], node.modified_ms)
+        new.entries[name] = new.flushed[name] = known[node]
+    return new
+
+
+def _surviving_data(file: _File, random: Random, loss: Loss, moment: int, page_bytes: int) -> bytes:
+    changes = file.pending
+    if loss is Loss.NOTHING:
+        return bytes(file.data)
+    if loss is Loss.SUFFIX:
+        return _applied(file.flushed, [change for change in changes if change.moment <= moment])
+    if not changes:
+        return file.flushed
+    # Each page as it was at one of a few moments; the length as it was at one of them.
+    counts = {0, len(changes), random.randint(0, len(changes)), random.randint(0, len(changes))}
+    states = [_applied(file.flushed, changes[:count]) for count in sorted(counts)]
+    size = len(random.choice(states))
+    pages = []
+    for start in range(0, size, page_bytes):
+        page = random.choice(states)[start : start + page_bytes]
+        pages.append(page.ljust(page_bytes, b"\0"))
+    return b"".join(pages)[:size]
+
+
+def _walk(path: Path, node: _Node) -> Iterator[tuple[Path, bytes]]:
+    if isinstance(node, _File):
+        yield path, bytes(node.data)
+    else:
+        for name, child in sorted(node.entries.items()):
+            yield from _walk(path / name, child)
