@@ -101,7 +101,12 @@ class Node:
 
     @classmethod
     async def _assemble(cls, runtime: Runtime, config: BrokerConfig, files: Files, logs: LogManager) -> Self:
-        controller = await runtime.run_blocking(_open_controller, runtime, config, files, logs)
+        try:
+            controller = await runtime.run_blocking(_open_controller, runtime, config, files, logs)
+        except InvalidMetadata:
+            # The next start must refuse it, too, rather than take the damage for a write that a crash has torn.
+            await runtime.run_blocking(logs.keep_clean)
+            raise
         await controller.start()
         metadata = MetadataCache(MetadataImage())
         cluster_config = ClusterConfig(config, metadata)

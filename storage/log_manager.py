@@ -159,6 +159,11 @@ class LogManager:
         for directory in self._directories.values():
             directory.unlock()
 
+    def keep_clean(self) -> None:
+        """A start was refused before any log was touched: what was closed cleanly still is. [any thread]"""
+        for directory in (it for it in self._directories.values() if it.was_clean):
+            directory.write_clean_shutdown(-1 if directory.broker_epoch is None else directory.broker_epoch)
+
     # -- loading -----------------------------------------------------------------------------------
 
     def load(self, topic_config: Callable[[str], LogConfig], now_ms: int) -> None:
@@ -315,9 +320,7 @@ class LogManager:
                 log.update_config(config)
             return log
         if self.offline_dirs and not is_new:
-            raise KafkaStorageError(
-                f"{topic_partition} may be in {', '.join(map(str, self.offline_dirs))}, which is offline"
-            )
+            raise KafkaStorageError(f"{topic_partition} may be in {[*self.offline_dirs]}, which is offline")
         path = self._emptiest() / str(topic_partition)
         self._checkpoints.forget_predecessor(topic_partition, path.parent)
         try:
@@ -443,7 +446,6 @@ class LogManager:
             try:
                 log.apply_retention(now_ms)
             except KafkaError as error:
-                # A failing disk, or a damaged batch: retention of the other logs goes on.
                 _LOG.error("%s: retention: %s", log.directory, error)
             for segment in log.segments:
                 segment.release_mapping()

@@ -36,8 +36,9 @@ def test_a_metadata_log_that_was_closed_and_is_damaged_is_refused(tmp_path):
     live(tmp_path)
     assert (tmp_path / ".kafka_cleanshutdown").exists()
     damage(tmp_path / METADATA_LOG)
-    with pytest.raises(CannotStart, match="damaged at offset"):
-        live(tmp_path)
+    for _ in range(2):  # however often it is tried
+        with pytest.raises(CannotStart, match="damaged at offset"):
+            live(tmp_path)
 
 
 def test_a_metadata_log_that_could_not_be_closed_is_not_called_clean(tmp_path, monkeypatch):
