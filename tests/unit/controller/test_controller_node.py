@@ -318,7 +318,8 @@ def append(log_dir: Path, *values: bytes | None) -> None:
     log = MetadataLog.open(log_dir, files=Files(), random=Random(1), now_ms=0)
     rows = simple_records([(None, value) for value in values], timestamp=0, base_offset=log.end_offset)
     batch = build_batch(rows, base_offset=log.end_offset)
-    log._log.append_as_leader(batch, leader_epoch=1, now_ms=0, origin=AppendOrigin.RAFT_LEADER)
+    epoch = log.last_epoch  # one that goes back would be no batch of a sound log
+    log._log.append_as_leader(batch, leader_epoch=epoch, now_ms=0, origin=AppendOrigin.RAFT_LEADER)
     log.close()
 
 
