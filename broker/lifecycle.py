@@ -11,6 +11,7 @@ Source: KIP-631, KIP-500; org.apache.kafka.server.BrokerLifecycleManager for the
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from uuid import UUID
 
 from broker.channel import ControllerChannel
@@ -54,6 +55,7 @@ class BrokerLifecycle:
         self.broker_epoch = -1
         self.is_fenced = True
         self._is_leaving = False
+        self._wants_beat = asyncio.Event()
         self._keeping_alive: asyncio.Task[None] | None = None
 
     async def register(
@@ -106,6 +108,10 @@ class BrokerLifecycle:
                 await asyncio.sleep(_IMPATIENT_S)
         self._keeping_alive = self._runtime.create_task(self._keep_alive(), name="broker-heartbeat")
 
+    def beat_soon(self) -> None:
+        """There is something that the controller should hear before the next heartbeat is due."""
+        self._wants_beat.set()
+
     async def leave(self) -> None:
         """Controlled shutdown: wait until the controller has moved this broker's leaderships away.
 
@@ -125,7 +131,10 @@ class BrokerLifecycle:
 
     async def _keep_alive(self) -> None:
         while True:
-            await asyncio.sleep(self._config.broker_heartbeat_interval_ms / 1000)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._config.broker_heartbeat_interval_ms / 1000):
+                    await self._wants_beat.wait()
+            self._wants_beat.clear()
             try:
                 await self._beat()
             except KafkaError as error:

@@ -19,6 +19,7 @@ from broker.tools import CommandsWithTools
 from protocol.errors import KafkaError
 
 _INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
+_FAILED = 1
 
 
 @click.group(cls=CommandsWithTools, context_settings={"help_option_names": ["-h", "--help"]})
@@ -72,10 +73,18 @@ async def _serve(runtime: ProductionRuntime, config: BrokerConfig) -> None:
             os._exit(_INTERRUPTED)
         stopping.set()
 
+    def on_failure(failure: "asyncio.Future[str]") -> None:
+        # As Kafka, without a clean stop: with a disk that does not answer there might be none.
+        if not failure.cancelled():
+            click.echo(f"Error: {failure.result()}", err=True)
+            sys.stderr.flush()
+            os._exit(_FAILED)
+
     allow_open_files()
     for number in (signal.SIGINT, signal.SIGTERM):
         runtime.loop.add_signal_handler(number, on_signal, number)
     node = await Node.start(runtime, config)
+    node.failure.add_done_callback(on_failure)
     # What start-up made lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()

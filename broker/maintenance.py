@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from broker.config import BrokerConfig
 from broker.runtime import Runtime
+from broker.throttle import Throttle
 from storage.background import BackgroundJob
+from storage.cleaner import CleaningStopped
 from storage.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -30,6 +32,13 @@ class Maintenance:
         self._logs = logs
         self._config = config
         self._after_retention = after_retention
+        self._is_stopping = False
+        self._throttle = Throttle(
+            lambda: self._config().log_cleaner_io_max_bytes_per_second,
+            monotonic=runtime.monotonic,
+            pause=runtime.pause_thread,
+            check=self._check_cleaning,
+        )
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -41,6 +50,7 @@ class Maintenance:
 
     async def stop(self) -> None:
         """Begin nothing more, and wait for the job that is running."""
+        self._is_stopping = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -70,10 +80,15 @@ class Maintenance:
 
     def _cleaning_job(self) -> BackgroundJob | None:
         try:
-            return self._logs.clean_one(self._runtime.now_ms())
+            return self._logs.clean_one(self._runtime.now_ms(), throttle=self._throttle)
         except Exception:
             logger.exception("choosing a log to clean failed")
             return None
+
+    def _check_cleaning(self) -> None:
+        """In the cleaning's thread: a slow one must not hold up the node's end."""
+        if self._is_stopping:
+            raise CleaningStopped
 
     async def _run(self, job: BackgroundJob) -> bool:
         """Both halves of the job; whether neither failed. What fails is told, and ends nothing but itself."""

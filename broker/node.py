@@ -4,8 +4,10 @@ start: log directories -> metadata log -> logs -> sockets -> registered -> repli
 stop:  leave the cluster -> coordinators -> sockets -> metadata log -> logs, with the mark of a clean stop
 """
 
+import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 from uuid import UUID
@@ -71,13 +73,19 @@ class Node:
         )
         #: What clients are told, by listener; real ports, also where 0 was asked for.
         self.listeners: tuple[Listener, ...] = ()
+        #: Done when the node cannot go on: why, in a sentence for an operator. Who runs it ends the process.
+        self.failure: asyncio.Future[str] = runtime.loop.create_future()
+        logs.on_dir_failure = self._on_dir_failure_in_a_thread
 
     @classmethod
-    async def start(cls, runtime: Runtime, config: BrokerConfig) -> Self:
-        """Start broker and controller; returns when clients are served. Raises CannotStart."""
+    async def start(cls, runtime: Runtime, config: BrokerConfig, *, files: Files | None = None) -> Self:
+        """Start broker and controller; returns when clients are served. Raises CannotStart.
+
+        `files`: the disk; None is the operating system's.
+        """
         for warning in config.warnings():
             logger.warning("%s", warning)
-        files = Files()
+        files = files or Files()
         try:
             logs = await runtime.run_blocking(_lock_logs, runtime, config, files)
         except (LogDirInUse, InconsistentMetaProperties) as error:
@@ -101,8 +109,16 @@ class Node:
 
     @classmethod
     async def _assemble(cls, runtime: Runtime, config: BrokerConfig, files: Files, logs: LogManager) -> Self:
+        nodes: list[Self] = []
+
+        def on_failure(error: BaseException) -> None:
+            for node in nodes:
+                node.on_controller_failure(error)
+
         try:
-            controller = await runtime.run_blocking(_open_controller, runtime, config, files, logs)
+            controller = await runtime.run_blocking(
+                _open_controller, runtime, config, files, logs, on_failure
+            )
         except InvalidMetadata:
             # The next start must refuse it, too, rather than take the damage for a write that a crash has torn.
             await runtime.run_blocking(logs.keep_clean)
@@ -118,7 +134,10 @@ class Node:
             config=config,
             controller=controller,
             applied_offset=lambda: metadata.last_applied_offset,
-            offline_log_dirs=lambda: [logs.directory_ids[path] for path in sorted(logs.offline_dirs)],
+            # One that could not be opened at all was never registered.
+            offline_log_dirs=lambda: [
+                logs.directory_ids[path] for path in sorted(logs.offline_dirs) if path in logs.directory_ids
+            ],
         )
         replicas = ReplicaManager(
             node_id=config.node_id,
@@ -152,13 +171,15 @@ class Node:
             ),
             topic_creator=TopicCreator(controller),
         )
-        return cls(
+        node = cls(
             runtime=runtime,
             controller=controller,
             logs=logs,
             broker=broker,
             cluster_config=cluster_config,
         )
+        nodes.append(node)
+        return node
 
     async def _join(self) -> None:
         """Open the sockets, register, host what the metadata says, and be unfenced."""
@@ -193,6 +214,29 @@ class Node:
         if delta.topics_deleted:
             deleted = [(topic_id, topic.name) for topic_id, topic in delta.topics_deleted.items()]
             self.broker.groups.on_topics_deleted(deleted)
+
+    def _on_dir_failure_in_a_thread(self, path: Path, error: OSError) -> None:
+        self._runtime.loop.call_soon_threadsafe(self._on_dir_failure, path, error)
+
+    def _on_dir_failure(self, path: Path, error: OSError) -> None:
+        """A log directory has failed: its partitions are offline, or the node is."""
+        config = self.broker.config
+        if path == Path(config.metadata_log_dir):
+            self._fail(f"Log directory {path}, which holds the metadata log, has failed: {error}.")
+        elif len(self._logs.offline_dirs) == len(config.log_dirs):
+            self._fail(f"Log directory {path} has failed, and it was the last one: {error}.")
+        else:
+            self.broker.replicas.take_offline(path)
+            self.broker.lifecycle.beat_soon()
+
+    def on_controller_failure(self, error: BaseException) -> None:
+        """The metadata log takes no more records."""
+        self._fail(f"The controller has failed: {error}.")
+
+    def _fail(self, why: str) -> None:
+        if not self.failure.done():
+            logger.critical("%s The node stops.", why)
+            self.failure.set_result(why)
 
     def ready_line(self) -> str:
         """One line for people and scripts: where to connect, which cluster, where its data is."""
@@ -249,8 +293,16 @@ def _lock_logs(runtime: Runtime, config: BrokerConfig, files: Files) -> LogManag
     )
 
 
-def _open_controller(runtime: Runtime, config: BrokerConfig, files: Files, logs: LogManager) -> Controller:
+def _open_controller(
+    runtime: Runtime,
+    config: BrokerConfig,
+    files: Files,
+    logs: LogManager,
+    on_failure: Callable[[BaseException], None],
+) -> Controller:
     log_dir = Path(config.metadata_log_dir)
+    if (error := logs.offline_dirs.get(log_dir)) is not None:
+        raise error
     return Controller.open(
         log_dir,
         settings=ControllerSettings(
@@ -270,6 +322,7 @@ def _open_controller(runtime: Runtime, config: BrokerConfig, files: Files, logs:
         run_blocking=runtime.run_blocking,
         call_later=runtime.call_later,
         is_clean=logs.was_clean,
+        on_failure=on_failure,
         validators=ConfigValidators(
             topic=lambda _, configs, existing: validate_topic_configs(
                 configs, defaults=config.topic_defaults, existing=existing

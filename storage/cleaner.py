@@ -28,6 +28,10 @@ DEDUPE_BUFFER_BYTES = 128 * 1024 * 1024
 _LOG = getLogger(__name__)
 
 
+class CleaningStopped(Exception):
+    """Raised by a throttle: the cleaning is not wanted any more. It leaves the log as it was."""
+
+
 class LogToClean(NamedTuple):
     """A log and what of it would be cleaned now."""
 
@@ -146,11 +150,16 @@ def cleaning_job(
         segment.prepare_reading()
     replacements: list[Replacement] = []
     clean_end: int | None = None
+    is_stopped = False
 
     def run() -> None:
-        nonlocal replacements, clean_end
+        nonlocal replacements, clean_end, is_stopped
         try:
+            # A record may go for the sake of a newer one only if no crash can take that one away.
+            log.flush_files(chosen.end_offset)
             replacements, clean_end = compact(compaction)
+        except CleaningStopped:
+            is_stopped = True
         except (KafkaError, OSError) as error:
             _LOG.error("%s cannot be cleaned: %s", log.directory, error)
 
@@ -163,7 +172,7 @@ def cleaning_job(
                 log.replace_segments(replacement.old, [replacement.new], now_ms=now_ms)
             else:
                 replacement.new.delete_files()
-        if is_unchanged:
+        if is_unchanged and not is_stopped:
             on_done(log, clean_end)
 
     return BackgroundJob(name=f"clean {log.topic_partition} to {chosen.end_offset}", run=run, finish=finish)

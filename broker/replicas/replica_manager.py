@@ -9,6 +9,7 @@ Source: Kafka's ReplicaManager.
 import logging
 from asyncio import Future
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Protocol, TypeVar
 from uuid import UUID
 
@@ -155,6 +156,23 @@ class ReplicaManager:
         self._topic_config = topic_config
         for topic in self.metadata.image.topics_by_name.values():
             self._update_config(topic)
+
+    def take_offline(self, log_dir: Path) -> None:
+        """A log directory has failed: its partitions answer KafkaStorageError from now on."""
+        for partition in list(self.partitions()):
+            if partition.log.directory.parent != log_dir:
+                continue
+            keys: tuple[PartitionKey, PartitionKey] = (
+                partition.topic_partition,
+                (partition.topic_id, partition.topic_partition.partition),
+            )
+            for key in keys:
+                del self.hosted[key]
+            self._offline.update(keys)
+            was_leader, epoch = partition.is_leader, partition.leader_epoch
+            partition.resign()
+            if was_leader:
+                self._tell_resigned(partition, epoch)
 
     def notice_retention(self) -> None:
         """Tell fetch sessions of log start offsets that retention has moved; after `LogManager.maintain`."""

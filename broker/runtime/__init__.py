@@ -96,6 +96,9 @@ class Runtime(Protocol):
         for what a request does every time. The function must not touch the loop.
         """
 
+    def pause_thread(self, delay_s: float) -> None:
+        """Stop the thread of a `run_blocking` for a while. Never on the loop."""
+
     async def listen(
         self, host: str | None, port: int, factory: ProtocolFactory, options: SocketOptions | None = None
     ) -> Listening:

@@ -80,6 +80,10 @@ class ProductionRuntime:
             self._executor = ThreadPoolExecutor(self._blocking_threads, thread_name_prefix="blocking")
         return await self.loop.run_in_executor(self._executor, function, *args)
 
+    def pause_thread(self, delay_s: float) -> None:
+        """Sleep; the loop goes on."""
+        time.sleep(delay_s)
+
     async def listen(
         self, host: str | None, port: int, factory: ProtocolFactory, options: SocketOptions | None = None
     ) -> Listening:

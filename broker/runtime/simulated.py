@@ -136,6 +136,9 @@ class SimulatedRuntime:
         finally:
             await asyncio.sleep(0)
 
+    def pause_thread(self, delay_s: float) -> None:
+        """There are no threads: blocking work takes no time here, and waits for none."""
+
     async def listen(
         self, host: str | None, port: int, factory: ProtocolFactory, options: SocketOptions | None = None
     ) -> Listening:

@@ -30,7 +30,7 @@ class Logs:
             BackgroundJob(name="good", run=lambda: self.done.append("good")),
         ]
 
-    def clean_one(self, now_ms):
+    def clean_one(self, now_ms, *, throttle):
         self.calls += 1
         if self.calls == 1:
             self.fails()

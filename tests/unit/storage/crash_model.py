@@ -67,8 +67,8 @@ class NaiveProducers:
         #: (producer id, first offset, offset of the marker)
         self.aborted: list[tuple[int, int, int]] = []
         for it in batches:
-            if it.producer_id < 0:
-                continue
+            if it.producer_id < 0 or (not it.records and it.base_sequence < 0):
+                continue  # the latter: a marker of which compaction has left the header
             if it.control is not None:
                 first = self.open.pop(it.producer_id, None)
                 epoch, sequence, offset = self.last.get(it.producer_id, (it.producer_epoch, None, None))

@@ -1,0 +1,156 @@
+"""A disk of a running node fails: its directory goes offline, the others serve; without the metadata log the node ends."""
+
+import asyncio
+import errno
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from broker.config.load import load_config
+from broker.node import CannotStart, Node
+from broker.runtime.simulated import SimulatedRuntime
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.builder import build_batch, simple_records
+from tests.harness.faulty_files import FaultyFiles
+from tests.harness.wire import WireClient
+
+DIRECTORIES = [Path("/disks/a"), Path("/disks/b")]
+
+
+async def start(runtime, files, directories=DIRECTORIES):
+    config = load_config(
+        overrides=["log.dirs=" + ",".join(map(str, directories)), "offsets.topic.num.partitions=1"]
+    )
+    node = await Node.start(runtime, config, files=files)
+    client = await WireClient.connect(node.listeners[0].host, node.listeners[0].port)
+    return node, client
+
+
+async def create(client, partitions=4):
+    topic = CreatableTopic(name="t", num_partitions=partitions, replication_factor=1)
+    created = await client.request(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic]))
+    assert created.topics[0].error_code == ErrorCode.none
+
+
+async def produce(client, partition):
+    batch = build_batch(simple_records([(b"k", b"v")], timestamp=1))
+    data = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=partition, records=batch)])]
+    produced = await client.request(
+        ApiKey.PRODUCE, 12, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data)
+    )
+    return produced.responses[0].partition_responses[0].error_code
+
+
+async def fetch(client, partition):
+    wanted = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(max_wait_ms=10, topics=[FetchTopic(topic="t", partitions=[wanted])])
+    fetched = await client.request(ApiKey.FETCH, 12, request)
+    return fetched.responses[0].partitions[0].error_code
+
+
+def where(files):
+    """Partition -> its directory."""
+    return {int(path.parent.name[2:]): path.parents[1] for path in files.contents() if path.parent.name.startswith("t-")}  # fmt: skip
+
+
+def simulate(story):
+    runtime = SimulatedRuntime(seed=1)
+    try:
+        runtime.run(story(runtime))
+    finally:
+        runtime.simulation.close()
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_one_directory_of_two(error):
+    async def story(runtime):
+        files = FaultyFiles(random=Random(1))
+        node, client = await start(runtime, files)
+        await create(client)
+        bad = {partition for partition, path in where(files).items() if path == DIRECTORIES[1]}
+        assert len(bad) == 2
+        told = []
+        request = node.broker.controller.request
+
+        async def watch(api_key, message, context=None):
+            if api_key == ApiKey.BROKER_HEARTBEAT:
+                told.append(message.offline_log_dirs)
+            return await request(api_key, message, context)
+
+        node.broker.lifecycle._controller = type("Watched", (), {"request": staticmethod(watch)})
+        files.fail("write", errno=error, under=DIRECTORIES[1], is_lasting=True)
+        first = min(bad)
+        assert await produce(client, first) == ErrorCode.kafka_storage_error
+        for partition in range(4):
+            expected = ErrorCode.kafka_storage_error if partition in bad else ErrorCode.none
+            assert await produce(client, partition) == expected, partition
+            assert await fetch(client, partition) == expected, partition
+        lost = node._logs.directory_ids[DIRECTORIES[1]]
+        assert [lost] in told  # at once, not with the next heartbeat that is due
+        assert not node.failure.done()
+        await client.close()
+        await node.stop()
+        # The directory was not closed: the next start recovers it.
+        assert DIRECTORIES[0] / ".kafka_cleanshutdown" in files.contents()
+        assert DIRECTORIES[1] / ".kafka_cleanshutdown" not in files.contents()
+        files.faults.clear()
+        node, client = await start(runtime, files)
+        for partition in range(4):
+            assert await produce(client, partition) == ErrorCode.none
+        await client.close()
+        await node.stop()
+
+    simulate(story)
+
+
+@pytest.mark.parametrize(("directories", "says"), [
+    (DIRECTORIES, "which holds the metadata log"),
+    (DIRECTORIES[:1], "which holds the metadata log"),
+])  # fmt: skip
+def test_the_directory_of_the_metadata_log(directories, says):
+    async def story(runtime):
+        files = FaultyFiles(random=Random(1))
+        node, client = await start(runtime, files, directories)
+        await create(client)
+        victim = next(partition for partition, path in where(files).items() if path == DIRECTORIES[0])
+        files.fail("write", errno=errno.EIO, under=DIRECTORIES[0] / f"t-{victim}", is_lasting=True)
+        assert await produce(client, victim) == ErrorCode.kafka_storage_error
+        assert says in await node.failure
+        await client.close()
+        await node.stop()
+
+    simulate(story)
+
+
+def test_the_metadata_log_itself():
+    async def story(runtime):
+        files = FaultyFiles(random=Random(1))
+        node, client = await start(runtime, files)
+        files.fail("write", errno=errno.ENOSPC, under=DIRECTORIES[0] / "__cluster_metadata-0", is_lasting=True)  # fmt: skip
+        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        with suppress(asyncio.IncompleteReadError):  # whether there is an answer does not matter any more
+            created = await client.request(
+                ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(timeout_ms=100, topics=[topic])
+            )
+            assert created.topics[0].error_code != ErrorCode.none
+        assert "controller" in await node.failure
+        await client.close()
+        await node.stop()
+
+    simulate(story)
+
+
+def test_no_start_without_the_metadata_log():
+    async def story(runtime):
+        files = FaultyFiles(random=Random(1))
+        files.fail("create", errno=errno.EIO, under=DIRECTORIES[0], is_lasting=True)
+        with pytest.raises(CannotStart, match="disks/a"):
+            await start(runtime, files)
+
+    simulate(story)
