@@ -1,49 +1,52 @@
-"""Where to go instead: the leader that a NOT_LEADER_OR_FOLLOWER row names, with its address (KIP-951)."""
+"""Where to go instead: rows that refuse a partition name its leader and where that listens (KIP-951)."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import Any, TypeVar
 from uuid import UUID
 
+from broker.api import RequestContext
 from broker.broker import Broker
+from broker.replicas.fetch_sessions import PartitionKey
+from protocol.messages import fetch, produce
+
+Leader = TypeVar("Leader", produce.LeaderIdAndEpoch, fetch.LeaderIdAndEpoch)
+Endpoint = TypeVar("Endpoint", produce.NodeEndpoint, fetch.NodeEndpoint)
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
-class CurrentLeader:
-    """A partition's leader as far as this broker knows; -1 where it knows none, as on the wire."""
+def name_leaders(
+    rows: Iterable[tuple[PartitionKey, Any]],
+    context: RequestContext,
+    broker: Broker,
+    *,
+    leader: type[Leader],
+    endpoint: type[Endpoint],
+) -> list[Endpoint]:
+    """Set `current_leader` in each of these rows; the addresses of the leaders that can be reached.
 
-    leader_id: int = -1
-    leader_epoch: int = -1
+    `leader` and `endpoint` are the response's own structs. What this broker does not know stays unset.
+    """
+    endpoints: dict[int, Endpoint] = {}
+    for (topic, index), row in rows:
+        leader_id, leader_epoch = _leader_of(broker, topic, index)
+        row.current_leader = leader(leader_id=leader_id, leader_epoch=leader_epoch)
+        registration = broker.metadata.broker(leader_id)
+        if registration is None or not broker.metadata.is_available(leader_id, context.listener_name):
+            continue
+        where = registration.endpoints[context.listener_name]
+        endpoints[leader_id] = endpoint(
+            node_id=leader_id, host=where.host, port=where.port, rack=registration.rack
+        )
+    return list(endpoints.values())
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
-class LeaderEndpoint:
-    """Where a leader listens, under the name of the listener that the request came by."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None
-
-
-def current_leader(broker: Broker, topic: str | UUID, index: int) -> CurrentLeader:
-    """The leader of a partition, hosted here or not."""
+def _leader_of(broker: Broker, topic: str | UUID, index: int) -> tuple[int, int]:
+    """Leader and leader epoch as they go on the wire: -1 where there is none."""
     hosted = broker.replicas.hosted.get((topic, index))
     if hosted is not None:
-        leader_id = -1 if hosted.leader_id is None else hosted.leader_id
-        return CurrentLeader(leader_id=leader_id, leader_epoch=hosted.leader_epoch)
+        return -1 if hosted.leader_id is None else hosted.leader_id, hosted.leader_epoch
     metadata = broker.metadata
     image = metadata.topic(topic) if isinstance(topic, str) else metadata.topic_by_id(topic)
     partition = image.partitions.get(index) if image is not None else None
     if partition is None:
-        return CurrentLeader()
-    leader_id = -1 if partition.leader is None else partition.leader
-    return CurrentLeader(leader_id=leader_id, leader_epoch=partition.leader_epoch)
-
-
-def leader_endpoint(broker: Broker, leader_id: int, listener_name: str) -> LeaderEndpoint | None:
-    """The address of a leader that is alive and has this listener; else None."""
-    if not broker.metadata.is_available(leader_id, listener_name):
-        return None
-    registration = broker.metadata.broker(leader_id)
-    assert registration is not None
-    endpoint = registration.endpoints[listener_name]
-    return LeaderEndpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port, rack=registration.rack)
+        return -1, -1
+    return -1 if partition.leader is None else partition.leader, partition.leader_epoch

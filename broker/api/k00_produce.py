@@ -18,9 +18,10 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from broker.api import Api, Buffers, RequestContext
-from broker.api.current_leader import current_leader, leader_endpoint
+from broker.api.current_leader import name_leaders
 from broker.broker import Broker
 from broker.replicas.committing import Commitment
+from broker.replicas.fetch_sessions import PartitionKey
 from broker.replicas.partition import Partition
 from protocol.api_keys import ApiKey
 from protocol.errors import (
@@ -305,22 +306,16 @@ def _close_on_error(response: ProduceResponse) -> None:
 
 
 def _name_leaders(response: ProduceResponse, context: RequestContext, broker: Broker) -> None:
-    endpoints: dict[int, NodeEndpoint] = {}
-    for topic in response.responses:
-        for row in topic.partition_responses:
-            if row.error_code == ErrorCode.not_leader_or_follower:
-                leader = current_leader(
-                    broker, topic.topic_id if context.version >= 13 else topic.name, row.index
-                )
-                row.current_leader = LeaderIdAndEpoch(
-                    leader_id=leader.leader_id, leader_epoch=leader.leader_epoch
-                )
-                where = leader_endpoint(broker, leader.leader_id, context.listener_name)
-                if where is not None:
-                    endpoints[where.node_id] = NodeEndpoint(
-                        node_id=where.node_id, host=where.host, port=where.port, rack=where.rack
-                    )
-    response.node_endpoints = list(endpoints.values())
+    by_id = context.version >= 13
+    refused: list[tuple[PartitionKey, PartitionProduceResponse]] = [
+        ((topic.topic_id if by_id else topic.name, row.index), row)
+        for topic in response.responses
+        for row in topic.partition_responses
+        if row.error_code == ErrorCode.not_leader_or_follower
+    ]
+    response.node_endpoints = name_leaders(
+        refused, context, broker, leader=LeaderIdAndEpoch, endpoint=NodeEndpoint
+    )
 
 
 API = Api(key=ApiKey.PRODUCE, versions=range(3, 14), handle_raw=handle_raw)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from broker.api import Api, Buffers, RequestContext
-from broker.api.current_leader import current_leader, leader_endpoint
+from broker.api.current_leader import name_leaders
 from broker.broker import Broker
 from broker.replicas.fetch_contexts import begin_fetch
 from broker.replicas.fetch_sessions import FetchedPartition, PartitionKey
@@ -125,19 +125,10 @@ def _by_topic(answers: Answers) -> list[FetchableTopicResponse]:
 
 
 def _name_leaders(response: FetchResponse, answers: Answers, context: RequestContext, broker: Broker) -> None:
-    endpoints: dict[int, NodeEndpoint] = {}
-    for fetched, row in answers:
-        if row.error_code in _TELL_LEADER:
-            leader = current_leader(broker, *fetched.key)
-            row.current_leader = LeaderIdAndEpoch(
-                leader_id=leader.leader_id, leader_epoch=leader.leader_epoch
-            )
-            where = leader_endpoint(broker, leader.leader_id, context.listener_name)
-            if where is not None:
-                endpoints[where.node_id] = NodeEndpoint(
-                    node_id=where.node_id, host=where.host, port=where.port, rack=where.rack
-                )
-    response.node_endpoints = list(endpoints.values())
+    refused = [(fetched.key, row) for fetched, row in answers if row.error_code in _TELL_LEADER]
+    response.node_endpoints = name_leaders(
+        refused, context, broker, leader=LeaderIdAndEpoch, endpoint=NodeEndpoint
+    )
 
 
 API = Api(key=ApiKey.FETCH, versions=range(4, 19), handle_raw=handle_raw)
