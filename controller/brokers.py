@@ -32,9 +32,6 @@ from protocol.messages import broker_registration as registration
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from protocol.metadata.image import (
-    DIRECTORY_LOST,
-    DIRECTORY_MIGRATING,
-    DIRECTORY_UNASSIGNED,
     METADATA_VERSION,
     BrokerImage,
 )
@@ -50,7 +47,6 @@ from protocol.metadata.records import (
 _FENCE, _UNFENCE = 1, -1
 #: Directory ids up to here mean something else than a directory.
 _LAST_RESERVED_DIRECTORY = 100
-_RESERVED = (DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, DIRECTORY_LOST)
 
 
 def register(
@@ -226,7 +222,8 @@ def _next(
     if broker.is_fenced:
         if request.want_shut_down:
             return _Next.FENCED, _Next.SHUTDOWN_NOW
-        is_let_in = not request.want_fence and is_caught_up
+        # One that has said goodbye comes back by registering anew: until then it may lead nothing.
+        is_let_in = not request.want_fence and is_caught_up and not broker.in_controlled_shutdown
         return _Next.FENCED, _Next.UNFENCED if is_let_in else _Next.FENCED
     if request.want_shut_down:
         has_work = not request.want_fence and leadership.leads_any(state, broker.broker_id)

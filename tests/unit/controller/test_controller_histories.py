@@ -5,7 +5,7 @@ from random import Random
 from uuid import UUID
 
 from controller_support import CLUSTER_ID, Machine, directory
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller import brokers
@@ -107,6 +107,9 @@ def check(before: PartitionImage | None, now: PartitionImage, state: object, *, 
 
 @settings(max_examples=150, deadline=None)
 @given(events=events, elr=st.booleans())
+@example(  # a broker that was let go and speaks once more
+    events=[("leave", 1), ("leave", 2), ("create", 1), ("leave", 3), ("beat", 3), ("beat", 3)], elr=False
+)
 def test_every_history(events: list[tuple[str, int]], elr: bool):
     history = History(elr=elr)
     for broker_id in BROKERS:
