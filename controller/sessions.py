@@ -93,11 +93,6 @@ class Sessions:
         ]
         return [broker_id for _, broker_id in sorted(late)]
 
-    def next_expiry_ms(self) -> int | None:
-        """When the first session would run out; None while there is none that could."""
-        contacts = [s.last_contact_ms for s in self._by_broker.values() if s.last_contact_ms is not None]
-        return min(contacts) + self.timeout_ms if contacts else None
-
     def lowest_active_offset(self, active: Iterable[int]) -> int | None:
         """How far the slowest of these brokers has read, those about to leave not counted; None: nobody is left."""
         offsets = [

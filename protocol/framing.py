@@ -103,11 +103,6 @@ def framed(*parts: bytes | bytearray | memoryview) -> bytes:
     return b"".join((_LENGTH.pack(sum(map(len, parts))), *parts))
 
 
-def frame_length(size: int) -> bytes:
-    """The four bytes before a frame of `size` bytes."""
-    return _LENGTH.pack(size)
-
-
 def frame_head(api_key: int, version: int, correlation_id: int, body_size: int) -> bytes:
     """Length and header of a response whose body has `body_size` bytes."""
     if response_header_version(api_key, version):

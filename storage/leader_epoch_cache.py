@@ -156,11 +156,6 @@ class LeaderEpochCache:
         """The oldest entry."""
         return self._entries[0] if self._entries else None
 
-    def entry_of(self, epoch: int) -> EpochEntry | None:
-        """The entry of exactly this epoch."""
-        at = bisect_left(self._entries, epoch, key=_epoch)
-        return self._entries[at] if at < len(self._entries) and self._entries[at].epoch == epoch else None
-
     def previous_entry(self, epoch: int) -> EpochEntry | None:
         """The newest entry of an epoch before this one."""
         at = bisect_left(self._entries, epoch, key=_epoch)

@@ -34,9 +34,6 @@ class BrokerConfig:
     broker_rack: str | None
     broker_heartbeat_interval_ms: int
     broker_session_timeout_ms: int
-    initial_broker_registration_timeout_ms: int
-    controlled_shutdown_enable: bool
-    request_timeout_ms: int
     controller_listener_names: tuple[str, ...]
 
     socket_send_buffer_bytes: int
@@ -45,9 +42,7 @@ class BrokerConfig:
     socket_listen_backlog_size: int
     max_connections: int
     max_connections_per_ip: int
-    max_connection_creation_rate: int
     connections_max_idle_ms: int
-    queued_max_requests: int
     queued_max_request_bytes: int
 
     auto_create_topics_enable: bool
@@ -64,66 +59,30 @@ class BrokerConfig:
     log_retention_check_interval_ms: int
     log_flush_scheduler_interval_ms: int
     log_flush_offset_checkpoint_interval_ms: int
-    log_flush_start_offset_checkpoint_interval_ms: int
     log_initial_task_delay_ms: int
-    log_dir_failure_timeout_ms: int
     log_cleaner_enable: bool
     log_cleaner_threads: int
     log_cleaner_backoff_ms: int
     log_cleaner_dedupe_buffer_size: int
-    log_cleaner_io_buffer_size: int
-    log_cleaner_io_buffer_load_factor: float
     log_cleaner_io_max_bytes_per_second: float
-    num_recovery_threads_per_data_dir: int
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
 
     replica_lag_time_max_ms: int
-    replica_fetch_max_bytes: int
     replica_fetch_wait_max_ms: int
-    replica_fetch_min_bytes: int
-    replica_fetch_backoff_ms: int
-    replica_fetch_response_max_bytes: int
-    replica_socket_timeout_ms: int
-    num_replica_fetchers: int
     replica_high_watermark_checkpoint_interval_ms: int
-    replica_selector_class: str | None
-    auto_leader_rebalance_enable: bool
-    leader_imbalance_check_interval_seconds: int
-    unclean_leader_election_enable: bool
 
-    group_min_session_timeout_ms: int
-    group_max_session_timeout_ms: int
-    group_initial_rebalance_delay_ms: int
-    group_max_size: int
-    offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
-    offsets_topic_compression_codec: int
-    offsets_load_buffer_size: int
     offsets_commit_timeout_ms: int
-    offsets_retention_minutes: int
     offsets_retention_check_interval_ms: int
     offset_metadata_max_bytes: int
-    group_coordinator_append_linger_ms: int
 
-    transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
     transaction_state_log_min_isr: int
-    transaction_state_log_segment_bytes: int
     transaction_max_timeout_ms: int
-    transactional_id_expiration_ms: int
-    transaction_partition_verification_enable: bool
 
     remote_log_storage_system_enable: bool
-
-    metadata_log_segment_bytes: int
-    metadata_log_segment_ms: int
-    metadata_log_max_record_bytes_between_snapshots: int
-    metadata_log_max_snapshot_interval_ms: int
-    metadata_max_retention_bytes: int
-    metadata_max_retention_ms: int
-    metadata_max_idle_interval_ms: int
 
     unstable_api_versions_enable: bool
 

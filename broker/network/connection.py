@@ -107,11 +107,6 @@ class Connection(asyncio.BufferedProtocol):
         """Whether nothing more will reach the peer."""
         return self._is_closed
 
-    @property
-    def is_parked(self) -> bool:
-        """Whether a request is in progress."""
-        return self._parked is not None
-
     # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -45,11 +45,6 @@ class Supervisor:
         """Have `listener` called for each task that ends with an exception."""
         self._listeners.append(listener)
 
-    @property
-    def running_count(self) -> int:
-        """Tasks that have not ended."""
-        return len(self._tasks)
-
     async def close(self) -> None:
         """Cancel every task but the calling one and wait until all of them have ended.
 
