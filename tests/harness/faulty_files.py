@@ -46,6 +46,12 @@ class Loss(Enum):
     PAGES = auto()
     #: Any pages and any changes of directories, in any order.
     ANYTHING = auto()
+    #: All of it.
+    EVERYTHING = auto()
+
+
+#: What a random crash may take; all of it is one of the things that SUFFIX does.
+RANDOM_LOSSES = (Loss.NOTHING, Loss.SUFFIX, Loss.PAGES, Loss.ANYTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,7 +419,9 @@ def _surviving(
     else:
         entries = dict(directory.flushed)
         kept = directory.pending
-        if loss is Loss.SUFFIX:
+        if loss is Loss.EVERYTHING:
+            kept = []
+        elif loss is Loss.SUFFIX:
             kept = [renaming for renaming in kept if renaming.moment <= moment]
         elif loss is Loss.PAGES:
             kept = kept[: random.randint(0, len(kept))]
@@ -439,7 +447,7 @@ def _surviving_data(file: _File, random: Random, loss: Loss, moment: int, page_b
         return bytes(file.data)
     if loss is Loss.SUFFIX:
         return _applied(file.flushed, [change for change in changes if change.moment <= moment])
-    if not changes:
+    if not changes or loss is Loss.EVERYTHING:
         return file.flushed
     # Each page as it was at one of a few moments; the length as it was at one of them.
     counts = {0, len(changes), random.randint(0, len(changes)), random.randint(0, len(changes))}
