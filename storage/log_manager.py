@@ -231,6 +231,8 @@ class LogManager:
             self._fail(directory.path, error)
             return
         log.update_high_watermark(high_watermark)
+        if self.cleaned_offsets.get(topic_partition, 0) > log.log_end_offset:
+            del self.cleaned_offsets[topic_partition]
         other = self.logs.setdefault(topic_partition, log)
         if other is not log:
             raise InconsistentMetaProperties(
@@ -271,6 +273,11 @@ class LogManager:
 
         Rare: what is truncated was seldom flushed.
         """
+        for topic_partition, log in self.logs.items():
+            if log.directory.parent == path and topic_partition in self.cleaned_offsets:
+                # What was cleaned was flushed. What comes in its place is dirty.
+                cleaned = self.cleaned_offsets[topic_partition]
+                self.cleaned_offsets[topic_partition] = min(cleaned, log.recovery_point)
         self._checkpoints.note_truncation(path)
         if (error := self.offline_dirs.get(path)) is not None:
             raise error

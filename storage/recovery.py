@@ -368,11 +368,14 @@ def _check_epochs(loading: Loading, segments: list[Segment], end_offset: int) ->
         return
     try:
         oldest = newest = first.header_at(0)
-        if found := last.find(end_offset - 1):
+        # Not the batch of the last offset: compaction may have emptied the end.
+        for found in last.headers(last.start_of(end_offset)):
             newest = found.header
     except _NOT_A_BATCH as error:
         _LOG.error("%s is damaged: %s", loading.directory, error)
         return
+    if newest.last_offset < loading.log_start_offset:
+        return  # no batch is left of which an epoch would have to be known
     earliest = epochs.earliest
     if newest.partition_leader_epoch < 0 or (
         earliest is not None

@@ -100,6 +100,7 @@ class Model:
         self.epoch = 0
         self.has_lost_its_beginning = False
         self.is_created = False
+        self.producer_epochs: dict[int, int] = {}
         #: Newest offset of each key that was truncated: compaction may have removed older ones for its sake.
         self.truncated: dict[bytes | None, int] = {}
         #: Offsets of transactions that were aborted, until the marker was truncated.

@@ -5,6 +5,7 @@ What must hold is in `crash_model`.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -18,6 +19,7 @@ from protocol.types import TopicPartition
 from storage.log import AppendOrigin, Log
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager
+from storage.verify import verify
 from tests.harness.faulty_files import FaultyFiles, Killed, Loss
 from tests.unit.storage.crash_model import EVERYTHING, Batch, Checks, Model, observe, produced
 from tests.unit.storage.storage_support import NOW_MS, marker
@@ -150,10 +152,12 @@ class Story(Checks):
         fields = {}
         if producer_id >= 0:
             known = log.producers.producers.get(producer_id)
-            epoch = max(known.epoch, 0) if known else 0
+            # No producer begins again in the same epoch, whatever the log has forgotten of it.
+            epoch = max(known.epoch, 0) if known else model.producer_epochs.get(producer_id, -1) + 1
             sequence = known.last_sequence + 1 if known and known.last_sequence is not None else 0
             if producer_id in IDEMPOTENT and random.random() < 0.1:
                 epoch, sequence = epoch + 1, 0
+            model.producer_epochs[producer_id] = epoch
             fields = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
         is_transactional = producer_id in TRANSACTIONAL
         self.now_ms += random.choice([0, 0, 10, 500])
@@ -302,10 +306,14 @@ class Story(Checks):
     def restart(self, *, is_clean: bool = False, loss: Loss = Loss.ANYTHING) -> None:
         """Open what a crash left, check it, open it again, and go on from there."""
         self.manager = self.open()
-        assert self.manager.was_clean is is_clean
+        if not is_clean and self.manager.was_clean:
+            # Killed in the last moment of a clean stop.
+            assert self.told[-2:][0] == "killed", self.told[-2:]
+        assert self.manager.was_clean or not is_clean
         assert not self.manager.offline_dirs
         for topic_partition, model in self.models.items():
             self.check(topic_partition, model, loss)
+        self.verify()
         first = self.everything()
         if not is_clean:
             # Stopped at once, as uncleanly: nothing may change any more.
@@ -315,6 +323,25 @@ class Story(Checks):
             assert first == second, [(a, b) for a, b in zip(first, second, strict=True) if a != b]
         self._logs = dict(self.manager.logs)
         self._offline_logs = []
+
+    def verify(self) -> None:
+        """`ottla verify-log` finds nothing wrong in what recovery has left."""
+        for directory in self.directories:
+            errors = [
+                str(it) for it in verify(directory, self.files) if it.is_error and self.must_be_right(it.path)
+            ]
+            assert not errors, errors
+
+    def must_be_right(self, path: Path) -> bool:
+        """Not what is written again when it is due, nor what recovery cannot know because the batches are gone."""
+        if path.name.endswith("-checkpoint") or path.name == "partition.metadata":
+            return False
+        log = next((it for it in self.manager.logs.values() if path.is_relative_to(it.directory)), None)
+        if log is None:
+            return True
+        bounds = [(it.base, it.last + 1) for it in observe(log)] + [(log.log_end_offset,) * 2]
+        is_whole = all(end == base for (_, end), (base, _) in pairwise(bounds))
+        return log.log_start_offset == 0 and not log.config.is_compacted and is_whole
 
     def everything(self) -> list[tuple[object, ...]]:
         """What must not change by another recovery."""
