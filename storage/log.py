@@ -313,11 +313,10 @@ class Log(LogFiles):
             segment = self.roll(now_ms, base_offset=headers[0].base_offset)
         updates = NO_UPDATES
         if last.producer_id >= 0 or (len(headers) > 1 and any(it.producer_id >= 0 for it in headers)):
-            view = memoryview(
-                buffers[0]
-            )  # markers are written in one piece: coordinators' buffers are writable
+            # In one piece: markers come so, and coordinators' buffers are writable.
+            view = memoryview(buffers[0])
             updates = self.producers.analyze(
-                zip(headers, slices(view, headers), strict=True),
+                ((last, view),) if len(headers) == 1 else zip(headers, slices(view, headers), strict=True),
                 origin=origin,
                 transaction_version=transaction_version,
             )

@@ -165,7 +165,9 @@ class Segment(SegmentFiles):
 
     def waited_ms(self, now_ms: int, timestamp: int) -> int:
         """How long it has been filled: by the batches' own time, or the clock's where they have none."""
-        first = self.first_timestamp()
+        first = self._first_timestamp  # known already, for nearly all appends
+        if first is None or first < 0:
+            first = self.first_timestamp()
         return timestamp - first if first is not None else now_ms - self.created_ms
 
     def first_timestamp(self) -> int | None:
