@@ -294,7 +294,7 @@ LOADS: Final[tuple[Load, ...]] = (
     ),
     *(
         java_produce(record_bytes=size, partitions=partitions, acks=acks, megabytes=megabytes)
-        for size, megabytes in ((1024, 300), (100, 100))
+        for size, megabytes in ((1024, 200), (100, 60))
         for partitions in (1, 6)
         for acks in ("1", "all")
     ),
