@@ -14,9 +14,11 @@ class OttlaServer:
 
     is_kafka = False
 
-    def __init__(self, folder: Path, *, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, settings: dict[str, str] | None = None, data_dir: Path | None = None
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.data_dir = folder / "data"
+        self.data_dir = data_dir or folder / "data"
         self._folder = folder
         self._settings = settings or {}
         self._starts = 0
