@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from logging import getLogger
 from typing import NamedTuple
 
-from protocol.errors import KafkaError
+from protocol.errors import KafkaError, KafkaStorageError
 from protocol.types import TopicPartition
 from storage.background import BackgroundJob
 from storage.compaction import BYTES_A_KEY, Compaction, LastRecord, Replacement, compact
@@ -169,7 +169,10 @@ def cleaning_job(
         for replacement in replacements:
             # Retention may have removed the first ones.
             if is_unchanged and all(segment in log.segments for segment in replacement.old):
-                log.replace_segments(replacement.old, [replacement.new], now_ms=now_ms)
+                try:
+                    log.replace_segments(replacement.old, [replacement.new], now_ms=now_ms)
+                except KafkaStorageError:
+                    return  # the log has told already, and is offline
             else:
                 replacement.new.delete_files()
         if is_unchanged and not is_stopped:

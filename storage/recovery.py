@@ -93,6 +93,8 @@ def load(loading: Loading) -> Loaded:
         replay_headers(
             loading.producers, segments, end_offset=end_offset, files=loading.files, snapshots=snapshots
         )
+    for offset in [at for at in snapshots.offsets if at > end_offset]:
+        snapshots.remove(offset)
     _rebuild_transaction_indexes(loading, segments)
     snapshots.write(loading.producers)
     segments[-1].reopen_to_appends()

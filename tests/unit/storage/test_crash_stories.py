@@ -8,7 +8,7 @@ import pytest
 from tests.harness.faulty_files import RANDOM_LOSSES, Killed, Loss
 from tests.unit.storage.crash_support import Story
 
-SEEDS = int(os.environ.get("OTTLA_CRASH_SEEDS", "60"))
+SEEDS = int(os.environ.get("OTTLA_CRASH_SEEDS", "24"))
 FIRST_SEED = int(os.environ.get("OTTLA_CRASH_FIRST_SEED", "0"))
 
 
@@ -26,6 +26,7 @@ def test_power_cut(seed):
 def test_failing_disk(seed):
     """A directory whose disk is full or bad goes offline, the other one serves; what was flushed survives."""
     story = Story(seed)
+    story.has_failing_disk = True
     for _ in range(2):
         story.files.fail(
             story.random.choice([None, "write", "fsync", "rename", "truncate", "create"]),

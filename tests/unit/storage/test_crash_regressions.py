@@ -1,0 +1,171 @@
+"""What the stories of test_crash_stories have found, one by one; the power fails, and all that was not flushed is gone."""
+
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from protocol.types import TopicPartition
+from storage.log import AppendOrigin
+from storage.log_config import LogConfig
+from storage.log_manager import LogManager
+from tests.harness.faulty_files import FaultyFiles, Loss
+from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log
+
+TP = TopicPartition("t", 0)
+SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=1)
+#: As `flush.messages`: every append is on the disk when it returns.
+AT_ONCE = LogConfig(segment_bytes=1000, index_interval_bytes=1, flush_messages=1)
+
+
+def open_manager(files, config=AT_ONCE):
+    return LogManager.open(
+        [Path("/data/a")], files=files, cluster_id="c", node_id=1, directory_id=lambda: UUID(int=5), random=Random(1),
+        now_ms=NOW_MS, default_config=config,
+    )  # fmt: skip
+
+
+def new_log(files, config=AT_ONCE):
+    manager = open_manager(files, config)
+    return manager, manager.get_or_create(TP, topic_id=UUID(int=7), config=config, now_ms=NOW_MS)
+
+
+def append(log, count=1, *, epoch=0, **fields):
+    for at in range(count):
+        log.append_as_leader(
+            batch(1, timestamp=NOW_MS + log.log_end_offset, value=b"%d" % at * 30, **fields),
+            leader_epoch=epoch,
+            now_ms=NOW_MS,
+        )
+
+
+def checkpoint(manager):
+    for job in manager.maintain(NOW_MS + 100_000):
+        job.complete()
+
+
+def abort(log):
+    fields = {"producer_id": 5, "producer_epoch": 0}
+    append(log, base_sequence=0, is_transactional=True, **fields)
+    log.append_as_leader(
+        marker(producer_id=5, commit=False), leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR
+    )
+
+
+def after_power_cut(files, config=AT_ONCE):
+    files = files.after_crash(Random(1), Loss.EVERYTHING)
+    manager = open_manager(files, config)
+    return manager, manager.logs[TP]
+
+
+@pytest.mark.parametrize("ending", ["stop", "roll"])
+def test_indexes_of_what_is_flushed_already(ending):
+    """The batches were, by flush.messages; the aborted transaction was forgotten, and its records served."""
+    files = FaultyFiles(random=Random(1))
+    manager, log = new_log(files)
+    abort(log)
+    append(log, 3)
+    expected = log.aborted_transactions(0, 100)
+    assert len(expected) == 1
+    if ending == "stop":
+        manager.shutdown(NOW_MS, broker_epoch=1)
+    else:
+        checkpoint(manager)
+        log.roll(NOW_MS)
+        append(log)
+    manager, log = after_power_cut(files)
+    assert manager.was_clean is (ending == "stop")
+    assert log.aborted_transactions(0, 100) == expected
+    assert log.offset_for_timestamp(NOW_MS + 4).offset == 4
+
+
+def test_recovery_point_before_a_truncation():
+    """New batches before the old point were believed without a look."""
+    files = FaultyFiles(random=Random(1))
+    manager, log = new_log(files)
+    append(log, 30)
+    checkpoint(manager)
+    log.truncate_to(10, now_ms=NOW_MS)
+    row = files.contents()[Path("/data/a/recovery-point-offset-checkpoint")].decode().split()
+    assert row[-1] == "10"
+
+
+def test_log_start_before_a_truncation():
+    """The log ended before the old start, and was removed."""
+    files = FaultyFiles(random=Random(1))
+    manager, log = new_log(files)
+    append(log, 30)
+    log.update_high_watermark(30)
+    log.maybe_increment_log_start_offset(25)
+    checkpoint(manager)
+    log.truncate_fully_and_start_at(3, now_ms=NOW_MS)
+    append(log, 5, epoch=1)
+    _, log = after_power_cut(files)
+    assert offsets_in(log) == [3, 4, 5, 6, 7]
+
+
+def test_truncation_before_a_clean_stop():
+    """The entries of the directory were not flushed: segments came back."""
+    files = FaultyFiles(random=Random(1))
+    manager, log = new_log(files)
+    append(log, 30)
+    log.truncate_fully_and_start_at(12, now_ms=NOW_MS)
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    _, log = after_power_cut(files)
+    assert (log.log_start_offset, log.log_end_offset) == (12, 12)
+
+
+def test_a_new_log_directory_is_on_the_disk():
+    files = FaultyFiles(random=Random(1))
+    _, log = new_log(files)
+    append(log, 3)
+    _, log = after_power_cut(files)
+    assert offsets_in(log) == [0, 1, 2]
+
+
+def test_batches_of_before_a_truncation_end_the_log(tmp_path):
+    """They are sound, and of an older epoch than those that took their place."""
+    old = open_log(tmp_path / "old", config=SMALL)
+    append(old, 20, epoch=1)
+    old.close()
+    new = open_log(tmp_path / "new", config=SMALL)
+    append(new, 3, epoch=2)
+    new.close()
+    stale = max((tmp_path / "old").glob("*.log"))
+    (tmp_path / "new" / stale.name).write_bytes(stale.read_bytes())
+    log = open_log(tmp_path / "new", config=SMALL, is_clean=False)
+    assert offsets_in(log) == [0, 1, 2]
+
+
+def test_an_epoch_at_the_start_of_an_empty_log(tmp_path):
+    """It was kept by the first opening, and dropped by the second."""
+    log = open_log(tmp_path / "l", config=SMALL)
+    append(log, 2, epoch=3)
+    log.update_high_watermark(2)
+    log.close_files()
+    seen = []
+    for _ in range(2):
+        log = open_log(tmp_path / "l", config=SMALL, is_clean=False, log_start_offset=9)
+        seen.append(log.leader_epochs.entries)
+        log.close_files()
+    assert seen[0] == seen[1]
+
+
+def test_changed_configuration_of_a_running_log(tmp_path):
+    log = open_log(tmp_path / "l", config=LogConfig(segment_bytes=100_000, index_interval_bytes=100_000))
+    append(log, 10)
+    assert len(log.segments) == 1
+    assert log.segments.active.offset_index.count == 0
+    log.update_config(LogConfig(segment_bytes=100_000, index_interval_bytes=1))
+    append(log, 2)
+    assert log.segments.active.offset_index.count == 2
+    assert log.recovery_point == 0
+    log.update_config(LogConfig(segment_bytes=100_000, flush_messages=1))
+    append(log)
+    assert log.recovery_point == log.log_end_offset
+    log.update_config(LogConfig(segment_bytes=500, retention_bytes=600, retention_ms=None))
+    append(log, 12)
+    assert len(log.segments) > 2
+    log.update_high_watermark(log.log_end_offset)
+    assert log.apply_retention(NOW_MS) > 0
