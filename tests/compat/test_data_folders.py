@@ -35,6 +35,7 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.backoff.ms": "100",
     "log.initial.task.delay.ms": "100",
+    "log.flush.offset.checkpoint.interval.ms": "200",
 }
 SMALL = {"segment.bytes": "1048576", "index.interval.bytes": "500"}
 TOPICS: dict[str, tuple[int, dict[str, str]]] = {
