@@ -46,6 +46,8 @@ def decode(data: bytes, parse: Callable[[Sequence[str]], T]) -> list[T]:
             return []
         if int(lines[0]) != VERSION:
             raise CorruptCheckpoint(f"Version {lines[0]}")
+        if not data.endswith(b"\n"):
+            raise CorruptCheckpoint("The last line was cut off")  # perhaps within its number
         entries = [parse(line.split()) for line in lines[2:]]
         if len(entries) != int(lines[1]):
             raise CorruptCheckpoint(f"{len(entries)} entries instead of {lines[1]}")

@@ -71,6 +71,8 @@ class LeaderEpochCache:
     def open(cls, path: Path, files: Files) -> "LeaderEpochCache":
         """What the file holds. A missing or corrupt file is an empty cache: recovery reads the log instead."""
         cache = cls(path=path, files=files)
+        # A process that was killed may have left it to the operating system.
+        cache._is_flushed = False
         try:
             for entry in decode(files.read(path)):
                 cache._assign(entry)
@@ -128,6 +130,13 @@ class LeaderEpochCache:
         if kept != self._entries:
             self._entries = kept
             self._write()
+
+    def replace(self, entries: Iterable[EpochEntry]) -> None:
+        """Know these instead, in one step: half of what was read from the log would be believed after a crash."""
+        self._entries = []
+        for entry in entries:
+            self._assign(entry)
+        self._write()
 
     def clear(self) -> None:
         """Forget everything."""

@@ -386,15 +386,15 @@ def _check_epochs(loading: Loading, segments: list[Segment], end_offset: int) ->
     ):
         return
     _LOG.warning("%s: the epochs are read from the batches", loading.directory)
-    known = epochs.latest
-    epochs.clear()
+    known, rebuilt = epochs.latest, LeaderEpochCache()
     for segment in segments:
         for header, _ in segment.sound_headers():
             epoch = header.partition_leader_epoch
-            if epoch >= 0 and (epochs.latest_epoch is None or epoch > epochs.latest_epoch):
-                epochs.assign(epoch, header.base_offset)
-    if known is not None and (epochs.latest_epoch is None or known.epoch > epochs.latest_epoch):
-        epochs.assign(known.epoch, max(known.start_offset, end_offset))
+            if epoch >= 0 and (rebuilt.latest_epoch is None or epoch > rebuilt.latest_epoch):
+                rebuilt.assign(epoch, header.base_offset)
+    if known is not None and (rebuilt.latest_epoch is None or known.epoch > rebuilt.latest_epoch):
+        rebuilt.assign(known.epoch, max(known.start_offset, end_offset))
+    epochs.replace(rebuilt.entries)
 
 
 # -- 5. producers --------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """What the stories of test_crash_stories have found, one by one; the power fails, and all that was not flushed is gone."""
 
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -10,7 +11,7 @@ from protocol.types import TopicPartition
 from storage.log import AppendOrigin
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager
-from tests.harness.faulty_files import FaultyFiles, Loss
+from tests.harness.faulty_files import FaultyFiles, Killed, Loss
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log
 
 TP = TopicPartition("t", 0)
@@ -150,6 +151,35 @@ def test_an_epoch_at_the_start_of_an_empty_log(tmp_path):
         seen.append(log.leader_epochs.entries)
         log.close_files()
     assert seen[0] == seen[1]
+
+
+def test_an_epoch_file_that_was_cut_within_a_number(tmp_path):
+    """`1 15` became `1 1`, and was believed."""
+    log = open_log(tmp_path / "l", config=SMALL)
+    append(log, 15)
+    append(log, 5, epoch=1)
+    log.close()
+    path = tmp_path / "l" / "leader-epoch-checkpoint"
+    path.write_bytes(path.read_bytes()[:-2])
+    log = open_log(tmp_path / "l", config=SMALL, is_clean=False, recovery_point=20)
+    assert log.leader_epochs.entries == ((0, 0), (1, 15))
+
+
+def test_recovery_that_dies_while_it_reads_the_epochs():
+    """Half of them were written, and believed by the next recovery."""
+    for nth in range(1, 40):
+        files = FaultyFiles(random=Random(nth))
+        manager, log = new_log(files)
+        for epoch in range(4):
+            append(log, 10, epoch=epoch)
+        checkpoint(manager)
+        files.unlink(log.directory / "leader-epoch-checkpoint")
+        files = files.after_crash(Random(1), Loss.NOTHING)
+        files.fail(None, nth=nth, errno=None)
+        with suppress(Killed):
+            open_manager(files)
+        log = open_manager(files.after_crash(Random(1), Loss.NOTHING)).logs[TP]
+        assert log.leader_epochs.entries == ((0, 0), (1, 10), (2, 20), (3, 30)), nth
 
 
 def test_changed_configuration_of_a_running_log(tmp_path):
