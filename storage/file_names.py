@@ -10,6 +10,8 @@ A suffix behind the extension tells what is being done with a file:
 Source: LogFileUtils of Kafka; directories: UnifiedLog and LocalLog.
 """
 
+from functools import lru_cache
+
 from protocol.errors import KafkaStorageError
 from protocol.types import TopicPartition
 
@@ -42,6 +44,7 @@ def of_offset(offset: int, extension: str, suffix: str = "") -> str:
     return f"{offset:020d}{extension}{suffix}"
 
 
+@lru_cache(4096)  # files of first segments are called the same in every log
 def offset_of(name: str) -> int | None:
     """The offset in a file's name, None if it is not of that kind.
 
