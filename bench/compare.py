@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     end_on_signals()
     base = options.data_dir or (_SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None)
     folder = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=base))
-    comparison = Comparison(environment=_environment(folder), loads=loads)
+    comparison = Comparison(environment=environment(folder), loads=loads)
     began = time.monotonic()
     try:
         _compare(
@@ -146,7 +146,8 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _environment(folder: Path) -> Environment:
+def environment(folder: Path) -> Environment:
+    """This machine, this code, and where the logs are."""
     commit = _output("git", "rev-parse", "--short", "HEAD")
     changed = _output("git", "status", "--porcelain", "--untracked-files=no")
     return Environment(

@@ -1,0 +1,90 @@
+"""Cleaning a compacted log: megabytes of it a second."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Final, NamedTuple
+
+from bench.storage_report import Column, Section, gathered
+from bench.storage_support import NOW_MS, append, keyed_batch, open_log, scratch, seconds_since
+from protocol.records.compression import Compression
+from storage.cleaner import cleaning_job, measure
+from storage.log import Log
+from storage.log_config import LogConfig
+
+_VALUE_BYTES: Final = 1000
+_RECORDS_A_BATCH: Final = 16
+_LOG_BYTES: Final = 256_000_000
+#: Batches are made before, and repeat: as many as a log of that size has keys for.
+_CONFIG: Final = LogConfig(
+    cleanup_policy=("compact",), segment_bytes=64 * 2**20, min_cleanable_dirty_ratio=0.01
+)
+
+
+class _Case(NamedTuple):
+    """What is in the log."""
+
+    keys: int
+    codec: Compression
+
+
+_CASES: Final = {
+    "one record of ten stays": _Case(25_000, Compression.NONE),
+    "most records stay": _Case(10_000_000, Compression.NONE),
+    "one record of ten stays, lz4": _Case(25_000, Compression.LZ4),
+}
+
+
+def compaction(folder: Path, *, runs: int, scale: float) -> Section:
+    """One cleaning of a log whose every closed segment is dirty."""
+    rows = {
+        name: gathered(runs, lambda case=case: _run(folder, case, scale))  # type: ignore[misc]
+        for name, case in _CASES.items()
+    }
+    return Section(
+        title="Compaction",
+        note=(
+            f"Records of {_VALUE_BYTES} bytes in batches of {_RECORDS_A_BATCH}, with keys drawn from so many that what the case says "
+            "stays; both passes (offset map, rewriting) and the flush of what replaces the old segments. MB/s of dirty log."
+        ),
+        columns=(
+            Column(metric="bytes_per_s", head="MB/s", factor=1e-6),
+            Column(metric="records_per_s", head="records/s"),
+            Column(metric="kept", head="kept", decimals=2),
+        ),
+        rows=rows,
+    )
+
+
+def _run(folder: Path, case: _Case, scale: float) -> Mapping[str, float]:
+    with scratch(folder / "compaction") as at:
+        log = open_log(at, _CONFIG)
+        count = _fill(log, case, scale)
+        log.roll(NOW_MS)
+        log.update_high_watermark(log.log_end_offset)
+        log.flush()
+        before = log.size_bytes
+        cleaned: list[int | None] = []
+        job = cleaning_job(
+            measure(log, None, NOW_MS), now_ms=NOW_MS, on_done=lambda _, end: cleaned.append(end)
+        )
+        began = time.perf_counter()
+        job.complete()
+        cleaning_s = seconds_since(began)
+        assert cleaned == [log.log_end_offset], cleaned
+        kept = log.size_bytes / before
+        log.close()
+    return {"bytes_per_s": before / cleaning_s, "records_per_s": count / cleaning_s, "kept": kept}
+
+
+def _fill(log: Log, case: _Case, scale: float) -> int:
+    """Append until the log is as large as it shall be, before compression; the number of records."""
+    random = Random(7)
+    count = int(_LOG_BYTES * scale / _VALUE_BYTES)
+    for _ in range(count // _RECORDS_A_BATCH):
+        batch = keyed_batch(
+            random, keys=case.keys, count=_RECORDS_A_BATCH, value_bytes=_VALUE_BYTES, codec=case.codec
+        )
+        append(log, batch, 1)
+    return count

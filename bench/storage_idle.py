@@ -1,0 +1,158 @@
+"""What partitions cost that nobody uses: memory, and time at the start."""
+
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from bench import storage_open
+from bench.servers import Ottla
+from bench.storage_report import Column, Goal, Section, gathered
+from bench.storage_support import NOW_MS, append, batch_of, scratch
+from bench.wire import RequestFailed, WireClient
+from protocol.types import TopicPartition
+from storage.log_config import LogConfig
+
+_TOPIC_PARTITIONS: Final = 1000
+_MEMORY_GOAL_BYTES: Final = 30e6
+_OPEN_GOAL_S: Final = 5.0
+_PATIENCE_S: Final = 120
+#: A broker is idle when its start is this long ago.
+_SETTLE_S: Final = 2.0
+
+
+def idle(folder: Path, *, runs: int, scale: float) -> Section:
+    """Logs of one batch each; as storage alone, and as a whole broker."""
+    counts = [int(1000 * scale), int(10_000 * scale)]
+    rows: dict[str, dict[str, list[float]]] = {}
+    for count in counts:
+        with scratch(folder / "idle") as at:
+            data = at / "data"
+            began = time.perf_counter()
+            _write_logs(data, count)
+            figures = gathered(runs, lambda data=data: _open(data))  # type: ignore[misc]
+            figures["create_s"] = [time.perf_counter() - began - sum(figures["open_s"])]
+            rows[f"{count:,} logs"] = figures
+    few, many = (f"{count:,} logs" for count in counts)
+    broker = f"{counts[0]:,} partitions of a broker"
+    with scratch(folder / "idle") as at:
+        rows[broker] = _broker(at, counts[0], runs)
+    return Section(
+        title="Idle partitions",
+        note=(
+            "Opening after a clean stop, and the private memory that it takes. 'Logs': storage alone, in a process of its own. "
+            "'Partitions': a whole broker, from its start to its READY line and until all of them are served; its memory is "
+            "what it holds more than one without topics."
+        ),
+        columns=(
+            Column(metric="private_bytes", head="memory MB", factor=1e-6, decimals=1),
+            Column(metric="bytes_each", head="KB each", factor=1e-3, decimals=1),
+            Column(metric="open_s", head="open s", decimals=2),
+            Column(metric="served_s", head="served s", decimals=2),
+            Column(metric="close_s", head="close s", decimals=2),
+        ),
+        rows=rows,
+        goals=[
+            Goal(
+                case=case, metric="private_bytes", at_most=_MEMORY_GOAL_BYTES * scale, words=f"{case} < 30 MB"
+            )
+            for case in (few, broker)
+        ]
+        + [Goal(case=many, metric="open_s", at_most=_OPEN_GOAL_S * scale, words=f"{many} open in < 5 s")],
+    )
+
+
+def _write_logs(data: Path, count: int) -> None:
+    batch, _ = batch_of(1024)
+    with storage_open.opened(data, LogConfig()) as logs:
+        for number in range(count):
+            partition = TopicPartition("idle", number)
+            append(logs.get_or_create(partition, topic_id=UUID(int=7), now_ms=NOW_MS), batch, 1)
+
+
+def _open(data: Path) -> Mapping[str, float]:
+    found = storage_open.in_a_process(data)
+    return {
+        "open_s": found.open_s,
+        "close_s": found.close_s,
+        "private_bytes": found.private_bytes,
+        "bytes_each": found.private_bytes / found.logs_count,
+    }
+
+
+def _broker(folder: Path, count: int, runs: int) -> dict[str, list[float]]:
+    """A broker without topics, then the same with so many partitions, started anew after a clean stop."""
+    data = folder / "data"
+    empty = _started(folder, data, 0)
+    _create(folder, data, count)
+
+    def run() -> Mapping[str, float]:
+        found = _started(folder, data, count)
+        private_bytes = found["private_bytes"] - empty["private_bytes"]
+        return {**found, "private_bytes": private_bytes, "bytes_each": private_bytes / count}
+
+    return gathered(runs, run)
+
+
+def _server(folder: Path, data: Path) -> Ottla:
+    server = Ottla(folder / "server")
+    if data.exists():
+        data.rename(server.folder / "data")
+    return server
+
+
+def _put_back(server: Ottla, data: Path) -> None:
+    server.kill()
+    (server.folder / "data").rename(data)
+    shutil.rmtree(server.folder)
+
+
+def _create(folder: Path, data: Path, count: int) -> None:
+    server = _server(folder, data)
+    try:
+        server.start()
+        with WireClient(server.port) as client:
+            for number, size in enumerate(_topics(count)):
+                client.create_topic(f"idle-{number}", partitions=size)
+        server.stop()
+    finally:
+        _put_back(server, data)
+
+
+def _topics(count: int) -> list[int]:
+    """How many partitions each topic has."""
+    return [min(_TOPIC_PARTITIONS, count - at) for at in range(0, count, _TOPIC_PARTITIONS)]
+
+
+def _started(folder: Path, data: Path, count: int) -> Mapping[str, float]:
+    server = _server(folder, data)
+    try:
+        began = time.perf_counter()
+        server.start()
+        opened_s = time.perf_counter() - began
+        _wait_until_served(server.port, count)
+        served_s = time.perf_counter() - began
+        time.sleep(_SETTLE_S)
+        private_bytes = server.usage().private_bytes
+        began = time.perf_counter()
+        server.stop()
+        close_s = time.perf_counter() - began
+    finally:
+        _put_back(server, data)
+    return {"open_s": opened_s, "served_s": served_s, "private_bytes": private_bytes, "close_s": close_s}
+
+
+def _wait_until_served(port: int, count: int) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            with WireClient(port) as client:
+                for number, size in enumerate(_topics(count)):
+                    client.record_count(f"idle-{number}", partitions=size)
+            return
+        except RequestFailed:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)

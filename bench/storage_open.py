@@ -1,0 +1,83 @@
+"""Opening all logs of a folder, in a process of its own: how long it takes, and what the logs weigh then.
+
+python -m bench.storage_open FOLDER
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+from uuid import UUID
+
+import psutil
+
+from bench.storage_support import NOW_MS
+from storage.files import Files
+from storage.log_config import LogConfig
+from storage.log_manager import LogManager
+
+
+class Opened(NamedTuple):
+    """What the process saw."""
+
+    open_s: float
+    close_s: float
+    logs_count: int
+    #: More resident memory than before, pages shared with files aside.
+    private_bytes: int
+
+
+@contextmanager
+def opened(folder: Path, config: LogConfig) -> Iterator[LogManager]:
+    """All logs of a folder, closed cleanly at the end."""
+    logs = LogManager.open(
+        [folder],
+        files=Files(),
+        cluster_id=None if (folder / "meta.properties").exists() else "bench",
+        node_id=1,
+        directory_id=lambda: UUID(int=1),
+        random=Random(1),
+        now_ms=NOW_MS,
+        default_config=config,
+    )
+    yield logs
+    logs.shutdown(NOW_MS, broker_epoch=-1)
+
+
+def in_a_process(folder: Path) -> Opened:
+    """Open the folder's logs and close them, elsewhere."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.storage_open", str(folder)],
+        cwd=Path(__file__).parent.parent,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return Opened(**json.loads(done.stdout))
+
+
+def private_bytes() -> int:
+    """Resident in this process, pages shared with files aside."""
+    memory = psutil.Process().memory_info()
+    return int(memory.rss - memory.shared)
+
+
+def main() -> None:
+    """Open, look, close, tell."""
+    before = private_bytes()
+    began = time.perf_counter()
+    with opened(Path(sys.argv[1]), LogConfig()) as logs:
+        open_s = time.perf_counter() - began
+        held, count = private_bytes() - before, len(logs.logs)
+        began = time.perf_counter()
+    close_s = time.perf_counter() - began
+    print(json.dumps(Opened(open_s, close_s, count, held)._asdict()))
+
+
+if __name__ == "__main__":
+    main()

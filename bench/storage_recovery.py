@@ -1,0 +1,140 @@
+"""Starting on what a crash left: the same folder, copied, for Kafka and for Ottla in turn."""
+
+import shutil
+import statistics
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from bench import storage_open
+from bench.servers import Kafka, Ottla, Server
+from bench.storage_report import Column, Goal, Section
+from bench.storage_support import append, batch_of, scratch
+from bench.wire import RequestFailed, WireClient
+from protocol.types import TopicPartition
+from storage.checkpoints import RECOVERY_POINT_FILE
+from storage.log_config import LogConfig
+from storage.log_directory import CLEAN_SHUTDOWN_FILE
+
+_TOPIC: Final = "recovered"
+_PARTITION: Final = TopicPartition(_TOPIC, 0)
+_LOG_BYTES: Final = 1_000_000_000
+_KIB: Final = 1024
+_BATCH_SIZES: Final = {"16 KB batches": 16 * _KIB, "1 KB batches": _KIB}
+_PATIENCE_S: Final = 120
+_KINDS: Final[dict[str, type[Server]]] = {"kafka": Kafka, "ottla": Ottla}
+
+
+def recovery(folder: Path, *, runs: int, scale: float) -> Section:
+    """One partition of a gigabyte in one segment, nothing of it known to be flushed, no index believed."""
+    rows: dict[str, dict[str, list[float]]] = {}
+    size_bytes = int(_LOG_BYTES * scale)
+    for name, batch_bytes in _BATCH_SIZES.items():
+        with scratch(folder / "recovery") as at:
+            template, count = _folder(at, size_bytes, batch_bytes)
+            servers = [kind(at / kind.name) for kind in _KINDS.values()]
+            for server in servers:
+                shutil.copytree(template, server.folder / "data")
+            figures = rows.setdefault(name, {})
+            for run in range(runs):
+                for server in servers if run % 2 == 0 else reversed(servers):
+                    for metric, value in _start_twice(server, count).items():
+                        figures.setdefault(f"{server.name}_{metric}", []).append(value)
+    return Section(
+        title="Recovery of an unclean log",
+        note=(
+            f"One partition of {size_bytes / 1e6:,.0f} MB in one segment, without recovery point, whose every batch is checked, CRC "
+            "included, and indexed anew; files in the page cache. 'Served' is from the process's start to the first answer with "
+            "the log's end: after a clean stop, and after a crash; the difference is the recovery. 'Alone' is our storage without a "
+            "broker."
+        ),
+        columns=(
+            Column(metric="kafka_clean_s", head="Kafka served s, clean", decimals=2),
+            Column(metric="kafka_unclean_s", head="crashed", decimals=2),
+            Column(metric="kafka_recovery_s", head="difference", decimals=2),
+            Column(metric="ottla_clean_s", head="Ottla served s, clean", decimals=2),
+            Column(metric="ottla_unclean_s", head="crashed", decimals=2),
+            Column(metric="ottla_recovery_s", head="difference", decimals=2),
+            Column(metric="ottla_alone_s", head="alone", decimals=2),
+        ),
+        rows=rows,
+        goals=[
+            Goal(
+                case=case,
+                metric=f"ottla_{metric}",
+                at_most=statistics.median(rows[case][f"kafka_{metric}"]),
+                words=f"{case}: {words} than Kafka",
+            )
+            for case in rows
+            for metric, words in (("unclean_s", "serves no later"), ("recovery_s", "recovers no slower"))
+        ],
+    )
+
+
+def _folder(folder: Path, size_bytes: int, batch_bytes: int) -> tuple[Path, int]:
+    """A data folder that was left cleanly, and the number of records in its one log."""
+    server = Ottla(folder / "template")
+    try:
+        server.start()
+        with WireClient(server.port) as client:
+            client.create_topic(_TOPIC, partitions=1)
+        server.stop()
+    finally:
+        server.kill()
+    data = server.folder / "data"
+    batch, count = batch_of(batch_bytes)
+    times = size_bytes // len(batch)
+    with storage_open.opened(data, LogConfig()) as logs:
+        log = logs.get(_PARTITION)
+        assert log is not None
+        append(log, batch, times)
+    return data, count * times
+
+
+def _make_unclean(data: Path) -> None:
+    """As a crash leaves it: nothing is known to be flushed, and no index is there."""
+    (data / CLEAN_SHUTDOWN_FILE).unlink()
+    (data / RECOVERY_POINT_FILE).unlink()
+    for path in (data / str(_PARTITION)).glob("*index"):
+        path.unlink()
+
+
+def _start_twice(server: Server, count: int) -> Mapping[str, float]:
+    """On the folder as it was left, and as after a crash; it is left cleanly then."""
+    data = server.folder / "data"
+    found = {"clean_s": _start(server, count)}
+    if isinstance(server, Ottla):
+        _make_unclean(data)
+        found["alone_s"] = storage_open.in_a_process(data).open_s
+    _make_unclean(data)
+    found["unclean_s"] = _start(server, count)
+    return {**found, "recovery_s": found["unclean_s"] - found["clean_s"]}
+
+
+def _start(server: Server, count: int) -> float:
+    """Seconds until the log's end is answered."""
+    try:
+        began = time.perf_counter()
+        server.start()
+        _wait_for_end(server.port, count)
+        served_s = time.perf_counter() - began
+        server.stop()
+    finally:
+        server.kill()
+    return served_s
+
+
+def _wait_for_end(port: int, count: int) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            with WireClient(port) as client:
+                found = client.record_count(_TOPIC, partitions=1)
+            break
+        except RequestFailed:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    if found != count:
+        raise RuntimeError(f"{found} of {count} records were recovered")

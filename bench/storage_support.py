@@ -1,0 +1,92 @@
+"""Logs and batches to measure with."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from struct import Struct
+from typing import Final
+
+from protocol.records.batch import HEADER_SIZE_BYTES, crc_of
+from protocol.records.builder import build_batch
+from protocol.records.compression import Compression
+from protocol.records.record import Record
+from protocol.types import TopicPartition
+from storage.files import Files
+from storage.log import Log
+from storage.log_config import LogConfig
+
+#: A broker stamps what it is sent with the time of the request; here time stands still.
+NOW_MS: Final = 1_700_000_000_000
+PARTITION: Final = TopicPartition("bench", 0)
+_UNSET_OFFSET: Final = bytes(8)
+#: Lengths, deltas of time and offset, attributes, no key, no headers.
+_RECORD_OVERHEAD_BYTES: Final = 12
+#: How far the last record of a batch is behind its first, at most.
+_SPAN_MS: Final = 99
+_CRC: Final = Struct(">I")
+_TIMES: Final = Struct(">qq")
+_CRC_AT: Final = 17
+_TIMES_AT: Final = 27
+
+
+def batch_of(size_bytes: int, *, value_bytes: int = 100) -> tuple[bytearray, int]:
+    """A batch of nearly this size as a producer sends it, and the number of its records."""
+    count = max((size_bytes - HEADER_SIZE_BYTES) // (value_bytes + _RECORD_OVERHEAD_BYTES), 1)
+    value = Random(1).randbytes(value_bytes)
+    data = build_batch([Record(at, NOW_MS + at % (_SPAN_MS + 1), None, value) for at in range(count)])
+    return bytearray(data), count
+
+
+def stamp(batch: bytearray, now_ms: int) -> None:
+    """Move all records of a batch of `batch_of` to a new time, which is quicker than a new batch."""
+    _TIMES.pack_into(batch, _TIMES_AT, now_ms, now_ms + _SPAN_MS)
+    _CRC.pack_into(batch, _CRC_AT, crc_of(batch))
+
+
+def keyed_batch(random: Random, *, keys: int, count: int, value_bytes: int, codec: Compression) -> bytearray:
+    """A batch whose keys are drawn from so many."""
+    half = value_bytes // 2
+    rows = [
+        Record(at, NOW_MS, b"key-%d" % random.randrange(keys), random.randbytes(half) * 2)
+        for at in range(count)
+    ]
+    return bytearray(build_batch(rows, compression=codec))
+
+
+def open_log(folder: Path, config: LogConfig | None = None) -> Log:
+    """The log of `PARTITION` below this folder."""
+    return Log.open(
+        folder / str(PARTITION),
+        config=config or LogConfig(),
+        topic_partition=PARTITION,
+        now_ms=NOW_MS,
+        files=Files(),
+        random=Random(1),
+    )
+
+
+def append(log: Log, batch: bytearray, times: int) -> None:
+    """As the Produce handler does, from a buffer that is the log's to patch."""
+    for _ in range(times):
+        batch[:8] = _UNSET_OFFSET
+        log.append_as_leader(batch, leader_epoch=0, now_ms=NOW_MS)
+
+
+@contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """A folder that is gone afterwards; nothing that others have left to write is in the way."""
+    os.sync()
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def seconds_since(began: float) -> float:
+    """Of the clock that `time.perf_counter` shows."""
+    return time.perf_counter() - began
