@@ -17,6 +17,7 @@ from storage.files import Files
 from storage.verify import inspect
 from tests.compat.admin import PATIENCE_S, wait_until
 from tests.compat.clients import CODECS
+from tests.compat.test_storage_files import dump
 from tests.compat.views import View, differences, view
 from tests.harness.kafka import KafkaServer
 from tests.harness.ottla import OttlaServer
@@ -228,6 +229,10 @@ def test_from_ottla_to_kafka_and_back(tmp_path: Path, is_killed: bool):
     wait_for_compaction(ottla)
     ours = view(ottla.port, PARTITIONS, GROUPS)
     end(ottla, is_killed=is_killed)
+    if not is_killed:
+        logs = [ottla.data_dir / f"{topic}-0" for topic in TOPICS]
+        assert dump(*logs, options=("--deep-iteration",)).count("isvalid: true") > 200
+        dump(*logs, options=("--index-sanity-check",))
 
     kafka = KafkaServer(tmp_path / "kafka", settings=SETTINGS, data_dir=ottla.data_dir).start()
     assert_same(view(kafka.port, PARTITIONS, GROUPS), ours)
