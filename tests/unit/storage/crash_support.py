@@ -20,7 +20,7 @@ from storage.log import AppendOrigin, Log
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager
 from storage.verify import verify
-from tests.harness.faulty_files import FaultyFiles, Killed, Loss
+from tests.harness.faulty_files import RANDOM_LOSSES, FaultyFiles, Killed, Loss
 from tests.unit.storage.crash_model import EVERYTHING, Batch, Checks, Model, observe, produced
 from tests.unit.storage.storage_support import NOW_MS, marker
 
@@ -299,6 +299,14 @@ class Story(Checks):
 
     # -- crash and recovery ------------------------------------------------------------------------
 
+    def random_loss(self) -> Loss:
+        """A swap of compacted segments is renames in one order: of a disk that keeps the last of them without the
+        first ones (no file system with a journal does) it expects too much. A clean stop has to stand that, too.
+        """
+        loss = self.random.choice(RANDOM_LOSSES)
+        is_compacting = any(it.config.is_compacted for it in self.models.values())
+        return Loss.PAGES if loss is Loss.ANYTHING and is_compacting else loss
+
     def files_after(self, loss: Loss) -> FaultyFiles:
         """The disk after the crash, with the faults that were not injected gone."""
         return self.files.after_crash(self.random, loss)
@@ -339,7 +347,11 @@ class Story(Checks):
         log = next((it for it in self.manager.logs.values() if path.is_relative_to(it.directory)), None)
         if log is None:
             return True
-        bounds = [(it.base, it.last + 1) for it in observe(log)] + [(log.log_end_offset,) * 2]
+        bounds = (
+            [(0, log.log_start_offset)]
+            + [(it.base, it.last + 1) for it in observe(log)]
+            + [(log.log_end_offset,) * 2]
+        )
         is_whole = all(end == base for (_, end), (base, _) in pairwise(bounds))
         return log.log_start_offset == 0 and not log.config.is_compacted and is_whole
 
@@ -348,10 +360,12 @@ class Story(Checks):
         rows = []
         for topic_partition, log in sorted(self.manager.logs.items()):
             log.update_high_watermark(log.log_end_offset)
+            # Of producers without a batch from the log start on, a snapshot may say more than the log, or less.
+            seen = {it.producer_id for it in observe(log)}
             rows.append(
                 (topic_partition, observe(log), log.log_start_offset, log.log_end_offset, log.recovery_point, log.leader_epochs.entries,
                  log.last_stable_offset, tuple(it.base_offset for it in log.segments), log.aborted_transactions(0, EVERYTHING),
-                 {number: (it.epoch, it.last_sequence, it.transaction_first_offset is None) for number, it in log.producers.producers.items()})
+                 {number: (it.epoch, it.last_sequence, it.transaction_first_offset is None) for number, it in log.producers.producers.items() if number in seen})
             )  # fmt: skip
         return rows
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from tests.harness.faulty_files import RANDOM_LOSSES, Killed, Loss
+from tests.harness.faulty_files import Killed, Loss
 from tests.unit.storage.crash_support import Story
 
 SEEDS = int(os.environ.get("OTTLA_CRASH_SEEDS", "24"))
@@ -44,7 +44,7 @@ def test_recovery_that_fails(seed):
     """Killed or failing while it recovers; the next recovery ends well."""
     story = Story(seed)
     story.work(story.random.choice([60, 150]))
-    loss = story.random.choice(RANDOM_LOSSES)
+    loss = story.random_loss()
     story.files = story.files_after(loss)
     kind = story.random.choice([None, errno.EIO, errno.ENOSPC])
     operation = None if kind is None else story.random.choice([None, "read", "write", "rename"])
@@ -62,7 +62,7 @@ def test_recovery_that_fails(seed):
 
 
 def crash(story):
-    loss = story.random.choice(RANDOM_LOSSES)
+    loss = story.random_loss()
     story.told.append(f"crash: {loss.name}")
     story.files = story.files_after(loss)
     story.restart(loss=loss)
