@@ -23,7 +23,7 @@ _APPENDED_BYTES: Final = 512 * _MIB
 _READ_SIZES: Final = {"64 KB": 64 * _KIB, "1 MB": _MIB}
 _SEGMENTS: Final = 8
 _LOOKUPS: Final = 20_000
-_MS_BETWEEN_BATCHES: Final = 100
+_MS_BETWEEN_BATCHES: Final = 40
 
 
 def appends(folder: Path, *, runs: int, scale: float) -> Section:
@@ -147,7 +147,7 @@ def _read_run(log: Log, path: Path, size: int) -> Mapping[str, float]:
     def read_log(use: Callable[[bytes | memoryview], object]) -> None:
         offset = 0
         while offset < end:
-            found = log.read(offset, max_bytes=size, min_one_message=True)
+            found = log.read(offset, max_bytes=size, min_one_message=True, may_block=False)
             use(found.records)
             offset += len(found.records) // batch_bytes * batch_records
 

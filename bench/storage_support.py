@@ -26,7 +26,7 @@ _UNSET_OFFSET: Final = bytes(8)
 #: Lengths, deltas of time and offset, attributes, no key, no headers.
 _RECORD_OVERHEAD_BYTES: Final = 12
 #: How far the last record of a batch is behind its first, at most.
-_SPAN_MS: Final = 99
+_SPAN_MS: Final = 39
 _CRC: Final = Struct(">I")
 _TIMES: Final = Struct(">qq")
 _CRC_AT: Final = 17
