@@ -2,9 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+SEEDS ?= 500
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-test test check lint types unit sim compat bench lock messages clean
+.PHONY: help run setup setup-test test check lint types unit sim crash compat bench lock messages clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -45,6 +46,9 @@ unit: setup-test
 
 sim: setup-test ## whole nodes on virtual time
 	$(BIN)/python -m pytest -q tests/sim $(ARGS)
+
+crash: setup-test ## power cuts, failing disks and kills over SEEDS more stories than the checks tell
+	OTTLA_CRASH_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n 2 --timeout 600 tests/unit/storage/test_crash_stories.py $(ARGS)
 
 compat: setup-test ## real processes: clients of every kind, hostile input, Apache Kafka as oracle
 	$(BIN)/python -m tests.harness.fetch
