@@ -137,11 +137,9 @@ def resident_bytes():
 
 
 def test_thousands_of_idle_connections_cost_little():
-    """2,000 connections that have sent something; both ends are in this process."""
-    count = 2_000
+    """2,000 connections (or as many as may be open) that have sent something; both ends are in this process."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < 3 * count:
-        pytest.skip("too few file descriptors")
+    count = 2_000 if hard == resource.RLIM_INFINITY else min(2_000, hard // 3)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     class Small(asyncio.Protocol):
