@@ -4,7 +4,6 @@ import asyncio
 import resource
 import socket
 
-import pytest
 from network_support import Client, Handler, frame
 
 from broker.network import NetworkServer, NetworkSettings
