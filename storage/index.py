@@ -19,6 +19,8 @@ against the batch that lies there, and rebuilds the index when they disagree.
 Source: AbstractIndex, OffsetIndex, TimeIndex of Kafka.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -99,7 +101,8 @@ class Index:
         self._warm_start = max(self.count - WARM_BYTES // self.ENTRY.size, 0)
         if self.count:
             start = self._warm_start * self.ENTRY.size
-            self._warm = bytearray(self._files.pread(self._opened(), size - start, start))
+            with self._file() as fd:
+                self._warm = bytearray(self._files.pread(fd, size - start, start))
             if len(self._warm) != size - start:
                 raise CorruptIndex(f"{self.path} is shorter than its size")
             first, last = self._entry(0), self._entry(self.count - 1)
@@ -109,16 +112,31 @@ class Index:
         self._is_loaded = self._is_cut = True
 
     def _opened(self) -> int:
+        """For look-ups behind the newest entries: it stays open."""
         if self._fd is None:
             self._fd = self._files.open(self.path, write=True, create=True)
         return self._fd
+
+    @contextmanager
+    def _file(self) -> Iterator[int]:
+        """For all else, which is rare: thousands of partitions that are only written to hold no descriptors for it."""
+        fd = self._fd
+        if fd is not None:
+            yield fd
+            return
+        fd = self._files.open(self.path, write=True, create=True)
+        try:
+            yield fd
+        finally:
+            self._files.close(fd)
 
     def reset(self) -> None:
         """Forget all entries: the segment is indexed anew."""
         self._warm.clear()
         self.count = self._warm_start = self._written_count = 0
         self._last = _NO_ENTRY
-        self._files.truncate(self._opened(), 0)
+        with self._file() as fd:
+            self._files.truncate(fd, 0)
         self.is_changed = True
         self._is_preallocated = False
         self._is_loaded = self._is_cut = True
@@ -128,7 +146,8 @@ class Index:
         if self._written_count < self.count:
             size = self.ENTRY.size
             start = (self._written_count - self._warm_start) * size
-            self._files.pwrite(self._opened(), self._warm[start:], self._written_count * size)
+            with self._file() as fd:
+                self._files.pwrite(fd, self._warm[start:], self._written_count * size)
             self._written_count = self.count
 
     def trim(self) -> None:
@@ -136,7 +155,8 @@ class Index:
         if not self._is_loaded or self._is_cut:
             return
         self.write()
-        self._files.truncate(self._opened(), self.count * self.ENTRY.size)
+        with self._file() as fd:
+            self._files.truncate(fd, self.count * self.ENTRY.size)
         self.is_changed = True
         self._is_preallocated = False
         self._is_cut = True
@@ -160,7 +180,8 @@ class Index:
 
     def _append(self, first: int, second: int) -> None:
         if not self._is_preallocated:
-            self._files.truncate(self._opened(), max(self.max_entries, self.count + 1) * self.ENTRY.size)
+            with self._file() as fd:
+                self._files.truncate(fd, max(self.max_entries, self.count + 1) * self.ENTRY.size)
             self._is_preallocated = True
             self._is_cut = False
         self._warm += self.ENTRY.pack(first, second)
@@ -209,9 +230,8 @@ class Index:
         if count < self._warm_start:
             self._warm_start = max(count - WARM_BYTES // self.ENTRY.size, 0)
             size = self.ENTRY.size
-            data = self._files.pread(
-                self._opened(), (count - self._warm_start) * size, self._warm_start * size
-            )
+            with self._file() as fd:
+                data = self._files.pread(fd, (count - self._warm_start) * size, self._warm_start * size)
             self._warm = bytearray(data)
         else:
             del self._warm[(count - self._warm_start) * self.ENTRY.size :]

@@ -98,6 +98,9 @@ def load(loading: Loading) -> Loaded:
     _rebuild_transaction_indexes(loading, segments)
     snapshots.write(loading.producers)
     segments[-1].reopen_to_appends()
+    for segment in segments:
+        # Whoever uses it opens it again; most of ten thousand partitions are idle.
+        segment.close_files()
     return Loaded(
         segments=Segments(segments),
         snapshots=snapshots,
