@@ -192,7 +192,8 @@ class Files:
 
     def make_dir(self, path: Path) -> None:
         """Create the directory and its parents; an existing one is fine."""
-        path.mkdir(parents=True, exist_ok=True)
+        if not path.is_dir():
+            path.mkdir(parents=True, exist_ok=True)
 
     def remove_tree(self, path: Path) -> None:
         """Remove a directory and all in it; a missing one is fine."""

@@ -4,6 +4,7 @@ A topic that was deleted and created again has the same folder name; the id tell
 Source: PartitionMetadataFile of Kafka.
 """
 
+from functools import lru_cache
 from pathlib import Path
 from uuid import UUID
 
@@ -23,14 +24,21 @@ def write(directory: Path, topic_id: UUID, files: Files, *, durable: bool = True
 def read(directory: Path, files: Files) -> UUID | None:
     """The topic id, None without a file. Raises ValueError if it is there and holds none."""
     try:
-        text = files.read(directory / FILE_NAME).decode()
+        return _parse(files.read(directory / FILE_NAME))
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise ValueError(f"{directory / FILE_NAME}: {error}") from error
+
+
+@lru_cache(1024)  # all partitions of a topic have the same
+def _parse(data: bytes) -> UUID:
+    text = data.decode()
     lines = [line.partition(":") for line in text.splitlines()]
     fields = {name.strip(): value.strip() for name, _, value in lines}
     if int(fields.get("version", "-1")) < 0:
-        raise ValueError(f"{directory / FILE_NAME} has no version")
+        raise ValueError("no version")
     topic_id = kafka_uuid.from_text(fields.get("topic_id", ""))
     if topic_id == ZERO_UUID:
-        raise ValueError(f"{directory / FILE_NAME} holds the zero id")
+        raise ValueError("the zero id")
     return topic_id

@@ -95,7 +95,7 @@ def load(loading: Loading) -> Loaded:
         )
     for offset in [at for at in snapshots.offsets if at > end_offset]:
         snapshots.remove(offset)
-    _rebuild_transaction_indexes(loading, segments)
+    _rebuild_transaction_indexes(loading, segments, set(names))
     snapshots.write(loading.producers)
     segments[-1].reopen_to_appends()
     for segment in segments:
@@ -403,9 +403,11 @@ def _check_epochs(loading: Loading, segments: list[Segment], end_offset: int) ->
 # -- 5. producers --------------------------------------------------------------------------------------
 
 
-def _rebuild_transaction_indexes(loading: Loading, segments: list[Segment]) -> None:
+def _rebuild_transaction_indexes(loading: Loading, segments: list[Segment], names: set[str]) -> None:
     """Make corrupt transaction indexes anew, from the producers' state before their segments."""
     for segment in segments:
+        if file_names.of_offset(segment.base_offset, file_names.TRANSACTION_INDEX) not in names:
+            continue  # none, or one that has just been made
         try:
             segment.transactions.check()
             continue
