@@ -37,6 +37,9 @@ SETTINGS = {
     "log.cleaner.backoff.ms": "100",
     "log.initial.task.delay.ms": "100",
     "log.flush.offset.checkpoint.interval.ms": "200",
+    # So long Kafka takes a broker that was killed to be up, and does not let another one register.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
 }
 SMALL = {"segment.bytes": "1048576", "index.interval.bytes": "500"}
 TOPICS: dict[str, tuple[int, dict[str, str]]] = {
