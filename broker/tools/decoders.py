@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from broker.tools.plain import plain
 from protocol.codec import decode_struct
-from protocol.coordinator import newer_groups
+from protocol.coordinator import newer_groups, share_state_records
 from protocol.coordinator import record_codec as group_codec
 from protocol.coordinator.group_records import GroupMetadataValue
 from protocol.errors import KafkaError, MalformedMessage
@@ -94,6 +94,18 @@ def transaction_state(key: bytes | None, value: bytes | None) -> Decoded:
     return {"key": _named(record.key), "value": _named(record.value, transaction_status=status)}
 
 
+def share_group_state(key: bytes | None, value: bytes | None) -> Decoded:
+    """`__share_group_state`: what a share group has delivered of a partition (KIP-932)."""
+    try:
+        record = share_state_records.decode(key, value)
+    except share_state_records.UnknownShareStateRecord as error:
+        raise NotKnown(str(error)) from error
+    return {
+        "key": {**_named(record.key), "type": record.kind},
+        "value": None if record.value is None else _named(record.value),
+    }
+
+
 def cluster_metadata(key: bytes | None, value: bytes | None) -> Decoded:
     """`__cluster_metadata` and its snapshots: one change of the cluster."""
     try:
@@ -147,6 +159,7 @@ DECODERS: Final[Mapping[str, Decoder]] = MappingProxyType(
     {
         "consumer-offsets": consumer_offsets,
         "transaction-state": transaction_state,
+        "share-group-state": share_group_state,
         "cluster-metadata": cluster_metadata,
         "remote-log-metadata": remote_log_metadata,
     }

@@ -4,6 +4,7 @@ A row is a dictionary with its "kind". A "problem" row tells what is wrong, and 
 raises anything else than OSError.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from storage import (
     file_names,
     kafka_uuid,
     leader_epoch_cache,
+    log_directory,
     meta_properties,
     partition_metadata,
     producer_snapshot,
@@ -212,6 +214,24 @@ def _meta_properties(path: Path, files: Files, _options: DumpOptions) -> Iterato
     }
 
 
+def _quorum_state(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    yield from _json_fields(path, files, "quorum")
+
+
+def _clean_shutdown(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row]:
+    yield from _json_fields(path, files, "stopped")
+
+
+def _json_fields(path: Path, files: Files, kind: str) -> Iterator[Row]:
+    """Files whose whole content is one JSON object; one without bytes is of an older version."""
+    try:
+        content = json.loads(files.read(path) or b"{}")
+    except ValueError as error:
+        yield _problem(f"not JSON: {error}")
+        return
+    yield {"kind": kind, "content": content}
+
+
 _Dumper = Callable[[Path, Files, DumpOptions], Iterator[Row]]
 
 _BY_EXTENSION: Final[Mapping[str, _Dumper]] = MappingProxyType(
@@ -229,5 +249,7 @@ _BY_NAME: Final[Mapping[str, _Dumper]] = MappingProxyType(
         leader_epoch_cache.FILE_NAME: _leader_epochs,
         partition_metadata.FILE_NAME: _partition_metadata,
         meta_properties.FILE_NAME: _meta_properties,
+        log_directory.CLEAN_SHUTDOWN_FILE: _clean_shutdown,
+        "quorum-state": _quorum_state,
     }
 )

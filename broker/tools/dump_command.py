@@ -1,7 +1,9 @@
 """`ottla dump-log FILE...`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 import click
 
@@ -9,6 +11,24 @@ from broker.tools.decoders import DECODERS
 from broker.tools.dump import DumpOptions, dump
 from broker.tools.plain import Row, as_json, as_text, output
 from storage.files import Files
+
+#: kafka-dump-log's names for decoders, for fingers that know them.
+_KAFKAS_NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "--offsets-decoder": "consumer-offsets",
+        "--transaction-log-decoder": "transaction-state",
+        "--share-group-state-decoder": "share-group-state",
+        "--cluster-metadata-decoder": "cluster-metadata",
+        "--remote-log-metadata-decoder": "remote-log-metadata",
+    }
+)
+
+
+def _as_kafkas_tool_has_them(command: Callable[..., None]) -> Callable[..., None]:
+    for name, decoder in _KAFKAS_NAMES.items():
+        option = click.option(name, "decoder", flag_value=decoder, help=f"The same as --decoder {decoder}.")
+        command = option(command)
+    return command
 
 
 @click.command("dump-log", no_args_is_help=True)
@@ -23,6 +43,7 @@ from storage.files import Files
     help="What records of the logs mean; by default the name of the file's folder tells. "
     "One that is named shows the records, as --print-data.",
 )
+@_as_kafkas_tool_has_them
 @click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
 def dump_log(paths: tuple[Path, ...], *, print_data: bool, decoder: str, is_json: bool) -> None:
     """Show what is in files of a log's folder.

@@ -2,12 +2,14 @@
 
 import json
 from random import Random
+from uuid import UUID
 
 import pytest
 from click.testing import CliRunner
 
 from broker.main import main
 from broker.tools.plain import text_of
+from protocol.codec import encode_struct
 from protocol.coordinator import record_codec as group_codec
 from protocol.coordinator.group_records import (
     GroupMetadataKey,
@@ -16,15 +18,25 @@ from protocol.coordinator.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from protocol.coordinator.share_state_records import SharePartitionKey, ShareUpdateValue
+from protocol.messages.k_raft_version_record import KRaftVersionRecord
+from protocol.messages.leader_change_message import LeaderChangeMessage
+from protocol.messages.leader_change_message import Voter as LeaderVoter
+from protocol.messages.snapshot_footer_record import SnapshotFooterRecord
+from protocol.messages.snapshot_header_record import SnapshotHeaderRecord
+from protocol.messages.voters_record import Voter, VotersRecord
 from protocol.metadata.frame import encode_record
-from protocol.metadata.records import TopicRecord
+from protocol.metadata.records import RECORD_CLASSES, TopicRecord
 from protocol.records.builder import build_batch
 from protocol.records.compression import Compression
+from protocol.records.quorum import build_quorum_batch
 from protocol.records.record import Record
 from protocol.remote import record_codec as remote_codec
 from protocol.remote.records import RemoteLogSegmentMetadataUpdateRecord
 from protocol.transactions import record_codec as transaction_codec
 from protocol.transactions.records import TransactionLogKey, TransactionLogValue
+from tests.unit.metadata.metadata_cases import CASES as METADATA_CASES
+from tests.unit.metadata.metadata_cases import versions
 from tests.unit.storage.storage_support import NOW_MS
 from tests.unit.tools.tools_support import flip
 
@@ -85,18 +97,20 @@ def test_records_with_their_data(tmp_path, codec):
     assert f'  record offset=0 timestamp={NOW_MS} key=k value="Zoë"' in text
 
 
-def test_every_file_of_the_folder(made):
-    paths = [
-        path
-        for path in made.rglob("*")
-        if path.is_file() and path.name not in (".lock", ".kafka_cleanshutdown")
-    ]
+def test_every_file_of_the_folder(made, tmp_path):
+    paths = [path for path in made.rglob("*") if path.is_file() and path.name != ".lock"]
+    state = {"clusterId": "", "leaderId": 1, "leaderEpoch": 3, "votedId": -1, "data_version": 1}
+    paths.append(tmp_path / "quorum-state")
+    paths[-1].write_text(json.dumps(state))
     rows = rows_of(*paths)
     types = {row["type"] for row in rows if row["kind"] == "file"}
     assert types == {
         "log", "offset index", "time index", "transaction index", "producer snapshot", "leader epochs",
         "offset checkpoint", "partition metadata", "meta properties",
+        "quorum state", "clean shutdown",
     }  # fmt: skip
+    assert [row["content"] for row in rows if row["kind"] == "quorum"] == [state]
+    assert [row["content"] for row in rows if row["kind"] == "stopped"] == [{"version": 0, "brokerEpoch": 5}]
     aborted = [row for row in rows if row["kind"] == "aborted"]
     assert [(row["producer_id"], row["first_offset"], row["last_offset"]) for row in aborted] == [
         (0, 0, 240),
@@ -117,7 +131,7 @@ GROUP_KEY, GROUP_VALUE = group_codec.encode(group_codec.GroupRecord(
         MemberMetadata(member_id="other", subscription=b"\0\0\1", assignment=b""),
     ]),
 ))  # fmt: skip
-OFFSET_KEY, OFFSET_VALUE = group_codec.encode(
+OFFSET_COMMIT = group_codec.encode(
     group_codec.GroupRecord(
         OffsetCommitKey(group="g", topic="orders", partition=2), OffsetCommitValue(offset=7)
     )
@@ -128,13 +142,18 @@ TRANSACTION = transaction_codec.encode(
     ),
     version=1,
 )
+SHARE_STATE = (
+    b"\0\1" + encode_struct(SharePartitionKey, 0, SharePartitionKey(group_id="g", partition=2)),
+    b"\0\0" + encode_struct(ShareUpdateValue, 0, ShareUpdateValue(start_offset=4)),
+)
 METADATA = (None, encode_record(TopicRecord(name="orders"), 0))
 REMOTE = (None, remote_codec.encode(RemoteLogSegmentMetadataUpdateRecord(remote_log_segment_state=3)))
 
 KNOWN = [
     ("consumer-offsets", (GROUP_KEY, GROUP_VALUE), "GroupMetadataValue", {"generation": 3}),
-    ("consumer-offsets", (OFFSET_KEY, OFFSET_VALUE), "OffsetCommitValue", {"offset": 7}),
+    ("consumer-offsets", OFFSET_COMMIT, "OffsetCommitValue", {"offset": 7}),
     ("transaction-state", TRANSACTION, "TransactionLogValue", {"transaction_status": "ONGOING", "producer_id": 9}),
+    ("share-group-state", SHARE_STATE, "ShareUpdateValue", {"start_offset": 4}),
     ("cluster-metadata", METADATA, "TopicRecord", {"name": "orders"}),
     ("remote-log-metadata", REMOTE, "RemoteLogSegmentMetadataUpdateRecord",
      {"remote_log_segment_state": "DELETE_SEGMENT_FINISHED"}),
@@ -156,6 +175,53 @@ def test_kafkas_own_topics_are_decoded(tmp_path, decoder, pair, name, fields):
     assert isinstance(record["value"], str)
 
 
+def test_a_metadata_snapshot_with_every_record_there_is(tmp_path):
+    """What frames it and what it says; as `.checkpoint`, and by Kafka's name for the decoder in any file."""
+    frame = [
+        SnapshotHeaderRecord(version=0, last_contained_log_timestamp=NOW_MS),
+        KRaftVersionRecord(version=0, k_raft_version=1),
+        VotersRecord(version=0, voters=[Voter(voter_id=1, voter_directory_id=UUID(int=7))]),
+        LeaderChangeMessage(version=0, leader_id=1, voters=[LeaderVoter(voter_id=1)]),
+    ]
+    cases = [(record, version) for record in METADATA_CASES for version in versions(record)]
+    records = [
+        Record(offset, NOW_MS, None, encode_record(*case), ()) for offset, case in enumerate(cases, start=4)
+    ]
+    data = build_quorum_batch(frame, base_offset=0, leader_epoch=3, timestamp=NOW_MS)
+    data += build_batch(records, base_offset=4, leader_epoch=3)
+    data += build_quorum_batch(
+        [SnapshotFooterRecord(version=0)], base_offset=4 + len(records), leader_epoch=3, timestamp=NOW_MS
+    )
+    snapshot = tmp_path / "00000000000000000009-0000000003.checkpoint"
+    log = tmp_path / "00000000000000000000.log"
+    for path, options in ((snapshot, ["--print-data"]), (log, ["--cluster-metadata-decoder"])):
+        path.write_bytes(data)
+        rows = rows_of(path, *options)
+        control = [row for row in rows if row["kind"] == "control"]
+        assert [row["type"] for row in control] == [
+            "SNAPSHOT_HEADER", "KRAFT_VERSION", "KRAFT_VOTERS", "LEADER_CHANGE", "SNAPSHOT_FOOTER",
+        ]  # fmt: skip
+        assert control[0]["value"]["last_contained_log_timestamp"] == NOW_MS
+        assert control[1]["value"]["k_raft_version"] == 1
+        assert [voter["voter_id"] for voter in control[2]["value"]["voters"]] == [1]
+        assert control[3]["value"]["leader_id"] == 1
+        names = [row["value"]["type"] for row in rows if row["kind"] == "record"]
+        assert names == [type(record).__name__ for record, _ in cases]
+        assert len(set(names)) == len(RECORD_CLASSES)
+
+
+def test_kafkas_names_of_the_decoders(tmp_path):
+    path = write_log(tmp_path / "copied", [SHARE_STATE])
+    (record,) = [row for row in rows_of(path, "--share-group-state-decoder") if row["kind"] == "record"]
+    assert record["key"]["type"] == "ShareUpdateKey"
+    path = write_log(tmp_path / "copied", [TRANSACTION])
+    assert rows_of(path, "--transaction-log-decoder")[2]["value"]["producer_id"] == 9
+    path = write_log(tmp_path / "copied", [OFFSET_COMMIT])
+    assert rows_of(path, "--offsets-decoder")[2]["value"]["offset"] == 7
+    path = write_log(tmp_path / "copied", [REMOTE])
+    assert rows_of(path, "--remote-log-metadata-decoder")[2]["value"]["broker_id"] == 0
+
+
 def test_members_of_a_consumer_group_are_decoded_as_far_as_they_can_be(tmp_path):
     path = write_log(tmp_path / "__consumer_offsets-0", [(GROUP_KEY, GROUP_VALUE)])
     record = next(row for row in rows_of(path, "--print-data") if row["kind"] == "record")
@@ -166,7 +232,8 @@ def test_members_of_a_consumer_group_are_decoded_as_far_as_they_can_be(tmp_path)
 
 
 @pytest.mark.parametrize(
-    "decoder", ["consumer-offsets", "transaction-state", "cluster-metadata", "remote-log-metadata"]
+    "decoder",
+    ["consumer-offsets", "transaction-state", "share-group-state", "cluster-metadata", "remote-log-metadata"],
 )
 def test_records_that_lie_are_shown_raw_and_told(tmp_path, decoder):
     path = write_log(tmp_path / "x-0", [(b"\0", b"\1")])
@@ -179,6 +246,7 @@ def test_records_that_lie_are_shown_raw_and_told(tmp_path, decoder):
 @pytest.mark.parametrize(
     ("decoder", "pair"),
     [("consumer-offsets", (b"\0\x63", b"")), ("transaction-state", (b"\0\7", None)),
+     ("share-group-state", (b"\0\2", None)),
      ("cluster-metadata", (None, b"\1\x63\0")), ("remote-log-metadata", (None, b"\1\x63\0"))],
 )  # fmt: skip
 def test_records_of_newer_software_are_no_problem(tmp_path, decoder, pair):

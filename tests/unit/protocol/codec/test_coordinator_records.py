@@ -8,6 +8,7 @@ from protocol.codec import encode_struct
 from protocol.coordinator import consumer_group_records as consumer
 from protocol.coordinator import newer_groups
 from protocol.coordinator import share_group_records as share
+from protocol.coordinator import share_state_records as share_state
 from protocol.coordinator import streams_group_records as streams
 from protocol.errors import MalformedMessage
 from protocol.remote import record_codec as remote_codec
@@ -204,3 +205,36 @@ def test_records_of_newer_groups_are_kafkas(data):
 @pytest.mark.parametrize(("key", "value"), [(b"\0\x09", None), (b"\0\3\0\1g", b"\0\1")])
 def test_newer_groups_of_still_newer_software_are_not_known(key, value):
     assert newer_groups.decode(key, value) is None
+
+
+SHARE_KEY = "67" + TOPIC_ID.hex + "00000003"
+SHARE_BATCHES = [share_state.StateBatch(first_offset=5, last_offset=9, delivery_state=2, delivery_count=3)]
+SHARE_STATE = {
+    "0000000000010000000200000003000000000000000400000000000000050000000000000006020000000000000005000000000000000902"
+    "00030001000400000007": share_state.ShareSnapshotValue(
+        snapshot_epoch=1, state_epoch=2, leader_epoch=3, start_offset=4, delivery_complete_count=7,
+        create_timestamp=5, write_timestamp=6, state_batches=SHARE_BATCHES,
+    ),
+    "00000000000100000003ffffffffffffffff02000000000000000500000000000000090200030000":
+    share_state.ShareUpdateValue(
+        snapshot_epoch=1, leader_epoch=3, start_offset=-1, state_batches=SHARE_BATCHES
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("data", SHARE_STATE, ids=lambda data: type(SHARE_STATE[data]).__name__)
+def test_share_state_is_kafkas(data):
+    value = SHARE_STATE[data]
+    key = bytes.fromhex(f"{type(value).__api_key__:04x}0001{SHARE_KEY}")
+    assert "0000" + encode_struct(type(value), 0, value).hex() == data
+    decoded = share_state.decode(key, bytes.fromhex(data))
+    assert decoded.kind == type(value).__name__.replace("Value", "Key")
+    assert decoded.key == share_state.SharePartitionKey(group_id="g", topic_id=TOPIC_ID, partition=3)
+    assert decoded.value == value
+    assert share_state.decode(key, None).value is None
+    for wrong in ((None, None), (b"\0", None), (key[:-1], None), (key, bytes.fromhex(data)[:-1])):
+        with pytest.raises(MalformedMessage):
+            share_state.decode(*wrong)
+    for newer in ((b"\0\2" + key[2:], None), (key, b"\0\1")):
+        with pytest.raises(share_state.UnknownShareStateRecord):
+            share_state.decode(*newer)

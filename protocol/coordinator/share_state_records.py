@@ -1,0 +1,118 @@
+"""Keys and values of `__share_group_state` <-> messages (KIP-932), for those who only look at them.
+
+    key     kind (int16): 0 is a snapshot, 1 an update to the one before it | group, topic id, partition
+    value   version (int16) | what is delivered of the partition
+
+Source: the coordinator-key and coordinator-value schemas of Kafka 4.3.1's share coordinator.
+"""
+
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import ClassVar, Final, NamedTuple
+from uuid import UUID
+
+from protocol.codec import decode_struct
+from protocol.errors import MalformedMessage
+from protocol.schema import Message, Record, Versions
+from protocol.types import ZERO_UUID
+
+_PREFIX = Struct(">h")
+
+
+@dataclass(slots=True, kw_only=True)
+class SharePartitionKey(Message):
+    """Which share group's state, of which partition; keys of both kinds look so."""
+
+    __versions__: ClassVar[Versions] = Versions(0, 0)
+
+    group_id: str = field(default="", metadata={"kafka_type": "string"})
+    topic_id: UUID = field(default=ZERO_UUID, metadata={"kafka_type": "uuid"})
+    partition: int = field(default=0, metadata={"kafka_type": "int32"})
+
+
+@dataclass(slots=True, kw_only=True)
+class StateBatch:
+    """Neighbouring records in the same state."""
+
+    first_offset: int = field(default=0, metadata={"kafka_type": "int64"})
+    #: Inclusive.
+    last_offset: int = field(default=0, metadata={"kafka_type": "int64"})
+    #: 0 available, 2 acknowledged, 4 archived.
+    delivery_state: int = field(default=0, metadata={"kafka_type": "int8"})
+    delivery_count: int = field(default=0, metadata={"kafka_type": "int16"})
+
+
+@dataclass(slots=True, kw_only=True)
+class ShareSnapshotValue(Record):
+    """All that is known of the partition."""
+
+    __api_key__: ClassVar[int] = 0
+    __versions__: ClassVar[Versions] = Versions(0, 0)
+    __flexible_from__: ClassVar[int | None] = 0
+
+    snapshot_epoch: int = field(default=0, metadata={"kafka_type": "int32"})
+    state_epoch: int = field(default=0, metadata={"kafka_type": "int32"})
+    leader_epoch: int = field(default=0, metadata={"kafka_type": "int32"})
+    start_offset: int = field(default=0, metadata={"kafka_type": "int64"})
+    delivery_complete_count: int = field(default=-1, metadata={"kafka_type": "int32", "tag": 0})
+    create_timestamp: int = field(default=0, metadata={"kafka_type": "int64"})
+    write_timestamp: int = field(default=0, metadata={"kafka_type": "int64"})
+    state_batches: list[StateBatch] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class ShareUpdateValue(Record):
+    """What has changed since the snapshot of that epoch; a start offset of -1 has not."""
+
+    __api_key__: ClassVar[int] = 1
+    __versions__: ClassVar[Versions] = Versions(0, 0)
+    __flexible_from__: ClassVar[int | None] = 0
+
+    snapshot_epoch: int = field(default=0, metadata={"kafka_type": "int32"})
+    leader_epoch: int = field(default=0, metadata={"kafka_type": "int32"})
+    start_offset: int = field(default=0, metadata={"kafka_type": "int64"})
+    delivery_complete_count: int = field(default=-1, metadata={"kafka_type": "int32", "tag": 0})
+    state_batches: list[StateBatch] = field(default_factory=list)
+
+
+_VALUES: Final[tuple[type[ShareSnapshotValue | ShareUpdateValue], ...]] = (
+    ShareSnapshotValue,
+    ShareUpdateValue,
+)
+
+
+class ShareStateRecord(NamedTuple):
+    """One record; without a value it is a tombstone of the snapshot or update."""
+
+    #: "ShareSnapshotKey" or "ShareUpdateKey".
+    kind: str
+    key: SharePartitionKey
+    value: ShareSnapshotValue | ShareUpdateValue | None
+
+
+class UnknownShareStateRecord(Exception):
+    """A record of a kind or a version that this software does not know; a newer one may have written it."""
+
+
+def decode(key: bytes | None, value: bytes | None) -> ShareStateRecord:
+    """The record behind these bytes. Raises UnknownShareStateRecord, or MalformedMessage for bytes that lie."""
+    if key is None:
+        raise MalformedMessage("a record of __share_group_state has no key")
+    number, body = _split(key)
+    if not 0 <= number < len(_VALUES):
+        raise UnknownShareStateRecord(f"record kind {number}")
+    cls = _VALUES[number]
+    kind = cls.__name__.removesuffix("Value") + "Key"
+    decoded_key = decode_struct(SharePartitionKey, 0, body)
+    if value is None:
+        return ShareStateRecord(kind, decoded_key, None)
+    version, body = _split(value)
+    if version not in cls.__versions__:
+        raise UnknownShareStateRecord(f"{cls.__name__} version {version}")
+    return ShareStateRecord(kind, decoded_key, decode_struct(cls, version, body))
+
+
+def _split(data: bytes) -> tuple[int, memoryview]:
+    if len(data) < _PREFIX.size:
+        raise MalformedMessage("a record of __share_group_state is shorter than its prefix")
+    return _PREFIX.unpack_from(data)[0], memoryview(data)[_PREFIX.size :]
