@@ -1,0 +1,341 @@
+"""Requests to other nodes: one connection for each address, opened when it is needed.
+
+    client = NodeClient(runtime, client_id="broker-1-fetcher-0")
+    response = await client.request(("10.0.0.2", 9092), ApiKey.FETCH, message, timeout_s=30)
+    ...
+    await client.close()
+
+    nothing --request--> connecting --ApiVersions answered--> open --idle, lost, a request timed out--> nothing
+                         connecting --fails--> backing off (twice as long each time, up to a bound) --> nothing
+
+A connection begins with ApiVersions; each request then goes in the highest version that both sides know.
+Requests to one address are sent one behind the other without waiting, and answered in that order: who must not
+wait behind others (a fetch that the peer holds back) uses a client of its own.
+Source: org.apache.kafka.clients.NetworkClient, of which this keeps the rules that a peer can notice: a request
+that times out closes its connection, and reconnecting backs off exponentially with a fifth of jitter.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final, NamedTuple
+
+from broker.network.outgoing import SHARED_BYTES, Disconnected, OutgoingConnection
+from broker.runtime import Runtime
+from protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from protocol.codec import decode_response, encode_request
+from protocol.errors import ErrorCode, MalformedMessage, UnsupportedVersion
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.schema import Request
+
+__all__ = ["Address", "ClientSettings", "Disconnected", "NodeClient", "RawResponse"]
+
+logger = logging.getLogger(__name__)
+
+#: Host and port.
+Address = tuple[str, int]
+
+#: A peer that understands none of our versions of ApiVersions says so in version 0.
+_FALLBACK_VERSION: Final = 0
+#: Connections are looked through this many times in the time after which an idle one is closed.
+_SWEEPS_PER_IDLE_TIME: Final = 4
+_JITTER: Final = 0.2
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class ClientSettings:
+    """How connections are opened and closed; defaults are those of Kafka's clients between nodes."""
+
+    #: The largest response that is accepted, in bytes.
+    response_max_bytes: int = 100 * 1024 * 1024
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    connect_timeout_ms: int = 10_000
+    #: None: never closed by us.
+    max_idle_ms: int | None = 540_000
+
+
+class RawResponse(NamedTuple):
+    """A response that was not parsed; the body is the caller's to keep."""
+
+    version: int
+    body: memoryview
+
+
+class NodeClient:
+    """See the module. One for each purpose, since what shares a connection waits for each other."""
+
+    def __init__(self, runtime: Runtime, *, client_id: str, settings: ClientSettings | None = None) -> None:
+        self._runtime = runtime
+        self._client_id = client_id
+        self._settings = settings or ClientSettings()
+        self._shared = memoryview(bytearray(SHARED_BYTES))
+        self._peers: dict[Address, _Peer] = {}
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    async def request(
+        self,
+        address: Address,
+        api_key: int,
+        message: Request,
+        *,
+        timeout_s: float,
+        versions: range | None = None,
+    ) -> Any:  # noqa: ANN401 the API's response
+        """Ask and wait for the answer. `versions` narrows what may be used, for who must know the version.
+
+        Raises Disconnected, TimeoutError after `timeout_s` (connecting included), and UnsupportedVersion.
+        """
+        response = await self.request_raw(address, api_key, message, timeout_s=timeout_s, versions=versions)
+        try:
+            return decode_response(api_key, response.version, response.body)
+        except MalformedMessage as error:
+            self._peers[_plain(address)].drop(f"a response that cannot be understood: {error}")
+            raise Disconnected(f"{_label(address)}: {error}") from error
+
+    async def request_raw(
+        self,
+        address: Address,
+        api_key: int,
+        message: Request,
+        *,
+        timeout_s: float,
+        versions: range | None = None,
+    ) -> RawResponse:
+        """As `request`, with the response's body as it came: for who parses it without copying its records."""
+        peer = self._peer(address)
+        connection: OutgoingConnection | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                connection = await peer.connected()
+                chosen = _choose(connection.served, api_key, versions)
+                body = await connection.ask(api_key, chosen, encode_request(api_key, chosen, message))
+        except TimeoutError:
+            if connection is not None:
+                connection.abort(f"{ApiKey(api_key).name} was not answered within {timeout_s:g} s")
+            raise TimeoutError(
+                f"{_label(address)}: {ApiKey(api_key).name} was not answered within {timeout_s:g} s"
+            ) from None
+        return RawResponse(chosen, body)
+
+    async def served(self, address: Address, *, timeout_s: float) -> Mapping[int, range]:
+        """The versions that a peer serves by API key. Raises as `request`."""
+        async with asyncio.timeout(timeout_s):
+            return (await self._peer(address).connected()).served
+
+    async def close(self) -> None:
+        """Close all connections; whoever waits gets Disconnected."""
+        self._is_closed = True
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        peers = list(self._peers.values())
+        for peer in peers:
+            peer.drop("this node closes its connections")
+        for peer in peers:
+            await peer.wait_closed()
+
+    def _peer(self, address: Address) -> "_Peer":
+        if self._is_closed:
+            raise Disconnected(f"{_label(address)}: this node closes its connections")
+        key = _plain(address)
+        peer = self._peers.get(key)
+        if peer is None:
+            peer = self._peers[key] = _Peer(self._runtime, key, self._client_id, self._settings, self._shared)
+            if self._sweep_timer is None:
+                self._schedule_sweep()
+        return peer
+
+    def _schedule_sweep(self) -> None:
+        if self._settings.max_idle_ms is not None and not self._is_closed:
+            self._sweep_timer = self._runtime.call_later(
+                self._settings.max_idle_ms / 1000 / _SWEEPS_PER_IDLE_TIME, self._sweep
+            )
+
+    def _sweep(self) -> None:
+        """Close what has been idle; forget peers of which nothing is left."""
+        self._sweep_timer = None
+        assert self._settings.max_idle_ms is not None
+        idle_since = self._runtime.monotonic() - self._settings.max_idle_ms / 1000
+        for address, peer in list(self._peers.items()):
+            peer.close_if_idle(idle_since)
+            if peer.is_forgettable:
+                del self._peers[address]
+        if self._peers:
+            self._schedule_sweep()
+
+
+class _Peer:
+    """The connection to one address, if there is one, and how the last attempts went."""
+
+    def __init__(
+        self, runtime: Runtime, address: Address, client_id: str, settings: ClientSettings, shared: memoryview
+    ) -> None:
+        self._runtime = runtime
+        self._address = address
+        self._client_id = client_id
+        self._settings = settings
+        self._shared = shared
+        self._connection: OutgoingConnection | None = None
+        self._connecting: asyncio.Task[OutgoingConnection] | None = None
+        #: Done when the transport has let go of a connection.
+        self._alive: dict[OutgoingConnection, asyncio.Future[None]] = {}
+        self._failures = 0
+        self._next_attempt_at = 0.0
+
+    @property
+    def is_forgettable(self) -> bool:
+        """Whether nothing would be lost with this object."""
+        return self._connection is None and self._connecting is None and not self._alive
+
+    async def connected(self) -> OutgoingConnection:
+        """The open connection, or a new one. Raises Disconnected; waits while reconnecting backs off."""
+        if self._connection is not None and not self._connection.is_closed:
+            return self._connection
+        if self._connecting is None:
+            self._connecting = self._runtime.loop.create_task(
+                self._connect(), name=f"connect-{_label(self._address)}"
+            )
+            self._connecting.add_done_callback(self._on_connected)
+        # Shared by all who wait for it, so that one who gives up takes nothing from the others.
+        connecting = self._connecting
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            if connecting.cancelled():  # dropped; else it is the caller who was cancelled
+                raise Disconnected(f"{_label(self._address)}: the connection was given up") from None
+            raise
+
+    def drop(self, reason: str) -> None:
+        """Close the connection, or give up opening one."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._connection is not None:
+            self._connection.abort(reason)
+
+    async def wait_closed(self) -> None:
+        """Wait until nothing of the connections is left."""
+        if self._connecting is not None:
+            await asyncio.wait([self._connecting])
+        if self._alive:
+            await asyncio.wait(list(self._alive.values()))
+
+    def close_if_idle(self, idle_since: float) -> None:
+        """Close if nothing has happened since then, and nobody waits."""
+        connection = self._connection
+        if connection is not None and connection.is_idle and connection.active_at < idle_since:
+            connection.abort("idle")
+
+    def _on_connected(self, connecting: "asyncio.Task[OutgoingConnection]") -> None:
+        self._connecting = None
+        if not connecting.cancelled():
+            connecting.exception()  # told to whoever still waits; nobody may
+
+    async def _connect(self) -> OutgoingConnection:
+        """One attempt, after what is left of the backoff."""
+        pause_s = self._next_attempt_at - self._runtime.monotonic()
+        if pause_s > 0:
+            await asyncio.sleep(pause_s)
+        connection: OutgoingConnection | None = None
+        try:
+            async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
+                host, port = self._address
+                _, connection = await self._runtime.connect(host, port, self._make)
+                connection.served = await _negotiate(connection)
+        except BaseException as error:
+            self._failures += 1
+            self._next_attempt_at = self._runtime.monotonic() + self._backoff_s()
+            if connection is not None:
+                connection.abort(f"not to be used: {error!r}")
+            if isinstance(error, OSError | MalformedMessage):
+                why = str(error) or "no connection within the time allowed"  # of TimeoutError
+                raise Disconnected(f"{_label(self._address)}: {why}") from error
+            raise
+        self._failures = 0
+        # So that a peer that accepts and closes at once is not tried without pause.
+        self._next_attempt_at = self._runtime.monotonic() + self._backoff_s()
+        self._connection = connection
+        return connection
+
+    def _backoff_s(self) -> float:
+        settings = self._settings
+        doublings = min(max(self._failures - 1, 0), 30)
+        backoff_ms = min(settings.reconnect_backoff_ms << doublings, settings.reconnect_backoff_max_ms)
+        return backoff_ms / 1000 * self._runtime.random.uniform(1 - _JITTER, 1 + _JITTER)
+
+    def _make(self) -> OutgoingConnection:
+        connection = OutgoingConnection(
+            label=_label(self._address),
+            client_id=self._client_id,
+            shared=self._shared,
+            max_bytes=self._settings.response_max_bytes,
+            loop=self._runtime.loop,
+            on_lost=self._on_lost,
+        )
+        self._alive[connection] = self._runtime.loop.create_future()
+        return connection
+
+    def _on_lost(self, connection: OutgoingConnection) -> None:
+        if self._connection is connection:
+            self._connection = None
+        self._alive.pop(connection).set_result(None)
+
+
+async def _negotiate(connection: OutgoingConnection) -> dict[int, range]:
+    """What the peer serves, by ApiVersions in our highest version, or in the one that it asks for (KIP-511)."""
+    request = ApiVersionsRequest(client_software_name="ottla", client_software_version=_software_version())
+    highest = KAFKA_VERSIONS[ApiKey.API_VERSIONS].stop - 1
+    answer = await _api_versions(connection, request, highest)
+    if answer.error_code == ErrorCode.unsupported_version:
+        offered = {row.api_key: range(row.min_version, row.max_version + 1) for row in answer.api_keys}
+        chosen = _choose(offered, ApiKey.API_VERSIONS, None) if offered else _FALLBACK_VERSION
+        answer = await _api_versions(connection, request, chosen)
+    if answer.error_code != ErrorCode.none:
+        raise MalformedMessage(f"ApiVersions was answered with {answer.error_code}")
+    return {row.api_key: range(row.min_version, row.max_version + 1) for row in answer.api_keys}
+
+
+async def _api_versions(
+    connection: OutgoingConnection, request: ApiVersionsRequest, version: int
+) -> ApiVersionsResponse:
+    body = await connection.ask(
+        ApiKey.API_VERSIONS, version, encode_request(ApiKey.API_VERSIONS, version, request)
+    )
+    is_refused = len(body) >= 2 and int.from_bytes(body[:2]) == ErrorCode.unsupported_version
+    response: Any = decode_response(ApiKey.API_VERSIONS, _FALLBACK_VERSION if is_refused else version, body)
+    return response  # type: ignore[no-any-return]
+
+
+def _choose(served: Mapping[int, range], api_key: int, versions: range | None) -> int:
+    """The highest version that both sides know. Raises UnsupportedVersion."""
+    own, theirs = versions or KAFKA_VERSIONS[ApiKey(api_key)], served.get(api_key, range(0))
+    chosen = min(own.stop, theirs.stop) - 1
+    if chosen < max(own.start, theirs.start) or not theirs:
+        raise UnsupportedVersion(
+            f"The peer serves {ApiKey(api_key).name} {_shown(theirs)}, this node knows {_shown(own)}."
+        )
+    return chosen
+
+
+def _shown(versions: range) -> str:
+    return f"{versions.start} to {versions.stop - 1}" if versions else "not at all"
+
+
+@cache
+def _software_version() -> str:
+    try:
+        return version("ottla")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "0"
+
+
+def _plain(address: Address) -> Address:
+    return address[0], address[1]
+
+
+def _label(address: Address) -> str:
+    host, port = address
+    return f"{host}:{port}"

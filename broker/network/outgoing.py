@@ -1,0 +1,220 @@
+"""One connection to another node: requests out, whole responses in, in the order of the requests.
+
+    opened --> open --peer closes, breaks the protocol, or is too late--> closed: all that wait are told
+
+Many requests may be on their way at the same time: a peer answers one after the other, in their order.
+Responses are small or large. A small one lands in a buffer that all connections of a client share, and
+is copied out of it. A large one gets a buffer of its own, into which the socket is read directly: its
+records are never copied, and whoever asked may keep slices of it.
+"""
+
+# ruff: noqa: D102 (the methods that the transport calls are those of asyncio.BufferedProtocol)
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, NamedTuple, cast
+
+from protocol.errors import MalformedMessage
+from protocol.framing import parse_response_header, request_header
+
+#: The buffer that the connections of one client share; a response that fits into what one read brings is copied.
+SHARED_BYTES: Final = 64 * 1024
+
+#: What a frame's length alone makes us allocate. Beyond that a buffer is at most `GROWTH_FACTOR` times
+#: what has arrived: a peer that goes mad cannot claim our memory for free.
+TRUSTED_BYTES: Final = 4 * 1024 * 1024
+GROWTH_FACTOR: Final = 4
+
+#: Requests of one connection that wait for their answers; more of them wait to be sent.
+MAX_IN_FLIGHT: Final = 200
+
+#: With this much unsent to a peer that does not read, further requests wait.
+WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
+
+_PREFIX = Struct(">i")
+_PREFIX_BYTES: Final = _PREFIX.size
+
+
+class Disconnected(ConnectionError):
+    """There is no connection, or it ended before the answer came: the request may have been carried out."""
+
+
+class _InFlight(NamedTuple):
+    api_key: int
+    version: int
+    correlation_id: int
+    future: "asyncio.Future[memoryview]"
+
+
+class OutgoingConnection(asyncio.BufferedProtocol):
+    """See the module. `on_lost` is called once, when the connection has ended."""
+
+    _transport: asyncio.Transport
+
+    def __init__(
+        self,
+        *,
+        label: str,
+        client_id: str,
+        shared: memoryview,
+        max_bytes: int,
+        loop: asyncio.AbstractEventLoop,
+        on_lost: Callable[["OutgoingConnection"], None],
+    ) -> None:
+        self._label = label
+        self._client_id = client_id
+        self._shared = shared
+        self._max_bytes = max_bytes
+        self._loop = loop
+        self._on_lost = on_lost
+        self._in_flight: deque[_InFlight] = deque()
+        self._next_correlation_id = 0
+        self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+        # What has arrived of the next frame, prefix included, if it is not whole: `_own[:_end]`.
+        self._own: memoryview | None = None
+        self._end = 0
+        self._closed_because: str | None = None
+        #: What the peer serves: API key -> versions; set by whoever negotiates.
+        self.served: dict[int, range] = {}
+        self.active_at = loop.time()
+
+    def __repr__(self) -> str:
+        return f"<OutgoingConnection {self._label}>"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no request can be sent any more."""
+        return self._closed_because is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for an answer."""
+        return not self._in_flight
+
+    async def ask(self, api_key: int, version: int, body: bytes) -> memoryview:
+        """Send a request and wait for the body of its response, which is the caller's to keep.
+
+        Raises Disconnected. A caller that gives up (by a timeout) must `abort`: the peer may be stuck, and
+        every later answer with it.
+        """
+        async with self._slots:
+            await self._may_write.wait()
+            if self._closed_because is not None:
+                raise Disconnected(self._closed_because)
+            correlation_id = self._next_correlation_id
+            self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+            head = request_header(api_key, version, correlation_id, self._client_id)
+            waiting = _InFlight(api_key, version, correlation_id, self._loop.create_future())
+            self._in_flight.append(waiting)
+            self.active_at = self._loop.time()
+            self._transport.write(_PREFIX.pack(len(head) + len(body)) + head + body)
+            return await waiting.future
+
+    def abort(self, reason: str) -> None:
+        """Close at once; everybody who waits is told why."""
+        if self._closed_because is None:
+            self._closed_because = f"{self._label}: {reason}"
+            self._give_up()
+            self._transport.abort()
+
+    # Called by the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._closed_because is None:
+            self._closed_because = f"{self._label}: {exc or 'the peer has closed the connection'}"
+        self._give_up()
+        self._own = None
+        self._on_lost(self)
+
+    def pause_writing(self) -> None:
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        self._may_write.set()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._shared if self._own is None else self._own[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._closed_because is not None:
+            return
+        self.active_at = self._loop.time()
+        try:
+            if self._own is None:
+                self._take_shared(nbytes)
+            else:
+                self._end += nbytes
+                self._continue_own()
+        except MalformedMessage as error:
+            self.abort(f"a response that cannot be understood: {error}")
+
+    # Inside
+
+    def _give_up(self) -> None:
+        reason = self._closed_because or self._label
+        self._may_write.set()
+        while self._in_flight:
+            future = self._in_flight.popleft().future
+            if not future.done():
+                future.set_exception(Disconnected(reason))
+
+    def _take_shared(self, size: int) -> None:
+        """Whole frames of a read are copied out of the shared buffer; the beginning of one moves to its own."""
+        view, start = self._shared, 0
+        while size - start >= _PREFIX_BYTES:
+            stop = start + _PREFIX_BYTES + self._length(view[start:])
+            if stop > size:
+                break
+            self._deliver(memoryview(bytes(view[start + _PREFIX_BYTES : stop])))
+            start = stop
+        if start < size:
+            self._begin_own(view[start:size])
+
+    def _continue_own(self) -> None:
+        own = self._own
+        assert own is not None
+        if self._end < _PREFIX_BYTES:
+            return
+        whole = _PREFIX_BYTES + self._length(own)
+        if len(own) < whole and self._end == len(own):
+            self._begin_own(own)
+        elif self._end == whole == len(own):
+            # The buffer held this frame and no more: the next one begins in the shared buffer again.
+            self._own = None
+            self._deliver(own[_PREFIX_BYTES:])
+
+    def _begin_own(self, arrived: memoryview) -> None:
+        """A buffer for the frame that `arrived` begins with: exactly its size, as far as that may be believed."""
+        size = len(arrived)
+        capacity = _PREFIX_BYTES
+        if size >= _PREFIX_BYTES:
+            capacity += self._length(arrived)
+            capacity = min(capacity, max(size * GROWTH_FACTOR, TRUSTED_BYTES))
+        own = memoryview(bytearray(capacity))
+        own[:size] = arrived
+        self._own, self._end = own, size
+
+    def _length(self, frame: memoryview) -> int:
+        (length,) = _PREFIX.unpack_from(frame)
+        if not 0 < length <= self._max_bytes:
+            raise MalformedMessage(f"a frame of {length} bytes (at most {self._max_bytes})")
+        return int(length)
+
+    def _deliver(self, frame: memoryview) -> None:
+        if not self._in_flight:
+            raise MalformedMessage("a response that nobody has asked for")
+        waiting = self._in_flight[0]
+        correlation_id, body_at = parse_response_header(waiting.api_key, waiting.version, frame)
+        if correlation_id != waiting.correlation_id:
+            raise MalformedMessage(f"response {correlation_id}, where {waiting.correlation_id} is due")
+        self._in_flight.popleft()
+        if not waiting.future.done():
+            waiting.future.set_result(frame[body_at:])

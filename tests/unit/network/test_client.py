@@ -1,0 +1,392 @@
+"""Requests to other nodes: negotiation, order, bounds, and every way in which a connection can end."""
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from broker.network import NetworkServer
+from broker.network.client import ClientSettings, Disconnected, NodeClient
+from broker.runtime.production import run
+from broker.runtime.simulated import Simulation
+from protocol.api_keys import ApiKey
+from protocol.codec import decode_request, encode_response
+from protocol.errors import UnsupportedVersion
+from protocol.framing import parse_request_header, response_header
+from protocol.messages import api_versions, describe_log_dirs, fetch, heartbeat
+
+HEARTBEAT = heartbeat.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+
+
+class Node:
+    """Another node: answers Heartbeat with the generation as throttle time, and Fetch with so many bytes."""
+
+    def __init__(self, runtime):
+        self.runtime = runtime
+        self.server = NetworkServer(runtime, self.dispatch)
+        self.served = {18: (0, 4), 12: (0, 3), 1: (4, 18)}
+        self.seen = []
+        self.connections = []
+        self.held = []
+        self.is_holding = False
+        self.garble = None
+
+    def dispatch(self, frame, connection):
+        header, body_at = parse_request_header(frame)
+        key, version = header.api_key, header.api_version
+        self.seen.append((key, version))
+        if connection not in self.connections:
+            self.connections.append(connection)
+        if key == ApiKey.API_VERSIONS:
+            return self.api_versions(header)
+        request = decode_request(key, version, frame[body_at:])
+        if key == ApiKey.FETCH:
+            response = fetch.FetchResponse(
+                responses=[fetch.FetchableTopicResponse(partitions=[self.partition(request.max_bytes)])]
+            )
+        else:
+            response = heartbeat.HeartbeatResponse(throttle_time_ms=request.generation_id)
+        reply = [
+            response_header(key, version, header.correlation_id),
+            encode_response(key, version, response),
+        ]
+        if self.garble:
+            reply = self.garble(reply)
+        if self.is_holding:
+            future = self.runtime.loop.create_future()
+            self.held.append((future, reply))
+            return future
+        return reply
+
+    def partition(self, size):
+        return fetch.PartitionData(partition_index=0, high_watermark=1, records=b"r" * size)
+
+    def api_versions(self, header):
+        _, last = self.served[18]
+        refused = header.api_version > last
+        response = api_versions.ApiVersionsResponse(
+            error_code=35 if refused else 0,
+            api_keys=[
+                api_versions.ApiVersion(api_key=key, min_version=low, max_version=high)
+                for key, (low, high) in self.served.items()
+            ],
+        )
+        version = 0 if refused else header.api_version
+        return [response_header(18, version, header.correlation_id), encode_response(18, version, response)]
+
+    def release(self):
+        self.is_holding = False
+        for future, reply in self.held:
+            future.set_result(reply)
+        self.held.clear()
+
+
+class World:
+    """A node at `other`, and a client on `here`."""
+
+    def __init__(self, simulation):
+        self.simulation = simulation
+        self.node = Node(simulation.runtime("other"))
+        self.runtime = simulation.runtime("here")
+        self.address = ("other", 9092)
+
+    def client(self, **settings):
+        return NodeClient(self.runtime, client_id="me", settings=ClientSettings(**settings))
+
+    async def listen(self):
+        self.listening = await self.node.server.listen("PLAINTEXT", "other", 9092)
+
+    def run(self, scenario, **settings):
+        async def main():
+            await self.listen()
+            client = self.client(**settings)
+            try:
+                await scenario(client)
+            finally:
+                await client.close()
+                await self.node.server.stop()
+
+        self.simulation.run(main())
+
+    async def beat(self, client, generation=1, timeout_s=5.0):
+        message = heartbeat.HeartbeatRequest(group_id="g", generation_id=generation, member_id="m")
+        response = await client.request(self.address, ApiKey.HEARTBEAT, message, timeout_s=timeout_s)
+        return response.throttle_time_ms
+
+    async def fetch(self, client, size):
+        message = fetch.FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=size, topics=[])
+        response = await client.request(self.address, ApiKey.FETCH, message, timeout_s=30)
+        return response.responses[0].partitions[0].records
+
+
+@pytest.fixture
+def world():
+    with Simulation(seed=7) as simulation:
+        yield World(simulation)
+
+
+def test_the_highest_version_that_both_know(world):
+    async def scenario(client):
+        assert await world.beat(client, 42) == 42
+        assert await world.beat(client, 43) == 43
+        message = heartbeat.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+        await client.request(world.address, 12, message, timeout_s=1, versions=range(1, 3))
+        # Asked once for its versions; Heartbeat is served up to v3 there, v4 here.
+        assert world.node.seen == [(18, 4), (12, 3), (12, 3), (12, 2)]
+        assert (await client.served(world.address, timeout_s=1))[1] == range(4, 19)
+
+    world.run(scenario)
+
+
+def test_an_old_node_names_its_version_of_api_versions(world):
+    world.node.served[18] = (0, 2)
+
+    async def scenario(client):
+        assert await world.beat(client) == 1
+        assert world.node.seen == [(18, 4), (18, 2), (12, 3)]
+
+    world.run(scenario)
+
+
+@pytest.mark.parametrize("served", [None, (5, 6)])
+def test_no_version_in_common(world, served):
+    if served:
+        world.node.served[12] = served
+    else:
+        del world.node.served[12]
+
+    async def scenario(client):
+        with pytest.raises(UnsupportedVersion, match="HEARTBEAT"):
+            await world.beat(client)
+        assert await world.fetch(client, 10) == b"r" * 10  # the connection is as good as before
+
+    world.run(scenario)
+
+
+def test_many_at_the_same_time_are_answered_in_order(world):
+    async def scenario(client):
+        world.node.is_holding = True
+        asked = [asyncio.ensure_future(world.beat(client, each)) for each in range(500)]
+        await asyncio.sleep(1)
+        assert len(world.node.held) == 1  # one at a time there; 199 more wait in its buffers
+        world.node.release()
+        assert await asyncio.gather(*asked) == list(range(500))
+        assert len(world.node.connections) == 1
+
+    world.run(scenario)
+
+
+@pytest.mark.parametrize("max_read_bytes", [None, 1, 7, 5000])
+def test_responses_of_any_size_in_any_pieces(world, max_read_bytes):
+    world.simulation.network.max_read_bytes = max_read_bytes
+    sizes = [0, 1, 100, 3000] if max_read_bytes and max_read_bytes < 10 else [1, 65_500, 70_000, 2_000_000, 5]
+
+    async def scenario(client):
+        both = await asyncio.gather(*(world.fetch(client, size) for size in sizes + sizes))
+        assert [len(records) for records in both] == sizes + sizes
+        assert all(bytes(records) == b"r" * len(records) for records in both)
+
+    world.run(scenario)
+
+
+def test_records_stay_as_they_are_while_others_arrive(world):
+    async def scenario(client):
+        kept = [await world.fetch(client, size) for size in (10, 100_000, 10)]
+        await asyncio.gather(*(world.beat(client, each) for each in range(100)))
+        assert [bytes(records) for records in kept] == [b"r" * 10, b"r" * 100_000, b"r" * 10]
+
+    world.run(scenario)
+
+
+def test_raw_bodies_are_slices_of_the_buffer_that_was_read_into(world):
+    async def scenario(client):
+        message = fetch.FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=3_000_000, topics=[])
+        raw = await client.request_raw(world.address, 1, message, timeout_s=30)
+        assert raw.version == 18
+        assert isinstance(raw.body.obj, bytearray)
+        assert len(raw.body) > 3_000_000
+
+    world.run(scenario)
+
+
+def test_a_response_beyond_the_bound_ends_the_connection(world):
+    async def scenario(client):
+        with pytest.raises(Disconnected, match="at most 50000"):
+            await world.fetch(client, 100_000)
+        assert len(await world.fetch(client, 10)) == 10
+        assert len(world.node.connections) == 2
+
+    world.run(scenario, response_max_bytes=50_000)
+
+
+@pytest.mark.parametrize(
+    ("garble", "says"),
+    [
+        (lambda reply: [b"\0\0\0\7" + reply[0][4:], reply[1]], "response 7"),
+        (lambda reply: [reply[0], b""], "end within"),
+        (lambda reply: [b"\0"], "1 bytes"),
+    ],
+    ids=["another correlation id", "cut short", "no header"],
+)
+def test_a_response_that_makes_no_sense(world, garble, says):
+    async def scenario(client):
+        world.node.garble = garble
+        with pytest.raises(Disconnected, match=says):
+            await world.beat(client)
+        world.node.garble = None
+        assert await world.beat(client, 9) == 9
+
+    world.run(scenario)
+
+
+def test_who_is_not_answered_in_time_takes_the_connection_with_it(world):
+    async def scenario(client):
+        world.node.is_holding = True
+        patient = asyncio.ensure_future(world.beat(client, timeout_s=100))
+        with pytest.raises(TimeoutError, match="HEARTBEAT was not answered within 2 s"):
+            await world.beat(client, timeout_s=2)
+        with pytest.raises(Disconnected, match="not answered"):
+            await patient
+        world.node.is_holding = False
+        assert await world.beat(client, 3) == 3
+
+    world.run(scenario)
+
+
+def test_who_gives_up_leaves_the_others_alone(world):
+    async def scenario(client):
+        world.node.is_holding = True
+        one, other = (asyncio.ensure_future(world.beat(client, each)) for each in (1, 2))
+        await asyncio.sleep(1)
+        one.cancel()
+        await asyncio.sleep(1)
+        world.node.release()
+        assert await other == 2
+        with pytest.raises(asyncio.CancelledError):
+            await one
+
+    world.run(scenario)
+
+
+def test_a_peer_that_crashes_and_comes_back(world):
+    async def scenario(client):
+        assert await world.beat(client) == 1
+        world.node.is_holding = True
+        waiting = [asyncio.ensure_future(world.beat(client, each)) for each in range(3)]
+        await asyncio.sleep(1)
+        world.simulation.network.crash("other")
+        for each in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(each, Disconnected)
+        with pytest.raises(Disconnected, match="nobody listens"):
+            await world.beat(client)
+        world.node.is_holding = False
+        world.node.server.connections.clear()
+        await world.listen()
+        assert await world.beat(client, 5) == 5
+
+    world.run(scenario)
+
+
+def test_reconnecting_backs_off(world):
+    async def scenario(client):
+        world.listening.close()
+        attempts = []
+        began = world.runtime.monotonic()
+        while len(attempts) < 8:
+            with pytest.raises(Disconnected):
+                await world.beat(client)
+            attempts.append(world.runtime.monotonic() - began)
+        pauses = [later - earlier for earlier, later in pairwise(attempts)]
+        for pause, expected in zip(pauses, (0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0), strict=True):
+            assert 0.8 * expected <= pause <= 1.2 * expected + 0.002
+
+    world.run(scenario)
+
+
+def test_a_network_that_is_cut_is_a_timeout_not_a_wait_for_ever(world):
+    async def scenario(client):
+        world.simulation.network.cut("here", "other")
+        with pytest.raises(TimeoutError):
+            await world.beat(client, timeout_s=1)
+        with pytest.raises(Disconnected, match="no connection within"):
+            await world.beat(client, timeout_s=10)
+        world.simulation.network.heal("here", "other")
+        assert await world.beat(client, 4) == 4
+
+    world.run(scenario, connect_timeout_ms=2_000)
+
+
+def test_an_idle_connection_is_closed_and_opened_again(world):
+    async def scenario(client):
+        await world.beat(client)
+        await asyncio.sleep(2)
+        assert world.node.server.connections == {}
+        assert await world.beat(client, 8) == 8
+        world.node.is_holding = True
+        slow = asyncio.ensure_future(world.beat(client, 9))
+        await asyncio.sleep(3)
+        world.node.release()
+        assert await slow == 9  # who waits for an answer is not idle
+
+    world.run(scenario, max_idle_ms=1_000)
+
+
+def test_closing_tells_whoever_waits(world):
+    async def scenario(client):
+        world.node.is_holding = True
+        waiting = asyncio.ensure_future(world.beat(client))
+        await asyncio.sleep(1)
+        await client.close()
+        with pytest.raises(Disconnected, match="this node closes"):
+            await waiting
+        with pytest.raises(Disconnected, match="this node closes"):
+            await world.beat(client)
+        world.node.release()
+
+    world.run(scenario)
+
+
+def test_closing_while_connecting(world):
+    async def scenario(client):
+        world.simulation.network.cut("here", "other")
+        waiting = asyncio.ensure_future(world.beat(client))
+        await asyncio.sleep(1)
+        await client.close()
+        with pytest.raises(Disconnected):
+            await waiting
+        world.simulation.network.heal("here", "other")
+
+    world.run(scenario)
+
+
+def test_real_sockets():
+    async def main(runtime):
+        node = Node(runtime)
+        listening = await node.server.listen("PLAINTEXT", "127.0.0.1", 0)
+        client = NodeClient(runtime, client_id="me")
+        address = ("127.0.0.1", listening.port)
+        try:
+            for size in (10, 20_000_000, 100):
+                message = fetch.FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=size, topics=[])
+                response = await client.request(address, 1, message, timeout_s=30)
+                assert len(response.responses[0].partitions[0].records) == size
+            beats = [
+                client.request(
+                    address,
+                    12,
+                    heartbeat.HeartbeatRequest(group_id="g", generation_id=each, member_id="m"),
+                    timeout_s=30,
+                )
+                for each in range(1000)
+            ]
+            answers = await asyncio.gather(*beats)
+            assert [answer.throttle_time_ms for answer in answers] == list(range(1000))
+        finally:
+            await client.close()
+            await node.server.stop()
+        with pytest.raises(Disconnected):
+            await NodeClient(runtime, client_id="me").request(
+                address, 35, describe_log_dirs.DescribeLogDirsRequest(), timeout_s=5
+            )
+
+    run(main)
