@@ -464,7 +464,10 @@ class Log(LogFiles):
     def _reload_producers(self, now_ms: int) -> None:
         end_offset = self.log_end_offset
         self._snapshots.load(
-            self.producers, log_start_offset=self.log_start_offset, end_offset=end_offset, now_ms=now_ms
+            self.producers,
+            first_offset=self.segments.first.base_offset,
+            end_offset=end_offset,
+            now_ms=now_ms,
         )
         replay_headers(self.producers, self.segments, end_offset=end_offset, files=self._files)
         self._snapshots.write(self.producers)

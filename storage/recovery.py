@@ -87,8 +87,9 @@ def load(loading: Loading) -> Loaded:
     loading.epochs.truncate_from_start(log_start_offset)
     loading.epochs.truncate_from_end(end_offset)
     if loading.is_clean or loading.producers.map_end_offset != end_offset:
+        first_offset = segments[0].base_offset
         snapshots.load(
-            loading.producers, log_start_offset=log_start_offset, end_offset=end_offset, now_ms=loading.now_ms
+            loading.producers, first_offset=first_offset, end_offset=end_offset, now_ms=loading.now_ms
         )
         replay_headers(
             loading.producers, segments, end_offset=end_offset, files=loading.files, snapshots=snapshots
@@ -259,7 +260,7 @@ def _recover(loading: Loading, segments: list[Segment], snapshots: SnapshotFiles
     producers = loading.producers
     snapshots.load(
         producers,
-        log_start_offset=max(loading.log_start_offset, segments[0].base_offset),
+        first_offset=segments[0].base_offset,
         end_offset=start,
         now_ms=loading.now_ms,
     )

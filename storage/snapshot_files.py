@@ -56,13 +56,17 @@ class SnapshotFiles:
         producers.last_snapshot_offset = offset
 
     def load(
-        self, producers: ProducerStateManager, *, log_start_offset: int, end_offset: int, now_ms: int
+        self, producers: ProducerStateManager, *, first_offset: int, end_offset: int, now_ms: int
     ) -> None:
-        """Make `producers` know what the newest good snapshot in (log start, end] says, else nothing as of the start.
+        """Make `producers` know what the newest good snapshot in [first, end] says, else nothing as of the first.
 
-        Snapshots outside of that range and corrupt ones are removed.
+        `first_offset` is where the first segment begins, not the log start: what lies between them is still in
+        the files, and a snapshot of the first segment's beginning is all that is left of what was before it. So
+        the same is known however often, and after whatever end, the log is opened. Kafka drops all snapshots up
+        to the log start, and forgets producers, and transactions that began before it, now and then.
+        Snapshots outside of the range and corrupt ones are removed.
         """
-        for offset in [at for at in self.offsets if not log_start_offset < at <= end_offset]:
+        for offset in [at for at in self.offsets if not first_offset <= at <= end_offset]:
             self.remove(offset)
         while self.offsets:
             offset = self.offsets[-1]
@@ -74,7 +78,7 @@ class SnapshotFiles:
                 continue
             producers.load(states, offset=offset, now_ms=now_ms)
             return
-        producers.reset(log_start_offset)
+        producers.reset(first_offset)
 
     def remove(self, offset: int) -> None:
         """Remove one snapshot; a missing one is fine."""

@@ -199,3 +199,27 @@ def test_changed_configuration_of_a_running_log(tmp_path):
     assert len(log.segments) > 2
     log.update_high_watermark(log.log_end_offset)
     assert log.apply_retention(NOW_MS) > 0
+
+
+@pytest.mark.parametrize("is_first_gone", [False, True])
+def test_a_transaction_from_before_the_log_start(is_first_gone):
+    """Snapshots up to the log start were removed: the second recovery did not know any more what the first one knew."""
+    files = FaultyFiles(random=Random(1))
+    manager, log = new_log(files)
+    append(log, base_sequence=0, is_transactional=True, producer_id=5, producer_epoch=0)
+    start = log.roll(NOW_MS).base_offset
+    append(log, base_sequence=1, is_transactional=True, producer_id=5, producer_epoch=0)
+    log.update_high_watermark(start)
+    log.maybe_increment_log_start_offset(start)
+    if is_first_gone:
+        assert log.apply_retention(NOW_MS) == 1
+        log.flush()
+    checkpoint(manager)
+    seen = []
+    for _ in range(3):
+        _, log = after_power_cut(files)
+        files = log.files
+        log.update_high_watermark(log.log_end_offset)
+        state = log.producers.producers[5]
+        seen.append((state.last_sequence, state.transaction_first_offset, log.last_stable_offset))
+    assert seen == [(1, 0, start)] * 3
