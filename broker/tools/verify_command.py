@@ -8,7 +8,7 @@ import click
 
 from broker.tools.plain import output
 from storage.files import Files
-from storage.verify import Finding, PartitionReport, Report, compare, inspect
+from storage.verify import Bound, Finding, PartitionReport, Report, compare, inspect
 
 
 @click.command("verify-log", no_args_is_help=True)
@@ -22,14 +22,29 @@ from storage.verify import Finding, PartitionReport, Report, compare, inspect
 )
 @click.option(
     "--compare",
-    "other",
-    metavar="OTHER_DIR",
+    "others",
+    metavar="DIR",
+    multiple=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Compare with another replica instead: the same bytes below the lower end?",
+    help="Compare with other replicas instead: the same bytes? May be repeated, for all folders of all brokers.",
+)
+@click.option(
+    "--up-to",
+    "up_to",
+    type=click.Choice([bound.value for bound in Bound]),
+    default=Bound.LOG_END.value,
+    help="With --compare: the lower log end, or the lower high watermark of the folders' checkpoints, behind which "
+    "replicas of brokers that were killed may differ.",
 )
 @click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
 def verify_log(
-    directory: Path, *, is_deep: bool, is_compacted: bool | None, other: Path | None, is_json: bool
+    directory: Path,
+    *,
+    is_deep: bool,
+    is_compacted: bool | None,
+    others: tuple[Path, ...],
+    up_to: str,
+    is_json: bool,
 ) -> None:
     """Find whatever is wrong in DIR: one log's folder, or a data folder with all its logs.
 
@@ -37,10 +52,10 @@ def verify_log(
     The exit status is 1 if anything is wrong; what is only noted does not count.
     """
     try:
-        if other is None:
-            report = inspect(directory, Files(), is_compacted=is_compacted, is_deep=is_deep)
+        if others:
+            report = compare(directory, *others, files=Files(), up_to=Bound(up_to))
         else:
-            report = compare(directory, other, Files())
+            report = inspect(directory, Files(), is_compacted=is_compacted, is_deep=is_deep)
     except OSError as error:
         raise click.ClickException(f"{error.filename or directory}: {error.strerror}") from error
     out = output()

@@ -1,8 +1,8 @@
 """Read-only verification of what lies on disk: is everything in a log's folder what the log's batches say?
 
-    inspect(directory, files)   a log's folder or a data folder -> Report, with what was read
-    verify(directory, files)    the same -> its findings only
-    compare(one, other, files)  two replicas: the same bytes below the lower end?
+    inspect(directory, files)            a log's folder or a data folder -> Report, with what was read
+    verify(directory, files)             the same -> its findings only
+    compare(*directories, files=files)   replicas: the same bytes up to the lower log end, or high watermark?
 
 | what | is held against |
 |---|---|
@@ -21,11 +21,11 @@ does that (`storage.recovery`). A log that is being written may be seen in the m
 from pathlib import Path
 
 from storage.files import Files
-from storage.verify.compare import compare
+from storage.verify.compare import Bound, compare
 from storage.verify.data_folder import inspect
 from storage.verify.findings import Finding, PartitionReport, Report, Severity
 
-__all__ = ["Finding", "PartitionReport", "Report", "Severity", "compare", "inspect", "verify"]
+__all__ = ["Bound", "Finding", "PartitionReport", "Report", "Severity", "compare", "inspect", "verify"]
 
 
 def verify(directory: Path, files: Files, *, is_compacted: bool | None = None) -> list[Finding]:

@@ -1,18 +1,51 @@
-"""Two replicas of a log, batch by batch: below the lower end they must be the same bytes.
+"""Replicas of logs, batch by batch: up to the lower of their ends they must be the same bytes.
 
-Segments need not begin at the same offsets, nor the logs: what only one of them has is left out.
+    one      [ ======== | ============================== | ==== | ....... ]
+    another      [ ==== | ============================== | ==== ]
+                 ^      ^ cleaned up to here             ^      ^ lower log end
+                 |        by one of them at least        lower high watermark
+                 higher log start
+
+What only one of them has is left out, and segments need not begin at the same offsets. Replicas are compacted each
+on its own: before the higher of the cleaners' checkpoints batches and records may be missing, but what both have
+must be equal. Of brokers that were killed, or whose last leader was lost, only what is below the lower high
+watermark must agree (`Bound.HIGH_WATERMARK`): what is behind it is truncated when they meet again. It is that of
+the checkpoint, which is some seconds old.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+from protocol.errors import KafkaError
 from protocol.records.batch import BatchHeader
-from storage import file_names
+from protocol.records.record import records
+from protocol.types import TopicPartition
+from storage import checkpoints, file_names
+from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
 from storage.files import Files
 from storage.verify.data_folder import is_partition_folder, log_folders
 from storage.verify.findings import Findings, PartitionReport, Report
 from storage.verify.log_file import LogFile
+from storage.verify.partition import partition_of
+
+
+class Bound(Enum):
+    """Up to where replicas must be equal."""
+
+    LOG_END = "log-end"
+    HIGH_WATERMARK = "high-watermark"
+
+
+class _Replica(NamedTuple):
+    directory: Path
+    log_start_offset: int
+    log_end_offset: int
+    #: By the checkpoint; None if that does not say.
+    high_watermark: int | None
+    #: Up to where its cleaner has been.
+    cleaned_to: int
 
 
 class _Batch(NamedTuple):
@@ -22,77 +55,144 @@ class _Batch(NamedTuple):
     position: int
 
 
-def compare(directory: Path, other: Path, files: Files) -> Report:
-    """Two logs' folders, or all logs that two data folders both have. A log that only one has is noted."""
-    if is_partition_folder(directory, files):
-        return Report(partitions=[compare_logs(directory, other, files)])
-    findings = Findings()
-    names, other_names = (log_folders(folder, files, Findings()) for folder in (directory, other))
-    for folder, only in (
-        (directory, set(names).difference(other_names)),
-        (other, set(other_names).difference(names)),
-    ):
-        for name in sorted(only):
-            findings.note(folder / name, "only one of the folders has this log")
-    both = [name for name in names if name in other_names]
-    return Report(
-        partitions=[compare_logs(directory / name, other / name, files) for name in both],
-        folder_findings=findings.all,
-    )
+def compare(*directories: Path, files: Files, up_to: Bound = Bound.LOG_END) -> Report:
+    """Two or more folders of one log; or brokers' data folders, with every log that several of them have.
 
-
-def compare_logs(directory: Path, other: Path, files: Files) -> PartitionReport:
-    """The first difference of two logs, if there is one. `batches_count` are the equal ones."""
+    All `log.dirs` of all brokers may be named. Of each log, the replica that ends last is held against each of the
+    others: a report for each of these, whose counts are of what is equal. A log that only one folder has is noted.
+    OSError passes. Cost: one read of every log, for each replica but one.
+    """
+    assert len(directories) > 1, directories
+    if is_partition_folder(directories[0], files):
+        return Report(partitions=_compare_replicas(directories, files, up_to))
     findings = Findings()
-    equal_count = size_bytes = 0
-    first_offset: int | None = None
-    end_offset = 0
-    mine, theirs = _batches(directory, files, findings), _batches(other, files, findings)
-    one, two = next(mine, None), next(theirs, None)
-    while one is not None and two is not None:
-        # Only before the later one of the two beginnings, or where compaction has left other batches.
-        if one.header.next_offset <= two.header.base_offset and not equal_count:
-            one = next(mine, None)
-        elif two.header.next_offset <= one.header.base_offset and not equal_count:
-            two = next(theirs, None)
-        elif one.data == two.data:
-            first_offset = one.header.base_offset if first_offset is None else first_offset
-            equal_count += 1
-            size_bytes += len(one.data)
-            end_offset = one.header.next_offset
-            one, two = next(mine, None), next(theirs, None)
+    replicas: dict[str, list[Path]] = {}
+    for directory in directories:
+        for name in log_folders(directory, files, Findings()):
+            replicas.setdefault(name, []).append(directory / name)
+    partitions: list[PartitionReport] = []
+    for _, paths in sorted(replicas.items()):
+        if len(paths) == 1:
+            findings.note(paths[0], "only one of the folders has this log")
         else:
+            partitions += _compare_replicas(paths, files, up_to)
+    return Report(partitions=partitions, folder_findings=findings.all)
+
+
+def _compare_replicas(directories: Sequence[Path], files: Files, up_to: Bound) -> list[PartitionReport]:
+    # Equal to the longest one up to their own end, any two are equal up to the lower of their ends.
+    replicas = sorted(
+        (_look(directory, files) for directory in directories), key=lambda it: -it.log_end_offset
+    )
+    return [_compare_logs(other, replicas[0], files, up_to) for other in replicas[1:]]
+
+
+def _look(directory: Path, files: Files) -> _Replica:
+    """Where the log begins and ends, and what the folder's checkpoints say of it."""
+    start = end = 0
+    if logs := _log_files(directory, files):
+        start = end = file_names.offset_of(logs[0].name) or 0
+        end = max(end, file_names.offset_of(logs[-1].name) or 0)
+        for header, _, _ in LogFile(logs[-1], files).batches():
+            end = header.next_offset
+    partition = partition_of(directory)
+    return _Replica(
+        directory=directory,
+        log_start_offset=max(start, _checkpoint(directory, checkpoints.LOG_START_OFFSET_FILE, partition, files) or 0),
+        log_end_offset=end,
+        high_watermark=_checkpoint(directory, checkpoints.HIGH_WATERMARK_FILE, partition, files),
+        cleaned_to=_checkpoint(directory, checkpoints.CLEANER_FILE, partition, files) or 0,
+    )  # fmt: skip
+
+
+def _checkpoint(directory: Path, name: str, partition: TopicPartition | None, files: Files) -> int | None:
+    try:
+        offsets = OffsetCheckpoint(directory.resolve().parent / name, files).read()
+    except CorruptCheckpoint:
+        return None  # told where the data folder is verified
+    return None if partition is None else offsets.get(partition)
+
+
+def _compare_logs(one: _Replica, other: _Replica, files: Files, up_to: Bound) -> PartitionReport:
+    """The first difference, if there is one, is told of `one`."""
+    start = max(one.log_start_offset, other.log_start_offset)
+    cleaned_to = max(one.cleaned_to, other.cleaned_to)
+    end = min(one.log_end_offset, other.log_end_offset)
+    findings = Findings()
+    if up_to is Bound.HIGH_WATERMARK:
+        known = [it.high_watermark for it in (one, other) if it.high_watermark is not None]
+        bound = min(known, default=end)
+        for short in (it for it in (one, other) if it.log_end_offset < bound):
             findings.error(
-                one.log,
-                f"differs from {two.log} at byte {two.position}, offset {two.header.base_offset}: "
-                f"{_difference(one, two)}",
-                position=one.position,
-                offset=one.header.base_offset,
+                short.directory,
+                f"ends at {short.log_end_offset}: what is below the high watermark {bound} is lost",
+            )
+        end = min(end, bound)
+    report = PartitionReport(directory=one.directory, findings=findings.all, end_offset=start)
+    mine, theirs = _batches(one.directory, files, findings), _batches(other.directory, files, findings)
+    a = b = None
+    while report.end_offset < end:
+        a, b = a or _next(mine, start), b or _next(theirs, start)
+        if a is None or b is None or min(a.header.base_offset, b.header.base_offset) >= end:
+            break
+        first, second = a.header.base_offset, b.header.base_offset
+        if first != second and min(first, second) < cleaned_to:
+            if first < second:
+                a = None
+            else:
+                b = None
+            continue
+        difference = _difference(a, b, may_lack=first < cleaned_to)
+        if difference is not None:
+            findings.error(
+                a.log,
+                f"differs from {b.log} at byte {b.position}, offset {second}: {difference}",
+                position=a.position,
+                offset=first,
             )
             break
-    return PartitionReport(
-        directory=directory,
-        findings=findings.all,
-        batches_count=equal_count,
-        size_bytes=size_bytes,
-        first_offset=first_offset,
-        end_offset=end_offset,
-    )
+        report.first_offset = first if report.first_offset is None else report.first_offset
+        report.batches_count += 1
+        report.size_bytes += len(a.data)
+        report.end_offset = a.header.next_offset
+        a = b = None
+    return report
+
+
+def _log_files(directory: Path, files: Files) -> list[Path]:
+    """Those of the segments, in the order of their offsets."""
+    return [
+        directory / name
+        for name in files.list(directory)
+        if name.endswith(file_names.LOG) and file_names.offset_of(name) is not None
+    ]
 
 
 def _batches(directory: Path, files: Files, findings: Findings) -> Iterator[_Batch]:
-    for name in files.list(directory):
-        if not name.endswith(file_names.LOG) or file_names.offset_of(name) is None:
-            continue
-        log = LogFile(directory / name, files)
+    for path in _log_files(directory, files):
+        log = LogFile(path, files)
         for header, position, data in log.batches():
-            yield _Batch(header, data, log.path, position)
+            yield _Batch(header, data, path, position)
         if log.stopped is not None and not log.is_preallocated:
-            findings.error(log.path, log.stopped, position=log.end_position)
+            findings.error(path, log.stopped, position=log.end_position)
 
 
-def _difference(one: _Batch, two: _Batch) -> str:
-    """What differs in two batches: fields of the header, else the records."""
+def _next(batches: Iterator[_Batch], start: int) -> _Batch | None:
+    """The next one that reaches beyond `start`."""
+    return next((batch for batch in batches if batch.header.next_offset > start), None)
+
+
+def _difference(one: _Batch, two: _Batch, *, may_lack: bool) -> str | None:
+    """What differs in two batches of the same base offset; with `may_lack` only in records that both have."""
+    if one.data == two.data:
+        return None
+    if may_lack:
+        try:
+            mine, theirs = ({it.offset: it for it in records(batch.data)} for batch in (one, two))
+        except KafkaError as error:
+            return f"the records cannot be read: {error}"
+        offset = next((at for at in mine if at in theirs and mine[at] != theirs[at]), None)
+        return None if offset is None else f"the record at offset {offset}"
     fields = [
         f"{name} {mine} and {theirs}"
         for name, mine, theirs in zip(BatchHeader._fields, one.header, two.header, strict=True)

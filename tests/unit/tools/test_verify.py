@@ -8,12 +8,14 @@ import pytest
 from click.testing import CliRunner
 
 from broker.main import main
-from protocol.records.batch import patch
+from protocol.records.batch import batches, patch
 from protocol.records.builder import build_batch
 from protocol.records.record import Record
+from protocol.types import TopicPartition
+from storage.checkpoints import OffsetCheckpoint
 from storage.files import Files
 from storage.leader_epoch_cache import EpochEntry, encode
-from storage.verify import compare, inspect, verify
+from storage.verify import Bound, compare, inspect, verify
 from storage.verify.log_file import LogFile
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log
 from tests.unit.tools.tools_support import CONFIG, fill, flip, make_folder
@@ -360,7 +362,7 @@ def test_replicas_with_other_segments_are_equal(made, tmp_path):
     source.close()
     copy.close()
     for one, two in ((source, copy), (copy, source)):
-        (part,) = compare(one.directory, two.directory, Files()).partitions
+        (part,) = compare(one.directory, two.directory, files=Files()).partitions
         assert part.findings == []
         assert part.end_offset == copy.log_end_offset
 
@@ -371,7 +373,7 @@ def test_replicas_with_other_segments_are_equal(made, tmp_path):
 def test_replicas_that_differ(folder, made, field, told):
     log = segment(folder / "orders-0", 1, ".log")
     flip(log, HEADER[field])
-    report = compare(made, folder, Files())
+    report = compare(made, folder, files=Files())
     (finding,) = report.findings
     assert finding.offset == int(log.stem)
     assert told in finding.message
@@ -380,9 +382,128 @@ def test_replicas_that_differ(folder, made, field, told):
     assert str(finding) in done.output
 
 
+def checkpoint(directory, name, offset):
+    """What the folder above a log's notes of it."""
+    OffsetCheckpoint(directory.parent / name, Files()).write({TopicPartition("orders", 0): offset})
+
+
+def replica(directory, sizes, *, epochs=None, config=CONFIG):
+    """A log of batches of these many records, as a leader of these epochs wrote them."""
+    log = open_log(directory, config=config)
+    for number, (count, epoch) in enumerate(zip(sizes, epochs or [0] * len(sizes), strict=True)):
+        data = batch(count, timestamp=NOW_MS + number)
+        log.append_as_leader(data, leader_epoch=epoch, now_ms=NOW_MS)
+    log.close()
+    return log.directory
+
+
+def test_three_brokers(tmp_path):
+    """All are held against the one that ends last: two that agree with each other do not outvote it."""
+    longest = replica(tmp_path / "1" / "orders-0", [2, 3, 4, 5])
+    replica(tmp_path / "2" / "orders-0", [2, 3, 4])
+    replica(tmp_path / "3" / "orders-0", [2, 3])
+    replica(tmp_path / "3" / "alone-0", [1])
+    report = compare(tmp_path / "2", tmp_path / "1", tmp_path / "3", files=Files())
+    assert [(part.directory.parent.name, part.end_offset, part.batches_count) for part in report.partitions] == [
+        ("2", 9, 3), ("3", 5, 2),
+    ]  # fmt: skip
+    (note,) = report.findings
+    assert not note.is_error
+    assert note.path.name == "alone-0"
+    flip(longest / f"{0:020d}.log", 70)
+    done = run(tmp_path / "2", "--compare", tmp_path / "3", "--compare", tmp_path / "1")
+    assert done.exit_code == 1
+    assert done.output.count("error: ") == 2
+
+
+@pytest.mark.parametrize(
+    ("high_watermarks", "is_equal", "end"),
+    [
+        ((5, 9), True, 5),
+        ((9, 5), True, 5),
+        ((5, None), True, 5),
+        ((9, 9), False, 5),
+        ((None, None), False, 5),
+    ],
+)
+def test_up_to_the_lower_high_watermark(tmp_path, high_watermarks, is_equal, end):
+    """Each of two leaders has written something of its own behind offset 5."""
+    paths = [
+        replica(tmp_path / str(number) / "orders-0", [2, 3, 4], epochs=[0, 0, number]) for number in (1, 2)
+    ]
+    for path, offset in zip(paths, high_watermarks, strict=True):
+        if offset is not None:
+            checkpoint(path, "replication-offset-checkpoint", offset)
+    report = compare(tmp_path / "1", tmp_path / "2", files=Files(), up_to=Bound.HIGH_WATERMARK)
+    assert report.is_sound is is_equal
+    assert report.partitions[0].end_offset == end
+    assert not compare(*paths, files=Files()).is_sound
+    done = run(tmp_path / "1", "--compare", tmp_path / "2", "--up-to", "high-watermark")
+    assert done.exit_code == (0 if is_equal else 1)
+
+
+def test_a_torn_tail_is_above_the_high_watermark_or_a_loss(tmp_path):
+    paths = [replica(tmp_path / str(number) / "orders-0", [2, 3, 4]) for number in (1, 2)]
+    log = paths[1] / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[:-1])
+    for path in paths:
+        checkpoint(path, "replication-offset-checkpoint", 5)
+    assert compare(*paths, files=Files(), up_to=Bound.HIGH_WATERMARK).findings == []
+    for path in paths:
+        checkpoint(path, "replication-offset-checkpoint", 9)
+    (finding,) = compare(*paths, files=Files(), up_to=Bound.HIGH_WATERMARK).findings
+    assert finding.path == paths[1]
+    assert "high watermark 9 is lost" in finding.message
+
+
+def test_replicas_that_begin_at_different_offsets(tmp_path):
+    """Batches before the later log start are only one's; after it, one that is missing is a difference."""
+    paths = [replica(tmp_path / str(number) / "orders-0", [2, 3, 4, 5]) for number in (1, 2)]
+    checkpoint(paths[0], "log-start-offset-checkpoint", 5)
+    log = paths[1] / f"{0:020d}.log"
+    data = log.read_bytes()
+    sizes = [header.size_bytes for header, _ in batches(memoryview(data))]
+    log.write_bytes(data[sum(sizes[:2]) :])
+    (part,) = compare(*paths, files=Files()).partitions
+    assert (part.findings, part.first_offset, part.end_offset) == ([], 5, 14)
+    log.write_bytes(data[sum(sizes[:3]) :])
+    assert not compare(*paths, files=Files()).is_sound
+
+
+def test_replicas_that_were_compacted_each_on_its_own(tmp_path):
+    """Before the higher clean offset records may be missing in either; what both have, and all behind it, is equal."""
+    paths = []
+    for number in (1, 2):
+        log = open_log(tmp_path / str(number) / "orders-0")
+        for at in range(4):
+            kept = [
+                Record(at * 3 + n, NOW_MS, b"%d" % n, b"v", ()) for n in range(3) if at > 1 or n != number
+            ]
+            data = bytearray(build_batch(kept, base_offset=at * 3, last_offset=at * 3 + 2, leader_epoch=0))
+            if (number, at) != (1, 0):
+                log.append_as_follower(memoryview(data), leader_epoch=0, now_ms=NOW_MS)
+        log.close()
+        paths.append(log.directory)
+    assert not compare(*paths, files=Files()).is_sound
+    checkpoint(paths[0], "cleaner-offset-checkpoint", 6)
+    (part,) = compare(*paths, files=Files()).partitions
+    assert (part.findings, part.batches_count, part.end_offset) == ([], 3, 12)
+    checkpoint(paths[0], "cleaner-offset-checkpoint", 3)
+    (finding,) = compare(*paths, files=Files()).findings
+    assert finding.offset == 3
+    checkpoint(paths[0], "cleaner-offset-checkpoint", 6)
+    data = bytearray((paths[1] / f"{0:020d}.log").read_bytes())
+    sizes = [header.size_bytes for header, _ in batches(memoryview(data))]
+    (shared,) = [at for at in range(sizes[0], sizes[0] + sizes[1]) if data[at : at + 3] == b"\x02" + b"0\x02"]
+    data[shared + 3] ^= 1  # the value of the one record that both have
+    (paths[1] / f"{0:020d}.log").write_bytes(data)
+    (finding,) = compare(*paths, files=Files()).findings
+    assert "the record at offset 3" in finding.message
+
+
 def test_a_log_that_one_folder_lacks_is_noted(folder, made):
     shutil.rmtree(folder / "empty-0")
-    (finding,) = compare(made, folder, Files()).findings
+    (finding,) = compare(made, folder, files=Files()).findings
     assert not finding.is_error
     assert finding.path == made / "empty-0"
 
