@@ -11,11 +11,11 @@
 Source: ClusterControlManager, BrokerHeartbeatManager, ReplicationControlManager of Kafka 4.3.1.
 """
 
-from collections.abc import Collection
 from enum import Enum, auto
 from uuid import UUID
 
 from controller import leadership
+from controller.draft import Draft
 from controller.record_versions import CORDONED_DIRECTORIES_4_3_IV0, DIRECTORIES_3_7_IV2
 from controller.result import Result
 from controller.state import ClusterState
@@ -39,7 +39,6 @@ from protocol.metadata.records import (
     BrokerEndpoint,
     BrokerFeature,
     BrokerRegistrationChangeRecord,
-    MetadataRecord,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
@@ -79,26 +78,28 @@ def register(
         ],
         log_dirs=list(request.log_dirs) if state.metadata_version >= DIRECTORIES_3_7_IV2 else [],
     )
-    records: list[MetadataRecord] = []
+    draft = Draft(state)
     if known is not None and known.incarnation_id == request.incarnation_id:
         record.fenced = known.is_fenced
         record.in_controlled_shutdown = known.in_controlled_shutdown
         record.broker_epoch = known.epoch
     else:
+        if known is not None:
+            draft.becomes(known._replace(is_fenced=True))
         was_clean = known is not None and known.epoch == request.previous_broker_epoch
         if state.is_elr_enabled and not was_clean:
-            records += leadership.without_unclean(state, request.broker_id)
+            leadership.without_unclean(draft, request.broker_id)
         else:
-            records += leadership.without_broker(state, request.broker_id)
+            leadership.without_broker(draft, request.broker_id)
         record.broker_epoch = state.next_offset
-    records.append(record)
+    draft.records.append(record)
 
     def start_session(end_offset: int) -> None:
         state.sessions.register(request.broker_id, record.broker_epoch)
 
     return Result(
         response=registration.BrokerRegistrationResponse(broker_epoch=record.broker_epoch),
-        records=records,
+        records=draft.records,
         is_atomic=False,  # the registration is last: should the rest of it be lost, the broker asks again
         on_appended=start_session,
     )
@@ -179,7 +180,15 @@ def heartbeat(
     is_caught_up = request.current_metadata_offset >= registered_at
     is_leaving = session.shutdown_offset is not None
     now, then = _next(state, broker, request, is_caught_up=is_caught_up)
-    records = _transition(state, broker, then) if now is not then else []
+    draft = Draft(state)
+    newly_offline = [each for each in broker.log_dirs if each in request.offline_log_dirs]
+    draft.offline.update(newly_offline)  # a broker that is let in now must not get leaders in them
+    if now is not then:
+        _transition(draft, broker, then)
+    if newly_offline:
+        _go_offline(draft, broker, newly_offline)
+    if state.metadata_version >= CORDONED_DIRECTORIES_4_3_IV0:
+        _cordon(draft, broker, request.cordoned_log_dirs)
     state.sessions.touch(
         broker.broker_id,
         metadata_offset=request.current_metadata_offset,
@@ -188,9 +197,6 @@ def heartbeat(
     )
     if then is _Next.SHUTDOWN_NOW:
         state.sessions.end(broker.broker_id)
-    records += _offline_directories(state, broker, request.offline_log_dirs)
-    if state.metadata_version >= CORDONED_DIRECTORIES_4_3_IV0:
-        records += _cordoned_directories(broker, request.cordoned_log_dirs)
 
     def note_shutdown(end_offset: int) -> None:
         session.shutdown_offset = end_offset - 1
@@ -201,7 +207,7 @@ def heartbeat(
             is_fenced=then in (_Next.FENCED, _Next.SHUTDOWN_NOW),
             should_shut_down=then is _Next.SHUTDOWN_NOW,
         ),
-        records=records,
+        records=draft.records,
         is_atomic=False,
         on_appended=note_shutdown if then is _Next.CONTROLLED_SHUTDOWN and not is_leaving else None,
     )
@@ -231,52 +237,62 @@ def _next(
     return _Next.UNFENCED, _Next.FENCED if request.want_fence else _Next.UNFENCED
 
 
-def _transition(state: ClusterState, broker: BrokerImage, then: _Next) -> list[MetadataRecord]:
-    change = BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch)
+def _transition(draft: Draft, broker: BrokerImage, then: _Next) -> None:
     match then:
         case _Next.FENCED | _Next.SHUTDOWN_NOW:
-            return fenced(state, broker)
+            _fence(draft, broker)
         case _Next.UNFENCED:
-            change.fenced = _UNFENCE
-            return [change, *leadership.with_broker(state, broker.broker_id)]
+            draft.becomes(broker._replace(is_fenced=False))
+            draft.records.append(_changed(broker, fenced=_UNFENCE))
+            leadership.with_broker(draft)
         case _Next.CONTROLLED_SHUTDOWN:
-            change.in_controlled_shutdown = 1
-            leaving = leadership.without_broker(state, broker.broker_id)
-            return leaving if broker.in_controlled_shutdown else [change, *leaving]
+            draft.becomes(broker._replace(in_controlled_shutdown=True))
+            if not broker.in_controlled_shutdown:
+                draft.records.append(_changed(broker, in_controlled_shutdown=1))
+            leadership.without_broker(draft, broker.broker_id)
 
 
-def fenced(state: ClusterState, broker: BrokerImage) -> list[MetadataRecord]:
+def _fence(draft: Draft, broker: BrokerImage) -> None:
     """The broker is out: of the ISRs first, then fenced, as it asked or because it is silent."""
-    change = BrokerRegistrationChangeRecord(
-        broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=_FENCE
-    )
-    return [*leadership.without_broker(state, broker.broker_id), change]
+    draft.becomes(broker._replace(is_fenced=True))
+    leadership.without_broker(draft, broker.broker_id)
+    draft.records.append(_changed(broker, fenced=_FENCE))
 
 
-def _offline_directories(
-    state: ClusterState, broker: BrokerImage, offline: Collection[UUID]
-) -> list[MetadataRecord]:
-    newly = [directory for directory in broker.log_dirs if directory in offline]
-    if not newly:
-        return []
-    change = BrokerRegistrationChangeRecord(
+def _changed(
+    broker: BrokerImage, *, fenced: int = 0, in_controlled_shutdown: int = 0
+) -> BrokerRegistrationChangeRecord:
+    return BrokerRegistrationChangeRecord(
         broker_id=broker.broker_id,
         broker_epoch=broker.epoch,
-        log_dirs=[directory for directory in broker.log_dirs if directory not in offline],
+        fenced=fenced,
+        in_controlled_shutdown=in_controlled_shutdown,
     )
-    return [*leadership.without_directories(state, broker.broker_id, newly), change]
 
 
-def _cordoned_directories(broker: BrokerImage, cordoned: list[UUID] | None) -> list[MetadataRecord]:
-    if cordoned is None or (
-        broker.cordoned_log_dirs is not None and set(cordoned) == set(broker.cordoned_log_dirs)
-    ):
-        return []
-    return [
+def _go_offline(draft: Draft, broker: BrokerImage, offline: list[UUID]) -> None:
+    """Its last directory is not taken from it: a record without directories says that nothing changes. As Kafka;
+    a broker that has none left stops.
+    """
+    leadership.without_directories(draft, broker.broker_id, offline)
+    draft.records.append(
         BrokerRegistrationChangeRecord(
-            broker_id=broker.broker_id, broker_epoch=broker.epoch, cordoned_log_dirs=list(cordoned)
+            broker_id=broker.broker_id,
+            broker_epoch=broker.epoch,
+            log_dirs=[directory for directory in broker.log_dirs if directory not in offline],
         )
-    ]
+    )
+
+
+def _cordon(draft: Draft, broker: BrokerImage, cordoned: list[UUID] | None) -> None:
+    """Directories that take no new replicas (KIP-1066); a broker that has not caught up yet does not tell."""
+    known = broker.cordoned_log_dirs
+    if cordoned is not None and (known is None or set(cordoned) != set(known)):
+        draft.records.append(
+            BrokerRegistrationChangeRecord(
+                broker_id=broker.broker_id, broker_epoch=broker.epoch, cordoned_log_dirs=list(cordoned)
+            )
+        )
 
 
 def expire_sessions(state: ClusterState, *, now_ms: int) -> Result[list[int]]:
@@ -285,8 +301,9 @@ def expire_sessions(state: ClusterState, *, now_ms: int) -> Result[list[int]]:
     One at a time: the next one's partitions then see that this one is gone.
     """
     for broker_id in state.sessions.expired(state.image.brokers.values(), now_ms=now_ms):
-        broker = state.image.brokers[broker_id]
-        return Result(response=[broker_id], records=fenced(state, broker), is_atomic=False)
+        draft = Draft(state)
+        _fence(draft, state.image.brokers[broker_id])
+        return Result(response=[broker_id], records=draft.records, is_atomic=False)
     return Result(response=[])
 
 
@@ -295,11 +312,13 @@ def unregister(state: ClusterState, request: UnregisterBrokerRequest) -> Result[
     broker = state.image.brokers.get(request.broker_id)
     if broker is None:
         raise BrokerIdNotRegistered(f"Broker ID {request.broker_id} is not currently registered")
-    records = leadership.without_unregistered(state, broker.broker_id)
-    records.append(UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch))
+    draft = Draft(state)
+    draft.becomes(broker._replace(is_fenced=True))
+    leadership.without_broker(draft, broker.broker_id)
+    draft.records.append(UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch))
     return Result(
         response=UnregisterBrokerResponse(error_code=ErrorCode.none, error_message=None),
-        records=records,
+        records=draft.records,
         is_atomic=False,
     )
 

@@ -57,6 +57,24 @@ class DuplicateBrokerRegistration(KafkaError):
     code = ErrorCode.duplicate_broker_registration
 
 
+class DuplicateResource(KafkaError):
+    """One request names the same thing twice."""
+
+    code = ErrorCode.duplicate_resource
+
+
+class ElectionNotNeeded(KafkaError):
+    """The partition has the leader that is asked for."""
+
+    code = ErrorCode.election_not_needed
+
+
+class EligibleLeadersNotAvailable(KafkaError):
+    """No replica could lead the partition, whatever it lacks."""
+
+    code = ErrorCode.eligible_leaders_not_available
+
+
 class FeatureUpdateFailed(KafkaError):
     """A feature level cannot be set as asked."""
 
@@ -201,6 +219,12 @@ class InvalidTxnState(KafkaError):
     code = ErrorCode.invalid_txn_state
 
 
+class InvalidUpdateVersion(KafkaError):
+    """A feature cannot have this level (KIP-584)."""
+
+    code = ErrorCode.invalid_update_version
+
+
 class KafkaStorageError(KafkaError):
     """The log directory of this replica is offline."""
 
@@ -217,6 +241,12 @@ class MessageTooLarge(KafkaError):
     """A record batch is longer than the topic accepts."""
 
     code = ErrorCode.message_too_large
+
+
+class NoReassignmentInProgress(KafkaError):
+    """There is no reassignment of the partition to cancel."""
+
+    code = ErrorCode.no_reassignment_in_progress
 
 
 class NonEmptyGroup(KafkaError):
@@ -279,6 +309,12 @@ class PolicyViolation(KafkaError):
     code = ErrorCode.policy_violation
 
 
+class PreferredLeaderNotAvailable(KafkaError):
+    """The first replica of the assignment cannot lead now."""
+
+    code = ErrorCode.preferred_leader_not_available
+
+
 class RebalanceInProgress(KafkaError):
     """The group is rebalancing: join again."""
 
@@ -295,6 +331,18 @@ class RequestTimedOut(KafkaError):
     """It did not happen in the time the client gave."""
 
     code = ErrorCode.request_timed_out
+
+
+class ResourceNotFound(KafkaError):
+    """There is nothing of this name."""
+
+    code = ErrorCode.resource_not_found
+
+
+class SecurityDisabled(KafkaError):
+    """Nobody authorizes requests here, so there are no ACLs either."""
+
+    code = ErrorCode.security_disabled
 
 
 class StaleBrokerEpoch(KafkaError):
@@ -325,6 +373,12 @@ class TransactionalIdAuthorizationFailed(KafkaError):
     """The producer may not use this transactional id, or named none."""
 
     code = ErrorCode.transactional_id_authorization_failed
+
+
+class UnacceptableCredential(KafkaError):
+    """A SCRAM credential is too weak, too costly or nameless (KIP-554)."""
+
+    code = ErrorCode.unacceptable_credential
 
 
 class UnknownLeaderEpoch(KafkaError):
@@ -367,6 +421,12 @@ class UnsupportedForMessageFormat(KafkaError):
     """Only record batches of magic 2 are stored."""
 
     code = ErrorCode.unsupported_for_message_format
+
+
+class UnsupportedSaslMechanism(KafkaError):
+    """No SASL mechanism has this name or number."""
+
+    code = ErrorCode.unsupported_sasl_mechanism
 
 
 class UnsupportedVersion(KafkaError):

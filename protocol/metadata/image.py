@@ -267,6 +267,9 @@ class MetadataImage:
         ):
             if members is not None:
                 changes[name] = self._share(members)
+        if record.replicas is not None and set(partition.directories) == {DIRECTORY_MIGRATING}:
+            # Below 3.7-IV2 no record names directories; each replica has one nevertheless.
+            changes.setdefault("directories", self._share((DIRECTORY_MIGRATING,) * len(record.replicas)))
         return partition._replace(**changes)
 
     def _remove_topic(self, record: r.RemoveTopicRecord, delta: MetadataDelta) -> None:

@@ -92,12 +92,12 @@ def change(
 ) -> PartitionChangeRecord | None:
     return partition_change(
         partition,
+        partition._replace(isr=tuple(isr)),
         topic_id=TOPIC,
         index=0,
-        isr=isr,
         lost=lost,
         rules=ElectionRules(
-            is_acceptable=alive.__contains__,
+            is_acceptable=lambda _, replica: replica in alive,
             min_insync_replicas=min_isr,
             is_elr_enabled=elr,
             election=election,

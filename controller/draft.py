@@ -1,0 +1,123 @@
+"""A decision in the making: its records so far, and what partitions and brokers become by them.
+
+A decision may concern one partition twice - a request that names it twice, a heartbeat that lets a broker in
+and reports a lost directory - and its second thought has to see its first. The state itself stands still
+until the records are replayed:
+
+    Draft(state) --change(topic, index, wanted)--> records; `partitions` and `broker` show what they lead to
+"""
+
+from collections.abc import Collection, Iterator
+from uuid import UUID
+
+from controller.election import Election
+from controller.partition_change import ElectionRules, directory_of, partition_change
+from controller.record_versions import DIRECTORIES_3_7_IV2, ISR_SHRINK_KEEPS_EPOCH_3_6_IV0
+from controller.state import ClusterState
+from protocol.metadata.image import (
+    DIRECTORY_LOST,
+    DIRECTORY_MIGRATING,
+    DIRECTORY_UNASSIGNED,
+    BrokerImage,
+    PartitionImage,
+    TopicImage,
+)
+from protocol.metadata.records import MetadataRecord, PartitionChangeRecord
+
+
+class Draft:
+    """Records to come, on top of the state. Nothing here changes the state."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.records: list[MetadataRecord] = []
+        #: Directories that are about to be known as offline. Not part of a broker's image: that its last one
+        #: is lost cannot be said by a record, where no directories mean that nothing changes.
+        self.offline: set[UUID] = set()
+        self._partitions: dict[tuple[UUID, int], PartitionImage] = {}
+        self._brokers: dict[int, BrokerImage] = {}
+        self._rules: dict[tuple[UUID, Election | None], ElectionRules] = {}
+
+    def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
+        """All partitions, as they will be."""
+        if not self._partitions:
+            yield from self.state.partitions()
+            return
+        for topic, index, partition in self.state.partitions():
+            yield topic, index, self._partitions.get((topic.topic_id, index), partition)
+
+    def partition(self, topic: TopicImage, index: int) -> PartitionImage | None:
+        """One partition, as it will be."""
+        return self._partitions.get((topic.topic_id, index)) or topic.partitions.get(index)
+
+    def broker(self, broker_id: int) -> BrokerImage | None:
+        """A broker's registration, as it will be."""
+        return self._brokers.get(broker_id) or self.state.image.brokers.get(broker_id)
+
+    def becomes(self, broker: BrokerImage) -> None:
+        """From here on the broker counts as this. The record that says so is the caller's: for those who read
+        the log it has to stand before the changes of partitions, or behind them.
+        """
+        self._brokers[broker.broker_id] = broker
+
+    def change(
+        self,
+        topic: TopicImage,
+        index: int,
+        wanted: PartitionImage,
+        *,
+        election: Election | None = None,
+        lost: Collection[int] = (),
+    ) -> PartitionChangeRecord | None:
+        """Write what makes the partition `wanted`, elections included; None if nothing has to change.
+
+        `election` None: as much as the topic's unclean.leader.election.enable allows.
+        """
+        before = self.partition(topic, index)
+        assert before is not None, (topic.name, index)
+        record = partition_change(
+            before,
+            wanted,
+            topic_id=topic.topic_id,
+            index=index,
+            rules=self._rules_of(topic, election),
+            lost=lost,
+        )
+        if record is not None:
+            self.records.append(record)
+            self._partitions[topic.topic_id, index] = self.state.image.merged(before, record)
+        return record
+
+    def _rules_of(self, topic: TopicImage, election: Election | None) -> ElectionRules:
+        key = (topic.topic_id, election)
+        if (rules := self._rules.get(key)) is None:
+            state = self.state
+            if election is None:
+                is_hasty = state.is_unclean_election_enabled(topic)
+                election = Election.UNCLEAN if is_hasty else Election.ONLINE
+            rules = self._rules[key] = ElectionRules(
+                is_acceptable=self.is_acceptable,
+                min_insync_replicas=state.min_insync_replicas(topic),
+                is_elr_enabled=state.is_elr_enabled,
+                election=election,
+                has_directories=state.metadata_version >= DIRECTORIES_3_7_IV2,
+                is_epoch_bumped_on_shrink=state.metadata_version < ISR_SHRINK_KEEPS_EPOCH_3_6_IV0,
+            )
+        return rules
+
+    def is_acceptable(self, partition: PartitionImage, replica: int) -> bool:
+        """Whether the replica could lead: its broker is active, and its directory online as far as is known."""
+        broker = self.broker(replica)
+        return (
+            broker is not None
+            and broker.is_active
+            and self.is_online(broker, directory_of(partition, replica))
+        )
+
+    def is_online(self, broker: BrokerImage, directory: UUID) -> bool:
+        """Whether this directory of the broker is online; one that nobody has named yet is (KIP-858)."""
+        if directory in (DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED):
+            return True
+        if directory == DIRECTORY_LOST or directory in self.offline:
+            return False
+        return not broker.log_dirs or directory in broker.log_dirs
