@@ -3,7 +3,18 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from controller import brokers, configs, features, partitions, producer_ids, topics
+from controller import (
+    alter_partition,
+    brokers,
+    configs,
+    directories,
+    elections,
+    features,
+    partitions,
+    producer_ids,
+    reassignments,
+    topics,
+)
 from controller.result import Result
 from controller.state import ClusterState
 from protocol.api_keys import ApiKey
@@ -11,15 +22,18 @@ from protocol.errors import KafkaError
 from protocol.messages import (
     allocate_producer_ids,
     alter_configs,
+    assign_replicas_to_dirs,
     broker_heartbeat,
     broker_registration,
     create_partitions,
     create_topics,
     delete_topics,
     incremental_alter_configs,
+    list_partition_reassignments,
     unregister_broker,
     update_features,
 )
+from protocol.messages.alter_partition import AlterPartitionResponse
 
 
 class ControllerApi(NamedTuple):
@@ -139,6 +153,27 @@ CONTROLLER_APIS: Final[Mapping[int, ControllerApi]] = {
         lambda _, error: unregister_broker.UnregisterBrokerResponse(
             error_code=error.code, error_message=error.message
         ),
+    ),
+    ApiKey.ALTER_PARTITION: ControllerApi(
+        lambda state, request, _: alter_partition.alter_partition(state, request),
+        lambda _, error: AlterPartitionResponse(error_code=error.code),
+    ),
+    ApiKey.ELECT_LEADERS: ControllerApi(
+        lambda state, request, _: elections.elect_leaders(state, request), elections.refusal
+    ),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: ControllerApi(
+        lambda state, request, _: reassignments.alter_partition_reassignments(state, request),
+        reassignments.refusal,
+    ),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: ControllerApi(
+        lambda state, request, _: reassignments.list_partition_reassignments(state, request),
+        lambda _, error: list_partition_reassignments.ListPartitionReassignmentsResponse(
+            error_code=error.code, error_message=error.message
+        ),
+    ),
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: ControllerApi(
+        lambda state, request, _: directories.assign_replicas(state, request),
+        lambda _, error: assign_replicas_to_dirs.AssignReplicasToDirsResponse(error_code=error.code),
     ),
     ApiKey.ALLOCATE_PRODUCER_IDS: ControllerApi(
         lambda state, request, _: producer_ids.allocate(state, request),

@@ -1,0 +1,135 @@
+"""ElectLeaders: a user wants the preferred leaders back, or any leader at all (KIP-183, KIP-460).
+
+    PREFERRED   the first replica of the assignment leads, if it is in sync and alive; else whoever could
+    UNCLEAN     only where nobody leads: clean if that is possible, else the first replica that is alive
+
+Without a list of partitions it is for all of them, and those that need no election are not in the answer.
+Versions: v0 knows PREFERRED only, v1 brings the type and the error of the whole.
+Source: ReplicationControlManager.electLeaders of Kafka 4.3.1.
+"""
+
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+
+from controller.draft import Draft
+from controller.election import Election
+from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result
+from controller.state import ClusterState
+from protocol.errors import (
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    ErrorCode,
+    InvalidRequest,
+    KafkaError,
+    PolicyViolation,
+    PreferredLeaderNotAvailable,
+    UnknownTopicOrPartition,
+)
+from protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from protocol.metadata.image import PartitionImage
+
+
+class ElectionType(IntEnum):
+    """What a user asks for; the numbers are the request's."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+def elect_leaders(state: ClusterState, request: ElectLeadersRequest) -> Result[ElectLeadersResponse]:
+    """Hold the elections. Raises InvalidRequest for an unknown type, PolicyViolation if there are too many."""
+    try:
+        election = ElectionType(request.election_type)
+    except ValueError:
+        raise InvalidRequest(f"Unknown election type {request.election_type}") from None
+    draft = Draft(state)
+    if request.topic_partitions is None:
+        everything = [(name, list(topic.partitions)) for name, topic in state.image.topics_by_name.items()]
+        results = list(_results(draft, everything, election, is_told_if_needless=False))
+    else:
+        named = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
+        results = list(_results(draft, named, election, is_told_if_needless=True))
+    if len(draft.records) > MAX_RECORDS_PER_USER_OPERATION:
+        raise PolicyViolation("Unable to perform excessively large batch operation.")
+    return Result(
+        response=ElectLeadersResponse(replica_election_results=results),
+        records=draft.records,
+        is_atomic=False,
+    )
+
+
+def _results(
+    draft: Draft,
+    wanted: Iterable[tuple[str, Iterable[int]]],
+    election: ElectionType,
+    *,
+    is_told_if_needless: bool,
+) -> Iterator[ReplicaElectionResult]:
+    for topic, indexes in wanted:
+        rows = []
+        for index in indexes:
+            try:
+                elect_leader(draft, topic, index, election)
+            except ElectionNotNeeded as error:
+                if is_told_if_needless:
+                    rows.append(_row(index, error))
+            except KafkaError as error:
+                rows.append(_row(index, error))
+            else:
+                rows.append(_row(index, None))
+        yield ReplicaElectionResult(topic=topic, partition_result=rows)
+
+
+def elect_leader(draft: Draft, topic_name: str, index: int, election: ElectionType) -> None:
+    """Elect one partition's leader.
+
+    Raises UnknownTopicOrPartition, ElectionNotNeeded if it has the leader that is asked for, and
+    PreferredLeaderNotAvailable or EligibleLeadersNotAvailable if nothing can be done.
+    """
+    topic = draft.state.image.topics_by_name.get(topic_name)
+    if topic is None:
+        raise UnknownTopicOrPartition(f"No such topic as {topic_name}")
+    partition = draft.partition(topic, index)
+    if partition is None:
+        raise UnknownTopicOrPartition(f"No such partition as {topic_name}-{index}")
+    if election is ElectionType.PREFERRED:
+        if has_preferred_leader(partition):
+            raise ElectionNotNeeded("Leader election not needed for topic partition.")
+        if draft.change(topic, index, partition, election=Election.PREFERRED) is None:
+            raise PreferredLeaderNotAvailable("The preferred leader was not available.")
+    else:
+        if partition.leader is not None:
+            raise ElectionNotNeeded("Leader election not needed for topic partition.")
+        if draft.change(topic, index, partition, election=Election.UNCLEAN) is None:
+            raise EligibleLeadersNotAvailable("Eligible topic partition leaders are not available.")
+
+
+def has_preferred_leader(partition: PartitionImage) -> bool:
+    """Whether the first replica of the assignment leads."""
+    return partition.leader == partition.replicas[0]
+
+
+def _row(index: int, error: KafkaError | None) -> PartitionResult:
+    return PartitionResult(
+        partition_id=index,
+        error_code=ErrorCode.none if error is None else error.code,
+        error_message=None if error is None else error.message,
+    )
+
+
+def refusal(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
+    """The answer to a request that is refused as a whole: every partition that it names is told."""
+    return ElectLeadersResponse(
+        error_code=error.code,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic, partition_result=[_row(index, error) for index in topic.partitions]
+            )
+            for topic in request.topic_partitions or ()
+        ],
+    )

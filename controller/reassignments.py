@@ -1,0 +1,221 @@
+"""AlterPartitionReassignments and ListPartitionReassignments: replicas move to other brokers (KIP-455, KIP-860).
+
+    [1, 2] --wanted: [3, 2]--> replicas [3, 2, 1], adding [3], removing [1]
+           --3 is in sync (AlterPartition)--> replicas [3, 2]; if 1 led, another one is elected
+           --or cancelled--> replicas [2, 1]: those that were added are gone
+
+A reassignment is two records and the time between them. `partition_change.completed` says when it ends, at
+every change of the partition; one that only reorders replicas ends as it begins. One that comes while another
+is under way starts from what there is by then: all of its replicas, the added ones included.
+Differs from Kafka: a partition that is named twice in one request is changed twice, one change after the
+other; the target [1, 2, 3] while 3 is added and 2 removed keeps all three (Kafka goes on to remove 2); a
+cancellation is refused as unclean only if nobody is left in the ISR or ELR.
+Throttles of the copying are configurations of brokers and topics, and not looked at here.
+Source: ReplicationControlManager, PartitionReassignmentReplicas and PartitionReassignmentRevert of Kafka 4.3.1.
+"""
+
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+from controller import assignments
+from controller.draft import Draft
+from controller.election import Election
+from controller.partition_change import directory_of
+from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result
+from controller.state import ClusterState
+from protocol.errors import (
+    ErrorCode,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    KafkaError,
+    NoReassignmentInProgress,
+    PolicyViolation,
+    UnknownTopicOrPartition,
+)
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+from protocol.metadata.image import PartitionImage, TopicImage
+
+
+def alter_partition_reassignments(
+    state: ClusterState, request: AlterPartitionReassignmentsRequest
+) -> Result[AlterPartitionReassignmentsResponse]:
+    """Begin, replace or (with replicas None) cancel reassignments. Raises PolicyViolation if there are too many."""
+    draft = Draft(state)
+    responses = [
+        ReassignableTopicResponse(
+            name=topic.name,
+            partitions=[
+                _row(partition, _alter(draft, topic.name, partition, request))
+                for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    if len(draft.records) > MAX_RECORDS_PER_USER_OPERATION:
+        raise PolicyViolation("Unable to perform excessively large batch operation.")
+    return Result(
+        response=AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=request.allow_replication_factor_change,
+            error_message=None,
+            responses=responses,
+        ),
+        records=draft.records,
+    )
+
+
+def _alter(
+    draft: Draft,
+    topic_name: str,
+    target: ReassignablePartition,
+    request: AlterPartitionReassignmentsRequest,
+) -> KafkaError | None:
+    try:
+        topic = draft.state.image.topics_by_name.get(topic_name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"Unable to find a topic named {topic_name}.")
+        partition = draft.partition(topic, target.partition_index)
+        if partition is None:
+            raise UnknownTopicOrPartition(f"Unable to find partition {topic_name}:{target.partition_index}.")
+        if target.replicas is None:
+            _cancel(draft, topic, target.partition_index, partition)
+        else:
+            _check_target(draft.state, partition, target.replicas, request)
+            _reassign(draft, topic, target.partition_index, partition, target.replicas)
+    except KafkaError as error:
+        return error
+    return None
+
+
+def _check_target(
+    state: ClusterState,
+    partition: PartitionImage,
+    target: Sequence[int],
+    request: AlterPartitionReassignmentsRequest,
+) -> None:
+    assignments.check_manual(state, target, replication_factor=None)
+    if request.allow_replication_factor_change:
+        return
+    # Under a reassignment the replication factor is the one that it leads to.
+    count = len({*partition.replicas, *partition.adding_replicas} - {*partition.removing_replicas})
+    if count != len(target):
+        raise InvalidReplicationFactor(f"The replication factor is changed from {count} to {len(target)}")
+
+
+def _reassign(
+    draft: Draft, topic: TopicImage, index: int, partition: PartitionImage, target: Sequence[int]
+) -> None:
+    """Those that come stand first, in the order that is wanted; those that go stay until then, behind them."""
+    adding = sorted(set(target) - set(partition.replicas))
+    removing = sorted(set(partition.replicas) - set(target))
+    wanted = _placed(draft.state, partition, (*target, *removing))
+    wanted = wanted._replace(adding_replicas=tuple(adding), removing_replicas=tuple(removing))
+    draft.change(topic, index, wanted, election=Election.ONLINE)
+
+
+def _cancel(draft: Draft, topic: TopicImage, index: int, partition: PartitionImage) -> None:
+    """Back to the replicas from before, whoever was added: also from a reassignment that has replaced another."""
+    if not is_reassigning(partition):
+        raise NoReassignmentInProgress("No partition reassignment is in progress.")
+    replicas = _remaining(partition.replicas, partition)
+    isr = _remaining(partition.isr, partition)
+    if not isr and not _remaining(partition.elr, partition):
+        if not replicas:
+            raise InvalidReplicaAssignment(
+                "Invalid replica assignment: addingReplicas contains all replicas."
+            )
+        if not draft.state.is_unclean_election_enabled(topic):
+            raise InvalidReplicaAssignment(
+                f"Unable to revert partition assignment for {topic.name}:{index} because it would require an "
+                "unclean leader election."
+            )
+        isr = (replicas[0],)
+    wanted = _placed(draft.state, partition, replicas)
+    draft.change(
+        topic, index, wanted._replace(isr=isr, adding_replicas=(), removing_replicas=()), election=None
+    )
+
+
+def _remaining(members: Iterable[int], partition: PartitionImage) -> tuple[int, ...]:
+    return tuple(replica for replica in members if replica not in partition.adding_replicas)
+
+
+def _placed(state: ClusterState, partition: PartitionImage, replicas: tuple[int, ...]) -> PartitionImage:
+    """The partition with these replicas: known ones stay in their directories, new ones are told the default."""
+
+    def directory(replica: int) -> UUID:
+        is_known = replica in partition.replicas
+        return directory_of(partition, replica) if is_known else state.default_directory(replica)
+
+    return partition._replace(replicas=replicas, directories=tuple(directory(each) for each in replicas))
+
+
+def is_reassigning(partition: PartitionImage) -> bool:
+    """Whether replicas are on the move."""
+    return bool(partition.adding_replicas or partition.removing_replicas)
+
+
+def _row(target: ReassignablePartition, error: KafkaError | None) -> ReassignablePartitionResponse:
+    return ReassignablePartitionResponse(
+        partition_index=target.partition_index,
+        error_code=ErrorCode.none if error is None else error.code,
+        error_message=None if error is None else error.message,
+    )
+
+
+def refusal(
+    request: AlterPartitionReassignmentsRequest, error: KafkaError
+) -> AlterPartitionReassignmentsResponse:
+    """The answer to a request that is refused as a whole."""
+    return AlterPartitionReassignmentsResponse(
+        error_code=error.code,
+        error_message=error.message,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name, partitions=[_row(partition, error) for partition in topic.partitions]
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def list_partition_reassignments(
+    state: ClusterState, request: ListPartitionReassignmentsRequest
+) -> Result[ListPartitionReassignmentsResponse]:
+    """What is on the move: everywhere (topics None), or among the partitions that are named."""
+    named: Iterable[tuple[TopicImage | None, Iterable[int]]]
+    if request.topics is None:
+        named = [(topic, topic.partitions) for topic in state.image.topics_by_name.values()]
+    else:
+        named = [
+            (state.image.topics_by_name.get(topic.name), topic.partition_indexes) for topic in request.topics
+        ]
+    ongoing = [
+        OngoingTopicReassignment(name=topic.name, partitions=rows)
+        for topic, indexes in named
+        if topic is not None and (rows := list(_ongoing(topic, indexes)))
+    ]
+    return Result(response=ListPartitionReassignmentsResponse(error_message=None, topics=ongoing))
+
+
+def _ongoing(topic: TopicImage, indexes: Iterable[int]) -> Iterable[OngoingPartitionReassignment]:
+    for index in indexes:
+        partition = topic.partitions.get(index)
+        if partition is not None and is_reassigning(partition):
+            yield OngoingPartitionReassignment(
+                partition_index=index,
+                replicas=list(partition.replicas),
+                adding_replicas=list(partition.adding_replicas),
+                removing_replicas=list(partition.removing_replicas),
+            )

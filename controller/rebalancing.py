@@ -1,0 +1,52 @@
+"""What the active controller does unasked, from time to time, about who leads.
+
+    every leader.imbalance.check.interval.seconds, with auto.leader.rebalance.enable:
+        preferred replicas that can lead again, do
+    every unclean.leader.election.interval.ms:
+        partitions that nobody leads get a leader, where unclean.leader.election.enable holds: the broker that
+        could have led cleanly may never come back, and no other event would ask again
+
+Both stop after so many elections (`MAX_ELECTIONS`) and then want to be called once more, so that requests get
+their turn in between. leader.imbalance.per.broker.percentage is not looked at: Kafka 4.3.1's KRaft controller
+knows no such threshold either.
+Source: ReplicationControlManager.maybeBalancePartitionLeaders and maybeElectUncleanLeaders.
+"""
+
+from contextlib import suppress
+
+from controller.draft import Draft
+from controller.election import Election
+from controller.elections import ElectionType, elect_leader, has_preferred_leader
+from controller.result import Result
+from controller.state import ClusterState
+from protocol.errors import EligibleLeadersNotAvailable
+
+#: Elections of one call; QuorumController's MAX_ELECTIONS_PER_IMBALANCE.
+MAX_ELECTIONS = 1_000
+
+
+def balance_leaders(state: ClusterState, now_ms: int) -> Result[bool]:
+    """Elect preferred leaders where another one leads. True: there may be more, call again at once."""
+    draft = Draft(state)
+    for topic, index, partition in state.partitions():
+        if len(draft.records) >= MAX_ELECTIONS:
+            break
+        if not has_preferred_leader(partition):
+            draft.change(topic, index, partition, election=Election.PREFERRED)
+    return _elected(draft)
+
+
+def elect_unclean(state: ClusterState, now_ms: int) -> Result[bool]:
+    """Elect leaders for partitions without one where records may be lost. True: call again at once."""
+    draft = Draft(state)
+    for topic, index, partition in state.partitions():
+        if len(draft.records) >= MAX_ELECTIONS:
+            break
+        if partition.leader is None and state.is_unclean_election_enabled(topic):
+            with suppress(EligibleLeadersNotAvailable):
+                elect_leader(draft, topic.name, index, ElectionType.UNCLEAN)
+    return _elected(draft)
+
+
+def _elected(draft: Draft) -> Result[bool]:
+    return Result(response=len(draft.records) >= MAX_ELECTIONS, records=draft.records, is_atomic=False)
