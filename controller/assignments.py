@@ -45,24 +45,34 @@ def manual_record(
     return record
 
 
-def placed_records(
-    state: ClusterState, topic_id: UUID, *, first: int, count: int, replication_factor: int
-) -> list[PartitionRecord]:
-    """`count` new partitions from `first` on, placed by us. Raises InvalidReplicationFactor."""
+def place(state: ClusterState, *, count: int, replication_factor: int) -> list[list[int]]:
+    """Replicas for `count` new partitions. Raises InvalidReplicationFactor.
+
+    Brokers that are about to leave take none, nor do those whose directories are all cordoned (KIP-1066).
+    """
     candidates = [
         Candidate(broker.broker_id, broker.rack, broker.is_fenced)
         for broker in state.brokers()
         if state.sessions.of(broker.broker_id).shutdown_offset is None
         and (not broker.cordoned_log_dirs or set(broker.log_dirs) - set(broker.cordoned_log_dirs))
     ]
-    placed = place_replicas(
+    return place_replicas(
         candidates, partition_count=count, replication_factor=replication_factor, random=state.random
     )
+
+
+def placed_records(
+    state: ClusterState, topic_id: UUID, *, first: int, placed: Sequence[Sequence[int]]
+) -> list[PartitionRecord]:
+    """New partitions from `first` on, where `place` has put them. Raises InvalidReplicationFactor."""
     records = []
     for index, replicas in enumerate(placed, start=first):
         record = partition_record(state, topic_id, index, replicas)
         if record is None:
-            raise InvalidReplicationFactor("All brokers are currently fenced or in controlled shutdown.")
+            raise InvalidReplicationFactor(
+                f"Unable to replicate the partition {len(replicas)} time(s): All brokers are currently fenced or "
+                "in controlled shutdown."
+            )
         records.append(record)
     return records
 

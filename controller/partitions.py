@@ -43,6 +43,8 @@ def create_partitions(
             results.append(_result(topic.name, error))
         else:
             results.append(_result(topic.name, None))
+    if len(records) > MAX_RECORDS_PER_USER_OPERATION:
+        raise PolicyViolation("Unable to perform excessively large batch operation.")
     return Result(
         response=CreatePartitionsResponse(results=results), records=() if request.validate_only else records
     )
@@ -60,17 +62,12 @@ def _grow(state: ClusterState, wanted: CreatePartitionsTopic) -> list[PartitionR
             f"The topic {wanted.name} currently has {count} partition(s); {wanted.count} would not be an increase."
         )
     additional = wanted.count - count
-    if additional > MAX_RECORDS_PER_USER_OPERATION:
+    if additional > MAX_RECORDS_PER_USER_OPERATION:  # before they are all placed
         raise PolicyViolation("Unable to perform excessively large batch operation.")
     if wanted.assignments is not None:
         return _manual(state, topic, wanted.assignments, additional=additional)
-    return assignments.placed_records(
-        state,
-        topic.topic_id,
-        first=count,
-        count=additional,
-        replication_factor=len(topic.partitions[0].replicas),
-    )
+    placed = assignments.place(state, count=additional, replication_factor=len(topic.partitions[0].replicas))
+    return assignments.placed_records(state, topic.topic_id, first=count, placed=placed)
 
 
 def _manual(

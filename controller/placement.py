@@ -3,7 +3,9 @@
 Racks take turns, and within a rack its brokers do, so that leaders and followers spread evenly and the
 replicas of one partition lie in different racks as long as there are enough (KIP-36, KIP-631). The leader is
 always an unfenced broker; fenced ones may follow, after the unfenced ones of their rack. Where the turns
-begin is random, or the first brokers would hold every topic of one partition.
+begin is random, or the first brokers would hold every topic of one partition. A round is over when every
+unfenced broker may have led once; then all orders are drawn anew, or the same two brokers would be neighbours
+in every partition, and the one take over all that the other led.
 Does what StripedReplicaPlacer of Kafka 4.3.1 does, though not with the same draws.
 """
 
@@ -28,16 +30,19 @@ class _Rack:
     """The brokers of one rack, each kind in turns that begin somewhere."""
 
     def __init__(self, candidates: Sequence[Candidate], random: Random) -> None:
-        self.unfenced = sorted(each.broker_id for each in candidates if not each.is_fenced)
-        self.fenced = sorted(each.broker_id for each in candidates if each.is_fenced)
-        self._first_unfenced = random.randrange(len(self.unfenced)) if self.unfenced else 0
-        self._first_fenced = random.randrange(len(self.fenced)) if self.fenced else 0
+        unfenced = sorted(each.broker_id for each in candidates if not each.is_fenced)
+        fenced = sorted(each.broker_id for each in candidates if each.is_fenced)
+        self.unfenced = _rotated(unfenced, random.randrange(len(unfenced)) if unfenced else 0)
+        self.fenced = _rotated(fenced, random.randrange(len(fenced)) if fenced else 0)
 
     def in_turn(self, turn: int) -> list[int]:
         """All brokers: the unfenced ones from this turn's first, then the fenced ones."""
-        return _rotated(self.unfenced, self._first_unfenced + turn) + _rotated(
-            self.fenced, self._first_fenced + turn
-        )
+        return _rotated(self.unfenced, turn) + _rotated(self.fenced, turn)
+
+    def shuffle(self, random: Random) -> None:
+        """Draw the orders anew."""
+        random.shuffle(self.unfenced)
+        random.shuffle(self.fenced)
 
 
 def place_replicas(
@@ -66,10 +71,18 @@ def place_replicas(
     names = sorted(by_rack, key=lambda name: (name is not None, name or ""))
     racks = [_Rack(by_rack[name], random) for name in names]
     start = random.randrange(len(racks))
-    return [
-        _replicas(_rotated(racks, start + index), index // len(racks), replication_factor)
-        for index in range(partition_count)
-    ]
+    unfenced_count = sum(len(rack.unfenced) for rack in racks)
+    round_size = partition_count if unfenced_count == 1 else unfenced_count
+    placed: list[list[int]] = []
+    while len(placed) < partition_count:
+        if placed:
+            random.shuffle(racks)
+            for rack in racks:
+                rack.shuffle(random)
+        for index in range(min(round_size, partition_count - len(placed))):
+            turn = index // len(racks)
+            placed.append(_replicas(_rotated(racks, start + index), turn, replication_factor))
+    return placed
 
 
 def _replicas(racks: Sequence[_Rack], turn: int, replication_factor: int) -> list[int]:

@@ -141,11 +141,12 @@ def _placed(state: ClusterState, topic: CreatableTopic, topic_id: UUID) -> list[
     if factor == -1:
         factor = state.settings.default_replication_factor
     try:
-        return assignments.placed_records(state, topic_id, first=0, count=count, replication_factor=factor)
+        placed = assignments.place(state, count=count, replication_factor=factor)
     except InvalidReplicationFactor as error:
         raise InvalidReplicationFactor(
             f"Unable to replicate the partition {factor} time(s): {error}"
         ) from None
+    return assignments.placed_records(state, topic_id, first=0, placed=placed)
 
 
 def _new_id(state: ClusterState) -> UUID:
@@ -184,7 +185,7 @@ def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
 def delete_topics(  # noqa: C901  (a list of contradictions, each in two lines)
     state: ClusterState, request: DeleteTopicsRequest
 ) -> Result[DeleteTopicsResponse]:
-    """Delete what is named, by name or by id. Raises TopicDeletionDisabled.
+    """Delete what is named, by name or by id. Raises TopicDeletionDisabled, PolicyViolation for too many.
 
     What is named twice, in one way or both, is not deleted at all: the request contradicts itself.
     """
@@ -225,6 +226,8 @@ def delete_topics(  # noqa: C901  (a list of contradictions, each in two lines)
             rows.append(_refused(name, found.topic_id, sentence))
         else:
             wanted[found.topic_id] = name
+    if len(wanted) > MAX_RECORDS_PER_USER_OPERATION:
+        raise PolicyViolation("Unable to perform excessively large batch operation.")
     rows += [_row(name, topic_id, None) for topic_id, name in wanted.items()]
     return Result(
         response=DeleteTopicsResponse(responses=rows),

@@ -61,6 +61,14 @@ def test_topics_of_one_partition_do_not_all_begin_with_the_same_broker():
     assert first == {0, 1, 2}
 
 
+def test_no_broker_takes_over_all_that_another_led():
+    candidates = [Candidate(index, None, False) for index in range(6)]
+    placed = place_replicas(candidates, partition_count=120, replication_factor=2, random=Random(1))
+    successors = Counter(second for first, second in placed if first == 0)
+    assert len(successors) >= 4
+    assert max(successors.values()) <= 10
+
+
 @pytest.mark.parametrize(
     ("candidates", "factor", "said"),
     [

@@ -298,3 +298,40 @@ def test_growth_named_twice_or_only_validated():
     assert grow(machine, to("t", 2), to("t", 3)) == [("t", ErrorCode.invalid_request)]
     assert grow(machine, to("t", 2), validate_only=True) == [("t", ErrorCode.none)]
     assert len(machine.state.image.topics_by_name["t"].partitions) == 1
+
+
+def test_growth_that_is_too_much_in_sum():
+    machine = Machine(brokers=[1])
+    machine.create("t", [1])
+    machine.create("u", [1])
+    with pytest.raises(PolicyViolation):
+        grow(machine, to("t", 6_000), to("u", 6_000))
+
+
+def test_who_is_leaving_takes_no_new_replicas():
+    machine = Machine(brokers=[1, 2, 3])
+    machine.state.sessions.of(2).shutdown_offset = 7
+    assert grow_all(machine) == {1, 3}
+
+
+def test_who_has_only_cordoned_directories_takes_no_new_replicas():
+    """KIP-1066: by itself; a manual assignment may still name it."""
+    machine = Machine(brokers=[1, 2, 3])
+    epoch = machine.state.image.brokers[2].epoch
+    machine.replay(
+        BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=epoch, cordoned_log_dirs=[directory(2)])
+    )
+    assert grow_all(machine) == {1, 3}
+    assert create(machine, topic("t", 1, 3))["t"] == (
+        ErrorCode.invalid_replication_factor,
+        "Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot be reached because "
+        "only 2 broker(s) are registered or some brokers have all their log directories cordoned.",
+    )
+    assert create(machine, topic("manual", manual={0: [2]}))["manual"][0] == ErrorCode.none
+
+
+def grow_all(machine: Machine) -> set[int]:
+    """All brokers that get replicas of a large topic."""
+    assert create(machine, topic("large", 30, 2))["large"][0] == ErrorCode.none
+    partitions = machine.state.image.topics_by_name["large"].partitions.values()
+    return {replica for partition in partitions for replica in partition.replicas}
