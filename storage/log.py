@@ -34,7 +34,7 @@ from protocol.errors import (
 )
 from protocol.records.batch import BatchHeader
 from protocol.types import TopicPartition
-from storage import leader_epoch_cache, partition_metadata, recovery, retention
+from storage import leader_epoch_cache, overflow, partition_metadata, recovery, retention
 from storage.append_origin import AppendOrigin
 from storage.appending import AppendInfo, UnexpectedAppendOffset, follower_headers, slices
 from storage.files import Buffer, Files
@@ -48,7 +48,7 @@ from storage.producer_state import (
     BatchMetadata,
     ProducerStateManager,
 )
-from storage.segment import WouldBlock
+from storage.segment import OffsetOverflow, WouldBlock
 from storage.segments import Segments
 from storage.snapshot_files import remember, replay_headers
 from storage.validation import ValidatedRecords, validate
@@ -135,19 +135,28 @@ class Log(LogFiles):
         files.make_dir(directory)
         epochs = LeaderEpochCache.open(directory / leader_epoch_cache.FILE_NAME, files)
         producers = ProducerStateManager(producer_id_expiration_ms=producer_id_expiration_ms)
-        loaded = recovery.load(
-            recovery.Loading(
-                directory=directory,
-                files=files,
-                settings=segment_settings(config),
-                now_ms=now_ms,
-                is_clean=is_clean,
-                recovery_point=recovery_point,
-                log_start_offset=log_start_offset,
-                epochs=epochs,
-                producers=producers,
-            )
+        settings = segment_settings(config)
+        loading = recovery.Loading(
+            directory=directory,
+            files=files,
+            settings=settings,
+            now_ms=now_ms,
+            is_clean=is_clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            epochs=epochs,
+            producers=producers,
         )
+        while True:
+            try:
+                loaded = recovery.load(loading)
+                found = overflow.overflowed(loaded.segments, loaded.log_end_offset)
+            except OffsetOverflow:
+                found = overflow.overflowed_in(directory, settings=settings, files=files, now_ms=now_ms)
+                assert found, directory
+            if not found:
+                break
+            overflow.split(found, files=files, now_ms=now_ms)
         log = cls(
             directory,
             config=config,
@@ -164,6 +173,8 @@ class Log(LogFiles):
             now_ms=now_ms,
         )
         log._is_directory_changed = not is_clean
+        # Else all partitions that a start finds would be rolled together.
+        log.segments.active.roll_jitter_ms = log._draw_jitter_ms()
         log._read_topic_id()
         if topic_id is not None:
             log.assign_topic_id(topic_id)

@@ -97,15 +97,19 @@ class LogFiles(LogReader):
         return segment
 
     def _create_segment(self, base_offset: int, now_ms: int) -> Segment:
-        jitter_ms = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
         return Segment.create(
             self.directory,
             base_offset,
             settings=segment_settings(self.config),
             files=self._files,
             now_ms=now_ms,
-            roll_jitter_ms=self._random.randrange(jitter_ms) if jitter_ms else 0,
+            roll_jitter_ms=self._draw_jitter_ms(),
         )
+
+    def _draw_jitter_ms(self) -> int:
+        """How much earlier than `segment.ms` a segment is rolled: not all partitions' at once."""
+        jitter_ms = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
+        return self._random.randrange(jitter_ms) if jitter_ms else 0
 
     def _remove(self, segments: Sequence[Segment], now_ms: int) -> None:
         """Take segments out of the log. Their files are renamed now, and removed after a delay for their readers."""

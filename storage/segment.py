@@ -50,6 +50,10 @@ class WouldBlock(Exception):
     """The bytes are not in memory: read them again in a thread that may wait for the disk."""
 
 
+class OffsetOverflow(Exception):
+    """The segment's offsets reach too far from its base for an index; see storage/overflow.py."""
+
+
 class BatchPosition(NamedTuple):
     """A batch and where it begins in the segment's file."""
 
@@ -289,6 +293,22 @@ class Segment(SegmentFiles):
         except (CorruptMessage, UnsupportedForMessageFormat) as error:
             _LOG.error("%s is damaged: %s", self, error)
 
+    def has_overflow(self) -> bool:
+        """Whether there are batches too far from the base for an index (KAFKA-6264). Reads headers up to the first one."""
+        for header, position in self.sound_headers():
+            if header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+                return self._overflows_at(position)
+        return False
+
+    def _overflows_at(self, position: int) -> bool:
+        """Whether the batch there is such a one, and the next one follows it: one offset alone may be a flipped bit."""
+        try:
+            first, second = islice(self.headers(position), 2)
+        except (ValueError, CorruptMessage, UnsupportedForMessageFormat):
+            return False
+        is_beyond = first.header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        return is_beyond and second.header.base_offset >= first.header.next_offset
+
     def read_bytes(self, position: int, size: int) -> memoryview:
         """What the file holds there, up to the segment's end."""
         return memoryview(self._files.pread(self.fd, max(min(size, self.size - position), 0), position))
@@ -451,7 +471,12 @@ class Segment(SegmentFiles):
         return largest
 
     def truncate_at(self, position: int) -> None:
-        """Remove everything from `position` on, without a look at the indexes (recovery has just rebuilt them)."""
+        """Remove everything from `position` on, without a look at the indexes (recovery has just rebuilt them).
+
+        Raises OffsetOverflow, with nothing changed, if all that is wrong there are offsets too far from the base.
+        """
+        if self._overflows_at(position):
+            raise OffsetOverflow(f"{self} at {position}")
         self._shorten(position)
 
     def begin_rebuild(self) -> None:
@@ -474,6 +499,9 @@ class Segment(SegmentFiles):
         _LOG.warning("%s: rebuilding the indexes", self)
         self.begin_rebuild()
         for header, position in self.sound_headers():
+            if header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+                _LOG.error("%s: offset %d cannot be in an index", self, header.last_offset)
+                break
             self.index_batch(header, position)
         if self.is_closed:
             self.end_rebuild()
