@@ -48,7 +48,7 @@ def open_log(directory: Path, *, files: Files | None = None, **options) -> Log:
         topic_partition=options.pop("topic_partition", TP),
         now_ms=options.pop("now_ms", NOW_MS),
         files=files or Files(),
-        random=Random(1),
+        random=options.pop("random", None) or Random(1),
         **options,
     )
 

@@ -1,5 +1,7 @@
 """One log: appending, rolling, reading, timestamps, truncation, retention, offsets."""
 
+from random import Random
+
 import pytest
 
 from protocol.errors import (
@@ -88,6 +90,47 @@ def test_rolls_when_the_index_is_full(tmp_path):
         log.append_as_leader(batch(timestamp=NOW_MS + at), leader_epoch=0, now_ms=NOW_MS)
     assert len(log.segments) > 2
     assert offsets_in(log) == list(range(8))
+
+
+def test_preallocated_segments(tmp_path):
+    """The file has its full size while it is written, and is cut when it is closed; a kill leaves zeros behind."""
+    config = LogConfig(segment_bytes=10_000, preallocate=True)
+    log = open_log(tmp_path / "l", config=config)
+    fill(log, 2, value=b"x" * 3000)
+    first, second = (segment.path_of(".log") for segment in log.segments)
+    assert first.stat().st_size == log.segments.first.size < 10_000
+    assert second.stat().st_size == 10_000 > log.segments.active.size
+    assert offsets_in(log) == [0, 2]
+    log.close_files()  # killed
+    log = open_log(tmp_path / "l", config=config, is_clean=False)
+    assert (log.log_end_offset, second.stat().st_size) == (4, log.segments.active.size)
+    log.truncate_to(2, now_ms=NOW_MS)
+    log.update_config(LogConfig(segment_bytes=10_000))
+    fill(log, 4, value=b"x" * 3000)
+    log.close()
+    assert [path.stat().st_size for path in sorted((tmp_path / "l").glob("*.log"))] == [
+        segment.size for segment in log.segments
+    ]
+
+
+def test_jitter_of_new_and_of_loaded_segments(tmp_path):
+    """Each is drawn anew, below segment.jitter.ms and segment.ms, whichever is smaller."""
+    config = LogConfig(segment_ms=1000, segment_jitter_ms=400)
+    drawn = set()
+    for number in range(20):
+        log = open_log(tmp_path / str(number), config=config, random=Random(number))
+        fill(log, 1)
+        drawn.add(log.segments.active.roll_jitter_ms)
+        log.close()
+        again = open_log(tmp_path / str(number), config=config, random=Random(number + 50))
+        drawn.add(jitter := again.segments.active.roll_jitter_ms)
+        for at, segments in ((1000 - jitter, 1), (1001 - jitter, 2)):
+            again.append_as_leader(batch(timestamp=NOW_MS + 1 + at), leader_epoch=0, now_ms=NOW_MS)
+            assert len(again.segments) == segments, jitter
+    assert len(drawn) > 20
+    assert all(0 <= jitter < 400 for jitter in drawn)
+    wide = open_log(tmp_path / "wide", config=LogConfig(segment_ms=10, segment_jitter_ms=10**6))
+    assert wide.segments.active.roll_jitter_ms < 10
 
 
 def test_a_batch_longer_than_a_segment(log):
