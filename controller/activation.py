@@ -12,12 +12,13 @@ from pathlib import Path
 
 from controller import snapshots
 from controller.configs import MIN_INSYNC_REPLICAS
-from controller.features import DEFAULT_LEVELS, ELR_VERSION, SUPPORTED_LEVELS
+from controller.features import DEFAULT_LEVELS
 from controller.quorum_state import QuorumState
 from controller.settings import ControllerSettings
 from protocol.messages.k_raft_version_record import KRaftVersionRecord
 from protocol.messages.leader_change_message import LeaderChangeMessage, Voter
 from protocol.messages.voters_record import VotersRecord
+from protocol.metadata.features import ELR_VERSION, UNDERSTOOD_FEATURES
 from protocol.metadata.image import METADATA_VERSION, ConfigResourceType, InvalidMetadata, MetadataImage
 from protocol.metadata.records import (
     AbortTransactionRecord,
@@ -110,7 +111,7 @@ def later_records(*, is_transaction_open: bool) -> list[MetadataRecord]:
 
 def check_features(image: MetadataImage) -> None:
     """Refuses to lead a cluster whose records may mean more than this software knows. Raises InvalidMetadata."""
-    level, known = image.metadata_version, SUPPORTED_LEVELS[METADATA_VERSION]
+    level, known = image.metadata_version, UNDERSTOOD_FEATURES[METADATA_VERSION]
     if level is not None and level not in known:
         raise InvalidMetadata(
             f"The cluster's {METADATA_VERSION} is {level}; this software knows {known.start} to {known.stop - 1}."

@@ -4,15 +4,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from controller import (
+    acls,
     alter_partition,
     brokers,
     configs,
+    controllers,
     directories,
     elections,
     features,
     partitions,
     producer_ids,
+    quotas,
     reassignments,
+    scram,
     topics,
 )
 from controller.result import Result
@@ -25,13 +29,13 @@ from protocol.messages import (
     assign_replicas_to_dirs,
     broker_heartbeat,
     broker_registration,
+    controller_registration,
     create_partitions,
     create_topics,
     delete_topics,
     incremental_alter_configs,
     list_partition_reassignments,
     unregister_broker,
-    update_features,
 )
 from protocol.messages.alter_partition import AlterPartitionResponse
 
@@ -115,12 +119,6 @@ def _refuse_incremental_alter_configs(
     )
 
 
-def _refuse_update_features(
-    request: update_features.UpdateFeaturesRequest, error: KafkaError
-) -> update_features.UpdateFeaturesResponse:
-    return features.refusal(error, request.feature_updates)
-
-
 CONTROLLER_APIS: Final[Mapping[int, ControllerApi]] = {
     ApiKey.CREATE_TOPICS: ControllerApi(
         lambda state, request, _: topics.create_topics(state, request), _refuse_create_topics
@@ -138,7 +136,25 @@ CONTROLLER_APIS: Final[Mapping[int, ControllerApi]] = {
         lambda state, request, _: configs.incremental_alter(state, request), _refuse_incremental_alter_configs
     ),
     ApiKey.UPDATE_FEATURES: ControllerApi(
-        lambda state, request, _: features.update_features(state, request), _refuse_update_features
+        lambda state, request, _: features.update_features(state, request), features.refusal
+    ),
+    ApiKey.CREATE_ACLS: ControllerApi(
+        lambda state, request, _: acls.create_acls(state, request), acls.refuse_creation
+    ),
+    ApiKey.DELETE_ACLS: ControllerApi(
+        lambda state, request, _: acls.delete_acls(state, request), acls.refuse_deletion
+    ),
+    ApiKey.ALTER_CLIENT_QUOTAS: ControllerApi(
+        lambda state, request, _: quotas.alter_client_quotas(state, request), quotas.refusal
+    ),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ControllerApi(
+        lambda state, request, _: scram.alter_credentials(state, request), scram.refusal
+    ),
+    ApiKey.CONTROLLER_REGISTRATION: ControllerApi(
+        lambda state, request, _: controllers.register_controller(state, request),
+        lambda _, error: controller_registration.ControllerRegistrationResponse(
+            error_code=error.code, error_message=error.message
+        ),
     ),
     ApiKey.BROKER_REGISTRATION: ControllerApi(
         lambda state, request, now_ms: brokers.register(state, request, now_ms=now_ms),

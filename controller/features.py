@@ -1,128 +1,169 @@
 """Feature levels: what the cluster as a whole may use, finalized in the metadata log (KIP-584, KIP-1022).
 
-A feature is finalized at a level once every node can run at it. Clients read the levels from ApiVersions
-and use what they promise, so a new cluster only starts with what is served:
+A feature is finalized at a level once every node can run at it: this controller, all registered brokers and,
+from metadata.version 15 on, all controllers of the quorum. Brokers claim what they serve, so a level that some
+broker does not serve yet is refused here in its name.
 
-| feature | level | why |
-|---|---|---|
-| metadata.version | 30 (4.3-IV0) | all records of Kafka 4.3.1 are read and written |
-| eligible.leader.replicas.version | 1 | the controller keeps the ELR (KIP-966) |
-| kraft.version | 0 | the one voter is this node; 1 where a controller listener is given: voters then stand in the log (KIP-853) |
-| group, transaction, share, streams version | 0 | their APIs are not served yet; 0 is never written |
+kraft.version is decided here like the others, but changed by the Raft layer (`controller.kraft_version`): the log
+gets control records, and a NoOp for whoever waits.
 
-Source: MetadataVersion, FeatureControlManager and Feature of Kafka 4.3.1.
+Source: FeatureControlManager and QuorumFeatures of Kafka 4.3.1.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from controller.configs import elr_safety_records
+from controller.formatting import feature_levels
+from controller.record_versions import CONTROLLER_REGISTRATION_3_7_IV0
 from controller.result import Result
 from controller.state import ClusterState
-from protocol.errors import ErrorCode, FeatureUpdateFailed, InvalidRequest, KafkaError
+from protocol.errors import InvalidRequest, InvalidUpdateVersion, KafkaError
 from protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from protocol.metadata.features import SERVED_FEATURES, UNDERSTOOD_FEATURES
-from protocol.metadata.image import METADATA_VERSION
-from protocol.metadata.records import FeatureLevelRecord, MetadataRecord
+from protocol.metadata.features import (
+    ELR_VERSION,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    METADATA_VERSIONS,
+    UNDERSTOOD_FEATURES,
+    missing_dependency,
+)
+from protocol.metadata.records import FeatureLevelRecord, MetadataRecord, NoOpRecord
 
-KRAFT_VERSION: Final = "kraft.version"
-ELR_VERSION: Final = "eligible.leader.replicas.version"
-
-#: Levels that UpdateFeatures may set: those that are served, and 0 for what is only understood.
-SUPPORTED_LEVELS: Final[dict[str, range]] = {
-    name: SERVED_FEATURES.get(name, range(1)) for name in UNDERSTOOD_FEATURES
+#: What a new cluster starts with.
+DEFAULT_LEVELS: Final = {
+    name: level for name, level in feature_levels(None, {}, has_dynamic_quorum=False).items() if level
 }
 
-#: What a new cluster starts with. kraft.version is no metadata record: it stands in the log's control records.
-DEFAULT_LEVELS: Final[dict[str, int]] = {METADATA_VERSION: 30, ELR_VERSION: 1}
-
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
-#: metadata.version from which on the ELR can be enabled (4.0-IV1).
-_ELR_METADATA_VERSION: Final = 23
-#: Steps of metadata.version that changed the records, so that no downgrade passes them (up to 4.3-IV0).
-_LOSSY_STEPS: Final = frozenset({8, 11, 13, 14, 15, 17, 23, 30})
+
+#: What a node supports of a feature that it does not know.
+_OFF: Final = range(1)
 
 
 def update_features(state: ClusterState, request: UpdateFeaturesRequest) -> Result[UpdateFeaturesResponse]:
-    """Finalize other levels, all of the request's or none (KIP-584; FeatureControlManager.updateFeatures)."""
+    """Finalize other levels, all of the request's or none. Raises InvalidUpdateVersion, InvalidRequest."""
+    updates = {update.feature: update for update in request.feature_updates}
+    if len(updates) < len(request.feature_updates):
+        raise InvalidRequest("A feature is updated twice in one request.")
+    wanted = state.image.features | {name: each.max_version_level for name, each in updates.items()}
     records: list[MetadataRecord] = []
-    wanted = dict(state.image.features)
-    try:
-        for update in request.feature_updates:
-            _check(state, update)
-            if update.feature == ELR_VERSION and update.max_version_level:
-                records += elr_safety_records(state)
-            wanted[update.feature] = update.max_version_level
-            records.append(FeatureLevelRecord(name=update.feature, feature_level=update.max_version_level))
-        if len({update.feature for update in request.feature_updates}) != len(request.feature_updates):
-            raise InvalidRequest("A feature is updated twice in one request.")
-        _check_dependencies(wanted)
-    except KafkaError as error:
-        return Result(response=refusal(error, request.feature_updates))
+    upgrade: Callable[[int], None] | None = None
+    for name, update in updates.items():
+        _check(state, update)
+        level = update.max_version_level
+        if name == KRAFT_VERSION:
+            if _kind(update) == _UPGRADE:
+                state.kraft.check_upgrade(level)
+                upgrade = partial(_upgrade_kraft, state, level)
+                records.append(NoOpRecord())
+            continue
+        if name == METADATA_VERSION:
+            _check_metadata_version(state, update)
+        elif (reason := missing_dependency(name, level, wanted)) is not None:
+            raise _invalid(update, reason)
+        records.append(FeatureLevelRecord(name=name, feature_level=level))
+    if ELR_VERSION in updates and updates[ELR_VERSION].max_version_level > 0:
+        records = [*elr_safety_records(state), *records]
     return Result(
-        records=() if request.validate_only else records,
         response=UpdateFeaturesResponse(
-            results=[
-                UpdatableFeatureResult(feature=update.feature, error_code=ErrorCode.none, error_message=None)
-                for update in request.feature_updates
-            ]
+            error_message=None,
+            # Only for versions 0 and 1; the words are Kafka's.
+            results=[UpdatableFeatureResult(feature=name, error_message="NONE") for name in updates],
         ),
+        records=() if request.validate_only else records,
+        on_appended=None if request.validate_only else upgrade,
     )
 
 
-def refusal(error: KafkaError, updates: Iterable[FeatureUpdateKey]) -> UpdateFeaturesResponse:
-    """The answer to a request that changes nothing; version 2 has only the error of the whole."""
-    return UpdateFeaturesResponse(
-        error_code=error.code,
-        error_message=str(error),
-        results=[
-            UpdatableFeatureResult(feature=update.feature, error_code=error.code, error_message=str(error))
-            for update in updates
-        ],
-    )
+def _upgrade_kraft(state: ClusterState, level: int, _end_offset: int) -> None:
+    state.kraft.upgrade(level)
+
+
+def refusal(_request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesResponse:
+    """The answer to a request that changes nothing: it has no rows, since one error is that of all."""
+    message = f"The update failed for all features since the following feature had an error: {error.message}"
+    return UpdateFeaturesResponse(error_code=error.code, error_message=message)
+
+
+def _kind(update: FeatureUpdateKey) -> int:
+    # Version 0 has only a flag, which says that a downgrade is meant.
+    return _SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
 
 
 def _check(state: ClusterState, update: FeatureUpdateKey) -> None:
-    name, level = update.feature, update.max_version_level
-    current = state.image.features.get(name, 0)
-    upgrade_type = (
-        _SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
-    )  # the former is version 0's
-    if upgrade_type not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
-        raise InvalidRequest(f"Upgrade type {upgrade_type} of feature {name} is unknown.")
-    if name == KRAFT_VERSION:
-        raise FeatureUpdateFailed(f"{KRAFT_VERSION} is decided when the metadata log is formatted.")
-    if level < 0 or (name == METADATA_VERSION and level == 0):
-        raise FeatureUpdateFailed(f"Feature {name} cannot have level {level}.")
-    for node, levels in _supported_by_nodes(state, name):
-        if level not in levels:
-            raise FeatureUpdateFailed(
-                f"{node} supports levels {levels.start} to {levels.stop - 1} of feature {name}, not {level}."
-            )
-    if upgrade_type == _UPGRADE and level < current:
-        raise FeatureUpdateFailed(
-            f"Feature {name} is at level {current}: to lower it to {level} has to be asked for as a downgrade."
+    level = update.max_version_level
+    if _kind(update) not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
+        raise _invalid(update, "The controller does not support the given upgrade type.")
+    if level < 0:
+        raise _invalid(update, "A feature version cannot be less than 0.")
+    if (reason := _reason_not_supported(state, update)) is not None:
+        raise _invalid(update, reason)
+    current = _current(state, update.feature)
+    if level < current and _kind(update) == _UPGRADE:
+        raise _invalid(
+            update,
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
+            "unsafe downgrade.",
         )
-    if upgrade_type != _UPGRADE and level > current:
-        raise FeatureUpdateFailed(f"Feature {name} is at level {current}: {level} is no downgrade.")
-    if name == METADATA_VERSION and level < current:
-        if upgrade_type == _UNSAFE_DOWNGRADE:
-            raise FeatureUpdateFailed("Downgrades of metadata.version that lose metadata are not supported.")
-        if any(step in _LOSSY_STEPS for step in range(level + 1, current + 1)):
-            raise FeatureUpdateFailed(f"A downgrade of metadata.version to {level} would lose metadata.")
+    if level > current and _kind(update) != _UPGRADE:
+        raise _invalid(update, "Can't downgrade to a newer version.")
+    if level < current and update.feature == KRAFT_VERSION:
+        raise _invalid(update, "Can't downgrade the version of this feature.")
 
 
-def _supported_by_nodes(state: ClusterState, name: str) -> Iterable[tuple[str, range]]:
-    yield "The controller", SUPPORTED_LEVELS.get(name, range(1))
-    for broker in state.image.brokers.values():
-        yield f"Broker {broker.broker_id}", broker.features.get(name, range(1))
+def _current(state: ClusterState, name: str) -> int:
+    return state.kraft.version if name == KRAFT_VERSION else state.image.features.get(name, 0)
 
 
-def _check_dependencies(levels: Mapping[str, int]) -> None:
-    if levels.get(ELR_VERSION, 0) and levels.get(METADATA_VERSION, 0) < _ELR_METADATA_VERSION:
-        raise FeatureUpdateFailed(f"{ELR_VERSION} needs metadata.version {_ELR_METADATA_VERSION} or later.")
+def _reason_not_supported(state: ClusterState, update: FeatureUpdateKey) -> str | None:
+    """The first node that cannot run at this level, and why."""
+    for node, levels in _supported_by_nodes(state, update.feature):
+        if update.max_version_level not in levels:
+            if levels.stop <= 1:
+                return f"{node} does not support this feature."
+            return f"{node} only supports versions {levels.start}-{levels.stop - 1}"
+    if state.metadata_version >= CONTROLLER_REGISTRATION_3_7_IV0:
+        known = {state.settings.node_id, *state.image.controllers}
+        for voter_id in sorted(state.kraft.voter_ids - known):
+            return f"controller {voter_id} has not registered, and may not support this feature"
+    return None
+
+
+def _supported_by_nodes(state: ClusterState, name: str) -> Iterator[tuple[str, range]]:
+    yield f"Local controller {state.settings.node_id}", UNDERSTOOD_FEATURES.get(name, _OFF)
+    for broker in state.brokers():
+        yield f"Broker {broker.broker_id}", broker.features.get(name, _OFF)
+    if state.metadata_version >= CONTROLLER_REGISTRATION_3_7_IV0:
+        for controller_id, controller in sorted(state.image.controllers.items()):
+            if controller_id != state.settings.node_id:
+                yield f"Controller {controller_id}", controller.features.get(name, _OFF)
+
+
+def _check_metadata_version(state: ClusterState, update: FeatureUpdateKey) -> None:
+    """Downgrades must not meet records that the older software cannot read."""
+    level, current = update.max_version_level, state.metadata_version
+    if level >= current or not any(
+        METADATA_VERSIONS[step].changes_records for step in range(level + 1, current + 1)
+    ):
+        return
+    reason = (
+        "Unsafe metadata downgrade is not supported in this version."
+        if _kind(update) == _UNSAFE_DOWNGRADE
+        else "Refusing to perform the requested downgrade because it might delete metadata information."
+    )
+    raise InvalidUpdateVersion(
+        f"Unsupported {METADATA_VERSION} downgrade from {current} to {level}. {reason}"
+    )
+
+
+def _invalid(update: FeatureUpdateKey, reason: str) -> InvalidUpdateVersion:
+    return InvalidUpdateVersion(
+        f"Invalid update version {update.max_version_level} for feature {update.feature}. {reason}"
+    )

@@ -1,9 +1,12 @@
 """In which version a record is written: the oldest software that the metadata.version admits must read it.
 
+Of the types that Kafka 4.3.1 writes, some are unknown to software of the older metadata.versions as a whole:
+whoever decides to write one looks at the level first, by the names below.
+
 Source: MetadataVersion of Kafka 4.3.1 and the callers of its record constructors.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from protocol.metadata.records import (
@@ -16,7 +19,11 @@ from protocol.metadata.records import (
 
 #: Levels of metadata.version that brought something (the names are Kafka's "IBP").
 MIGRATION_3_4_IV0: Final = 8
+SCRAM_3_5_IV2: Final = 11
 ISR_SHRINK_KEEPS_EPOCH_3_6_IV0: Final = 12
+TRANSACTIONS_3_6_IV1: Final = 13
+DELEGATION_TOKENS_3_6_IV2: Final = 14
+CONTROLLER_REGISTRATION_3_7_IV0: Final = 15
 DIRECTORIES_3_7_IV2: Final = 17
 ELR_4_0_IV1: Final = 23
 CORDONED_DIRECTORIES_4_3_IV0: Final = 30
@@ -50,7 +57,7 @@ def _registration_change(record: BrokerRegistrationChangeRecord, metadata_versio
     return 1 if record.in_controlled_shutdown else 0
 
 
-_CHOICES: Final[dict[type[MetadataRecord], Callable[[Any, int], int]]] = {
+_CHOICES: Final[Mapping[type[MetadataRecord], Callable[[Any, int], int]]] = {
     RegisterBrokerRecord: _register_broker,
     PartitionRecord: _partition,
     PartitionChangeRecord: _partition,

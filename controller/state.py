@@ -3,6 +3,7 @@
     image       what the metadata log says; changed by `replay`, and by nothing else
     offsets     where brokers' registrations stand in the log; from `replay`, too
     sessions    when brokers were last heard of: not in the log, a new controller starts them anew
+    kraft       the quorum itself: its version and voters; the shell puts its Raft layer there
 
 Handlers read all of it and return records; they write to `sessions` alone.
 """
@@ -12,6 +13,7 @@ from random import Random
 from uuid import UUID
 
 from controller.effective_configs import BrokerLayers, resolve
+from controller.kraft_version import FixedKraftVersion, KraftVersionLayer
 from controller.record_versions import DIRECTORIES_3_7_IV2
 from controller.sessions import Sessions
 from controller.settings import ConfigValidators, ControllerSettings
@@ -38,6 +40,7 @@ class ClusterState:
         self.random = random
         self.image = MetadataImage()
         self.sessions = Sessions(timeout_ms=settings.broker_session_timeout_ms)
+        self.kraft: KraftVersionLayer = FixedKraftVersion()
         self.next_offset = 0
         #: Broker id -> offset of its last RegisterBrokerRecord.
         self.registration_offsets: dict[int, int] = {}

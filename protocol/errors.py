@@ -75,12 +75,6 @@ class EligibleLeadersNotAvailable(KafkaError):
     code = ErrorCode.eligible_leaders_not_available
 
 
-class FeatureUpdateFailed(KafkaError):
-    """A feature level cannot be set as asked."""
-
-    code = ErrorCode.feature_update_failed
-
-
 class FencedInstanceId(KafkaError):
     """Another member took over this group instance id (KIP-345)."""
 
@@ -313,6 +307,12 @@ class PreferredLeaderNotAvailable(KafkaError):
     """The first replica of the assignment cannot lead now."""
 
     code = ErrorCode.preferred_leader_not_available
+
+
+class PrincipalDeserializationFailure(KafkaError):
+    """The envelope of a forwarded request does not say for whom it was forwarded (KIP-590)."""
+
+    code = ErrorCode.principal_deserialization_failure
 
 
 class RebalanceInProgress(KafkaError):

@@ -1,18 +1,16 @@
-"""IncrementalAlterConfigs, AlterConfigs and UpdateFeatures."""
+"""IncrementalAlterConfigs and AlterConfigs."""
 
 from collections.abc import Mapping
 
 import pytest
-from controller_support import ELR, Machine
+from controller_support import Machine
 
 from controller.configs import alter, incremental_alter
-from controller.features import update_features
 from controller.settings import ConfigValidators
 from protocol.config_def import AlterOperation, ConfigKey, ConfigType
 from protocol.errors import ErrorCode, InvalidConfig
 from protocol.messages import alter_configs as old
 from protocol.messages import incremental_alter_configs as new
-from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.metadata.image import ConfigResource, ConfigResourceType
 from protocol.metadata.records import ClearElrRecord, ConfigRecord, PartitionChangeRecord
 
@@ -173,62 +171,3 @@ def test_alter_configs_replaces_everything():
     assert replace("nobody") == ErrorCode.unknown_topic_or_partition
     assert replace("t") == ErrorCode.none
     assert configs(machine, TOPIC, "t") == {}
-
-
-# -- features ------------------------------------------------------------------------------------------
-
-
-def update(machine: Machine, *updates: tuple[str, int, int], validate_only: bool = False) -> int:
-    request = UpdateFeaturesRequest(
-        feature_updates=[
-            FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
-            for name, level, kind in updates
-        ],
-        validate_only=validate_only,
-    )
-    return machine.do(update_features(machine.state, request)).error_code
-
-
-UPGRADE, SAFE, UNSAFE = 1, 2, 3
-
-
-@pytest.mark.parametrize(
-    ("updates", "code"),
-    [
-        ([("metadata.version", 30, UPGRADE)], ErrorCode.none),
-        ([("metadata.version", 31, UPGRADE)], ErrorCode.feature_update_failed),
-        ([("metadata.version", 29, UPGRADE)], ErrorCode.feature_update_failed),
-        ([("metadata.version", 29, SAFE)], ErrorCode.feature_update_failed),  # 30 changed the records
-        ([("metadata.version", 22, UNSAFE)], ErrorCode.feature_update_failed),
-        ([("metadata.version", 0, SAFE)], ErrorCode.feature_update_failed),
-        ([("group.version", 1, UPGRADE)], ErrorCode.feature_update_failed),  # not served
-        ([("nonsense", 1, UPGRADE)], ErrorCode.feature_update_failed),
-        ([(ELR, 0, UPGRADE)], ErrorCode.feature_update_failed),  # is a downgrade
-        ([(ELR, 0, SAFE)], ErrorCode.none),
-        ([(ELR, 1, 9)], ErrorCode.invalid_request),
-        ([(ELR, 0, SAFE), (ELR, 0, SAFE)], ErrorCode.invalid_request),
-        ([("kraft.version", 1, UPGRADE)], ErrorCode.feature_update_failed),
-    ],
-)
-def test_feature_updates(updates: list, code: ErrorCode):
-    assert update(Machine(), *updates) == code
-
-
-def test_all_updates_or_none():
-    machine = Machine()
-    assert update(machine, (ELR, 0, SAFE), ("nonsense", 1, UPGRADE)) == ErrorCode.feature_update_failed
-    assert update(machine, (ELR, 0, SAFE), validate_only=True) == ErrorCode.none
-    assert machine.state.is_elr_enabled
-
-
-def test_enabling_the_elr_makes_min_insync_replicas_one_for_all():
-    machine = Machine(elr=False, static_configs={"min.insync.replicas": "2"})
-    machine.replay(ConfigRecord(resource_type=4, resource_name="1", name="min.insync.replicas", value="3"))
-    assert update(machine, (ELR, 1, UPGRADE)) == ErrorCode.none
-    assert configs(machine, BROKER, "1") == {}
-    assert configs(machine, BROKER, "") == {"min.insync.replicas": "2"}
-
-
-def test_a_broker_that_cannot_is_in_the_way():
-    machine = Machine(brokers=[1], elr=False)  # registered without features
-    assert update(machine, (ELR, 1, UPGRADE)) == ErrorCode.feature_update_failed

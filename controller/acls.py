@@ -1,0 +1,211 @@
+"""CreateAcls and DeleteAcls: access control entries in the metadata log.
+
+Each entry gets an id of its own, by which it is deleted; to users it has none. An entry that is there already is
+created without effect. Every row of a request is judged by itself.
+
+Without an authorizer there are no ACLs: SECURITY_DISABLED is the answer then, as in Kafka. With Kafka's
+StandardAuthorizer configured they are kept; whoever authorizes reads them from the image.
+
+Source: AclControlManager and AclApis of Kafka 4.3.1.
+"""
+
+from enum import IntEnum
+from typing import Final, TypeVar
+from uuid import UUID
+
+from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result
+from controller.state import ClusterState
+from protocol.errors import ErrorCode, InvalidRequest, KafkaError, SecurityDisabled
+from protocol.messages.create_acls import (
+    AclCreation,
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+from protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from protocol.metadata.acls import (
+    CLUSTER_NAME,
+    AclFilter,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourceType,
+)
+from protocol.metadata.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+
+AUTHORIZER_KEY: Final = "authorizer.class.name"
+
+_E = TypeVar("_E", bound=IntEnum)
+
+#: What an ACL says, without its id: two with the same are one.
+_Content = tuple[int, str, int, str, str, int, int]
+
+
+def create_acls(state: ClusterState, request: CreateAclsRequest) -> Result[CreateAclsResponse]:
+    """Add ACLs. Raises SecurityDisabled, InvalidRequest if it is too many."""
+    _check_enabled(state)
+    existing = {_content(acl) for acl in state.image.acls.values()}
+    records: list[AccessControlEntryRecord] = []
+    results = []
+    for creation in request.creations:
+        try:
+            _check_creation(creation)
+        except KafkaError as error:
+            results.append(AclCreationResult(error_code=error.code, error_message=error.message))
+            continue
+        results.append(AclCreationResult(error_code=ErrorCode.none, error_message=None))
+        record = _record(creation, UUID(int=state.random.getrandbits(128), version=4))
+        if _content(record) not in existing:
+            existing.add(_content(record))
+            records.append(record)
+    if len(records) > MAX_RECORDS_PER_USER_OPERATION:
+        raise InvalidRequest(
+            f"Cannot add more than {MAX_RECORDS_PER_USER_OPERATION} acls in a single operation."
+        )
+    return Result(response=CreateAclsResponse(results=results), records=records)
+
+
+def delete_acls(state: ClusterState, request: DeleteAclsRequest) -> Result[DeleteAclsResponse]:
+    """Remove the ACLs that filters match; one that two filters match is told by both. Raises SecurityDisabled,
+    InvalidRequest if too many would go.
+    """
+    _check_enabled(state)
+    removed: dict[UUID, AccessControlEntryRecord] = {}
+    results = []
+    for asked in request.filters:
+        try:
+            _check_filter(asked)
+        except KafkaError as error:
+            results.append(DeleteAclsFilterResult(error_code=error.code, error_message=error.message))
+            continue
+        matches = AclFilter.of(asked).matches
+        found = {acl_id: acl for acl_id, acl in state.image.acls.items() if matches(acl)}
+        removed |= found
+        results.append(
+            DeleteAclsFilterResult(
+                error_code=ErrorCode.none,
+                error_message=None,
+                matching_acls=[_matching(acl) for acl in found.values()],
+            )
+        )
+    if len(removed) > MAX_RECORDS_PER_USER_OPERATION:
+        raise InvalidRequest(
+            f"Cannot remove more than {MAX_RECORDS_PER_USER_OPERATION} acls in a single delete operation."
+        )
+    return Result(
+        response=DeleteAclsResponse(filter_results=results),
+        records=[RemoveAccessControlEntryRecord(id=acl_id) for acl_id in removed],
+    )
+
+
+def refuse_creation(request: CreateAclsRequest, error: KafkaError) -> CreateAclsResponse:
+    """The error in every row of a CreateAcls."""
+    return CreateAclsResponse(
+        results=[
+            AclCreationResult(error_code=error.code, error_message=error.message) for _ in request.creations
+        ]
+    )
+
+
+def refuse_deletion(request: DeleteAclsRequest, error: KafkaError) -> DeleteAclsResponse:
+    """The error in every row of a DeleteAcls."""
+    return DeleteAclsResponse(
+        filter_results=[
+            DeleteAclsFilterResult(error_code=error.code, error_message=error.message)
+            for _ in request.filters
+        ]
+    )
+
+
+def _check_enabled(state: ClusterState) -> None:
+    if not state.settings.static_configs.get(AUTHORIZER_KEY, "").strip():
+        raise SecurityDisabled("No Authorizer is configured.")
+
+
+def _check_creation(creation: AclCreation) -> None:
+    """Raises InvalidRequest."""
+    if creation.resource_type == ResourceType.CLUSTER and creation.resource_name != CLUSTER_NAME:
+        raise InvalidRequest(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+    if not creation.resource_name:
+        raise InvalidRequest("Invalid empty resource name")
+    resource_type = _named(ResourceType, creation.resource_type)
+    if resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
+        raise InvalidRequest(f"Invalid resourceType {resource_type.name}")
+    pattern_type = _named(PatternType, creation.resource_pattern_type)
+    if pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        raise InvalidRequest(f"Invalid patternType {pattern_type.name}")
+    operation = _named(AclOperation, creation.operation)
+    if operation in (AclOperation.UNKNOWN, AclOperation.ANY):
+        raise InvalidRequest(f"Invalid operation {operation.name}")
+    permission_type = _named(AclPermissionType, creation.permission_type)
+    if permission_type not in (AclPermissionType.ALLOW, AclPermissionType.DENY):
+        raise InvalidRequest(f"Invalid permissionType {permission_type.name}")
+    if ":" not in creation.principal:
+        raise InvalidRequest(
+            f"Could not parse principal from `{creation.principal}` (no colon is present separating the "
+            "principal type from the principal name)"
+        )
+
+
+def _check_filter(asked: DeleteAclsFilter) -> None:
+    """Raises InvalidRequest."""
+    if (
+        _named(ResourceType, asked.resource_type_filter) is ResourceType.UNKNOWN
+        or _named(PatternType, asked.pattern_type_filter) is PatternType.UNKNOWN
+    ):
+        raise InvalidRequest("Unknown patternFilter.")
+    if (
+        _named(AclOperation, asked.operation) is AclOperation.UNKNOWN
+        or _named(AclPermissionType, asked.permission_type) is AclPermissionType.UNKNOWN
+    ):
+        raise InvalidRequest("Unknown entryFilter.")
+
+
+def _named(kind: type[_E], code: int) -> _E:
+    """The member of this code; codes that we do not know are UNKNOWN, as code 0 is."""
+    return kind(code if code in kind.__members__.values() else 0)
+
+
+def _record(creation: AclCreation, acl_id: UUID) -> AccessControlEntryRecord:
+    return AccessControlEntryRecord(
+        id=acl_id,
+        resource_type=creation.resource_type,
+        resource_name=creation.resource_name,
+        pattern_type=creation.resource_pattern_type,
+        principal=creation.principal,
+        host=creation.host,
+        operation=creation.operation,
+        permission_type=creation.permission_type,
+    )
+
+
+def _content(acl: AccessControlEntryRecord) -> _Content:
+    return (
+        acl.resource_type,
+        acl.resource_name,
+        acl.pattern_type,
+        acl.principal,
+        acl.host,
+        acl.operation,
+        acl.permission_type,
+    )
+
+
+def _matching(acl: AccessControlEntryRecord) -> DeleteAclsMatchingAcl:
+    return DeleteAclsMatchingAcl(
+        error_code=ErrorCode.none,
+        error_message=None,
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission_type,
+    )

@@ -1,0 +1,52 @@
+"""ControllerRegistration: what the other controllers of the quorum support, and where they listen (KIP-919).
+
+Every controller registers with the active one when it starts and when that changes. Source: ClusterControlManager
+of Kafka 4.3.1.
+"""
+
+from controller.record_versions import CONTROLLER_REGISTRATION_3_7_IV0
+from controller.result import Result
+from controller.state import ClusterState
+from protocol.errors import InvalidRequest, UnsupportedVersion
+from protocol.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
+from protocol.metadata.records import ControllerEndpoint, ControllerFeature, RegisterControllerRecord
+
+
+def register_controller(
+    state: ClusterState, request: ControllerRegistrationRequest
+) -> Result[ControllerRegistrationResponse]:
+    """Remember a controller. Raises UnsupportedVersion, InvalidRequest if it names something twice."""
+    if state.metadata_version < CONTROLLER_REGISTRATION_3_7_IV0:
+        raise UnsupportedVersion(
+            "The current MetadataVersion is too old to support controller registrations."
+        )
+    if request.controller_id < 0:
+        raise InvalidRequest(f"Controller ID {request.controller_id} is negative.")
+    for what, names in (
+        ("listener", [each.name for each in request.listeners]),
+        ("feature", [each.name for each in request.features]),
+    ):
+        if len(set(names)) < len(names):
+            raise InvalidRequest(f"Controller {request.controller_id} names a {what} twice.")
+    record = RegisterControllerRecord(
+        controller_id=request.controller_id,
+        incarnation_id=request.incarnation_id,
+        endpoints=[
+            ControllerEndpoint(
+                name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol
+            )
+            for each in request.listeners
+        ],
+        features=[
+            ControllerFeature(
+                name=each.name,
+                min_supported_version=each.min_supported_version,
+                max_supported_version=each.max_supported_version,
+            )
+            for each in request.features
+        ],
+    )
+    return Result(response=ControllerRegistrationResponse(error_message=None), records=[record])

@@ -1,0 +1,158 @@
+"""AlterClientQuotas: limits of users, clients and addresses in the metadata log (KIP-546, KIP-612).
+
+    entity                          keys
+    user, client-id, or both        producer_byte_rate, consumer_byte_rate (whole numbers),
+                                    request_percentage, controller_mutation_rate
+    ip                              connection_creation_rate (a whole number)
+
+A name that is null stands for the default of its type. An entity's limits change together or not at all; an
+entity that is named twice is changed as its first row says, and told that the second was ignored.
+
+Differs from Kafka: an ip is an address, never a host name. Kafka's controller asks the name service, whose answer
+may be another one tomorrow and on the next broker.
+Source: ClientQuotaControlManager and QuotaConfig of Kafka 4.3.1.
+"""
+
+import ipaddress
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result
+from controller.state import ClusterState
+from protocol.errors import ErrorCode, InvalidRequest, KafkaError, PolicyViolation
+from protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntityData,
+    EntryData,
+    EntryDataResponse,
+)
+from protocol.metadata import records as r
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+
+#: Key -> the largest whole number that it may be; None: any number, fractions too.
+_USER_AND_CLIENT_KEYS: Final[Mapping[str, int | None]] = {
+    "producer_byte_rate": 2**63 - 1,
+    "consumer_byte_rate": 2**63 - 1,
+    "request_percentage": None,
+    "controller_mutation_rate": None,
+}
+_IP_KEYS: Final[Mapping[str, int | None]] = {"connection_creation_rate": 2**31 - 1}
+_TYPE_NAMES: Final = {2**63 - 1: "a LONG", 2**31 - 1: "an INT"}
+
+#: Type -> name, as a request says it; a type that is named twice counts as its last row says, as in Kafka.
+_Entity = dict[str, str | None]
+
+
+def alter_client_quotas(
+    state: ClusterState, request: AlterClientQuotasRequest
+) -> Result[AlterClientQuotasResponse]:
+    """Set and remove limits of entities. Raises PolicyViolation if it is too much at once."""
+    records: list[r.MetadataRecord] = []
+    outcomes: dict[frozenset[tuple[str, str | None]], EntryDataResponse] = {}
+    for entry in request.entries:
+        entity: _Entity = {part.entity_type: part.entity_name for part in entry.entity}
+        key = frozenset(entity.items())
+        error: KafkaError | None = None
+        try:
+            if key in outcomes or len({op.key for op in entry.ops}) < len(entry.ops):
+                raise InvalidRequest(f"Ignoring duplicate entity {_text(entity)}")
+            records += _alter(state, entity, entry)
+        except KafkaError as refused:
+            error = refused
+        outcomes[key] = _row(entity, error)
+    if len(records) > MAX_RECORDS_PER_USER_OPERATION:
+        raise PolicyViolation("Unable to perform excessively large batch operation.")
+    return Result(
+        response=AlterClientQuotasResponse(entries=list(outcomes.values())),
+        records=() if request.validate_only else records,
+    )
+
+
+def refusal(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClientQuotasResponse:
+    """The error for every entity."""
+    return AlterClientQuotasResponse(
+        entries=[
+            _row({part.entity_type: part.entity_name for part in entry.entity}, error)
+            for entry in request.entries
+        ]
+    )
+
+
+def _row(entity: _Entity, error: KafkaError | None) -> EntryDataResponse:
+    return EntryDataResponse(
+        error_code=ErrorCode.none if error is None else error.code,
+        error_message=None if error is None else error.message,
+        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
+    )
+
+
+def _text(entity: _Entity) -> str:
+    parts = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in entity.items())
+    return f"ClientQuotaEntity(entries={{{parts}}})"
+
+
+def _alter(state: ClusterState, entity: _Entity, entry: EntryData) -> list[r.ClientQuotaRecord]:
+    """The records of one entity's changes; what it has already is not written again."""
+    keys = _keys_of(entity)
+    current = state.image.client_quotas.get(tuple(sorted(entity.items())), {})
+    records = []
+    for op in entry.ops:
+        if op.remove:
+            is_change = op.key in current
+        else:
+            _check_value(keys, op.key, op.value)
+            is_change = current.get(op.key) != op.value
+        if is_change:
+            parts = [r.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()]
+            value = 0.0 if op.remove else op.value
+            records.append(r.ClientQuotaRecord(entity=parts, key=op.key, value=value, remove=op.remove))
+    return records
+
+
+def _keys_of(entity: _Entity) -> Mapping[str, int | None]:
+    """The keys that this kind of entity can have. Raises InvalidRequest if there are no such entities."""
+    if not entity:
+        raise InvalidRequest("Invalid empty client quota entity")
+    for kind, name in entity.items():
+        if kind not in (USER, CLIENT_ID, IP):
+            raise InvalidRequest(f"Unhandled client quota entity type: {kind}")
+        if name == "":
+            raise InvalidRequest(f"Empty {kind} not supported")
+    if IP not in entity:
+        return _USER_AND_CLIENT_KEYS
+    if len(entity) > 1:
+        raise InvalidRequest(
+            "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
+        )
+    address = entity[IP]
+    if address is not None and not _is_address(address):
+        raise InvalidRequest(f"{address} is not a valid IP or resolvable host.")
+    return _IP_KEYS
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_value(keys: Mapping[str, int | None], key: str, value: float) -> None:
+    if key not in keys:
+        raise InvalidRequest(f"Invalid configuration key {key}")
+    if math.isnan(value):
+        # Kafka's comparisons let it through, and no limit is ever reached.
+        raise InvalidRequest(f"Quota {key} must be a number")
+    if value <= 0.0:
+        raise InvalidRequest(f"Quota {key} must be greater than 0")
+    largest = keys[key]
+    if largest is None:
+        return
+    if value > float(largest):
+        raise InvalidRequest(f"Proposed value for {key} is too large for {_TYPE_NAMES[largest]}.")
+    if value % 1.0 > 1e-6:
+        raise InvalidRequest(f"{key} cannot be a fractional value.")

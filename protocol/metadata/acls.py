@@ -1,0 +1,132 @@
+"""Access control entries: their codes, and which of them a filter means.
+
+An ACL says who (principal) may or may not (permission) do what (operation) from where (host) to which resources:
+one by its name (LITERAL; the name `*` is all of the type) or all whose names begin so (PREFIXED). A filter has
+the same fields; null and ANY match everything, and the pattern type MATCH asks for all ACLs that concern a
+resource of this name, by whatever pattern.
+
+    filter                     literal foo   literal *   prefixed f   prefixed foobar
+    name foo, LITERAL              x
+    name f,   PREFIXED                                       x
+    name foo, ANY                  x
+    name foo, MATCH                x             x           x
+    name null, any type of these   each where its type is asked for
+
+Source: KIP-290; AclBindingFilter of Kafka 4.3.1.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, Self
+
+from protocol.messages.delete_acls import DeleteAclsFilter
+from protocol.messages.describe_acls import DescribeAclsRequest
+from protocol.metadata.records import AccessControlEntryRecord
+
+
+class ResourceType(IntEnum):
+    """What an ACL is about."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """How a resource's name is meant; ANY and MATCH are for filters."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(IntEnum):
+    """What somebody wants to do."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class AclPermissionType(IntEnum):
+    """Whether an ACL lets somebody or keeps somebody out."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+#: The name of the one CLUSTER resource.
+CLUSTER_NAME: Final = "kafka-cluster"
+#: A LITERAL pattern of this name stands for every resource of its type.
+WILDCARD: Final = "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclFilter:
+    """Which ACLs are asked for; codes that no enumeration knows match nothing."""
+
+    resource_type: int
+    resource_name: str | None
+    pattern_type: int
+    principal: str | None
+    host: str | None
+    operation: int
+    permission_type: int
+
+    @classmethod
+    def of(cls, asked: DescribeAclsRequest | DeleteAclsFilter) -> Self:
+        """The filter of a request."""
+        return cls(
+            resource_type=asked.resource_type_filter,
+            resource_name=asked.resource_name_filter,
+            pattern_type=asked.pattern_type_filter,
+            principal=asked.principal_filter,
+            host=asked.host_filter,
+            operation=asked.operation,
+            permission_type=asked.permission_type,
+        )
+
+    def matches(self, acl: AccessControlEntryRecord) -> bool:
+        """Whether the ACL is one of those asked for."""
+        return (
+            self.resource_type in (ResourceType.ANY, acl.resource_type)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (AclOperation.ANY, acl.operation)
+            and self.permission_type in (AclPermissionType.ANY, acl.permission_type)
+            and self._matches_name(acl)
+        )
+
+    def _matches_name(self, acl: AccessControlEntryRecord) -> bool:
+        if self.pattern_type == PatternType.MATCH:
+            if self.resource_name is None:
+                return True
+            if acl.pattern_type == PatternType.PREFIXED:
+                return self.resource_name.startswith(acl.resource_name)
+            return acl.resource_name in (self.resource_name, WILDCARD)
+        return self.pattern_type in (PatternType.ANY, acl.pattern_type) and self.resource_name in (
+            None,
+            acl.resource_name,
+        )
