@@ -63,7 +63,7 @@ def partition_change(
         isr=isr,
         elr=elr,
         leader=before.leader,
-        last_known_leader=_last_known_leader(before, rules),
+        last_known_leader=_last_known_leader(before, wanted, rules),
         is_acceptable=partial(rules.is_acceptable, wanted),
         election=rules.election,
     )
@@ -141,10 +141,12 @@ def _eligible(
     return tuple(sorted(eligible.intersection(wanted.replicas)))
 
 
-def _last_known_leader(partition: PartitionImage, rules: ElectionRules) -> int | None:
-    if not rules.is_elr_enabled or len(partition.last_known_elr) != 1:
+def _last_known_leader(before: PartitionImage, wanted: PartitionImage, rules: ElectionRules) -> int | None:
+    """Whoever led last, if it is a replica still: Kafka would also elect one that a cancellation has removed."""
+    if not rules.is_elr_enabled or len(before.last_known_elr) != 1:
         return None
-    return partition.last_known_elr[0]
+    last = before.last_known_elr[0]
+    return last if last in wanted.replicas else None
 
 
 def _after_election(

@@ -9,7 +9,8 @@ every change of the partition; one that only reorders replicas ends as it begins
 is under way starts from what there is by then: all of its replicas, the added ones included.
 Differs from Kafka: a partition that is named twice in one request is changed twice, one change after the
 other; the target [1, 2, 3] while 3 is added and 2 removed keeps all three (Kafka goes on to remove 2); a
-cancellation is refused as unclean only if nobody is left in the ISR or ELR.
+cancellation is refused as unclean only if nobody is left in the ISR or ELR, and where it is allowed, the new
+leader has to recover as after any unclean election (Kafka trusts the first replica, alive or not).
 Throttles of the copying are configurations of brokers and topics, and not looked at here.
 Source: ReplicationControlManager, PartitionReassignmentReplicas and PartitionReassignmentRevert of Kafka 4.3.1.
 """
@@ -140,11 +141,10 @@ def _cancel(draft: Draft, topic: TopicImage, index: int, partition: PartitionIma
                 f"Unable to revert partition assignment for {topic.name}:{index} because it would require an "
                 "unclean leader election."
             )
-        isr = (replicas[0],)
+        # With an ELR nobody is left in sync: the election takes who is alive, and that it was unclean is noted.
+        isr = () if draft.state.is_elr_enabled else (replicas[0],)
     wanted = _placed(draft.state, partition, replicas)
-    draft.change(
-        topic, index, wanted._replace(isr=isr, adding_replicas=(), removing_replicas=()), election=None
-    )
+    draft.change(topic, index, wanted._replace(isr=isr, adding_replicas=(), removing_replicas=()))
 
 
 def _remaining(members: Iterable[int], partition: PartitionImage) -> tuple[int, ...]:

@@ -322,10 +322,11 @@ def test_who_has_only_cordoned_directories_takes_no_new_replicas():
         BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=epoch, cordoned_log_dirs=[directory(2)])
     )
     assert grow_all(machine) == {1, 3}
-    assert create(machine, topic("t", 1, 3))["t"] == (
-        ErrorCode.invalid_replication_factor,
+    code, message = create(machine, topic("t", 1, 3))["t"]
+    assert code == ErrorCode.invalid_replication_factor
+    assert message == (
         "Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot be reached because "
-        "only 2 broker(s) are registered or some brokers have all their log directories cordoned.",
+        "only 2 broker(s) are registered or some brokers have all their log directories cordoned."
     )
     assert create(machine, topic("manual", manual={0: [2]}))["manual"][0] == ErrorCode.none
 
