@@ -8,6 +8,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Self
 from uuid import UUID
@@ -282,6 +283,9 @@ def _lock_logs(runtime: Runtime, config: BrokerConfig, files: Files) -> LogManag
         directory_id=new_id,
         random=runtime.random,
         now_ms=runtime.now_ms(),
+        run_parallel=partial(
+            runtime.run_parallel, threads_per_group=config.get("num.recovery.threads.per.data.dir")
+        ),
         settings=LogManagerSettings(
             retention_check_interval_ms=config.log_retention_check_interval_ms,
             checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,

@@ -27,7 +27,8 @@ class BackgroundJob:
         self.finish()
 
 
-def run_one_by_one(jobs: Sequence[Callable[[], None]]) -> None:
-    """The simplest way to run jobs that might run side by side."""
-    for job in jobs:
-        job()
+def run_one_by_one(groups: Sequence[Sequence[Callable[[], None]]]) -> None:
+    """The simplest way to run jobs that might run side by side (`log_loading.RunParallel`)."""
+    for group in groups:
+        for job in group:
+            job()

@@ -1,6 +1,6 @@
 """The checkpoint files of all log directories: written when they are due, and only when they have changed."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,10 +17,10 @@ class CheckpointWriter:
     def __init__(
         self,
         directories: Mapping[Path, LogDirectory],
-        logs: Mapping[TopicPartition, Log],
+        *,
+        logs: Callable[[], Sequence[Log]],
         cleaned_offsets: Mapping[TopicPartition, int],
         offline_dirs: Mapping[Path, OSError],
-        *,
         on_failure: Callable[[Path, OSError], None],
     ) -> None:
         self._directories = directories
@@ -40,10 +40,10 @@ class CheckpointWriter:
         offsets: dict[Path, dict[TopicPartition, int]] = {
             path: {} for path in self._directories if path not in self._offline_dirs
         }
-        for topic_partition, log in list(self._logs.items()):
+        for log in self._logs():
             offset = of(log)
             if offset is not None and (rows := offsets.get(log.directory.parent)) is not None:
-                rows[topic_partition] = offset
+                rows[log.topic_partition] = offset
         return offsets
 
     def found(self, checkpoint: OffsetCheckpoint, rows: Mapping[TopicPartition, int]) -> None:
@@ -68,7 +68,8 @@ class CheckpointWriter:
     ) -> None:
         """The file without the rows of these, and of logs that are not there any more."""
         written = self._written.pop(checkpoint.path, {})  # so that the next checkpoint writes it, flushed
-        rows = {it: at for it, at in written.items() if it not in forgotten and it in self._logs}
+        there = {log.topic_partition for log in self._logs() if log.directory.parent == path}
+        rows = {it: at for it, at in written.items() if it not in forgotten and it in there}
         try:
             checkpoint.write(rows, durable=False)
         except OSError as error:
@@ -76,7 +77,9 @@ class CheckpointWriter:
 
     def all_jobs(self) -> list[BackgroundJob]:
         """Of all checkpoints."""
-        cleaned = self._offsets(lambda log: self._cleaned_offsets.get(log.topic_partition))
+        cleaned = self._offsets(
+            lambda log: None if log.is_future else self._cleaned_offsets.get(log.topic_partition)
+        )
         return [
             *self._write_jobs("cleaned offsets", cleaned, lambda it: it.cleaned_offsets),
             *self._recovery_point_jobs(self._offsets(lambda log: log.recovery_point)),

@@ -79,6 +79,27 @@ def renamed_directory(topic_partition: TopicPartition, *, unique: str, suffix: s
     return name
 
 
+def future_directory(topic_partition: TopicPartition, *, unique: str) -> str:
+    """A name for the directory of a future log: it is its partition's log once it has caught up (KIP-113).
+
+    Not cut, as it must tell the whole topic. Raises KafkaStorageError where it would be too long.
+    """
+    name = f"{topic_partition}.{unique}{FUTURE_DIRECTORY}"
+    if len(name) > MAX_NAME_LENGTH:
+        raise KafkaStorageError(f"No name for the future log's directory of {topic_partition}")
+    return name
+
+
+def future_partition_of(name: str) -> TopicPartition | None:
+    """The partition of a future log's directory, None for other names.
+
+    >>> future_partition_of("a.b-3.00ff-future")
+    TopicPartition(topic='a.b', partition=3)
+    """
+    rest = name.removesuffix(FUTURE_DIRECTORY)
+    return topic_partition_of(rest.rpartition(".")[0]) if rest != name else None
+
+
 def partition_being_removed(name: str) -> TopicPartition | None:
     """The partition of a directory that `renamed_directory` named, None for other names.
 

@@ -14,13 +14,12 @@ __all__ = ["LogDirInfo", "describe_dirs"]
 def describe_dirs(
     directories: Mapping[Path, LogDirectory],
     logs: Mapping[TopicPartition, Log],
+    future_logs: Mapping[TopicPartition, Log],
     offline_dirs: Mapping[Path, OSError],
     files: Files,
 ) -> list[LogDirInfo]:
     """Every directory with its logs and their sizes. Waits for statvfs only."""
-    rows: dict[Path, list[tuple[TopicPartition, int]]] = {path: [] for path in directories}
-    for topic_partition, log in list(logs.items()):
-        rows[log.directory.parent].append((topic_partition, log.size_bytes))
+    rows, future_rows = _sizes(directories, logs), _sizes(directories, future_logs)
     found = []
     for path, directory in directories.items():
         total = usable = None
@@ -29,5 +28,16 @@ def describe_dirs(
                 total, usable = files.usage(path)
             except OSError as failure:
                 error = failure
-        found.append(LogDirInfo(path, directory.directory_id, error, total, usable, rows[path]))
+        found.append(
+            LogDirInfo(path, directory.directory_id, error, total, usable, rows[path], future_rows[path])
+        )
     return found
+
+
+def _sizes(
+    directories: Mapping[Path, LogDirectory], logs: Mapping[TopicPartition, Log]
+) -> dict[Path, list[tuple[TopicPartition, int]]]:
+    rows: dict[Path, list[tuple[TopicPartition, int]]] = {path: [] for path in directories}
+    for topic_partition, log in list(logs.items()):
+        rows[log.directory.parent].append((topic_partition, log.size_bytes))
+    return rows

@@ -7,6 +7,7 @@ recovery-point-offset-checkpoint   and the other checkpoints
 topic-0/  topic-1/  ...            logs
 topic-2.<hex>-delete/              a deleted log, until its files go
 topic-3.<hex>-stray/               a log that the metadata does not know; left to the operator
+topic-4.<hex>-future/              a log that is to take the place of the one in another folder (KIP-113)
 """
 
 import json
@@ -46,7 +47,18 @@ class LogDirInfo(NamedTuple):
     error: OSError | None
     total_bytes: int | None
     usable_bytes: int | None
+    #: With their sizes in bytes.
     logs: list[tuple[TopicPartition, int]]
+    future_logs: list[tuple[TopicPartition, int]]
+
+
+class LogNames(NamedTuple):
+    """The folders in a log directory."""
+
+    logs: dict[str, TopicPartition]
+    future_logs: dict[str, TopicPartition]
+    #: Of deleted logs.
+    deleted: list[str]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,22 +129,25 @@ class LogDirectory:
             broker_epoch=broker_epoch,
         )
 
-    def log_names(self) -> tuple[dict[str, TopicPartition], list[str]]:
-        """Folders of logs with their partitions, and folders of deleted logs."""
+    def log_names(self) -> LogNames:
+        """Folders of logs with their partitions; what is no log's is told, and left alone."""
         logs: dict[str, TopicPartition] = {}
+        future_logs: dict[str, TopicPartition] = {}
         deleted: list[str] = []
         for name in self.files.list(self.path):
             if name in _NO_LOGS or not self.files.is_dir(self.path / name):
                 continue
             if name.endswith(file_names.DELETE_DIRECTORY) and file_names.partition_being_removed(name):
                 deleted.append(name)
-            elif name.endswith((file_names.STRAY_DIRECTORY, file_names.FUTURE_DIRECTORY)):
+            elif name.endswith(file_names.STRAY_DIRECTORY):
                 _LOG.warning("%s is left alone", self.path / name)
+            elif future := file_names.future_partition_of(name):
+                future_logs[name] = future
             elif topic_partition := file_names.topic_partition_of(name):
                 logs[name] = topic_partition
             else:
                 _LOG.warning("%s is no log's folder", self.path / name)
-        return logs, deleted
+        return LogNames(logs, future_logs, deleted)
 
     def read_checkpoint(self, checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
         """Its offsets; none if it is corrupt: recovery then reads whole logs."""

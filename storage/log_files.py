@@ -230,9 +230,10 @@ class LogFiles(LogReader):
             segment.close_files()
 
     def rename_directory(self, directory: Path) -> None:
-        """Move the log's directory (deletion)."""
+        """Move the log's directory: it is deleted, or takes another one's place."""
         with self._io():
             self._files.rename(self.directory, directory)
+        self._is_directory_flushed, self._is_directory_changed = False, True
         self.directory = directory
         self.leader_epochs.move_to(directory)
         self._snapshots.directory = directory
@@ -255,6 +256,11 @@ class LogFiles(LogReader):
         if self._is_closed or isinstance(error, FileNotFoundError):
             return super()._read_failed(error)
         return self._failed(error)
+
+    @property
+    def is_future(self) -> bool:
+        """Whether it is to take the place of the partition's log in another directory, once it has caught up."""
+        return self.directory.name.endswith(file_names.FUTURE_DIRECTORY)
 
     @property
     def is_writable(self) -> bool:

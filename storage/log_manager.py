@@ -9,15 +9,15 @@ A directory whose disk fails goes offline with its logs; the others serve on.
 Source: LogManager of Kafka 4.3.1.
 """
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
-from protocol.errors import KafkaError, KafkaStorageError
+from protocol.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartition
 from protocol.types import TopicPartition
 from storage import file_names
 from storage.background import BackgroundJob, run_one_by_one
@@ -27,16 +27,20 @@ from storage.files import Files
 from storage.flushing import close_log, flush_due, flush_job
 from storage.log import Log
 from storage.log_config import LogConfig
+from storage.log_creation import LogCreation, NewLog
 from storage.log_dir_info import LogDirInfo, describe_dirs
 from storage.log_directory import LogDirectory, LogDirInUse, lock_directories
 from storage.log_files import DeletedFiles, removal_job
+from storage.log_loading import DirectoryContents, LogToOpen, RunParallel, loading_jobs
 from storage.log_manager_settings import LogManagerSettings
 from storage.meta_properties import InconsistentMetaProperties
 
 if TYPE_CHECKING:
     from random import Random
 
-__all__ = ["InconsistentMetaProperties", "LogDirInUse", "LogDirInfo", "LogManager", "LogManagerSettings"]
+__all__ = [
+    "InconsistentMetaProperties", "LogCreation", "LogDirInUse", "LogDirInfo", "LogManager", "LogManagerSettings", "NewLog",
+]  # fmt: skip
 
 #: Logs that one call of `maintain` looks at for retention: 20 us each.
 LOGS_A_CALL = 100
@@ -55,13 +59,15 @@ class LogManager:
         cluster_id: str,
         settings: LogManagerSettings,
         random: "Random",
-        run_parallel: Callable[[Sequence[Callable[[], None]]], None],
+        run_parallel: RunParallel,
         now_ms: int,
     ) -> None:
         self.cluster_id = cluster_id
         self.settings = settings
         #: To look at only.
         self.logs: dict[TopicPartition, Log] = {}
+        #: Logs that are to take the place of those in other directories (KIP-113). To look at only.
+        self.future_logs: dict[TopicPartition, Log] = {}
         #: Directories whose disk has failed, and how.
         self.offline_dirs: dict[Path, OSError] = {}
         #: Called, perhaps in another thread, when a directory fails.
@@ -82,8 +88,14 @@ class LogManager:
         self._next_checkpoint_ms = now_ms + settings.checkpoint_interval_ms
         self._next_high_watermarks_ms = now_ms + settings.high_watermark_checkpoint_interval_ms
         self._checkpoints = CheckpointWriter(
-            self._directories, self.logs, self.cleaned_offsets, self.offline_dirs, on_failure=self._fail
+            self._directories,
+            logs=self._all_logs,
+            cleaned_offsets=self.cleaned_offsets,
+            offline_dirs=self.offline_dirs,
+            on_failure=self._fail,
         )
+        #: The directories of logs that are being made. None: its topic was deleted meanwhile.
+        self._being_made: dict[TopicPartition, Path | None] = {}
 
     @classmethod
     def open(
@@ -98,7 +110,7 @@ class LogManager:
         now_ms: int,
         default_config: LogConfig | None = None,
         topic_config: Callable[[str], LogConfig] | None = None,
-        run_parallel: Callable[[Sequence[Callable[[], None]]], None] = run_one_by_one,
+        run_parallel: RunParallel = run_one_by_one,
         settings: LogManagerSettings | None = None,
     ) -> Self:
         """`lock` the directories and `load` all logs in them. [any thread]"""
@@ -128,15 +140,15 @@ class LogManager:
         directory_id: Callable[[], UUID],
         random: "Random",
         now_ms: int,
-        run_parallel: Callable[[Sequence[Callable[[], None]]], None] = run_one_by_one,
+        run_parallel: RunParallel = run_one_by_one,
         settings: LogManagerSettings | None = None,
     ) -> Self:
         """Take possession of the directories, and read whose they are; their logs are not looked at. [any thread]
 
         A step of its own because the metadata log, which lies in one of them, knows the topics'
         configurations that `load` asks for. `cluster_id` None: whatever the directories say.
-        `directory_id` draws an id for a new directory. `run_parallel` runs all of the callables it is
-        given, in any order, and returns when all are done.
+        `directory_id` draws an id for a new directory. `run_parallel` runs what the logs of each
+        directory need, see `log_loading.RunParallel`.
         Raises LogDirInUse, InconsistentMetaProperties, and OSError if no directory can be used.
         """
         directories, failures = lock_directories(
@@ -167,77 +179,64 @@ class LogManager:
     # -- loading -----------------------------------------------------------------------------------
 
     def load(self, topic_config: Callable[[str], LogConfig], now_ms: int) -> None:
-        """Open all logs, and recover those that were not closed. [any thread]"""
+        """Open all logs, and recover those that were not closed. [any thread]
+
+        Raises InconsistentMetaProperties if two directories have the same log, OSError if no directory is left.
+        """
         self._topic_config = topic_config
-        jobs: list[Callable[[], None]] = []
+        groups = []
         for directory in self._directories.values():
             try:
-                logs, deleted = directory.log_names()
-                recovery_points = directory.read_checkpoint(directory.recovery_points)
-                log_starts = directory.read_checkpoint(directory.log_start_offsets)
-                high_watermarks = directory.read_checkpoint(directory.high_watermarks)
-                cleaned_offsets = directory.read_checkpoint(directory.cleaned_offsets)
+                contents = DirectoryContents.read(directory)
             except OSError as error:
                 self._fail(directory.path, error)
                 continue
-            self.cleaned_offsets.update(cleaned_offsets)
-            self._checkpoints.found(directory.recovery_points, recovery_points)
-            self._checkpoints.found(directory.log_start_offsets, log_starts)
-            self._checkpoints.found(directory.cleaned_offsets, cleaned_offsets)
-            for name in deleted:
+            self.cleaned_offsets.update(contents.cleaned_offsets)
+            self._checkpoints.found(directory.recovery_points, contents.recovery_points)
+            self._checkpoints.found(directory.log_start_offsets, contents.log_start_offsets)
+            self._checkpoints.found(directory.cleaned_offsets, contents.cleaned_offsets)
+            for name in contents.deleted:
                 path = directory.path / name
                 self._deleted.append(DeletedFiles(now_ms, partial(self._files.remove_tree, path)))
-            for name, topic_partition in logs.items():
-                jobs.append(
-                    partial(
-                        self._load_log,
-                        directory,
-                        name,
-                        topic_partition,
-                        recovery_point=recovery_points.get(topic_partition, 0),
-                        log_start_offset=log_starts.get(topic_partition, 0),
-                        high_watermark=high_watermarks.get(topic_partition, 0),
-                        now_ms=now_ms,
-                    )
-                )
-            if logs and not directory.was_clean:
-                _LOG.info("%s was not closed: recovering %d logs", directory.path, len(logs))
-        self._run_parallel(jobs)
+            groups.append(loading_jobs(contents, partial(self._load_log, now_ms=now_ms), topic_config))
+        self._run_parallel(groups)
         if not set(self._directories) - set(self.offline_dirs):
             raise next(iter(self.offline_dirs.values()))
 
-    def _load_log(
-        self,
-        directory: LogDirectory,
-        name: str,
-        topic_partition: TopicPartition,
-        *,
-        recovery_point: int,
-        log_start_offset: int,
-        high_watermark: int,
-        now_ms: int,
-    ) -> None:
+    def _load_log(self, found: LogToOpen, *, now_ms: int) -> Log | None:
+        """Open a log and keep it; None if its directory is offline. [any thread]"""
+        path, topic_partition = found.path, found.topic_partition
+        if path.parent in self.offline_dirs:
+            return None
         try:
             log = self._open_log(
-                directory.path / name,
+                path,
                 topic_partition,
-                self._topic_config(topic_partition.topic),
-                is_clean=directory.was_clean,
-                recovery_point=recovery_point,
-                log_start_offset=log_start_offset,
+                found.config,
+                is_clean=found.is_clean,
+                recovery_point=found.recovery_point,
+                log_start_offset=found.log_start_offset,
                 now_ms=now_ms,
             )
         except OSError as error:
-            self._fail(directory.path, error)
-            return
-        log.update_high_watermark(high_watermark)
-        if self.cleaned_offsets.get(topic_partition, 0) > log.log_end_offset:
-            del self.cleaned_offsets[topic_partition]
-        other = self.logs.setdefault(topic_partition, log)
+            self._fail(path.parent, error)
+            return None
+        log.update_high_watermark(found.high_watermark)
+        logs = self.future_logs if found.is_future else self.logs
+        other = logs.setdefault(topic_partition, log)
         if other is not log:
             raise InconsistentMetaProperties(
-                f"{topic_partition} is in {other.directory} and in {log.directory}"
+                f"{topic_partition} is in {other.directory} and in {path}. One of them may have failed while its "
+                f"log was moved to the other: remove the one that is older"
             )
+        if path.parent in self.offline_dirs:
+            # It has failed with another log, in another thread, which did not see this one yet.
+            log.take_offline(self.offline_dirs[path.parent])
+            logs.pop(topic_partition, None)
+            return None
+        if not found.is_future and self.cleaned_offsets.get(topic_partition, 0) > log.log_end_offset:
+            del self.cleaned_offsets[topic_partition]
+        return log
 
     def _open_log(
         self,
@@ -300,6 +299,9 @@ class LogManager:
         epochs = {directory.broker_epoch for directory in self._directories.values()}
         return epochs.pop() if len(epochs) == 1 else None
 
+    def _all_logs(self) -> list[Log]:
+        return [*list(self.logs.values()), *list(self.future_logs.values())]
+
     def get(self, topic_partition: TopicPartition) -> Log | None:
         """The partition's log, if there is one in a directory that serves."""
         return self.logs.get(topic_partition)
@@ -320,56 +322,110 @@ class LogManager:
         Raises InconsistentTopicId if there is one of an older topic of that name, KafkaStorageError if no
         directory serves.
         """
-        log = self.logs.get(topic_partition)
-        if log is not None:
-            log.assign_topic_id(topic_id)
-            if config is not None and config != log.config:
-                log.update_config(config)
-            return log
-        if self.offline_dirs and not is_new:
-            raise KafkaStorageError(f"{topic_partition} may be in {[*self.offline_dirs]}, which is offline")
-        path = self._emptiest() / str(topic_partition)
-        self._checkpoints.forget_predecessor(topic_partition, path.parent)
+        new = NewLog(topic_partition, topic_id, config, is_new)
+        creation = self.creation([new], now_ms=now_ms)
+        creation.run()
+        creation.finish()
+        if topic_partition in creation.errors:
+            raise creation.errors[topic_partition]
+        return creation.logs[topic_partition]
+
+    def creation(self, wanted: Iterable[NewLog], *, now_ms: int) -> LogCreation:
+        """`get_or_create` for many logs, of which the slow part can run in a thread; see `log_creation`.
+
+        Until it is finished, none of its partitions may be asked for again, but all may be deleted.
+        """
+        creation = LogCreation(open_log=partial(self._make_log, now_ms=now_ms), keep=partial(self._keep_made, now_ms=now_ms))  # fmt: skip
+        counts = self._log_counts()
+        for new in wanted:
+            topic_partition = new.topic_partition
+            assert topic_partition not in self._being_made, topic_partition
+            try:
+                if (log := self.logs.get(topic_partition)) is not None:
+                    log.assign_topic_id(new.topic_id)
+                    if new.config is not None and new.config != log.config:
+                        log.update_config(new.config)
+                    creation.logs[topic_partition] = log
+                    continue
+                if self.offline_dirs and not new.is_new:
+                    raise KafkaStorageError(
+                        f"{topic_partition} may be in {[*self.offline_dirs]}, which is offline"
+                    )
+                path = self._emptiest(counts)
+            except KafkaError as error:
+                creation.errors[topic_partition] = error
+                continue
+            counts[path] += 1
+            self._checkpoints.forget_predecessor(topic_partition, path)
+            self._being_made[topic_partition] = path
+            config = new.config or self._topic_config(topic_partition.topic)
+            creation.plan(new._replace(config=config), path / str(topic_partition))
+        return creation
+
+    def _make_log(self, new: NewLog, path: Path, *, now_ms: int) -> Log:
+        """The log, empty, in this directory. Raises KafkaStorageError, InconsistentTopicId. [any thread]"""
+        assert new.config is not None, new
+        if (failure := self.offline_dirs.get(path.parent)) is not None:
+            raise KafkaStorageError(f"{path}: {failure}")
         try:
-            log = self._open_log(
-                path,
-                topic_partition,
-                config or self._topic_config(topic_partition.topic),
-                now_ms=now_ms,
-                topic_id=topic_id,
-            )
+            return self._open_log(path, new.topic_partition, new.config, now_ms=now_ms, topic_id=new.topic_id)
         except OSError as error:
             self._fail(path.parent, error)
             raise KafkaStorageError(f"{path}: {error}") from error
-        self.logs[topic_partition] = log
-        return log
 
-    def _emptiest(self) -> Path:
-        counts = {path: 0 for path in self._directories if path not in self.offline_dirs}
-        if not counts:
+    def _keep_made(
+        self, topic_partition: TopicPartition, log: Log | None, *, now_ms: int
+    ) -> KafkaError | None:
+        """A log has been made, or could not be; why it is not kept."""
+        path = self._being_made.pop(topic_partition)
+        if log is None:
+            return None
+        if (failure := self.offline_dirs.get(log.directory.parent)) is not None:
+            log.take_offline(failure)
+            return KafkaStorageError(f"{log.directory}: {failure}")
+        if path is None:
+            self._put_aside(log, file_names.DELETE_DIRECTORY, now_ms)
+            return UnknownTopicOrPartition(f"{topic_partition} was deleted while its log was made")
+        self.logs[topic_partition] = log
+        return None
+
+    def _log_counts(self) -> Counter[Path]:
+        """How many logs each directory that serves has, or is about to have."""
+        counts = Counter({path: 0 for path in self._directories if path not in self.offline_dirs})
+        if len(counts) > 1:
+            places = [*(log.directory.parent for log in self._all_logs()), *self._being_made.values()]
+            counts.update(path for path in places if path is not None and path in counts)
+        return counts
+
+    def _emptiest(self, counts: Counter[Path]) -> Path:
+        serving = [path for path in counts if path not in self.offline_dirs]
+        if not serving:
             raise KafkaStorageError("No log directory is online")
-        if len(counts) == 1:
-            return next(iter(counts))
-        for log in list(self.logs.values()):
-            counts[log.directory.parent] += 1
-        return min(counts, key=lambda path: counts[path])
+        return min(serving, key=lambda path: counts[path])
 
     def delete(self, topic_partition: TopicPartition, *, now_ms: int) -> None:
-        """Take the partition's log away; its name is free at once, its files go after file.delete.delay.ms."""
-        self._put_aside(topic_partition, file_names.DELETE_DIRECTORY, now_ms)
+        """Take the partition's logs away; their names are free at once, their files go after file.delete.delay.ms."""
+        if topic_partition in self._being_made:
+            self._being_made[topic_partition] = None
+        self._take_away(topic_partition, file_names.DELETE_DIRECTORY, now_ms)
 
     def delete_stray(self, topic_partition: TopicPartition, *, now_ms: int) -> None:
-        """Put a log aside that the metadata does not know; its files are left to the operator."""
-        self._put_aside(topic_partition, file_names.STRAY_DIRECTORY, now_ms)
+        """Put logs aside that the metadata does not know; their files are left to the operator."""
+        self._take_away(topic_partition, file_names.STRAY_DIRECTORY, now_ms)
 
-    def _put_aside(self, topic_partition: TopicPartition, suffix: str, now_ms: int) -> None:
-        log = self.logs.pop(topic_partition, None)
-        if log is None:
-            return
+    def _take_away(self, topic_partition: TopicPartition, suffix: str, now_ms: int) -> None:
         self.cleaned_offsets.pop(topic_partition, None)
+        logs = [self.logs.pop(topic_partition, None), self.future_logs.pop(topic_partition, None)]
+        for log in logs:
+            if log is not None:
+                self._put_aside(log, suffix, now_ms)
+
+    def _put_aside(
+        self, log: Log, suffix: str, now_ms: int, *, before_removal: Callable[[], None] = lambda: None
+    ) -> None:
+        """Rename the folder of a log that is not in our tables any more, and have it removed unless it is a stray."""
         self._uncleanable.discard(log)
-        unique = f"{self._random.getrandbits(128):032x}"
-        name = file_names.renamed_directory(topic_partition, unique=unique, suffix=suffix)
+        name = file_names.renamed_directory(log.topic_partition, unique=self._unique(), suffix=suffix)
         path = log.directory.parent / name
         log.rename_directory(path)
         if suffix == file_names.STRAY_DIRECTORY:
@@ -377,6 +433,7 @@ class LogManager:
             return
 
         def remove() -> None:
+            before_removal()
             log.close_files()
             for deleted in log.deleted_files:
                 deleted.remove()
@@ -384,15 +441,111 @@ class LogManager:
 
         self._deleted.append(DeletedFiles(now_ms + log.config.file_delete_delay_ms, remove))
 
+    def _unique(self) -> str:
+        return f"{self._random.getrandbits(128):032x}"
+
+    # -- logs that move to another directory -------------------------------------------------------
+
+    def create_future(
+        self,
+        topic_partition: TopicPartition,
+        log_dir: Path,
+        *,
+        topic_id: UUID,
+        now_ms: int,
+        config: LogConfig | None = None,
+    ) -> Log:
+        """The partition's future log in `log_dir`, made empty if there is none (KIP-113).
+
+        Whoever moves the partition copies into it as a follower does, and then calls `promote_future`.
+        `log_dir` is one of `directory_ids`, but not the one where the partition's log is. Raises KafkaStorageError if
+        either is offline, or if there is a future log elsewhere: delete it first.
+        """
+        current = self.logs.get(topic_partition)
+        if current is None:
+            raise KafkaStorageError(f"{topic_partition} has no log that could move")
+        assert log_dir in self._directories, log_dir
+        assert log_dir != current.directory.parent, current
+        if (failure := self.offline_dirs.get(log_dir)) is not None:
+            raise KafkaStorageError(f"{log_dir}: {failure}")
+        if (future := self.future_logs.get(topic_partition)) is not None:
+            if future.directory.parent != log_dir:
+                raise KafkaStorageError(f"{topic_partition} moves to {future.directory.parent} already")
+            future.assign_topic_id(topic_id)
+            return future
+        self._checkpoints.forget_predecessor(topic_partition, log_dir)
+        name = file_names.future_directory(topic_partition, unique=self._unique())
+        new = NewLog(topic_partition, topic_id, config or current.config)
+        future = self.future_logs[topic_partition] = self._make_log(new, log_dir / name, now_ms=now_ms)
+        return future
+
+    def promote_future(self, topic_partition: TopicPartition, *, now_ms: int) -> Log:
+        """The future log has caught up: it is the partition's log from now on, and the other one is deleted.
+
+        A crash between the two renames leaves two logs of that name: the next start refuses them, as Kafka's does.
+        Raises KafkaStorageError if one of them is offline.
+        """
+        current, future = self.logs.get(topic_partition), self.future_logs.get(topic_partition)
+        if current is None or future is None:
+            raise KafkaStorageError(f"The {'current' if current is None else 'future'} log of {topic_partition} is offline")  # fmt: skip
+        self._replace(current, future, now_ms)
+        future.update_high_watermark(current.high_watermark)
+        return future
+
+    def promote_abandoned(
+        self, is_assigned: Callable[[TopicPartition, UUID | None, UUID], bool], *, now_ms: int
+    ) -> list[TopicPartition]:
+        """After `load`: promote future logs whose directory the metadata already says to be the partition's (KIP-858).
+
+        `is_assigned` is asked with the topic's id and the directory's; the process died before it could promote
+        them, perhaps because the other directory had failed. Returns which.
+        """
+        promoted = []
+        for topic_partition, future in list(self.future_logs.items()):
+            directory_id = self._directories[future.directory.parent].directory_id
+            if is_assigned(topic_partition, future.topic_id, directory_id):
+                current = self.logs.get(topic_partition)
+                if current is None or current.topic_id == future.topic_id:
+                    _LOG.info("%s: %s takes the place of %s", topic_partition, future.directory, current)
+                    self._replace(current, future, now_ms)
+                    promoted.append(topic_partition)
+        return promoted
+
+    def _replace(self, current: Log | None, future: Log, now_ms: int) -> None:
+        topic_partition = future.topic_partition
+        future.rename_directory(future.directory.parent / str(topic_partition))
+        del self.future_logs[topic_partition]
+        self.logs[topic_partition] = future
+        if current is None:
+            return
+        try:
+            # What the old log had flushed must be flushed in the new one before its files go.
+            self._put_aside(
+                current,
+                file_names.DELETE_DIRECTORY,
+                now_ms,
+                before_removal=lambda: future.flush_files(future.log_end_offset),
+            )
+        except KafkaStorageError as error:
+            _LOG.error("%s: the old log was not removed: %s", topic_partition, error)
+            current.close_files()
+
+    def delete_future(self, topic_partition: TopicPartition, *, now_ms: int) -> None:
+        """The partition stays where it is."""
+        if (future := self.future_logs.pop(topic_partition, None)) is not None:
+            self._put_aside(future, file_names.DELETE_DIRECTORY, now_ms)
+
+    # -- all logs ----------------------------------------------------------------------------------
+
     def update_config(self, topic: str, config: LogConfig) -> None:
         """The topic's configuration has changed."""
-        for topic_partition, log in list(self.logs.items()):
-            if topic_partition.topic == topic:
+        for log in self._all_logs():
+            if log.topic_partition.topic == topic:
                 log.update_config(config)
 
     def describe_dirs(self) -> list[LogDirInfo]:
         """Every configured directory with its logs and their sizes. Waits for statvfs only."""
-        return describe_dirs(self._directories, self.logs, self.offline_dirs, self._files)
+        return describe_dirs(self._directories, self.logs, self.future_logs, self.offline_dirs, self._files)
 
     # -- failure -----------------------------------------------------------------------------------
 
@@ -407,10 +560,11 @@ class LogManager:
             return
         self.offline_dirs[path] = error
         _LOG.error("Log directory %s is offline: %s", path, error)
-        for topic_partition, log in list(self.logs.items()):
-            if log.directory.parent == path:
-                log.take_offline(error)
-                self.logs.pop(topic_partition, None)
+        for logs in (self.logs, self.future_logs):
+            for topic_partition, log in list(logs.items()):
+                if log.directory.parent == path:
+                    log.take_offline(error)
+                    logs.pop(topic_partition, None)
         self.on_dir_failure(path, error)
 
     # -- upkeep ------------------------------------------------------------------------------------
@@ -424,10 +578,10 @@ class LogManager:
         self._retain_some(now_ms)
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + self.settings.producer_id_expiration_check_interval_ms
-            for log in list(self.logs.values()):
+            for log in self._all_logs():
                 log.producers.remove_expired(now_ms)
         jobs: list[BackgroundJob] = []
-        for log in list(self.logs.values()):
+        for log in self._all_logs():
             if log.deleted_files:
                 self._deleted += log.deleted_files
                 log.deleted_files = []
@@ -447,7 +601,7 @@ class LogManager:
     def _retain_some(self, now_ms: int) -> None:
         if now_ms >= self._next_retention_ms and not self._retention_queue:
             self._next_retention_ms = now_ms + self.settings.retention_check_interval_ms
-            self._retention_queue.extend(list(self.logs.values()))
+            self._retention_queue.extend(self._all_logs())
         for _ in range(min(LOGS_A_CALL, len(self._retention_queue))):
             log = self._retention_queue.popleft()
             try:
@@ -492,8 +646,13 @@ class LogManager:
 
         To be called when nobody uses the logs any more; `broker_epoch` -1 for a node that is no broker.
         """
-        self._run_parallel([partial(close_log, log) for log in self.logs.values()])
-        for log in self.logs.values():
+        self._run_parallel(
+            [
+                [partial(close_log, log) for log in self._all_logs() if log.directory.parent == path]
+                for path in self._directories
+            ]
+        )
+        for log in self._all_logs():
             self._deleted += log.deleted_files
             log.deleted_files = []
         removal_job([deleted for deleted in self._deleted if deleted.due_ms <= now_ms]).run()

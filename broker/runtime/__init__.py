@@ -11,7 +11,7 @@ nobody's business but the one who made it.
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from broker.runtime.supervision import TaskFailure
@@ -94,6 +94,13 @@ class Runtime(Protocol):
 
         Costs some 60 µs (a thread and two switches): for fsync, cold reads and compaction, never
         for what a request does every time. The function must not touch the loop.
+        """
+
+    def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
+        """Run all functions of all groups, of each group a few at a time; returns when all are done.
+
+        For a thread of `run_blocking`, and for work that waits for disks: opening and closing logs, a group for
+        each log directory. The first exception is raised when what has begun by then is done; the rest is left.
         """
 
     def pause_thread(self, delay_s: float) -> None:

@@ -6,9 +6,9 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
 
 import uvloop
@@ -79,6 +79,34 @@ class ProductionRuntime:
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self._blocking_threads, thread_name_prefix="blocking")
         return await self.loop.run_in_executor(self._executor, function, *args)
+
+    def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
+        """Threads of their own for each group, gone at the end."""
+        has_failed = False
+
+        def work(left: Iterator[Callable[[], None]]) -> None:
+            nonlocal has_failed
+            # Not a future for each function: of thousands that are done at once, these would be half of the work.
+            for function in left:
+                if has_failed:
+                    return
+                try:
+                    function()
+                except BaseException:
+                    has_failed = True
+                    raise
+
+        with ExitStack() as pools:
+            running: list[Future[None]] = []
+            for group in groups:
+                left = iter(group)
+                threads = min(threads_per_group, len(group))
+                if threads:
+                    pool = pools.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="parallel"))
+                    running += [pool.submit(work, left) for _ in range(threads)]
+            wait(running)
+        for future in running:
+            future.result()
 
     def pause_thread(self, delay_s: float) -> None:
         """Sleep; the loop goes on."""

@@ -15,7 +15,7 @@ process agree on strings' hashes; code under test must not let addresses choose 
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Self, TypeVar
 
 from broker.runtime import Listening, ProtocolFactory, SocketOptions, TaskFailure
@@ -135,6 +135,12 @@ class SimulatedRuntime:
             return function(*args)
         finally:
             await asyncio.sleep(0)
+
+    def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
+        """One after the other, always in the same order."""
+        for group in groups:
+            for function in group:
+                function()
 
     def pause_thread(self, delay_s: float) -> None:
         """There are no threads: blocking work takes no time here, and waits for none."""

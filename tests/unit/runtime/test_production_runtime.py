@@ -150,3 +150,43 @@ def test_as_many_files_as_the_system_allows():
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_run_parallel_is_as_wide_as_it_may_be():
+    """Two groups of two at a time: four meet, a fifth has to wait."""
+    meeting = threading.Barrier(4, timeout=10)
+    lock = threading.Lock()
+    running, most = [0, 0], [0, 0]
+
+    def work(group):
+        with lock:
+            running[group] += 1
+            most[group] = max(most[group], running[group])
+        meeting.wait()
+        with lock:
+            running[group] -= 1
+
+    async def main(runtime):
+        groups = [[lambda at=at: work(at)] * 6 for at in range(2)]
+        await runtime.run_blocking(lambda: runtime.run_parallel([*groups, []], threads_per_group=2))
+
+    run(main)
+    assert (running, most) == ([0, 0], [2, 2])
+
+
+def test_run_parallel_raises_and_leaves_the_rest():
+    done = []
+
+    def bad():
+        raise ValueError("a log")
+
+    async def main(runtime):
+        jobs = [bad, *[lambda at=at: (time.sleep(0.01), done.append(at)) for at in range(100)]]
+        with pytest.raises(ValueError, match="a log"):
+            await runtime.run_blocking(lambda: runtime.run_parallel([jobs], threads_per_group=2))
+        assert len(done) < 100
+        before = len(done)
+        await asyncio.sleep(0.05)
+        assert len(done) == before
+
+    run(main)

@@ -1,0 +1,138 @@
+"""Opening all logs of all directories: side by side, with progress that an operator can see.
+
+A clean start says how many logs there are, and that they are open. After an unclean stop each recovered log is
+told, with how many of its directory are left; a segment that takes its time is told by `recovery`.
+
+Source: LogManager.loadLogs of Kafka 4.3.1.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from logging import DEBUG, INFO, getLogger
+from pathlib import Path
+from typing import NamedTuple
+
+from protocol.types import TopicPartition
+from storage.log import Log
+from storage.log_config import LogConfig
+from storage.log_directory import LogDirectory
+
+#: Runs all callables of all groups and returns when the last one is done; raises what one of them raised. Those of a
+#: group (one log directory: mostly one disk) may run side by side, a few at a time; groups do not wait for each other.
+RunParallel = Callable[[Sequence[Sequence[Callable[[], None]]]], None]
+
+#: A clean start tells after so many logs that it goes on.
+TOLD_LOGS = 1000
+
+_LOG = getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryContents:
+    """What a directory says of its logs, before one of them is opened."""
+
+    directory: LogDirectory
+    #: By the names of their folders.
+    logs: Mapping[str, TopicPartition]
+    future_logs: Mapping[str, TopicPartition]
+    #: Folders of deleted logs.
+    deleted: Sequence[str]
+    recovery_points: Mapping[TopicPartition, int]
+    log_start_offsets: Mapping[TopicPartition, int]
+    high_watermarks: Mapping[TopicPartition, int]
+    cleaned_offsets: Mapping[TopicPartition, int]
+
+    @classmethod
+    def read(cls, directory: LogDirectory) -> "DirectoryContents":
+        """List the folders, and read the checkpoints; a corrupt one counts as missing. Raises OSError."""
+        names = directory.log_names()
+        return cls(
+            directory=directory,
+            logs=names.logs,
+            future_logs=names.future_logs,
+            deleted=names.deleted,
+            recovery_points=directory.read_checkpoint(directory.recovery_points),
+            log_start_offsets=directory.read_checkpoint(directory.log_start_offsets),
+            high_watermarks=directory.read_checkpoint(directory.high_watermarks),
+            cleaned_offsets=directory.read_checkpoint(directory.cleaned_offsets),
+        )
+
+
+class LogToOpen(NamedTuple):
+    """One log that lies in a directory."""
+
+    path: Path
+    topic_partition: TopicPartition
+    config: LogConfig
+    is_clean: bool
+    is_future: bool
+    recovery_point: int
+    log_start_offset: int
+    high_watermark: int
+
+
+#: Opens a log and keeps it; None if its disk fails, which has been told. [any thread]
+OpenLog = Callable[[LogToOpen], Log | None]
+
+
+def loading_jobs(
+    contents: DirectoryContents, open_log: OpenLog, topic_config: Callable[[str], LogConfig]
+) -> list[Callable[[], None]]:
+    """A job for each log of the directory."""
+    directory = contents.directory
+    names = [(name, it, False) for name, it in contents.logs.items()]
+    names += [(name, it, True) for name, it in contents.future_logs.items()]
+    if not names:
+        return []
+    if directory.was_clean:
+        _LOG.info("%s was closed: %d logs need no recovery", directory.path, len(names))
+    else:
+        _LOG.info("%s was not closed: recovering %d logs", directory.path, len(names))
+    # Asked here, in one thread, and once for each topic.
+    topics = {topic_partition.topic for _, topic_partition, _ in names}
+    configs = {topic: topic_config(topic) for topic in topics}
+    progress = _Progress(directory, len(names))
+    return [
+        partial(
+            progress.open,
+            open_log,
+            LogToOpen(
+                path=directory.path / name,
+                topic_partition=topic_partition,
+                config=configs[topic_partition.topic],
+                is_clean=directory.was_clean,
+                is_future=is_future,
+                recovery_point=contents.recovery_points.get(topic_partition, 0),
+                log_start_offset=contents.log_start_offsets.get(topic_partition, 0),
+                high_watermark=contents.high_watermarks.get(topic_partition, 0),
+            ),
+        )
+        for name, topic_partition, is_future in names
+    ]
+
+
+class _Progress:
+    """How far one directory is."""
+
+    def __init__(self, directory: LogDirectory, total: int) -> None:
+        self._directory = directory
+        self._total = total
+        #: `next` of it is one step for all threads.
+        self._done = count(1)
+
+    def open(self, open_log: OpenLog, found: LogToOpen) -> None:
+        log = None
+        try:
+            log = open_log(found)
+        finally:
+            done = next(self._done)
+            if log is not None:
+                is_told = not found.is_clean or done == self._total or not done % TOLD_LOGS
+                _LOG.log(
+                    INFO if is_told else DEBUG,
+                    "%s: opened, %d segments, offsets [%d, %d); %d of %d logs in %s, %d remain",
+                    found.path.name, len(log.segments), log.log_start_offset, log.log_end_offset,
+                    done, self._total, self._directory.path, self._total - done,
+                )  # fmt: skip

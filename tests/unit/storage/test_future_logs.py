@@ -1,0 +1,207 @@
+"""Logs that move from one directory to another (KIP-113), and what a crash leaves of that."""
+
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from protocol.errors import KafkaStorageError
+from protocol.types import TopicPartition
+from storage.log_manager import InconsistentMetaProperties
+from tests.harness.faulty_files import FaultyFiles, Killed, Loss
+from tests.unit.storage.storage_support import NOW_MS, offsets_in
+from tests.unit.storage.test_log_manager import TOPIC_ID, A, append, crash, open_manager, run
+
+PATHS = [Path("/data/a"), Path("/data/b")]
+
+
+def copy(source, target):
+    """What a fetcher does."""
+    for _, data in source.records_since(target.log_end_offset):
+        target.append_as_follower(bytes(data), leader_epoch=source.latest_epoch, now_ms=NOW_MS)
+
+
+@pytest.fixture
+def files():
+    return FaultyFiles(random=Random(1))
+
+
+def begin(files, count=10):
+    """A manager with a log in one directory, its empty future log, and that log's directory."""
+    manager = open_manager(*PATHS, files=files)
+    log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    append(log, count)
+    log.update_high_watermark(count - 1)
+    other = next(path for path in PATHS if path != log.directory.parent)
+    return manager, manager.create_future(A, other, topic_id=TOPIC_ID, now_ms=NOW_MS), other
+
+
+def folders(files):
+    return sorted({path.parent.name for path in files.contents() if "-" in path.parent.name})
+
+
+def test_promotion(files):
+    manager, future, other = begin(files)
+    current = manager.logs[A]
+    assert future.directory.parent == other
+    assert future.directory.name.startswith("a-0.")
+    assert future.directory.name.endswith("-future")
+    assert manager.get(A) is current
+    assert manager.create_future(A, other, topic_id=TOPIC_ID, now_ms=NOW_MS) is future
+    copy(current, future)
+    assert manager.promote_future(A, now_ms=NOW_MS) is future
+    assert manager.get(A) is future
+    assert future.directory == other / "a-0"
+    assert not future.is_future
+    assert not manager.future_logs
+    assert future.high_watermark == 9
+    append(future)
+    assert offsets_in(future) == list(range(11))
+    assert current.directory.name.endswith("-delete")
+    run(manager.maintain(NOW_MS + 100_000))
+    assert folders(files) == ["a-0"]
+    # The old one's files go only when all of the new one is on the disk.
+    manager = open_manager(*PATHS, files=files.after_crash(Random(1), Loss.EVERYTHING))
+    assert offsets_in(manager.logs[A]) == list(range(11))
+
+
+def test_future_logs_are_loaded_as_such(files):
+    manager, future, other = begin(files)
+    copy(manager.logs[A], future)
+    future.update_high_watermark(7)
+    run(manager.maintain(NOW_MS + 100_000))
+    rows = (other / "replication-offset-checkpoint", other / "recovery-point-offset-checkpoint")
+    assert [files.contents()[path].decode().splitlines()[2:] for path in rows] == [["a 0 7"], ["a 0 0"]]
+    name = future.directory.name
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    manager = open_manager(*PATHS, files=files)
+    assert manager.future_logs[A].directory.name == name
+    assert (manager.future_logs[A].high_watermark, manager.future_logs[A].recovery_point) == (7, 10)
+    assert manager.logs[A].directory.name == "a-0"
+    info = {it.path: it for it in manager.describe_dirs()}
+    assert not info[other].logs
+    assert [at for at, _ in info[other].future_logs] == [A]
+    assert manager.promote_future(A, now_ms=NOW_MS).log_end_offset == 10
+
+
+def test_new_logs_count_future_ones(files):
+    manager, _, other = begin(files)
+    manager.get_or_create(TopicPartition("n", 0), topic_id=TOPIC_ID, now_ms=NOW_MS)
+    third = manager.get_or_create(TopicPartition("n", 1), topic_id=TOPIC_ID, now_ms=NOW_MS)
+    fourth = manager.get_or_create(TopicPartition("n", 2), topic_id=TOPIC_ID, now_ms=NOW_MS)
+    assert {third.directory.parent, fourth.directory.parent} == set(PATHS)
+    assert other in PATHS
+
+
+def test_given_up(files):
+    manager, _, other = begin(files)
+    manager.delete_future(A, now_ms=NOW_MS)
+    assert not manager.future_logs
+    assert folders(files)[0] == "a-0"
+    assert folders(files)[1].endswith("-delete")
+    with pytest.raises(KafkaStorageError, match="future log"):
+        manager.promote_future(A, now_ms=NOW_MS)
+    assert manager.create_future(A, other, topic_id=TOPIC_ID, now_ms=NOW_MS).log_end_offset == 0
+
+
+def test_a_deleted_partition_takes_its_future_along(files):
+    manager, _, _ = begin(files)
+    manager.delete(A, now_ms=NOW_MS)
+    assert not manager.logs
+    assert not manager.future_logs
+    run(manager.maintain(NOW_MS + 100_000))
+    assert folders(files) == []
+
+
+def test_offline(files):
+    manager, future, other = begin(files)
+    copy(manager.logs[A], future)
+    files.fail("write", errno=5, under=other, is_lasting=True)
+    with pytest.raises(KafkaStorageError):
+        append(future)
+    assert not manager.future_logs
+    with pytest.raises(KafkaStorageError, match="future log"):
+        manager.promote_future(A, now_ms=NOW_MS)
+    with pytest.raises(KafkaStorageError):
+        manager.create_future(A, other, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    append(manager.logs[A])
+
+
+def test_the_old_directory_fails_while_it_gives_the_log_away(files):
+    manager, future, _ = begin(files)
+    copy(manager.logs[A], future)
+    files.fail("rename", errno=5, under=manager.logs[A].directory.parent)
+    assert manager.promote_future(A, now_ms=NOW_MS) is future
+    assert len(manager.offline_dirs) == 1
+    append(manager.logs[A])
+
+
+def test_compaction_goes_on_where_it_was(files):
+    manager, future, other = begin(files)
+    manager.cleaned_offsets[A] = 5
+    copy(manager.logs[A], future)
+    run(manager.maintain(NOW_MS + 100_000))
+    assert other / "cleaner-offset-checkpoint" not in files.contents()
+    manager.promote_future(A, now_ms=NOW_MS)
+    run(manager.maintain(NOW_MS + 200_000))
+    assert files.contents()[other / "cleaner-offset-checkpoint"].endswith(b"\na 0 5\n")
+
+
+@pytest.mark.parametrize("is_current_there", [True, False])
+def test_abandoned_by_a_dead_process(files, is_current_there):
+    """The controller has been told of the move, and the process died before the swap."""
+    manager, future, other = begin(files)
+    copy(manager.logs[A], future)
+    directory_id = manager.directory_ids[other]
+    if not is_current_there:
+        # As if the old directory had failed, and its partition had been put aside.
+        manager.logs.pop(A).rename_directory(next(it for it in PATHS if it != other) / "a-0.00-stray")
+    crash(manager)
+    manager = open_manager(*PATHS, files=files.after_crash(Random(1), Loss.NOTHING))
+    asked = []
+
+    def is_assigned(topic_partition, topic_id, to):
+        asked.append((topic_partition, topic_id, to))
+        return to == directory_id
+
+    assert not manager.promote_abandoned(lambda *_: False, now_ms=NOW_MS)
+    assert manager.promote_abandoned(is_assigned, now_ms=NOW_MS) == [A]
+    assert asked == [(A, TOPIC_ID, directory_id)]
+    assert manager.logs[A].directory == other / "a-0"
+    assert offsets_in(manager.logs[A]) == list(range(10))
+
+
+def test_killed_at_every_step_of_a_swap():
+    """There is always one whole log, or two that a start refuses to choose from."""
+    ends = set()
+    for nth in range(1, 60):
+        files = FaultyFiles(random=Random(nth))
+        manager, future, _ = begin(files)
+        copy(manager.logs[A], future)
+        files.fail(None, nth=nth, errno=None)
+        is_killed = False
+        try:
+            manager.promote_future(A, now_ms=NOW_MS)
+            run(manager.maintain(NOW_MS + 100_000))
+        except Killed:
+            is_killed = True
+        with suppress(InconsistentMetaProperties):
+            manager = open_manager(*PATHS, files=files.after_crash(Random(1), Loss.NOTHING))
+            assert offsets_in(manager.logs[A]) == list(range(10))
+            ends.add(len(manager.future_logs))
+            if not is_killed:
+                assert not manager.future_logs
+                return
+            continue
+        ends.add("refused")
+    raise AssertionError(ends)
+
+
+def test_two_futures_are_refused(files):
+    manager, future, other = begin(files)
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    files.make_dir(other / "a-0.ff-future")
+    assert future.directory.name != "a-0.ff-future"
+    with pytest.raises(InconsistentMetaProperties):
+        open_manager(*PATHS, files=files)

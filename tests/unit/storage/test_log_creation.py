@@ -1,0 +1,110 @@
+"""Making many logs beside the event loop's work."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from protocol.errors import InconsistentTopicId, KafkaStorageError, UnknownTopicOrPartition
+from protocol.types import TopicPartition
+from storage.log_config import LogConfig
+from storage.log_manager import NewLog
+from tests.harness.faulty_files import FaultyFiles
+from tests.unit.storage.storage_support import NOW_MS
+from tests.unit.storage.test_log_manager import TOPIC_ID, A, B, append, open_manager, run
+
+PARTITIONS = [TopicPartition("t", number) for number in range(40)]
+
+
+def wanted(partitions=PARTITIONS, **fields):
+    return [NewLog(at, TOPIC_ID, **fields) for at in partitions]
+
+
+def in_a_thread(function):
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(function).result()
+
+
+def test_made_in_a_thread(tmp_path):
+    manager = open_manager(tmp_path / "a", tmp_path / "b")
+    there = manager.get_or_create(PARTITIONS[3], topic_id=TOPIC_ID, now_ms=NOW_MS)
+    config = LogConfig(segment_bytes=4321)
+    creation = manager.creation(wanted(config=config), now_ms=NOW_MS)
+    other = manager.creation([NewLog(A, TOPIC_ID)], now_ms=NOW_MS)
+    with ThreadPoolExecutor(2) as pool:
+        running = [pool.submit(it.run) for it in (creation, other)]
+        append(there, 3)
+    assert [it.result() for it in running] == [None, None]
+    assert list(manager.logs) == [PARTITIONS[3]]  # nobody finds half of a topic
+    creation.finish()
+    other.finish()
+    assert not creation.errors
+    assert {at: manager.logs[at] for at in PARTITIONS} == creation.logs
+    assert manager.logs[PARTITIONS[3]] is there
+    assert {log.config.segment_bytes for log in creation.logs.values()} == {4321}
+    assert manager.logs[A] is other.logs[A]
+    counts = [sum(log.directory.parent == tmp_path / it for log in manager.logs.values()) for it in "ab"]
+    assert sorted(counts) == [20, 21]
+    for log in manager.logs.values():
+        append(log)
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    assert len(open_manager(tmp_path / "a", tmp_path / "b").logs) == 41
+
+
+def test_deleted_meanwhile(tmp_path):
+    manager = open_manager(tmp_path)
+    creation = manager.creation(wanted(), now_ms=NOW_MS)
+    in_a_thread(creation.run)
+    manager.delete(PARTITIONS[0], now_ms=NOW_MS)
+    creation.finish()
+    assert isinstance(creation.errors[PARTITIONS[0]], UnknownTopicOrPartition)
+    assert set(manager.logs) == set(PARTITIONS[1:])
+    # Its name is free for the next topic of that name.
+    log = manager.get_or_create(PARTITIONS[0], topic_id=UUID(int=99), now_ms=NOW_MS)
+    assert log.topic_id == UUID(int=99)
+    run(manager.maintain(NOW_MS + 100_000))
+    assert len([it for it in tmp_path.iterdir() if it.is_dir()]) == 40
+
+
+def test_a_failing_directory():
+    files = FaultyFiles(random=Random(1))
+    paths = [Path("/data/a"), Path("/data/b")]
+    manager = open_manager(*paths, files=files)
+    creation = manager.creation(wanted(), now_ms=NOW_MS)
+    files.fail("create", nth=9, errno=28, under=paths[0], is_lasting=True)
+    in_a_thread(creation.run)
+    creation.finish()
+    assert list(manager.offline_dirs) == paths[:1]
+    # Those that were made before the disk failed are offline, too.
+    assert len(creation.errors) == len(creation.logs) == 20
+    assert all(isinstance(error, KafkaStorageError) for error in creation.errors.values())
+    assert {log.directory.parent for log in manager.logs.values()} == {paths[1]}
+    assert manager.logs == creation.logs
+
+
+def test_what_cannot_be_made(tmp_path):
+    manager = open_manager(tmp_path)
+    manager.get_or_create(A, topic_id=UUID(int=1), now_ms=NOW_MS)
+    creation = manager.creation(wanted([A, B]), now_ms=NOW_MS)
+    creation.run()
+    creation.finish()
+    assert isinstance(creation.errors[A], InconsistentTopicId)
+    assert list(creation.logs) == [B]
+
+
+def test_never_run(tmp_path):
+    """The node stops before a thread was free."""
+    manager = open_manager(tmp_path)
+    creation = manager.creation(wanted([A]), now_ms=NOW_MS)
+    creation.finish()
+    assert isinstance(creation.errors[A], KafkaStorageError)
+    assert manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS) is manager.logs[A]
+
+
+def test_nobody_makes_a_log_twice(tmp_path):
+    manager = open_manager(tmp_path)
+    manager.creation(wanted([A]), now_ms=NOW_MS)
+    with pytest.raises(AssertionError):
+        manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)

@@ -1,0 +1,120 @@
+"""Opening many logs: several at a time, told as they come, and what becomes of those beside a failing one."""
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from threading import Barrier
+
+import pytest
+
+from protocol.types import TopicPartition
+from storage.log import Log
+from storage.log_manager import InconsistentMetaProperties
+from tests.harness.faulty_files import FaultyFiles, Loss
+from tests.unit.storage.storage_support import NOW_MS
+from tests.unit.storage.test_log_manager import CONFIG, TOPIC_ID, append, crash, open_manager
+
+PARTITIONS = [TopicPartition("t", number) for number in range(12)]
+
+
+def side_by_side(groups):
+    """Four at a time, of all directories."""
+    with ThreadPoolExecutor(4) as pool:
+        futures = [pool.submit(job) for group in groups for job in group]
+    for future in futures:
+        future.result()
+
+
+def make(*paths, **options):
+    manager = open_manager(*paths, **options)
+    for number, at in enumerate(PARTITIONS):
+        append(manager.get_or_create(at, topic_id=TOPIC_ID, now_ms=NOW_MS), number)
+    return manager
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_several_at_a_time(tmp_path, monkeypatch, is_clean):
+    manager = make(tmp_path / "a", tmp_path / "b")
+    manager.shutdown(NOW_MS, broker_epoch=1) if is_clean else crash(manager)
+    meeting = Barrier(4, timeout=10)
+    really_open = Log.open
+
+    def open_together(*args, **options):
+        meeting.wait()
+        return really_open(*args, **options)
+
+    monkeypatch.setattr(Log, "open", open_together)
+    manager = open_manager(tmp_path / "a", tmp_path / "b", run_parallel=side_by_side)
+    assert manager.was_clean is is_clean
+    assert [manager.logs[at].log_end_offset for at in PARTITIONS] == list(range(12))
+    monkeypatch.undo()
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    assert open_manager(tmp_path / "a", tmp_path / "b").was_clean
+
+
+def test_groups_are_directories(tmp_path):
+    make(tmp_path / "a", tmp_path / "b").shutdown(NOW_MS, broker_epoch=1)
+    sizes = []
+
+    def count(groups):
+        sizes.append([len(group) for group in groups])
+        side_by_side(groups)
+
+    open_manager(tmp_path / "a", tmp_path / "b", run_parallel=count).shutdown(NOW_MS, broker_epoch=1)
+    assert sizes == [[6, 6], [6, 6]]  # opened and closed
+
+
+def test_progress_of_a_recovery_is_told(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    crash(make(tmp_path))
+    caplog.clear()
+    open_manager(tmp_path)
+    told = [record.getMessage() for record in caplog.records if record.name == "storage.log_loading"]
+    assert told[0] == f"{tmp_path} was not closed: recovering 12 logs"
+    assert told[1] == f"t-0: opened, 1 segments, offsets [0, 0); 1 of 12 logs in {tmp_path}, 11 remain"
+    assert len(told) == 13
+    assert told[-1].endswith(f"12 of 12 logs in {tmp_path}, 0 remain")
+
+
+def test_a_clean_start_is_told_briefly(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    make(tmp_path).shutdown(NOW_MS, broker_epoch=1)
+    caplog.clear()
+    open_manager(tmp_path)
+    told = [record.getMessage() for record in caplog.records if record.name == "storage.log_loading"]
+    assert told[0] == f"{tmp_path} was closed: 12 logs need no recovery"
+    assert len(told) == 2
+
+
+def test_what_is_opened_after_its_directory_has_failed(tmp_path):
+    """The third log of a directory cannot be read: those before and after it are offline, too."""
+    files = FaultyFiles(random=Random(1))
+    paths = [Path("/data/a"), Path("/data/b")]
+    make(*paths, files=files)
+    files = files.after_crash(Random(1), Loss.NOTHING)
+    in_a = sorted(it.parent.name for it in files.contents(paths[0]) if it.parent != paths[0])
+    in_a = list(dict.fromkeys(in_a))
+    files.fail("read", errno=5, under=paths[0] / in_a[2], is_lasting=True)
+    manager = open_manager(*paths, files=files)
+    assert list(manager.offline_dirs) == paths[:1]
+    assert len(manager.logs) == 6
+    assert {log.directory.parent for log in manager.logs.values()} == {paths[1]}
+
+
+@pytest.mark.parametrize("run_parallel", [None, side_by_side])
+def test_the_same_log_twice_is_refused(tmp_path, run_parallel):
+    make(tmp_path / "a").shutdown(NOW_MS, broker_epoch=1)
+    manager = open_manager(tmp_path / "b", cluster_id="cluster")
+    manager.get_or_create(PARTITIONS[0], topic_id=TOPIC_ID, now_ms=NOW_MS)
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    options = {} if run_parallel is None else {"run_parallel": run_parallel}
+    with pytest.raises(InconsistentMetaProperties, match="t-0 is in"):
+        open_manager(tmp_path / "a", tmp_path / "b", **options)
+
+
+def test_a_topics_configuration_is_asked_once(tmp_path):
+    make(tmp_path).shutdown(NOW_MS, broker_epoch=1)
+    asked = []
+    open_manager(tmp_path, topic_config=lambda topic: asked.append(topic) or CONFIG)
+    assert asked == ["t"]
