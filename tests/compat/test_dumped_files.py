@@ -15,6 +15,7 @@ from protocol.records.builder import build_batch
 from protocol.records.compression import Compression
 from protocol.records.record import Record
 from storage import cleaner
+from storage.compaction import BYTES_A_KEY
 from storage.files import Files
 from storage.log import AppendOrigin, Log
 from storage.log_config import LogConfig
@@ -147,13 +148,16 @@ def copied(folder: Path) -> Log:
     return log
 
 
-def clean(log: Log, cleaned_to: int | None, now_ms: int) -> int:
+def clean(log: Log, cleaned_to: int | None, now_ms: int, *, max_keys: int = 300) -> int:
     """One cleaning and the removal of what it replaces; up to where the log is clean."""
     ends: list[int | None] = []
     log.update_high_watermark(log.log_end_offset)
     chosen = cleaner.measure(log, cleaned_to, now_ms)
     cleaner.cleaning_job(
-        chosen, now_ms=now_ms, on_done=lambda log, end: ends.append(end), dedupe_buffer_bytes=160 * 300
+        chosen,
+        now_ms=now_ms,
+        on_done=lambda log, end: ends.append(end),
+        dedupe_buffer_bytes=BYTES_A_KEY * max_keys,
     ).complete()
     for deleted in log.deleted_files:
         deleted.remove()
