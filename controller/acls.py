@@ -104,25 +104,6 @@ def delete_acls(state: ClusterState, request: DeleteAclsRequest) -> Result[Delet
     )
 
 
-def refuse_creation(request: CreateAclsRequest, error: KafkaError) -> CreateAclsResponse:
-    """The error in every row of a CreateAcls."""
-    return CreateAclsResponse(
-        results=[
-            AclCreationResult(error_code=error.code, error_message=error.message) for _ in request.creations
-        ]
-    )
-
-
-def refuse_deletion(request: DeleteAclsRequest, error: KafkaError) -> DeleteAclsResponse:
-    """The error in every row of a DeleteAcls."""
-    return DeleteAclsResponse(
-        filter_results=[
-            DeleteAclsFilterResult(error_code=error.code, error_message=error.message)
-            for _ in request.filters
-        ]
-    )
-
-
 def _check_enabled(state: ClusterState) -> None:
     if not state.settings.static_configs.get(AUTHORIZER_KEY, "").strip():
         raise SecurityDisabled("No Authorizer is configured.")

@@ -19,7 +19,7 @@ from controller.formatting import feature_levels
 from controller.record_versions import CONTROLLER_REGISTRATION_3_7_IV0
 from controller.result import Result
 from controller.state import ClusterState
-from protocol.errors import InvalidRequest, InvalidUpdateVersion, KafkaError
+from protocol.errors import InvalidRequest, InvalidUpdateVersion
 from protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -84,12 +84,6 @@ def update_features(state: ClusterState, request: UpdateFeaturesRequest) -> Resu
 
 def _upgrade_kraft(state: ClusterState, level: int, _end_offset: int) -> None:
     state.kraft.upgrade(level)
-
-
-def refusal(_request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesResponse:
-    """The answer to a request that changes nothing: it has no rows, since one error is that of all."""
-    message = f"The update failed for all features since the following feature had an error: {error.message}"
-    return UpdateFeaturesResponse(error_code=error.code, error_message=message)
 
 
 def _kind(update: FeatureUpdateKey) -> int:

@@ -71,16 +71,6 @@ def alter_client_quotas(
     )
 
 
-def refusal(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClientQuotasResponse:
-    """The error for every entity."""
-    return AlterClientQuotasResponse(
-        entries=[
-            _row({part.entity_type: part.entity_name for part in entry.entity}, error)
-            for entry in request.entries
-        ]
-    )
-
-
 def _row(entity: _Entity, error: KafkaError | None) -> EntryDataResponse:
     return EntryDataResponse(
         error_code=ErrorCode.none if error is None else error.code,

@@ -104,14 +104,6 @@ def alter_credentials(
     )
 
 
-def refusal(
-    request: AlterUserScramCredentialsRequest, error: KafkaError
-) -> AlterUserScramCredentialsResponse:
-    """The answer if the request fails as a whole: every user with the error, once."""
-    users = sorted({each.name for each in _alterations(request)})
-    return AlterUserScramCredentialsResponse(results=[_result(user, error) for user in users])
-
-
 def _alterations(request: AlterUserScramCredentialsRequest) -> list[_Alteration]:
     return [*request.deletions, *request.upsertions]
 

@@ -3,7 +3,7 @@
 import pytest
 from controller_support import ELR, Machine
 
-from controller.features import refusal, update_features
+from controller.features import update_features
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from protocol.metadata.features import METADATA_VERSIONS, UNDERSTOOD_FEATURES, claimed_features
@@ -17,6 +17,7 @@ from protocol.metadata.records import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
 )
+from protocol.refusals import refuse
 
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
 
@@ -39,7 +40,7 @@ def update(
     try:
         return machine.do(update_features(machine.state, request))
     except KafkaError as error:
-        return refusal(request, error)
+        return refuse(request, error)
 
 
 def invalid(name: str, level: int, reason: str) -> str:

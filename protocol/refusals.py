@@ -1,0 +1,205 @@
+"""The response to a request that is refused as a whole: the error in every place that the response has for one.
+
+Who answers may not know what was asked for, because the controller cannot be reached, or because a request
+breaks a rule as such; its sender still waits for a row for everything that it has named.
+Source: getErrorResponse of the request classes of Kafka 4.3.1.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from protocol.api_keys import ApiKey
+from protocol.errors import KafkaError
+from protocol.messages import alter_client_quotas as quotas
+from protocol.messages import alter_configs as replaced
+from protocol.messages import alter_partition_reassignments as reassignments
+from protocol.messages import alter_user_scram_credentials as scram
+from protocol.messages import (
+    create_acls,
+    create_partitions,
+    create_topics,
+    delete_acls,
+    delete_topics,
+    describe_client_quotas,
+    response_class,
+    update_features,
+)
+from protocol.messages import elect_leaders as elections
+from protocol.messages import incremental_alter_configs as altered
+from protocol.schema import Request, Response
+
+
+def refuse(request: Request, error: KafkaError) -> Response:
+    """The response; `error` itself is raised where it has no place for one."""
+    build = _BUILDERS.get(request.__api_key__)
+    if build is not None:
+        return build(request, error)
+    response: Any = response_class(request.__api_key__)()
+    if not hasattr(response, "error_code"):
+        raise error
+    response.error_code = error.code
+    if hasattr(response, "error_message"):
+        response.error_message = error.message
+    made: Response = response
+    return made
+
+
+def _create_topics(request: create_topics.CreateTopicsRequest, error: KafkaError) -> Response:
+    rows = [
+        create_topics.CreatableTopicResult(
+            name=topic.name, error_code=error.code, error_message=error.message
+        )
+        for topic in request.topics
+    ]
+    return create_topics.CreateTopicsResponse(topics=rows)
+
+
+def _delete_topics(request: delete_topics.DeleteTopicsRequest, error: KafkaError) -> Response:
+    named = [delete_topics.DeleteTopicState(name=name) for name in request.topic_names]
+    rows = [
+        delete_topics.DeletableTopicResult(
+            name=topic.name, topic_id=topic.topic_id, error_code=error.code, error_message=error.message
+        )
+        for topic in [*named, *request.topics]
+    ]
+    return delete_topics.DeleteTopicsResponse(responses=rows)
+
+
+def _create_partitions(request: create_partitions.CreatePartitionsRequest, error: KafkaError) -> Response:
+    rows = [
+        create_partitions.CreatePartitionsTopicResult(
+            name=topic.name, error_code=error.code, error_message=error.message
+        )
+        for topic in request.topics
+    ]
+    return create_partitions.CreatePartitionsResponse(results=rows)
+
+
+def _alter_configs(request: replaced.AlterConfigsRequest, error: KafkaError) -> Response:
+    rows = [
+        replaced.AlterConfigsResourceResponse(
+            resource_type=each.resource_type,
+            resource_name=each.resource_name,
+            error_code=error.code,
+            error_message=error.message,
+        )
+        for each in request.resources
+    ]
+    return replaced.AlterConfigsResponse(responses=rows)
+
+
+def _incremental_alter_configs(
+    request: altered.IncrementalAlterConfigsRequest, error: KafkaError
+) -> Response:
+    rows = [
+        altered.AlterConfigsResourceResponse(
+            resource_type=each.resource_type,
+            resource_name=each.resource_name,
+            error_code=error.code,
+            error_message=error.message,
+        )
+        for each in request.resources
+    ]
+    return altered.IncrementalAlterConfigsResponse(responses=rows)
+
+
+def _create_acls(request: create_acls.CreateAclsRequest, error: KafkaError) -> Response:
+    rows = [
+        create_acls.AclCreationResult(error_code=error.code, error_message=error.message)
+        for _ in request.creations
+    ]
+    return create_acls.CreateAclsResponse(results=rows)
+
+
+def _delete_acls(request: delete_acls.DeleteAclsRequest, error: KafkaError) -> Response:
+    rows = [
+        delete_acls.DeleteAclsFilterResult(error_code=error.code, error_message=error.message)
+        for _ in request.filters
+    ]
+    return delete_acls.DeleteAclsResponse(filter_results=rows)
+
+
+def _alter_client_quotas(request: quotas.AlterClientQuotasRequest, error: KafkaError) -> Response:
+    rows = [
+        quotas.EntryDataResponse(error_code=error.code, error_message=error.message, entity=entry.entity)
+        for entry in request.entries
+    ]
+    return quotas.AlterClientQuotasResponse(entries=rows)
+
+
+def _describe_client_quotas(_request: Request, error: KafkaError) -> Response:
+    return describe_client_quotas.DescribeClientQuotasResponse(
+        error_code=error.code, error_message=error.message, entries=None
+    )
+
+
+def _alter_user_scram_credentials(
+    request: scram.AlterUserScramCredentialsRequest, error: KafkaError
+) -> Response:
+    users = {each.name for each in request.deletions} | {each.name for each in request.upsertions}
+    rows = [
+        scram.AlterUserScramCredentialsResult(user=user, error_code=error.code, error_message=error.message)
+        for user in sorted(users)
+    ]
+    return scram.AlterUserScramCredentialsResponse(results=rows)
+
+
+def _elect_leaders(request: elections.ElectLeadersRequest, error: KafkaError) -> Response:
+    rows = [
+        elections.ReplicaElectionResult(
+            topic=topic.topic,
+            partition_result=[
+                elections.PartitionResult(
+                    partition_id=index, error_code=error.code, error_message=error.message
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in request.topic_partitions or ()
+    ]
+    return elections.ElectLeadersResponse(error_code=error.code, replica_election_results=rows)
+
+
+def _alter_partition_reassignments(
+    request: reassignments.AlterPartitionReassignmentsRequest, error: KafkaError
+) -> Response:
+    rows = [
+        reassignments.ReassignableTopicResponse(
+            name=topic.name,
+            partitions=[
+                reassignments.ReassignablePartitionResponse(
+                    partition_index=partition.partition_index,
+                    error_code=error.code,
+                    error_message=error.message,
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return reassignments.AlterPartitionReassignmentsResponse(
+        error_code=error.code, error_message=error.message, responses=rows
+    )
+
+
+def _update_features(_request: Request, error: KafkaError) -> Response:
+    # No rows: one error is that of all features. The sentence is Kafka's.
+    message = f"The update failed for all features since the following feature had an error: {error.message}"
+    return update_features.UpdateFeaturesResponse(error_code=error.code, error_message=message)
+
+
+_BUILDERS: Final[Mapping[int, Callable[[Any, KafkaError], Response]]] = {
+    ApiKey.CREATE_TOPICS: _create_topics,
+    ApiKey.DELETE_TOPICS: _delete_topics,
+    ApiKey.CREATE_PARTITIONS: _create_partitions,
+    ApiKey.ALTER_CONFIGS: _alter_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
+    ApiKey.CREATE_ACLS: _create_acls,
+    ApiKey.DELETE_ACLS: _delete_acls,
+    ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_user_scram_credentials,
+    ApiKey.ELECT_LEADERS: _elect_leaders,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_partition_reassignments,
+    ApiKey.UPDATE_FEATURES: _update_features,
+}
