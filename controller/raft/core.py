@@ -1,0 +1,241 @@
+"""What all parts of the machine share: the log, the role, requests that wait, and the effects of the current event.
+
+The parts are modules of functions over a `Core`; `machine.Raft` is the front that drivers see.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+from controller.quorum_state import QuorumState
+from controller.raft.effects import (
+    Committed,
+    Effect,
+    Fatal,
+    Flush,
+    LeaderChanged,
+    Persist,
+    Reply,
+    Send,
+    SnapshotLoaded,
+)
+from controller.raft.history import QuorumHistory
+from controller.raft.log import RaftLog
+from controller.raft.peers import Peers
+from controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
+from controller.raft.types import (
+    SUPPORTED_KRAFT_VERSIONS,
+    Address,
+    Endpoints,
+    LeaderAndEpoch,
+    Node,
+    OffsetAndEpoch,
+    RaftSettings,
+    ReplicaKey,
+)
+from controller.raft.voters import Voter, VoterSet
+from protocol.schema import Request, Response
+from protocol.types import ZERO_UUID
+
+logger: Final = logging.getLogger(__name__)
+
+#: A leader resigns if it has not heard a majority for so many fetch timeouts; more than one, so that a follower
+#: whose Fetch is on its way does not count as lost.
+CHECK_QUORUM_FACTOR: Final = 1.5
+
+
+@dataclass(slots=True, kw_only=True)
+class ParkedFetch:
+    """A Fetch that found nothing new, and is answered when there is something or its time is up."""
+
+    token: Any
+    request: Any
+    #: The listener by which it came: the leader's address in the answer is that of this listener.
+    listener_name: str
+    fetch_offset: int
+    deadline_ms: int
+
+
+@dataclass(slots=True)
+class Core:
+    """The state of one replica. `role` is set by `transitions` only."""
+
+    settings: RaftSettings
+    log: RaftLog
+    history: QuorumHistory
+    peers: Peers
+    random: Random
+    role: Role
+    #: The time of the current event.
+    now_ms: int = 0
+    #: As far as this replica knows; None until it has heard from a leader, or is one and has committed something.
+    high_watermark: int | None = None
+    parked: list[ParkedFetch] = field(default_factory=list)
+    #: When a shutdown is given up; None: nobody has asked for one.
+    shutdown_deadline_ms: int | None = None
+    is_over: bool = False
+    effects: list[Effect] = field(default_factory=list)
+    #: What listeners were told last.
+    told_leader: LeaderAndEpoch | None = None
+    _correlation_id: int = 0
+
+    # -- who we are ------------------------------------------------------------------------------------
+
+    @property
+    def me(self) -> ReplicaKey:
+        """This replica."""
+        return self.settings.key
+
+    @property
+    def myself(self) -> Voter:
+        """This replica as a voter's entry should say."""
+        return Voter(self.me, dict(self.settings.endpoints), SUPPORTED_KRAFT_VERSIONS)
+
+    @property
+    def voters(self) -> VoterSet:
+        """Who votes, by the end of the log."""
+        return self.history.voters
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this replica votes; it is an observer otherwise."""
+        return self.voters.is_voter(self.me)
+
+    @property
+    def epoch(self) -> int:
+        """The latest epoch that this replica has heard of."""
+        return self.role.epoch
+
+    @property
+    def leader_id(self) -> int | None:
+        """Who leads the epoch as this replica tells others; a leader that has resigned says itself."""
+        match self.role:
+            case Leader() | Resigned():
+                return self.me.id
+            case Candidate():
+                return None
+            case Unattached() | Follower() | Prospective() as role:
+                return role.leader_id
+
+    @property
+    def leader_endpoints(self) -> Endpoints:
+        """Where it is; empty if unknown."""
+        match self.role:
+            case Leader() | Resigned():
+                return self.settings.endpoints
+            case Follower() | Prospective() as role:
+                return role.leader_endpoints
+            case _:
+                return {}
+
+    @property
+    def leader_and_epoch(self) -> LeaderAndEpoch:
+        """Who leads the epoch and can be asked to write; a leader that has resigned cannot."""
+        return LeaderAndEpoch(None if isinstance(self.role, Resigned) else self.leader_id, self.epoch)
+
+    @property
+    def voted(self) -> ReplicaKey | None:
+        """Whom this replica has voted for in this epoch."""
+        match self.role:
+            case Candidate():
+                return self.me
+            case Unattached() | Follower() | Prospective() as role:
+                return role.voted
+            case _:
+                return None
+
+    def endpoints_of(self, leader_id: int | None, address: Address | None) -> Endpoints:
+        """Where a leader is: as a message says or, if that says nothing, as the voter set knows."""
+        if leader_id is None:
+            return {}
+        if address is not None:
+            return {self.settings.listener_name: address}
+        return self.voters.endpoints(leader_id)
+
+    # -- effects ---------------------------------------------------------------------------------------
+
+    def persist(self) -> None:
+        """Make durable what must not be forgotten of the role: the epoch, its leader, the vote in it."""
+        kraft_version = self.history.kraft_version
+        voted = self.voted
+        state = QuorumState(
+            leader_epoch=self.epoch,
+            leader_id=self.leader_id,
+            kraft_version=kraft_version,
+            voted_id=None if voted is None else voted.id,
+            voted_directory_id=ZERO_UUID if voted is None else voted.directory_id,
+            voters=tuple(self.voters.ids) if kraft_version == 0 else (),
+        )
+        if self.effects and isinstance(self.effects[-1], Persist):
+            self.effects.pop()  # nothing was told of the state in between
+        self.effects.append(Persist(state))
+
+    def flush(self) -> None:
+        """Make durable what was appended."""
+        self.effects.append(Flush(self.log.end.offset))
+
+    def reply(self, token: object, response: Response) -> None:
+        """Answer a request."""
+        self.effects.append(Reply(token, response))
+
+    def send(self, node: Node, build: Callable[[], Request]) -> bool:
+        """Send what `build` gives unless the node backs off or still has another request; whether it was sent."""
+        if not self.peers.is_ready(node, self.now_ms):
+            return False
+        self._correlation_id += 1
+        self.peers.sent(node, self._correlation_id, self.now_ms)
+        self.effects.append(
+            Send(
+                to=node.address,
+                node_id=node.id,
+                message=build(),
+                timeout_ms=self.settings.request_timeout_ms,
+                correlation_id=self._correlation_id,
+            )
+        )
+        return True
+
+    def send_to_voter(self, voter_id: int, build: Callable[[], Request]) -> int:
+        """Send to a voter, if it is ready and can be reached; returns when it is ready for the next request."""
+        node = self.voters.node(voter_id, listener_name=self.settings.listener_name)
+        if node is None:
+            logger.warning(
+                "voter %d has no endpoint for the listener %s", voter_id, self.settings.listener_name
+            )
+            return self.now_ms + self.settings.request_timeout_ms
+        self.send(node, build)
+        return self.peers.ready_at_ms(node, self.now_ms)
+
+    def commit(self, high_watermark: int) -> None:
+        """Everything before this offset is committed, and more than was known before."""
+        self.high_watermark = high_watermark
+        self.log.update_high_watermark(high_watermark)
+        self.effects.append(Committed(high_watermark))
+
+    def tell_leader(self) -> None:
+        """Tell of the leader if it is news."""
+        if self.leader_and_epoch != self.told_leader:
+            self.told_leader = self.leader_and_epoch
+            self.effects.append(LeaderChanged(self.told_leader))
+
+    def snapshot_loaded(self, snapshot: OffsetAndEpoch) -> None:
+        """The log begins anew."""
+        self.effects.append(SnapshotLoaded(snapshot))
+
+    def fail(self, reason: str) -> None:
+        """Stop for good."""
+        logger.critical("raft stops: %s", reason)
+        self.effects.append(Fatal(reason))
+        self.is_over = True
+
+    @property
+    def check_quorum_timeout_ms(self) -> int:
+        """How long a leader goes on without hearing from a majority."""
+        return int(self.settings.fetch_timeout_ms * CHECK_QUORUM_FACTOR)
+
+    def random_election_timeout_ms(self) -> int:
+        """Between one and two election timeouts, so that voters do not run at the same time."""
+        timeout_ms = self.settings.election_timeout_ms
+        return timeout_ms + (self.random.randrange(timeout_ms) if timeout_ms else 0)

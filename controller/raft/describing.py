@@ -1,0 +1,100 @@
+"""DescribeQuorum 0-2: the leader, the high watermark, and how far everybody is (KIP-595, KIP-836, KIP-853).
+
+Times are those of `now_ms`, which starts as the time of day; the leader itself is always caught up, just now.
+"""
+
+from collections.abc import Iterable
+
+from controller.raft.core import Core
+from controller.raft.leading import Progress
+from controller.raft.messages import only_partition
+from controller.raft.roles import Leader
+from controller.raft.types import NOBODY, PARTITION, TOPIC
+from protocol.error_code import ErrorCode
+from protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    PartitionDataResponse,
+    ReplicaState,
+    TopicDataResponse,
+)
+
+
+def answer(core: Core, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    """What this node knows as the leader.
+
+    Errors: UNKNOWN_TOPIC_OR_PARTITION for all that is asked for unless it is our partition alone;
+    NOT_LEADER_OR_FOLLOWER.
+    """
+    if only_partition(request.topics) is None:
+        return DescribeQuorumResponse(
+            topics=[
+                TopicDataResponse(
+                    topic_name=topic.topic_name,
+                    partitions=[
+                        _refusal(row.partition_index, ErrorCode.unknown_topic_or_partition)
+                        for row in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+    role = core.role
+    if not isinstance(role, Leader):
+        row = _refusal(PARTITION, ErrorCode.not_leader_or_follower)
+        return DescribeQuorumResponse(topics=[TopicDataResponse(topic_name=TOPIC, partitions=[row])])
+    role.followers.forget_gone_observers(now_ms=core.now_ms)
+    row = PartitionDataResponse(
+        partition_index=PARTITION,
+        error_message=None,
+        leader_id=core.me.id,
+        leader_epoch=role.epoch,
+        high_watermark=NOBODY if role.high_watermark is None else role.high_watermark,
+        current_voters=_states(core, role.followers.voters.values()),
+        observers=_states(core, role.followers.observers.values()),
+    )
+    return DescribeQuorumResponse(
+        error_message=None,
+        topics=[TopicDataResponse(topic_name=TOPIC, partitions=[row])],
+        nodes=[
+            Node(
+                node_id=voter.key.id,
+                listeners=[
+                    Listener(name=name, host=address.host, port=address.port)
+                    for name, address in voter.endpoints.items()
+                ],
+            )
+            for voter in core.voters
+        ],
+    )
+
+
+def _refusal(index: int, error: ErrorCode) -> PartitionDataResponse:
+    return PartitionDataResponse(partition_index=index, error_code=error, error_message=error.name)
+
+
+def _states(core: Core, replicas: Iterable[Progress]) -> list[ReplicaState]:
+    return [
+        ReplicaState(
+            replica_id=replica.key.id,
+            replica_directory_id=replica.key.directory_id,
+            log_end_offset=_offset(core, replica),
+            last_fetch_timestamp=_time(core, replica, replica.last_fetch_ms),
+            last_caught_up_timestamp=_time(core, replica, replica.last_caught_up_ms),
+        )
+        for replica in replicas
+    ]
+
+
+def _offset(core: Core, replica: Progress) -> int:
+    if replica.key.id == core.me.id:
+        return core.log.end.offset
+    return NOBODY if replica.end_offset is None else replica.end_offset
+
+
+def _time(core: Core, replica: Progress, time_ms: int | None) -> int:
+    if replica.key.id == core.me.id:
+        return core.now_ms
+    return NOBODY if time_ms is None else time_ms

@@ -1,0 +1,91 @@
+"""What any message teaches about the epoch and its leader, before it is looked at for itself.
+
+A later epoch is always followed; within an epoch, a leader is learnt once and is never another one.
+Source: KafkaRaftClient.maybeHandleCommonResponse and maybeTransition of Kafka 4.3.1.
+"""
+
+from enum import Enum, auto
+
+from controller.raft import transitions
+from controller.raft.core import Core, logger
+from controller.raft.roles import Follower
+from controller.raft.types import Endpoints
+from protocol.error_code import ErrorCode
+
+
+class Outcome(Enum):
+    """What becomes of a response, or of whom it came from."""
+
+    #: It has been dealt with; its sender may be asked again at once.
+    DONE = auto()
+    #: It was no use; its sender is left alone for a moment.
+    BACK_OFF = auto()
+    #: It is of this epoch and no error that every response can have: its own handler goes on.
+    GO_ON = auto()
+
+
+def contradicts(core: Core, leader_id: int | None, epoch: int) -> bool:
+    """Whether somebody claims another leader for our epoch than the one we know.
+
+    That cannot be among correct nodes: two nodes have one id, or one has lost its disk and kept its identity.
+    """
+    if leader_id is not None and leader_id == core.me.id:
+        return epoch == core.epoch and core.leader_id != core.me.id
+    return epoch == core.epoch and None not in (leader_id, core.leader_id) and leader_id != core.leader_id
+
+
+def learn(core: Core, leader_id: int | None, epoch: int, endpoints: Endpoints) -> bool:
+    """Take in what a message says about `epoch`, which is not older than ours; False if that cannot be."""
+    if contradicts(core, leader_id, epoch):
+        logger.error(
+            "told of leader %s in epoch %d, where the leader is %s: ignored", leader_id, epoch, core.leader_id
+        )
+        return False
+    is_reachable = leader_id is not None and leader_id != core.me.id and bool(endpoints)
+    if epoch > core.epoch:
+        if leader_id is not None and is_reachable:
+            transitions.become_follower(core, epoch, leader_id, endpoints)
+        elif leader_id == core.me.id and core.is_voter:
+            # It has led that epoch in another life, and its disk does not know: lead it no more, nor vote in it.
+            logger.error("told to be the leader of epoch %d, of which quorum-state does not know", epoch)
+            transitions.become_resigned(core, epoch=epoch)
+        else:
+            transitions.become_unattached(
+                core, epoch, leader_id=None if leader_id == core.me.id else leader_id
+            )
+    elif leader_id is not None and is_reachable:
+        is_known = isinstance(core.role, Follower) or core.leader_id is not None
+        if not is_known or len(endpoints) > len(core.leader_endpoints):
+            transitions.become_follower(core, epoch, leader_id, endpoints)
+    return True
+
+
+def take_response(
+    core: Core, error: ErrorCode, leader_id: int | None, epoch: int, endpoints: Endpoints
+) -> Outcome:
+    """What every response about the quorum has in common: the sender's epoch, its leader, and some errors."""
+    if epoch < core.epoch or error is ErrorCode.unknown_leader_epoch:
+        return Outcome.DONE  # the sender will learn of our epoch
+    if epoch > core.epoch or error in (ErrorCode.fenced_leader_epoch, ErrorCode.not_leader_or_follower):
+        return Outcome.DONE if learn(core, leader_id, epoch, endpoints) else Outcome.BACK_OFF
+    if contradicts(core, leader_id, epoch):
+        learn(core, leader_id, epoch, endpoints)
+        return Outcome.BACK_OFF
+    if leader_id is not None and leader_id != core.me.id and core.leader_id is None and endpoints:
+        # An observer may find the leader and its first records in one answer.
+        transitions.become_follower(core, epoch, leader_id, endpoints)
+        return Outcome.GO_ON if error is ErrorCode.none else Outcome.DONE
+    if error is ErrorCode.invalid_voter_key:
+        logger.info("a request was refused: it was meant for a replica on another disk of that node")
+        return Outcome.DONE
+    if error in (ErrorCode.broker_not_available, ErrorCode.invalid_request):
+        return Outcome.BACK_OFF
+    return Outcome.GO_ON
+
+
+def error_of(code: int) -> ErrorCode:
+    """An error code from the wire; one that this software does not know is as good as unknown_server_error."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.unknown_server_error

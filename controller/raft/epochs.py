@@ -1,0 +1,143 @@
+"""BeginQuorumEpoch and EndQuorumEpoch, both sides: a leader says that it leads, or that it does so no more.
+
+Begin goes to voters that do not fetch, again and again: they do not know yet who has won. End lets a voter run for
+election without waiting for its fetches to time out: the one with the longest log at once, the others after pauses
+that double, so that they do not take votes from each other. Source: KIP-595, KIP-853.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from controller.raft.core import Core, logger
+from controller.raft.discovery import Outcome, error_of, learn, take_response
+from controller.raft.messages import (
+    address_of,
+    begin_request,
+    begin_response,
+    end_request,
+    end_response,
+    endpoints_of,
+    fences,
+    is_for_me,
+    is_other_cluster,
+    node_of,
+    only_partition,
+)
+from controller.raft.roles import Follower, Leader, Resigned
+from controller.raft.types import NEVER_MS, ReplicaKey
+from protocol.error_code import ErrorCode
+from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse, PartitionData
+
+
+def answer_begin(
+    core: Core, request: BeginQuorumEpochRequest, *, listener_name: str
+) -> BeginQuorumEpochResponse:
+    """Somebody leads an epoch: follow it."""
+    if is_other_cluster(core, request.cluster_id):
+        return BeginQuorumEpochResponse(error_code=ErrorCode.inconsistent_cluster_id)
+    asked = only_partition(request.topics)
+    if asked is None:
+        return BeginQuorumEpochResponse(error_code=ErrorCode.invalid_request)
+    error = fences(core, asked.leader_epoch, asked.leader_id)
+    if error is None:
+        error = _learn(core, asked.leader_id, asked.leader_epoch, request.leader_endpoints)
+    if error is None and not is_for_me(core, request.voter_id, asked.voter_directory_id):
+        error = ErrorCode.invalid_voter_key
+    return begin_response(core, error or ErrorCode.none, listener_name=listener_name)
+
+
+def answer_end(core: Core, request: EndQuorumEpochRequest, *, listener_name: str) -> EndQuorumEpochResponse:
+    """The leader of an epoch leads it no more: run for election, in one's turn."""
+    if is_other_cluster(core, request.cluster_id):
+        return EndQuorumEpochResponse(error_code=ErrorCode.inconsistent_cluster_id)
+    asked = only_partition(request.topics)
+    if asked is None:
+        return EndQuorumEpochResponse(error_code=ErrorCode.invalid_request)
+    error = fences(core, asked.leader_epoch, asked.leader_id)
+    if error is None:
+        error = _learn(core, asked.leader_id, asked.leader_epoch, request.leader_endpoints)
+    if error is None and isinstance(core.role, Follower) and core.role.leader_id == asked.leader_id:
+        pause_ms = election_pause_ms(
+            _successors(asked), core.me, election_backoff_max_ms=core.settings.election_backoff_max_ms
+        )
+        core.role.fetch_deadline_ms = core.now_ms + pause_ms
+    return end_response(core, error or ErrorCode.none, listener_name=listener_name)
+
+
+def _learn(core: Core, leader_id: int, epoch: int, listeners: Sequence[Any]) -> ErrorCode | None:
+    endpoints = endpoints_of(listeners) or core.voters.endpoints(leader_id)
+    # Kafka's node stops when it is told of two leaders of one epoch; we refuse the second.
+    return None if learn(core, leader_id, epoch, endpoints) else ErrorCode.invalid_request
+
+
+def _successors(asked: PartitionData) -> list[ReplicaKey]:
+    if asked.preferred_candidates:
+        return [
+            ReplicaKey(each.candidate_id, each.candidate_directory_id) for each in asked.preferred_candidates
+        ]
+    return [ReplicaKey(id) for id in asked.preferred_successors]
+
+
+def election_pause_ms(
+    successors: Sequence[ReplicaKey], me: ReplicaKey, *, election_backoff_max_ms: int
+) -> int:
+    """How long to wait before running for election, by one's place among the preferred successors.
+
+    None for the first; the last, and whoever is not among them, waits for the maximum.
+
+    >>> keys = [ReplicaKey(1), ReplicaKey(2), ReplicaKey(3)]
+    >>> [election_pause_ms(keys, ReplicaKey(id), election_backoff_max_ms=1000) for id in (1, 2, 3, 4)]
+    [0, 250, 500, 1000]
+    """
+    place = next((place for place, key in enumerate(successors) if key.names(me)), len(successors))
+    if place == 0:
+        return 0
+    if place == len(successors):
+        return election_backoff_max_ms
+    base_ms = election_backoff_max_ms >> (len(successors) - 1)
+    return min(election_backoff_max_ms, base_ms << (place - 1))
+
+
+def send_begin(core: Core) -> int:
+    """Tell voters that do not fetch; returns when to look again."""
+    role = core.role
+    assert isinstance(role, Leader), role
+    if core.now_ms >= role.begin_quorum_at_ms:
+        interval_ms = core.settings.fetch_timeout_ms // 2
+        for voter in role.followers.silent(since_ms=core.now_ms - interval_ms):
+            core.send_to_voter(voter.id, lambda to=voter: begin_request(core, to))  # type: ignore[misc]
+        role.begin_quorum_at_ms = core.now_ms + interval_ms
+    return role.begin_quorum_at_ms
+
+
+def send_end(core: Core) -> int:
+    """Tell voters that have not acknowledged it; returns when to try again."""
+    role = core.role
+    assert isinstance(role, Resigned), role
+    again_ms = NEVER_MS
+    for voter_id in sorted(role.unacknowledged & set(core.voters.ids)):
+        at_ms = core.send_to_voter(voter_id, lambda: end_request(core, role.preferred_successors))
+        again_ms = min(again_ms, at_ms)
+    return again_ms
+
+
+def epoch_answered(
+    core: Core, sender_id: int, response: BeginQuorumEpochResponse | EndQuorumEpochResponse
+) -> Outcome:
+    """A voter has answered either."""
+    error = error_of(response.error_code)
+    row = only_partition(response.topics)
+    if error is ErrorCode.none and row is not None:
+        leader_id = node_of(row.leader_id)
+        endpoints = core.endpoints_of(leader_id, address_of(leader_id, response.node_endpoints))
+        error = error_of(row.error_code)
+        outcome = take_response(core, error, leader_id, row.leader_epoch, endpoints)
+        if outcome is not Outcome.GO_ON:
+            return outcome
+        if error is ErrorCode.none:
+            if isinstance(response, EndQuorumEpochResponse) and isinstance(core.role, Resigned):
+                core.role.unacknowledged.discard(sender_id)
+            return Outcome.DONE
+    logger.warning("node %d has answered %s by %s", sender_id, type(response).__name__, error.name)
+    return Outcome.BACK_OFF

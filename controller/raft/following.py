@@ -1,0 +1,251 @@
+"""A follower or observer at work: what it fetches from whom, and what an answer does to its log.
+
+    Fetch ----> records              append, make durable, ask for the next ones
+           |--> diverging_epoch      cut the log there, and ask again
+           |--> snapshot_id          FetchSnapshot, piece by piece ----> whole: the log begins anew behind it
+           |                                                       |---> gone, or nonsense: back to Fetch
+           '--> another leader/epoch follow that one
+
+A voter asks for more only when what it has is durable: `Flush` stands before the next `Send`.
+Source: KafkaRaftClient.handleFetchResponse and handleFetchSnapshotResponse of Kafka 4.3.1; KIP-595, KIP-630.
+"""
+
+from controller.raft.core import Core, logger
+from controller.raft.discovery import Outcome, error_of, take_response
+from controller.raft.log import RaftLog
+from controller.raft.messages import (
+    address_of,
+    fetch_request,
+    fetch_snapshot_request,
+    node_of,
+    only_partition,
+)
+from controller.raft.roles import Follower
+from controller.raft.types import Node, OffsetAndEpoch
+from protocol.error_code import ErrorCode
+from protocol.errors import KafkaError
+from protocol.messages.fetch import FetchResponse, PartitionData
+from protocol.messages.fetch_snapshot import FetchSnapshotResponse, PartitionSnapshotResponse
+
+
+def leader_node(core: Core, role: Follower) -> Node | None:
+    """Where to send requests for the leader."""
+    address = role.leader_endpoints.get(core.settings.listener_name)
+    return None if address is None else Node(role.leader_id, address)
+
+
+def send_fetch(core: Core) -> int:
+    """Ask the leader for more; returns when to look again.
+
+    While the leader does not answer, somebody else is asked in between: there may be a new one.
+    """
+    role = core.role
+    assert isinstance(role, Follower), role
+    node = leader_node(core, role)
+    if node is None or core.peers.is_backing_off(node, core.now_ms):
+        again_ms = send_fetch_to_anybody(core)
+    elif core.peers.has_timed_out(node, core.now_ms):
+        core.peers.reset(node)
+        again_ms = send_fetch_to_anybody(core)
+    elif not core.peers.has_any_in_flight(core.now_ms):
+        core.send(node, lambda: _next_request(core, role))
+        again_ms = core.peers.ready_at_ms(node, core.now_ms)
+    else:
+        again_ms = core.peers.bootstrap_at_ms(core.now_ms)
+    return again_ms
+
+
+def _next_request(core: Core, role: Follower):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    if role.download is not None:
+        assert role.snapshot_id is not None
+        return fetch_snapshot_request(core, role.snapshot_id, position=role.download.size)
+    return fetch_request(core)
+
+
+def send_fetch_to_anybody(core: Core) -> int:
+    """Ask one of the bootstrap servers, or voters, who leads; returns when to try again."""
+    node = core.peers.ready_bootstrap(core.now_ms)
+    if node is not None:
+        core.send(node, lambda: fetch_request(core))
+    return core.peers.bootstrap_at_ms(core.now_ms)
+
+
+def truncation_offset(log: RaftLog, diverging: OffsetAndEpoch) -> int:
+    """Where to cut a log that agrees with the leader's up to `diverging` at most.
+
+    The leader says where its largest epoch that is not after ours ends. If we have that epoch, too, the shorter of
+    both ends counts; otherwise what we have of an earlier epoch is all that may agree (KIP-595, "Log reconciliation").
+    """
+    if diverging.epoch == 0:
+        return min(diverging.offset, log.end.offset)
+    mine = log.end_offset_for_epoch(diverging.epoch)
+    return min(mine.offset, diverging.offset) if mine.epoch == diverging.epoch else mine.offset
+
+
+# -- Fetch -----------------------------------------------------------------------------------------------
+
+
+def fetch_answered(core: Core, sender_id: int, response: FetchResponse) -> Outcome:
+    """The leader, or somebody who was asked for it, has answered a Fetch."""
+    error = error_of(response.error_code)
+    row: PartitionData | None = only_partition(response.responses)
+    if error is not ErrorCode.none or row is None:
+        logger.warning("node %d has answered Fetch by %s", sender_id, error.name)
+        return Outcome.BACK_OFF
+    error = error_of(row.error_code)
+    leader_id = node_of(row.current_leader.leader_id)
+    endpoints = core.endpoints_of(leader_id, address_of(leader_id, response.node_endpoints))
+    outcome = take_response(core, error, leader_id, row.current_leader.leader_epoch, endpoints)
+    if outcome is not Outcome.GO_ON:
+        return outcome
+    role = core.role
+    if error is not ErrorCode.none or not isinstance(role, Follower):
+        logger.warning("node %d has answered Fetch by %s", sender_id, error.name)
+        return Outcome.BACK_OFF
+    if row.diverging_epoch.epoch >= 0:
+        outcome = _truncate(core, OffsetAndEpoch(row.diverging_epoch.end_offset, row.diverging_epoch.epoch))
+    elif row.snapshot_id.epoch >= 0 or row.snapshot_id.end_offset >= 0:
+        outcome = _begin_snapshot(
+            core, role, OffsetAndEpoch(row.snapshot_id.end_offset, row.snapshot_id.epoch)
+        )
+    else:
+        outcome = _append(core, role, row)
+    if outcome is Outcome.DONE:
+        _fetched_well(core, role)
+    return outcome
+
+
+def _fetched_well(core: Core, role: Follower) -> None:
+    role.fetch_deadline_ms = core.now_ms + core.settings.fetch_timeout_ms
+    role.has_fetched = True
+
+
+def _truncate(core: Core, diverging: OffsetAndEpoch) -> Outcome:
+    offset = truncation_offset(core.log, diverging)
+    if offset < (core.high_watermark or 0):
+        core.fail(
+            f"The leader of epoch {core.epoch} has other records than this node from offset {offset} on, though "
+            f"everything before {core.high_watermark} is committed: it, or a majority before it, has lost data."
+        )
+        return Outcome.BACK_OFF
+    core.log.truncate_to(offset)
+    core.history.truncate(offset)
+    logger.info(
+        "node %d has truncated its log to %d for the leader of epoch %d", core.me.id, offset, core.epoch
+    )
+    return Outcome.DONE
+
+
+def _append(core: Core, role: Follower, row: PartitionData) -> Outcome:
+    outcome = Outcome.DONE
+    end_offset = core.log.end.offset
+    if row.records:
+        try:
+            core.log.append_as_follower(row.records, epoch=role.epoch)
+        except KafkaError as error:
+            logger.warning(
+                "records from leader %d cannot be appended at %d: %s", role.leader_id, end_offset, error
+            )
+            outcome = Outcome.BACK_OFF
+        if core.log.end.offset > end_offset:
+            core.history.read(end_offset)
+            if core.is_voter or core.settings.can_become_voter:
+                core.flush()
+    learn_high_watermark(core, row.high_watermark)
+    return outcome
+
+
+def learn_high_watermark(core: Core, offset: int) -> None:
+    """The leader's high watermark, as far as it concerns what is here. It never moves back."""
+    reached = min(offset, core.log.end.offset)
+    if offset >= 0 and (core.high_watermark is None or reached > core.high_watermark):
+        core.commit(reached)
+
+
+# -- FetchSnapshot ---------------------------------------------------------------------------------------
+
+
+def _begin_snapshot(core: Core, role: Follower, snapshot: OffsetAndEpoch) -> Outcome:
+    if snapshot.epoch < 0 or snapshot.offset < 0:
+        logger.error("the leader %d names an impossible snapshot: %s", role.leader_id, snapshot)
+        return Outcome.BACK_OFF
+    give_up_snapshot(role)
+    role.download = core.log.begin_snapshot(snapshot)
+    if role.download is None:  # stored already, by a predecessor that stopped before it began anew behind it
+        return _load_snapshot(core, snapshot)
+    role.snapshot_id = snapshot
+    logger.info("node %d fetches snapshot %s from leader %d", core.me.id, snapshot, role.leader_id)
+    return Outcome.DONE
+
+
+def give_up_snapshot(role: Follower) -> None:
+    """Fetch records again: the leader will say from which snapshot on, if there are none."""
+    if role.download is not None:
+        role.download.delete()
+    role.download = role.snapshot_id = None
+
+
+def snapshot_answered(core: Core, sender_id: int, response: FetchSnapshotResponse) -> Outcome:
+    """The leader has sent a piece of a snapshot, or says that it has not got it any more."""
+    error = error_of(response.error_code)
+    row: PartitionSnapshotResponse | None = only_partition(response.topics)
+    if error is not ErrorCode.none or row is None:
+        logger.warning("node %d has answered FetchSnapshot by %s", sender_id, error.name)
+        return Outcome.BACK_OFF
+    error = error_of(row.error_code)
+    leader_id = node_of(row.current_leader.leader_id)
+    endpoints = core.endpoints_of(leader_id, address_of(leader_id, response.node_endpoints))
+    outcome = take_response(core, error, leader_id, row.current_leader.leader_epoch, endpoints)
+    role = core.role
+    if outcome is not Outcome.GO_ON or not isinstance(role, Follower) or role.download is None:
+        return Outcome.BACK_OFF if outcome is Outcome.GO_ON else outcome
+    if error is ErrorCode.snapshot_not_found or row.snapshot_id.end_offset < 0 or row.snapshot_id.epoch < 0:
+        logger.info("leader %d has snapshot %s no more", sender_id, role.snapshot_id)
+        give_up_snapshot(role)
+        _fetched_well(core, role)
+        return Outcome.DONE
+    if error is not ErrorCode.none:
+        logger.warning("leader %d has answered FetchSnapshot by %s", sender_id, error.name)
+        give_up_snapshot(role)
+        return Outcome.BACK_OFF
+    return _take_piece(core, role, row)
+
+
+def _take_piece(core: Core, role: Follower, row: PartitionSnapshotResponse) -> Outcome:
+    download, snapshot = role.download, role.snapshot_id
+    assert download is not None
+    assert snapshot is not None
+    end = row.position + len(row.unaligned_records)
+    if (
+        OffsetAndEpoch(row.snapshot_id.end_offset, row.snapshot_id.epoch) != snapshot
+        or row.position != download.size
+        or end > row.size
+        or not row.unaligned_records
+    ):
+        logger.warning("leader %d has sent another piece of snapshot %s than asked", role.leader_id, snapshot)
+        give_up_snapshot(role)
+        return Outcome.BACK_OFF
+    download.append(row.unaligned_records)
+    if end == row.size:
+        try:
+            download.freeze()
+        except KafkaError as error:
+            logger.warning("snapshot %s from leader %d is damaged: %s", snapshot, role.leader_id, error)
+            give_up_snapshot(role)
+            return Outcome.BACK_OFF
+        role.download = role.snapshot_id = None
+        outcome = _load_snapshot(core, snapshot)
+        if outcome is not Outcome.DONE:
+            return outcome
+    _fetched_well(core, role)
+    return Outcome.DONE
+
+
+def _load_snapshot(core: Core, snapshot: OffsetAndEpoch) -> Outcome:
+    if not core.log.truncate_to_latest_snapshot():
+        logger.warning("snapshot %s is not ahead of the log, which ends at %s", snapshot, core.log.end)
+        return Outcome.BACK_OFF
+    core.history.reload()
+    core.snapshot_loaded(core.log.end)
+    learn_high_watermark(core, core.log.end.offset)
+    return Outcome.DONE

@@ -1,0 +1,133 @@
+"""What a follower sees to by itself: that its entry in the voter set is right, or that it gets one (KIP-853).
+
+| this node | where | sends the leader |
+|---|---|---|
+| a voter whose endpoints or versions are not those in the log | kraft.version 1 | UpdateRaftVoter |
+| a voter, once to each leader | kraft.version 0 | UpdateRaftVoter: the leader needs it for an upgrade |
+| a controller that is no voter | kraft.version 1 and `controller.quorum.auto.join.enable` | AddRaftVoter |
+| the same, while its id votes with another disk | as above | RemoveRaftVoter of that one first |
+
+Looked at once in a fetch timeout. Source: KafkaRaftClient.pollFollowerAsVoter, pollFollowerAsObserver of Kafka 4.3.1.
+"""
+
+from controller.raft.core import Core, logger
+from controller.raft.discovery import Outcome, error_of, take_response
+from controller.raft.following import leader_node
+from controller.raft.messages import node_of
+from controller.raft.roles import Follower
+from controller.raft.types import RECONFIGURABLE, SUPPORTED_KRAFT_VERSIONS, Address
+from protocol.error_code import ErrorCode
+from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from protocol.messages.add_raft_voter import Listener as AddedListener
+from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from protocol.messages.update_raft_voter import (
+    KRaftVersionFeature,
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+)
+from protocol.messages.update_raft_voter import Listener as UpdatedListener
+from protocol.schema import Request
+
+
+def send_voter_change(core: Core) -> bool:
+    """Ask the leader for what the table says, if it is time; whether a request was sent."""
+    role = core.role
+    assert isinstance(role, Follower), role
+    if core.now_ms < role.update_voter_at_ms:
+        return False
+    node = leader_node(core, role)
+    request = _wanted(core, role)
+    if request is not None and (node is None or not core.peers.is_ready(node, core.now_ms)):
+        return False  # as soon as the leader has answered the Fetch
+    role.update_voter_at_ms = core.now_ms + core.settings.fetch_timeout_ms
+    return request is not None and node is not None and core.send(node, lambda: request)
+
+
+def _wanted(core: Core, role: Follower) -> Request | None:
+    is_in_log = core.history.kraft_version >= RECONFIGURABLE
+    if core.is_voter:
+        is_wrong = core.voters.differs_from(core.myself) if is_in_log else not role.has_updated_leader
+        return _update_request(core) if is_wrong and core.settings.endpoints else None
+    if not (is_in_log and core.settings.can_become_voter and core.settings.auto_join_enable):
+        return None
+    former = core.voters.voters.get(core.me.id)
+    if former is not None:
+        return RemoveRaftVoterRequest(
+            cluster_id=core.settings.cluster_id,
+            voter_id=former.key.id,
+            voter_directory_id=former.key.directory_id,
+        )
+    return AddRaftVoterRequest(
+        cluster_id=core.settings.cluster_id,
+        timeout_ms=core.settings.request_timeout_ms,
+        voter_id=core.me.id,
+        voter_directory_id=core.me.directory_id,
+        listeners=[
+            AddedListener(name=name, host=address.host, port=address.port)
+            for name, address in core.settings.endpoints.items()
+        ],
+        ack_when_committed=False,
+    )
+
+
+def _update_request(core: Core) -> UpdateRaftVoterRequest:
+    return UpdateRaftVoterRequest(
+        cluster_id=core.settings.cluster_id,
+        current_leader_epoch=core.epoch,
+        voter_id=core.me.id,
+        voter_directory_id=core.me.directory_id,
+        listeners=[
+            UpdatedListener(name=name, host=address.host, port=address.port)
+            for name, address in core.settings.endpoints.items()
+        ],
+        k_raft_version_feature=KRaftVersionFeature(
+            min_supported_version=SUPPORTED_KRAFT_VERSIONS.min_version,
+            max_supported_version=SUPPORTED_KRAFT_VERSIONS.max_version,
+        ),
+    )
+
+
+def update_answered(core: Core, sender_id: int, response: UpdateRaftVoterResponse) -> Outcome:
+    """The leader has taken the update, or is it no more."""
+    error = error_of(response.error_code)
+    leader = response.current_leader
+    leader_id = node_of(leader.leader_id)
+    address = Address(leader.host, leader.port) if leader.host else None
+    outcome = take_response(
+        core, error, leader_id, leader.leader_epoch, core.endpoints_of(leader_id, address)
+    )
+    if outcome is not Outcome.GO_ON:
+        return outcome
+    role = core.role
+    if error in (ErrorCode.none, ErrorCode.unsupported_version) and isinstance(role, Follower):
+        role.has_updated_leader = True
+        role.fetch_deadline_ms = core.now_ms + core.settings.fetch_timeout_ms
+        return Outcome.DONE
+    logger.warning("node %d has answered UpdateRaftVoter by %s", sender_id, error.name)
+    return Outcome.BACK_OFF
+
+
+def change_answered(
+    core: Core, sender_id: int, response: AddRaftVoterResponse | RemoveRaftVoterResponse
+) -> Outcome:
+    """The leader has taken this node in, or removed its former self; or it cannot now: the next time comes."""
+    error = error_of(response.error_code)
+    expected = (
+        ErrorCode.none,
+        ErrorCode.request_timed_out,
+        ErrorCode.duplicate_voter
+        if isinstance(response, AddRaftVoterResponse)
+        else ErrorCode.voter_not_found,
+    )
+    if error in expected:
+        if isinstance(core.role, Follower):
+            core.role.update_voter_at_ms = core.now_ms + core.settings.fetch_timeout_ms
+        return Outcome.DONE
+    logger.warning(
+        "node %d has answered %s by %s: %s",
+        sender_id,
+        type(response).__name__,
+        error.name,
+        response.error_message,
+    )
+    return Outcome.BACK_OFF

@@ -1,0 +1,160 @@
+"""What a leader knows of its followers: how far each has stored the log, when it was heard of, what is committed.
+
+A follower's Fetch at offset n says that it has stored everything before n durably. What a majority of the voters has
+stored is committed, once a record of the leader's own epoch is among it: an older record that a majority has may
+still be replaced by a leader that never saw it (the Raft paper's figure 8). The leader itself counts as one voter,
+by what it has flushed - unless it has been removed from the voter set, whose change it then sees through as the
+leader of others.
+Source: LeaderState of Kafka 4.3.1; KIP-595, KIP-835 (check quorum), KIP-853.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from controller.raft.types import ReplicaKey
+from controller.raft.voters import VoterSet
+
+#: After so long without a Fetch an observer is forgotten.
+OBSERVER_SESSION_TIMEOUT_MS: Final = 300_000
+#: A replica that has fetched within this time, and been caught up once, may become a voter.
+CAUGHT_UP_WITHIN_MS: Final = 3_600_000
+
+
+@dataclass(slots=True)
+class Progress:
+    """One replica, as the leader sees it. Offsets and times are None before the first Fetch of this epoch."""
+
+    key: ReplicaKey
+    #: Everything before it is durable there.
+    end_offset: int | None = None
+    last_fetch_ms: int | None = None
+    #: When it had everything that the leader had.
+    last_caught_up_ms: int | None = None
+    #: Where the leader's log ended at the last Fetch.
+    leader_end_offset: int | None = None
+
+    def fetched(self, end_offset: int, *, leader_end_offset: int, now_ms: int) -> None:
+        """A Fetch has come. Who now reaches the end of the last time was caught up at the last time."""
+        caught_up_ms: int | None = None
+        if end_offset >= leader_end_offset:
+            caught_up_ms = now_ms
+        elif self.leader_end_offset and end_offset >= self.leader_end_offset:
+            caught_up_ms = self.last_fetch_ms
+        if caught_up_ms is not None:
+            self.last_caught_up_ms = max(self.last_caught_up_ms or 0, caught_up_ms)
+        self.leader_end_offset = leader_end_offset
+        self.last_fetch_ms = max(self.last_fetch_ms or 0, now_ms)
+        self.end_offset = end_offset
+
+
+def majority_offset(end_offsets: Iterable[int | None]) -> int | None:
+    """The largest offset that more than half of the voters have reached; None if too many are unknown.
+
+    >>> majority_offset([10, 7, None]), majority_offset([10, None, None]), majority_offset([10, 7, 5, 3])
+    (7, None, 5)
+    """
+    descending = sorted((-1 if each is None else each for each in end_offsets), reverse=True)
+    reached = descending[len(descending) // 2]
+    return None if reached == -1 else reached
+
+
+class Followers:
+    """The progress of all voters and observers in one epoch of this leader."""
+
+    def __init__(self, voters: VoterSet, me: ReplicaKey) -> None:
+        self._me = me
+        self.voters: dict[int, Progress] = {voter.key.id: Progress(voter.key) for voter in voters}
+        self.observers: dict[ReplicaKey, Progress] = {}
+        #: Who has fetched since the last time that a majority had.
+        self._heard: set[int] = set()
+
+    def set_voters(self, voters: VoterSet) -> None:
+        """The voter set has changed; progress is kept, by whichever name a replica goes."""
+        former, self.voters = self.voters, {}
+        for voter in voters:
+            progress = self._find(voter.key, former) or Progress(voter.key)
+            if former.get(voter.key.id) is progress:
+                del former[voter.key.id]
+            self.observers.pop(voter.key, None)
+            progress.key = voter.key
+            self.voters[voter.key.id] = progress
+        for progress in former.values():
+            self.observers.setdefault(progress.key, progress)
+        self._heard &= self.voters.keys()
+
+    def _find(self, key: ReplicaKey, voters: dict[int, Progress]) -> Progress | None:
+        known = voters.get(key.id)
+        return known if known is not None and known.key.names(key) else self.observers.get(key)
+
+    def find(self, key: ReplicaKey) -> Progress | None:
+        """A replica's progress, voter or not."""
+        return self._find(key, self.voters)
+
+    def flushed(self, end_offset: int) -> None:
+        """What the leader itself has made durable."""
+        mine = self.find(self._me)
+        if mine is None:  # removed from the voters
+            mine = self.observers[self._me] = Progress(self._me)
+        mine.end_offset = max(mine.end_offset or 0, end_offset)
+
+    def fetched(self, key: ReplicaKey, end_offset: int, *, leader_end_offset: int, now_ms: int) -> bool:
+        """A replica has asked for what is at `end_offset`; whether a majority of voters was heard since last time."""
+        progress = self.find(key)
+        if progress is None:
+            progress = self.observers[key] = Progress(key)
+        progress.fetched(end_offset, leader_end_offset=leader_end_offset, now_ms=now_ms)
+        return self.heard(key)
+
+    def heard(self, key: ReplicaKey) -> bool:
+        """A replica lives and follows; whether a majority of the voters was heard of since the last time it was."""
+        voter = self.voters.get(key.id)
+        if voter is not None and voter.key.names(key):
+            self._heard.add(key.id)
+        others = len(self.voters) // 2 + 1 - (self._me.id in self.voters)
+        if len(self._heard) < others:
+            return False
+        self._heard.clear()
+        return True
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the leader is the only voter: nobody has to be heard of."""
+        return list(self.voters) == [self._me.id]
+
+    def committed_offset(self) -> int | None:
+        """What a majority of the voters has stored; the leader's epoch is not looked at here."""
+        return majority_offset(progress.end_offset for progress in self.voters.values())
+
+    def silent(self, *, since_ms: int) -> list[ReplicaKey]:
+        """Voters beside the leader that have not fetched after `since_ms`."""
+        return [
+            progress.key
+            for id, progress in self.voters.items()
+            if id != self._me.id and (progress.last_fetch_ms is None or progress.last_fetch_ms <= since_ms)
+        ]
+
+    def successors(self) -> list[ReplicaKey]:
+        """The other voters, those with the longest logs first."""
+        others = [progress for id, progress in self.voters.items() if id != self._me.id]
+        others.sort(
+            key=lambda each: (-1 if each.end_offset is None else each.end_offset, -each.key.id), reverse=True
+        )
+        return [progress.key for progress in others]
+
+    def is_caught_up(self, key: ReplicaKey, *, now_ms: int) -> bool:
+        """Whether an observer keeps up well enough to become a voter: else commits would wait for it."""
+        progress = self.observers.get(key)
+        return (
+            progress is not None
+            and progress.last_caught_up_ms is not None
+            and progress.last_fetch_ms is not None
+            and progress.last_fetch_ms > now_ms - CAUGHT_UP_WITHIN_MS
+        )
+
+    def forget_gone_observers(self, *, now_ms: int) -> None:
+        """Observers that have not fetched for OBSERVER_SESSION_TIMEOUT_MS."""
+        for key, progress in list(self.observers.items()):
+            last_ms = progress.last_fetch_ms or 0
+            if key != self._me and now_ms - last_ms >= OBSERVER_SESSION_TIMEOUT_MS:
+                del self.observers[key]

@@ -1,0 +1,108 @@
+"""To whom a request may be sent now: at most one is under way to each node, and a failure is followed by a pause.
+
+    ready --sent--> awaiting --answered well--> ready
+                       |----- answered badly, or not at all --> backing off --retry_backoff_ms--> ready
+                       |----- request_timeout_ms --> timed out (as good as ready; its answer is ignored)
+
+Every change of role forgets all of it: answers to what an earlier role has asked are not waited for.
+Source: RequestManager of Kafka 4.3.1.
+"""
+
+from dataclasses import dataclass
+from random import Random
+
+from controller.raft.types import NEVER_MS, Node
+
+
+@dataclass(slots=True)
+class _Connection:
+    #: Of the request that is waited for; None while backing off.
+    correlation_id: int | None
+    #: When waiting, or backing off, ends.
+    until_ms: int
+
+
+class Peers:
+    """All nodes that this one talks to."""
+
+    def __init__(
+        self, bootstrap: list[Node], *, retry_backoff_ms: int, request_timeout_ms: int, random: Random
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._retry_backoff_ms = retry_backoff_ms
+        self._request_timeout_ms = request_timeout_ms
+        self._random = random
+        self._connections: dict[int, _Connection] = {}
+
+    def is_ready(self, node: Node, now_ms: int) -> bool:
+        """Whether a request may be sent."""
+        known = self._connections.get(node.id)
+        return known is None or now_ms >= known.until_ms
+
+    def is_backing_off(self, node: Node, now_ms: int) -> bool:
+        """Whether its last request has failed a moment ago."""
+        known = self._connections.get(node.id)
+        return known is not None and known.correlation_id is None and now_ms < known.until_ms
+
+    def has_timed_out(self, node: Node, now_ms: int) -> bool:
+        """Whether its last request was not answered in time."""
+        known = self._connections.get(node.id)
+        return known is not None and known.correlation_id is not None and now_ms >= known.until_ms
+
+    def ready_at_ms(self, node: Node, now_ms: int) -> int:
+        """When the next request may be sent."""
+        known = self._connections.get(node.id)
+        return now_ms if known is None else max(now_ms, known.until_ms)
+
+    def has_any_in_flight(self, now_ms: int) -> bool:
+        """Whether any request is waited for. There must not be two Fetches: both would bring the same records."""
+        return any(
+            each.correlation_id is not None and now_ms < each.until_ms for each in self._connections.values()
+        )
+
+    def ready_bootstrap(self, now_ms: int) -> Node | None:
+        """A random one of those who may know the leader; None while anything is under way, or all of them back off."""
+        if not self._bootstrap or self.has_any_in_flight(now_ms):
+            return None
+        first = self._random.randrange(len(self._bootstrap))
+        in_turn = self._bootstrap[first:] + self._bootstrap[:first]
+        return next((node for node in in_turn if self.is_ready(node, now_ms)), None)
+
+    def bootstrap_at_ms(self, now_ms: int) -> int:
+        """When `ready_bootstrap` may find somebody."""
+        if not self._bootstrap:
+            return NEVER_MS
+        in_flight = [
+            each.until_ms
+            for each in self._connections.values()
+            if each.correlation_id is not None and now_ms < each.until_ms
+        ]
+        return (
+            max(in_flight) if in_flight else min(self.ready_at_ms(node, now_ms) for node in self._bootstrap)
+        )
+
+    def sent(self, node: Node, correlation_id: int, now_ms: int) -> None:
+        """A request is on its way."""
+        self._connections[node.id] = _Connection(correlation_id, now_ms + self._request_timeout_ms)
+
+    def is_expected(self, node_id: int, correlation_id: int) -> bool:
+        """Whether the answer to this request is waited for."""
+        known = self._connections.get(node_id)
+        return known is not None and known.correlation_id == correlation_id
+
+    def answered(self, node_id: int, correlation_id: int, now_ms: int, *, well: bool) -> None:
+        """The request was answered `well`, or badly or not at all. Nothing, if it is not waited for any more."""
+        if not self.is_expected(node_id, correlation_id):
+            return
+        if well:
+            del self._connections[node_id]
+        else:
+            self._connections[node_id] = _Connection(None, now_ms + self._retry_backoff_ms)
+
+    def reset(self, node: Node) -> None:
+        """Forget what is under way to this node."""
+        self._connections.pop(node.id, None)
+
+    def reset_all(self) -> None:
+        """Forget everything that is under way."""
+        self._connections.clear()

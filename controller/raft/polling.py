@@ -1,0 +1,117 @@
+"""What is to be done when nothing happens: send what is due, give up what has taken too long.
+
+Run after every event, and when the time comes that the last run has named. Each function is one role's part, and
+returns that time. Source: KafkaRaftClient.pollCurrentState of Kafka 4.3.1.
+"""
+
+from controller.raft import epochs, following, joining, reconfiguration, serving, transitions, voting
+from controller.raft.core import Core
+from controller.raft.effects import Stopped
+from controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
+from controller.raft.types import NEVER_MS
+
+
+def poll(core: Core) -> int:
+    """Do all that is due now; returns when to look again."""
+    while not core.is_over:
+        if _stop(core):
+            break
+        role = core.role
+        at_ms = _poll_role(core)
+        if core.role is role:
+            if core.shutdown_deadline_ms is not None:
+                at_ms = min(at_ms, core.shutdown_deadline_ms)
+            return at_ms
+    return NEVER_MS
+
+
+def _stop(core: Core) -> bool:
+    """Whether a shutdown is complete: nobody needs this node to hand over, or it has tried for long enough."""
+    deadline_ms = core.shutdown_deadline_ms
+    if deadline_ms is None:
+        return False
+    has_remote_leader = core.leader_id is not None and core.leader_id != core.me.id
+    is_needed = core.is_voter and not core.voters.is_only_voter(core.me) and not has_remote_leader
+    if is_needed and core.now_ms < deadline_ms:
+        return False
+    if isinstance(core.role, Leader):
+        serving.give_up(core, core.role)
+    core.effects.append(Stopped())
+    core.is_over = True
+    return True
+
+
+def _poll_role(core: Core) -> int:
+    match core.role:
+        case Leader():
+            return _poll_leader(core, core.role)
+        case Candidate() | Prospective():
+            return _poll_nominee(core, core.role)
+        case Follower():
+            return _poll_follower(core, core.role)
+        case Unattached():
+            return _poll_unattached(core, core.role)
+        case Resigned():
+            return _poll_resigned(core, core.role)
+
+
+def _poll_leader(core: Core, role: Leader) -> int:
+    is_deposed = not role.followers.is_alone and core.now_ms >= role.check_quorum_deadline_ms
+    if role.must_resign or is_deposed or core.shutdown_deadline_ms is not None:
+        transitions.become_resigned(core)
+        return core.now_ms
+    reconfiguration.expire(core)
+    serving.expire_parked(core)
+    at_ms = epochs.send_begin(core)
+    if not role.followers.is_alone:
+        at_ms = min(at_ms, role.check_quorum_deadline_ms)
+    if role.voter_change is not None:
+        at_ms = min(at_ms, role.voter_change.deadline_ms)
+    return min([at_ms, *(each.deadline_ms for each in core.parked)])
+
+
+def _poll_nominee(core: Core, role: Candidate | Prospective) -> int:
+    if core.now_ms >= role.election_deadline_ms and core.shutdown_deadline_ms is None:
+        if isinstance(role, Candidate):
+            if core.is_voter:
+                transitions.become_prospective(core)
+            else:  # the voter set that it ran in is not the last one any more
+                transitions.become_unattached(core, core.epoch + 1)
+        else:
+            voting.lose_pre_vote(core)
+        return core.now_ms
+    at_ms = voting.send_votes(core)
+    return at_ms if core.shutdown_deadline_ms is not None else min(at_ms, role.election_deadline_ms)
+
+
+def _poll_follower(core: Core, role: Follower) -> int:
+    if core.is_voter and core.now_ms >= role.fetch_deadline_ms:
+        transitions.become_prospective(core)
+        return core.now_ms
+    if not joining.send_voter_change(core):
+        at_ms = following.send_fetch(core)
+    else:
+        at_ms = core.peers.bootstrap_at_ms(core.now_ms)
+    return min(at_ms, role.fetch_deadline_ms) if core.is_voter else at_ms
+
+
+def _poll_unattached(core: Core, role: Unattached) -> int:
+    if core.is_voter and core.shutdown_deadline_ms is None:
+        if role.election_deadline_ms == NEVER_MS:  # it has become a voter meanwhile
+            role.election_deadline_ms = core.now_ms + core.random_election_timeout_ms()
+        if core.now_ms >= role.election_deadline_ms:
+            transitions.become_prospective(core)
+            return core.now_ms
+        return min(following.send_fetch_to_anybody(core), role.election_deadline_ms)
+    return following.send_fetch_to_anybody(core)
+
+
+def _poll_resigned(core: Core, role: Resigned) -> int:
+    at_ms = epochs.send_end(core)
+    if core.shutdown_deadline_ms is not None:
+        return at_ms
+    if core.now_ms >= role.deadline_ms:
+        # A later epoch, in which it may vote and be elected again; the own id as leader is gone with the old one.
+        transitions.become_unattached(core, core.epoch + 1)
+        return core.now_ms
+    return min(at_ms, role.deadline_ms)

@@ -1,0 +1,174 @@
+"""The leader at work: followers' Fetches come in, the high watermark goes out, and what waits for either is answered.
+
+A Fetch moves its replica's progress; progress of a majority moves the high watermark; that is told to everybody whose
+Fetch is held back, and completes the change of the voter set that may be under way.
+Source: KafkaRaftClient.handleFetchRequest, LeaderState.maybeUpdateHighWatermark of Kafka 4.3.1.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from controller.raft import fetching
+from controller.raft.core import Core, ParkedFetch, logger
+from controller.raft.log import Valid
+from controller.raft.messages import fetch_response, is_other_cluster, only_partition, voter_change_response
+from controller.raft.roles import Leader
+from controller.raft.types import ReplicaKey
+from protocol.error_code import ErrorCode
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
+from protocol.records.quorum import QuorumMessage
+
+#: Fetches that are held back at a time; one more is answered at once. Each is of another connection.
+MAX_PARKED: Final = 10_000
+
+
+def answer_fetch(core: Core, request: FetchRequest, token: object, *, listener_name: str) -> None:
+    """Answer a Fetch, or hold it back."""
+    if is_other_cluster(core, request.cluster_id):
+        return core.reply(token, FetchResponse(error_code=ErrorCode.inconsistent_cluster_id))
+    asked = only_partition(request.topics)
+    if asked is None:
+        return core.reply(token, FetchResponse(error_code=ErrorCode.invalid_request))
+    replica = ReplicaKey(fetching.replica_id(request), asked.replica_directory_id)
+    if fetching.is_absurd(request, asked):
+        row = fetching.error_row(core, ErrorCode.invalid_request)
+    else:
+        row = _answer(core, asked, replica, max_bytes=request.max_bytes)
+    is_final = row.error_code != 0 or request.max_wait_ms == 0 or fetching.is_news(row, asked)
+    if is_final or len(core.parked) >= MAX_PARKED:
+        return core.reply(token, fetch_response(core, row, listener_name=listener_name))
+    core.parked.append(
+        ParkedFetch(
+            token=token,
+            request=request,
+            listener_name=listener_name,
+            fetch_offset=asked.fetch_offset,
+            deadline_ms=core.now_ms + request.max_wait_ms,
+        )
+    )
+    return None
+
+
+def append_control(core: Core, messages: Sequence[QuorumMessage]) -> int:
+    """Write control records as the leader; returns the offset of the last one. New voters vote at once."""
+    role = core.role
+    assert isinstance(role, Leader), role
+    base_offset = core.log.append_control(messages, epoch=role.epoch, now_ms=core.now_ms)
+    former_voters = core.voters
+    core.history.read(base_offset)
+    if core.voters != former_voters:
+        role.followers.set_voters(core.voters)
+        role.check_quorum_deadline_ms = core.now_ms + core.check_quorum_timeout_ms
+    appended(core)
+    advance(core)
+    return core.log.end.offset - 1
+
+
+def appended(core: Core) -> None:
+    """The leader's log has grown: those who wait get it at once, before the own disk has it."""
+    end_offset = core.log.end.offset
+    _release(core, [each for each in core.parked if each.fetch_offset < end_offset])
+    core.flush()
+
+
+def flushed(core: Core, end_offset: int) -> None:
+    """The leader itself has made its log durable up to here: it counts as one voter."""
+    role = core.role
+    assert isinstance(role, Leader), role
+    role.followers.flushed(min(end_offset, core.log.end.offset))
+    advance(core)
+
+
+def heard(core: Core, replica: ReplicaKey) -> None:
+    """A replica has shown that it lives and follows, other than by a Fetch."""
+    role = core.role
+    assert isinstance(role, Leader), role
+    if role.followers.heard(replica):
+        role.check_quorum_deadline_ms = core.now_ms + core.check_quorum_timeout_ms
+
+
+def advance(core: Core) -> None:
+    """Commit what a majority has stored, and tell whoever waits for that.
+
+    The high watermark never moves back, though the majority's offset may: a change of the voter set can count a
+    replica that has less. It says nothing until the epoch's own first record is committed.
+    """
+    role = core.role
+    assert isinstance(role, Leader), role
+    offset = role.followers.committed_offset()
+    if offset is None or offset <= role.epoch_start_offset or offset <= (role.high_watermark or 0):
+        return
+    role.high_watermark = offset
+    if core.high_watermark is None or offset > core.high_watermark:
+        core.commit(offset)
+    _release(core, list(core.parked))
+    change = role.voter_change
+    if change is not None and change.offset is not None and offset > change.offset:
+        end_change(core, ErrorCode.none)
+    voters_offset = core.history.voters_offset
+    if not core.is_voter and voters_offset is not None and offset > voters_offset:
+        logger.info("node %d is no voter any more and resigns from epoch %d", core.me.id, core.epoch)
+        role.must_resign = True
+
+
+def expire_parked(core: Core) -> None:
+    """Answer those who have waited for long enough."""
+    _release(core, [each for each in core.parked if each.deadline_ms <= core.now_ms])
+
+
+def give_up(core: Core, former: Leader) -> None:
+    """This node leads no more: nothing that waits will come from here."""
+    parked, core.parked = core.parked, []
+    for each in parked:
+        row = fetching.error_row(core, ErrorCode.not_leader_or_follower)
+        core.reply(each.token, fetch_response(core, row, listener_name=each.listener_name))
+    _end_change_of(core, former, ErrorCode.not_leader_or_follower)
+
+
+def end_change(core: Core, error: ErrorCode, message: str | None = None) -> None:
+    """The change of the voter set that is under way is done, or given up."""
+    role = core.role
+    assert isinstance(role, Leader), role
+    _end_change_of(core, role, error, message)
+
+
+def _end_change_of(core: Core, role: Leader, error: ErrorCode, message: str | None = None) -> None:
+    change, role.voter_change = role.voter_change, None
+    if change is not None and change.token is not None:
+        core.reply(change.token, voter_change_response(error, message, is_addition=change.is_addition))
+
+
+def _answer(core: Core, asked: FetchPartition, replica: ReplicaKey, *, max_bytes: int) -> PartitionData:
+    """The row for a Fetch that has just come: what it says of the replica's log is taken in first."""
+    if (error := fetching.leader_error(core, asked.current_leader_epoch)) is not None:
+        return fetching.error_row(core, error)
+    role = core.role
+    assert isinstance(role, Leader), role
+    if replica.id == core.me.id:
+        logger.error("another node fetches by this node's id, %d, from directory %s", *replica)
+        return fetching.error_row(core, ErrorCode.unknown_server_error)
+    validation = fetching.validate(core, asked)
+    if isinstance(validation, Valid) and replica.id >= 0:
+        end_offset = core.log.end.offset
+        is_majority_heard = role.followers.fetched(
+            replica, asked.fetch_offset, leader_end_offset=end_offset, now_ms=core.now_ms
+        )
+        if is_majority_heard:
+            role.check_quorum_deadline_ms = core.now_ms + core.check_quorum_timeout_ms
+        advance(core)
+    return fetching.row_for(core, role, validation, asked, max_bytes=max_bytes)
+
+
+def _release(core: Core, waiting: list[ParkedFetch]) -> None:
+    """Answer Fetches that were held back; that they were held back says nothing new of the replicas."""
+    role = core.role
+    if not waiting or not isinstance(role, Leader):
+        return
+    gone = {id(each) for each in waiting}
+    core.parked = [each for each in core.parked if id(each) not in gone]
+    for each in waiting:
+        asked = only_partition(each.request.topics)
+        assert asked is not None
+        validation = fetching.validate(core, asked)
+        row = fetching.row_for(core, role, validation, asked, max_bytes=each.request.max_bytes)
+        core.reply(each.token, fetch_response(core, row, listener_name=each.listener_name))

@@ -1,0 +1,217 @@
+"""How a replica changes its role: what each change keeps, makes durable, starts and ends. `machine` has the diagram.
+
+Everywhere: a vote is kept as long as the epoch lasts, so that no replica votes twice in one; requests that wait for a
+leader are refused when it stops to lead; answers that an earlier role was waiting for are forgotten.
+Source: QuorumState of Kafka 4.3.1.
+"""
+
+from controller.quorum_state import QuorumState
+from controller.raft import serving
+from controller.raft.core import Core, logger
+from controller.raft.leading import Followers
+from controller.raft.roles import Ballot, Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
+from controller.raft.types import NEVER_MS, RECONFIGURABLE, Endpoints, ReplicaKey
+from protocol.messages.k_raft_version_record import KRaftVersionRecord
+from protocol.messages.leader_change_message import LeaderChangeMessage, Voter
+from protocol.records.quorum import QuorumMessage
+
+
+def become_initial(core: Core, election: QuorumState | None) -> None:
+    """The role after a start, from `quorum-state` (None: there is none) and the log."""
+    end = core.log.end
+    epoch = election.leader_epoch if election is not None else 0
+    deadline_ms = core.now_ms + core.random_election_timeout_ms()
+    role: Role
+    if election is None or epoch < end.epoch:
+        # The log knows a later epoch than the file: the vote in it, if there was one, is the leader's business.
+        role = Unattached(epoch=max(epoch, end.epoch), election_deadline_ms=deadline_ms)
+    else:
+        voted = (
+            None if election.voted_id is None else ReplicaKey(election.voted_id, election.voted_directory_id)
+        )
+        voted_for_me = voted is not None and voted.names(core.me)
+        if election.leader_id == core.me.id or (voted_for_me and epoch > 0 and end.epoch == epoch):
+            # We led this epoch, or were about to: what we have written in it may be lost in part. To write
+            # anew in the same epoch could give one (offset, epoch) to two records.
+            role = _resigned(core, epoch=epoch, successors=[])
+        elif voted_for_me and core.is_voter:
+            ballot = Ballot.begin(core.voters, core.me.id)
+            role = Candidate(epoch=epoch, ballot=ballot, election_deadline_ms=deadline_ms)
+        elif election.leader_id is not None and (endpoints := core.voters.endpoints(election.leader_id)):
+            role = _follower(core, epoch, election.leader_id, endpoints, voted)
+        else:
+            role = Unattached(
+                epoch=epoch, leader_id=election.leader_id, voted=voted, election_deadline_ms=deadline_ms
+            )
+    _enter(core, role, durably=True)
+    if core.voters.is_only_voter(core.me):
+        if isinstance(core.role, Candidate):
+            become_leader(core)
+        else:
+            become_prospective(core)
+
+
+def become_unattached(core: Core, epoch: int, *, leader_id: int | None = None) -> None:
+    """A later epoch whose leader is not known; or the same one, after a Prospective was refused."""
+    former = core.role
+    assert epoch > core.epoch or (epoch == core.epoch and isinstance(former, Prospective)), (epoch, former)
+    voted = core.voted if epoch == core.epoch else None
+    match former:
+        case _ if not core.is_voter:
+            deadline_ms = NEVER_MS
+        case Candidate() | Unattached():
+            deadline_ms = former.election_deadline_ms
+        case Prospective() if not former.ballot.is_lost:
+            deadline_ms = former.election_deadline_ms
+        case Resigned():
+            deadline_ms = former.deadline_ms
+        case _:
+            deadline_ms = core.now_ms + core.random_election_timeout_ms()
+    if deadline_ms == NEVER_MS and core.is_voter:  # an observer when it became unattached, a voter now
+        deadline_ms = core.now_ms + core.random_election_timeout_ms()
+    role = Unattached(epoch=epoch, leader_id=leader_id, voted=voted, election_deadline_ms=deadline_ms)
+    _enter(core, role, durably=True)
+    core.peers.reset_all()
+
+
+def vote_for(core: Core, candidate: ReplicaKey) -> None:
+    """Vote in this epoch, once. Who is voted for has as good a chance as we: our own time begins anew."""
+    deadline_ms = core.now_ms + core.random_election_timeout_ms()
+    match core.role:
+        case Unattached(voted=None) as role:
+            role.voted, role.election_deadline_ms = candidate, deadline_ms
+        case Prospective(voted=None) as role:
+            role.voted, role.election_deadline_ms = candidate, deadline_ms
+            role.ballot = Ballot.begin(core.voters, core.me.id)
+        case _:
+            raise AssertionError((candidate, core.role))
+    core.persist()
+
+
+def become_follower(core: Core, epoch: int, leader_id: int, endpoints: Endpoints) -> None:
+    """An epoch has a leader that can be reached."""
+    assert endpoints, (epoch, leader_id)
+    assert leader_id != core.me.id, (epoch, leader_id)
+    assert epoch >= core.epoch, (epoch, leader_id, core.role)
+    assert epoch > core.epoch or not isinstance(core.role, Leader), (epoch, leader_id)
+    voted = core.voted if epoch == core.epoch else None
+    _enter(core, _follower(core, epoch, leader_id, endpoints, voted), durably=True)
+    core.peers.reset_all()
+
+
+def become_prospective(core: Core) -> None:
+    """Time for an election, if we would win it."""
+    assert core.is_voter, core.voters
+    assert not isinstance(core.role, Leader | Prospective), core.role
+    role = Prospective(
+        epoch=core.epoch,
+        leader_id=core.leader_id,
+        leader_endpoints=core.leader_endpoints,
+        voted=core.voted,
+        ballot=Ballot.begin(core.voters, core.me.id),
+        election_deadline_ms=core.now_ms + core.random_election_timeout_ms(),
+    )
+    _enter(core, role, durably=False)
+    core.peers.reset_all()
+    if role.ballot.is_won:
+        become_candidate(core)
+
+
+def become_candidate(core: Core) -> None:
+    """A new epoch, and the own vote in it."""
+    assert core.is_voter, core.voters
+    assert isinstance(core.role, Prospective), core.role
+    role = Candidate(
+        epoch=core.epoch + 1,
+        ballot=Ballot.begin(core.voters, core.me.id),
+        election_deadline_ms=core.now_ms + core.random_election_timeout_ms(),
+    )
+    _enter(core, role, durably=True)
+    core.peers.reset_all()
+    if role.ballot.is_won:
+        become_leader(core)
+
+
+def become_leader(core: Core) -> None:
+    """The election is won: write the epoch's first records, for nothing older is committed before they are."""
+    candidate = core.role
+    assert isinstance(candidate, Candidate), candidate
+    assert candidate.ballot.is_won, candidate
+    settings, history = core.settings, core.history
+    told_voters = None
+    if history.kraft_version < RECONFIGURABLE:
+        told_voters = core.voters.with_directory(core.myself)
+    role = Leader(
+        epoch=core.epoch,
+        epoch_start_offset=core.log.end.offset,
+        followers=Followers(core.voters, core.me),
+        check_quorum_deadline_ms=core.now_ms + core.check_quorum_timeout_ms,
+        begin_quorum_at_ms=core.now_ms,
+        told_voters=told_voters,
+    )
+    messages: list[QuorumMessage] = [
+        LeaderChangeMessage(
+            leader_id=core.me.id,
+            voters=[Voter(voter_id=id) for id in core.voters.ids],
+            granting_voters=[Voter(voter_id=id) for id in candidate.ballot.granting],
+        )
+    ]
+    if history.kraft_version >= RECONFIGURABLE:
+        is_in_log = history.voters_offset is not None and history.voters_offset >= 0
+        if not is_in_log or core.voters.differs_from(core.myself):
+            # The bootstrap snapshot is not replicated: the log must say who votes. Or we have moved.
+            updated = core.voters.with_updated(core.myself)
+            assert updated is not None, (core.me, core.voters)
+            messages += [KRaftVersionRecord(k_raft_version=history.kraft_version), updated.to_record()]
+    logger.info(
+        "node %d leads epoch %d from offset %d", settings.node_id, role.epoch, role.epoch_start_offset
+    )
+    _enter(core, role, durably=True)
+    core.peers.reset_all()
+    serving.append_control(core, messages)
+
+
+def become_resigned(core: Core, *, epoch: int | None = None) -> None:
+    """Lead no more, and name those who should follow. `epoch`: one that it has led without knowing it any more."""
+    if epoch is None:
+        assert isinstance(core.role, Leader), core.role
+        role = _resigned(core, epoch=core.epoch, successors=core.role.followers.successors())
+        _enter(core, role, durably=False)
+    else:
+        assert epoch > core.epoch, (epoch, core.role)
+        _enter(core, _resigned(core, epoch=epoch, successors=[]), durably=True)
+    core.peers.reset_all()
+
+
+def _follower(
+    core: Core, epoch: int, leader_id: int, endpoints: Endpoints, voted: ReplicaKey | None
+) -> Follower:
+    return Follower(
+        epoch=epoch,
+        leader_id=leader_id,
+        leader_endpoints=endpoints,
+        voted=voted,
+        fetch_deadline_ms=core.now_ms + core.settings.fetch_timeout_ms,
+        update_voter_at_ms=core.now_ms + core.settings.fetch_timeout_ms,
+    )
+
+
+def _resigned(core: Core, *, epoch: int, successors: list[ReplicaKey]) -> Resigned:
+    return Resigned(
+        epoch=epoch,
+        unacknowledged=set(core.voters.ids) - {core.me.id},
+        preferred_successors=successors,
+        deadline_ms=core.now_ms + core.random_election_timeout_ms(),
+    )
+
+
+def _enter(core: Core, role: Role, *, durably: bool) -> None:
+    former, core.role = core.role, role
+    logger.info("node %d: %s", core.me.id, role)
+    if durably:
+        core.persist()
+    if isinstance(former, Follower) and former.download is not None:
+        former.download.delete()
+    if isinstance(former, Leader):
+        serving.give_up(core, former)
+    core.tell_leader()

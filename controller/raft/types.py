@@ -1,0 +1,142 @@
+"""The small values that Raft speaks of, and what a node is told of itself.
+
+Source: KIP-595, KIP-853; ReplicaKey, OffsetAndEpoch, LeaderAndEpoch and QuorumConfig of Kafka 4.3.1.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from protocol.types import ZERO_UUID
+
+#: The topic of the metadata log, its only partition, and the id that it has in every cluster.
+TOPIC: Final = "__cluster_metadata"
+PARTITION: Final = 0
+TOPIC_ID: Final = UUID(int=1)
+#: A time that does not come, and is larger than any that does.
+NEVER_MS: Final = 2**62
+#: What stands on the wire for "no node" and "no offset".
+NOBODY: Final = -1
+#: The feature level from which voters stand in the log and can be changed (KIP-853).
+RECONFIGURABLE: Final = 1
+
+
+class ReplicaKey(NamedTuple):
+    """A replica: the node's id, and which disk it lives on. A lost disk makes another replica (KIP-853)."""
+
+    id: int
+    #: ZERO_UUID: not known, as of voters that are only configured (kraft.version 0).
+    directory_id: UUID = ZERO_UUID
+
+    def names(self, other: "ReplicaKey") -> bool:
+        """Whether a voter with this key is `other`. A key without a directory id names the node on any disk.
+
+        >>> ReplicaKey(1).names(ReplicaKey(1, UUID(int=7))), ReplicaKey(1, UUID(int=7)).names(ReplicaKey(1))
+        (True, False)
+        """
+        return self.id == other.id and self.directory_id in (ZERO_UUID, other.directory_id)
+
+
+class OffsetAndEpoch(NamedTuple):
+    """A place in the log's history: an end offset (exclusive), and the epoch of the record before it.
+
+    Compared as Raft compares logs: the later epoch wins, whatever the offsets.
+
+    >>> OffsetAndEpoch(offset=9, epoch=1) < OffsetAndEpoch(offset=3, epoch=2)
+    True
+    """
+
+    offset: int
+    epoch: int
+
+    def __lt__(self, other: tuple[int, ...]) -> bool:
+        return (self[1], self[0]) < (other[1], other[0])
+
+    def __le__(self, other: tuple[int, ...]) -> bool:
+        return (self[1], self[0]) <= (other[1], other[0])
+
+    def __gt__(self, other: tuple[int, ...]) -> bool:
+        return (self[1], self[0]) > (other[1], other[0])
+
+    def __ge__(self, other: tuple[int, ...]) -> bool:
+        return (self[1], self[0]) >= (other[1], other[0])
+
+
+#: The snapshot that a log directory is formatted with: it is never replicated, since the first leader writes
+#: what it says into the log.
+BOOTSTRAP_SNAPSHOT: Final = OffsetAndEpoch(offset=0, epoch=0)
+
+
+class LeaderAndEpoch(NamedTuple):
+    """Who leads an epoch; None: nobody yet, or nobody any more."""
+
+    leader_id: int | None
+    epoch: int
+
+
+class Address(NamedTuple):
+    """Where a node can be reached."""
+
+    host: str
+    port: int
+
+
+class Node(NamedTuple):
+    """Somebody to send requests to. Bootstrap servers, whose ids nobody knows, have ids below -1."""
+
+    id: int
+    address: Address
+
+
+#: Where a controller listens: address by the listener's name.
+Endpoints = Mapping[str, Address]
+
+
+class VersionRange(NamedTuple):
+    """The levels of a feature that a node understands, both ends included."""
+
+    min_version: int
+    max_version: int
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.min_version <= version <= self.max_version
+
+
+#: The kraft.version levels that this software understands.
+SUPPORTED_KRAFT_VERSIONS: Final = VersionRange(0, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaftSettings:
+    """One node's part of the configuration; names and defaults are those of Kafka's `controller.quorum.*` keys."""
+
+    node_id: int
+    #: Of the directory with the metadata log (meta.properties).
+    directory_id: UUID
+    cluster_id: str
+    #: By which voters reach each other: the first of controller.listener.names.
+    listener_name: str
+    #: Where this node listens as a controller; empty for a broker.
+    endpoints: Endpoints = field(default_factory=dict)
+    #: controller.quorum.voters; empty if voters are found through bootstrap servers.
+    static_voters: Mapping[int, Address] = field(default_factory=dict)
+    #: controller.quorum.bootstrap.servers
+    bootstrap_servers: tuple[Address, ...] = ()
+    #: Whether this node has the role of a controller. An observer that has not is never flushed, and never joins.
+    can_become_voter: bool = True
+    auto_join_enable: bool = False
+    election_timeout_ms: int = 1_000
+    fetch_timeout_ms: int = 2_000
+    election_backoff_max_ms: int = 1_000
+    request_timeout_ms: int = 2_000
+    retry_backoff_ms: int = 20
+    #: How long the leader may hold back a Fetch that finds nothing new; Kafka's MAX_FETCH_WAIT_MS.
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 1024 * 1024
+    fetch_snapshot_max_bytes: int = 1024 * 1024
+
+    @property
+    def key(self) -> ReplicaKey:
+        """This node, on this disk."""
+        return ReplicaKey(self.node_id, self.directory_id)

@@ -1,0 +1,148 @@
+"""Vote and PreVote, both sides (KIP-595, KIP-853, KIP-996).
+
+A standard vote is given once in an epoch, durably, to a candidate whose log is not behind ours: it has every
+committed record then, because a majority has. A pre-vote is an opinion and costs nothing: "you would be elected".
+Nobody whose leader answers holds that opinion, so that a node which was cut off and comes back with a shorter log,
+or with a stale view, cannot raise everybody's epoch.
+"""
+
+from controller.raft import transitions
+from controller.raft.core import Core, logger
+from controller.raft.discovery import Outcome, error_of, take_response
+from controller.raft.messages import (
+    address_of,
+    fences,
+    is_for_me,
+    is_other_cluster,
+    node_of,
+    only_partition,
+    vote_request,
+    vote_response,
+)
+from controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
+from controller.raft.types import NEVER_MS, OffsetAndEpoch, ReplicaKey
+from protocol.error_code import ErrorCode
+from protocol.messages.vote import PartitionData, VoteRequest, VoteResponse
+
+
+def grants(role: Role, candidate: ReplicaKey, *, is_up_to_date: bool, is_pre_vote: bool) -> bool:
+    """Whether a replica in this role votes for a candidate of its own epoch.
+
+    | role | pre-vote | vote |
+    |---|---|---|
+    | Leader | no | no |
+    | Follower | if it has never fetched from the leader, and the log is not behind | no |
+    | Candidate, Resigned | if the log is not behind | no |
+    | Unattached, Prospective | if the log is not behind | again to whom it has voted for; else, if it has not |
+    |  |  | voted and knows no leader, if the log is not behind |
+    """
+    match role:
+        case Leader():
+            return False
+        case Follower():
+            return is_pre_vote and is_up_to_date and not role.has_fetched
+        case Candidate() | Resigned():
+            return is_pre_vote and is_up_to_date
+        case Unattached() | Prospective():
+            if is_pre_vote:
+                return is_up_to_date
+            if role.voted is not None:
+                return role.voted.names(candidate)
+            return role.leader_id is None and is_up_to_date
+
+
+def answer_vote(core: Core, request: VoteRequest, *, listener_name: str) -> VoteResponse:
+    """Give or refuse a vote. A later epoch in it is followed, whatever becomes of the vote."""
+    if is_other_cluster(core, request.cluster_id):
+        return VoteResponse(error_code=ErrorCode.inconsistent_cluster_id)
+    asked = only_partition(request.topics)
+    if asked is None:
+        return VoteResponse(error_code=ErrorCode.invalid_request)
+    error, granted = _decide(core, request.voter_id, asked)
+    return vote_response(core, error, granted=granted, listener_name=listener_name)
+
+
+def _decide(core: Core, voter_id: int, asked: PartitionData) -> tuple[ErrorCode, bool]:
+    # A candidate's epoch is new, so no record can be of it; a Prospective's epoch is the one that it is in.
+    newest_record_epoch = asked.replica_epoch - (not asked.pre_vote)
+    if asked.last_offset < 0 or asked.last_offset_epoch < 0 or asked.last_offset_epoch > newest_record_epoch:
+        return ErrorCode.invalid_request, False
+    if (error := fences(core, asked.replica_epoch, asked.replica_id)) is not None:
+        return error, False
+    if asked.replica_epoch > core.epoch:
+        transitions.become_unattached(core, asked.replica_epoch)
+    if not is_for_me(core, voter_id, asked.voter_directory_id):
+        return ErrorCode.invalid_voter_key, False
+    candidate = ReplicaKey(asked.replica_id, asked.replica_directory_id)
+    if candidate.id == core.me.id:
+        logger.error("another node asks for a vote by this node's id, %d, from directory %s", *candidate)
+        return ErrorCode.none, False
+    is_up_to_date = OffsetAndEpoch(asked.last_offset, asked.last_offset_epoch) >= core.log.end
+    granted = grants(core.role, candidate, is_up_to_date=is_up_to_date, is_pre_vote=asked.pre_vote)
+    if granted and not asked.pre_vote and core.voted is None:
+        transitions.vote_for(core, candidate)
+    logger.info(
+        "%s for node %d in epoch %d: %s",
+        "pre-vote" if asked.pre_vote else "vote",
+        candidate.id,
+        asked.replica_epoch,
+        "granted" if granted else "refused",
+    )
+    return ErrorCode.none, granted
+
+
+def send_votes(core: Core) -> int:
+    """Ask everybody who has not answered, as long as the election can be won; returns when to try again."""
+    role = core.role
+    assert isinstance(role, Prospective | Candidate), role
+    if role.ballot.is_lost:
+        return NEVER_MS
+    pre_vote = isinstance(role, Prospective)
+    again_ms = NEVER_MS
+    for voter in role.ballot.unanswered:
+        at_ms = core.send_to_voter(voter.id, lambda to=voter: vote_request(core, to, pre_vote=pre_vote))  # type: ignore[misc]
+        again_ms = min(again_ms, at_ms)
+    return again_ms
+
+
+def vote_answered(core: Core, sender_id: int, response: VoteResponse) -> Outcome:
+    """A voter has answered."""
+    top_error = error_of(response.error_code)
+    if top_error is ErrorCode.unsupported_version and isinstance(core.role, Prospective):
+        # Somebody does not know pre-votes: there are none then (KIP-996).
+        transitions.become_candidate(core)
+        return Outcome.DONE
+    row = only_partition(response.topics)
+    if top_error is not ErrorCode.none or row is None:
+        logger.warning("node %d has answered Vote by %s", sender_id, top_error.name)
+        return Outcome.BACK_OFF
+    leader_id = node_of(row.leader_id)
+    endpoints = core.endpoints_of(leader_id, address_of(leader_id, response.node_endpoints))
+    error = error_of(row.error_code)
+    outcome = take_response(core, error, leader_id, row.leader_epoch, endpoints)
+    if outcome is not Outcome.GO_ON:
+        return outcome
+    if error is not ErrorCode.none:
+        logger.warning("node %d has answered Vote by %s", sender_id, error.name)
+        return Outcome.BACK_OFF
+    role = core.role
+    if isinstance(role, Prospective | Candidate):
+        role.ballot.record(sender_id, granted=row.vote_granted)
+        if role.ballot.is_won:
+            if isinstance(role, Prospective):
+                transitions.become_candidate(core)
+            else:
+                transitions.become_leader(core)
+        elif role.ballot.is_lost and isinstance(role, Prospective):
+            lose_pre_vote(core)
+    return Outcome.DONE
+
+
+def lose_pre_vote(core: Core) -> None:
+    """It would not be elected: back to the leader, if it knows one, or to asking around."""
+    role = core.role
+    assert isinstance(role, Prospective), role
+    if role.leader_id is not None and role.leader_endpoints and role.leader_id != core.me.id:
+        transitions.become_follower(core, role.epoch, role.leader_id, role.leader_endpoints)
+    else:
+        transitions.become_unattached(core, role.epoch, leader_id=role.leader_id)
