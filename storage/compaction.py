@@ -170,22 +170,25 @@ def build_offset_map(compaction: Compaction) -> OffsetMap:
 
 
 def group_by_size(compaction: Compaction, clean_end: int) -> list[list[Segment]]:
-    """Neighbours that fit into one segment, before any record is removed."""
+    """Neighbours that fit into one segment, log and indexes, before any record is removed."""
     groups: list[list[Segment]] = []
-    size = 0
+    sizes = (0, 0, 0)
     segments = [segment for segment in compaction.segments if segment.base_offset < clean_end]
     ends = [segment.base_offset for segment in compaction.segments[1:]] + [compaction.end_offset]
     for segment, end in zip(segments, ends, strict=False):
+        added = (segment.size, *segment.index_sizes())
+        most_index_bytes = segment.settings.max_index_bytes
+        most = (compaction.max_segment_bytes, most_index_bytes, most_index_bytes)
         fits = groups and (
-            size + segment.size <= compaction.max_segment_bytes
+            all(size + more <= limit for size, more, limit in zip(sizes, added, most, strict=True))
             and (not segment.size or end - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET)
         )
         if fits:
             groups[-1].append(segment)
-            size += segment.size
+            sizes = (sizes[0] + added[0], sizes[1] + added[1], sizes[2] + added[2])
         else:
             groups.append([segment])
-            size = segment.size
+            sizes = added
     return groups
 
 

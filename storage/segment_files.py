@@ -123,6 +123,14 @@ class SegmentFiles:
         """Whether an index file may not be on the disk as it is."""
         return self._offset_index.is_changed or self._time_index.is_changed or self.transactions.is_changed
 
+    def index_sizes(self) -> tuple[int, int]:
+        """Bytes of the files of offset and time index, 0 for a missing one; of a closed segment, what is in them. [any thread]"""
+        offsets, times = (
+            self._files.size_of(self.path_of(extension))
+            for extension in (file_names.OFFSET_INDEX, file_names.TIME_INDEX)
+        )
+        return offsets or 0, times or 0
+
     def release_mapping(self) -> None:
         """Give the mapping back, as soon as nothing lent from it is left; the next large read makes a new one."""
         self._lender.forget()

@@ -1,5 +1,6 @@
 """Compaction: the newest record of each key stays, where it was; nothing is lost whenever it is interrupted."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,23 @@ def test_min_and_max_lag_and_ratio(tmp_path):
     assert cleaner.measure(log, None, NOW_MS + 1000).is_due
     assert cleaner.measure(log, 1, NOW_MS + 5001).is_due
     assert cleaner.measure(log, 99, NOW_MS + 1000).first_dirty_offset == 0  # a checkpoint beyond the end
+
+
+def test_segments_are_joined_as_far_as_log_and_indexes_have_room(tmp_path):
+    """Every batch but a first one has an index entry here: five of them fill the smaller index."""
+    narrow = replace(CONFIG, segment_bytes=300)
+    for index_bytes, segments in ((10**6, 2), (40, 4)):
+        config = replace(narrow, segment_index_bytes=index_bytes)
+        log = open_log(tmp_path / str(index_bytes), config=config)
+        for number in range(20):
+            write(log, [(f"k{number}", "v" * 10)])
+        log.update_config(replace(config, segment_bytes=100_000))
+        before = contents(log)
+        clean(log)
+        assert contents(log) == before
+        assert len(log.segments) == segments
+        for segment in log.segments.closed:
+            assert segment.path_of(".index").stat().st_size <= index_bytes
 
 
 def test_a_full_map_cleans_a_part(tmp_path):
