@@ -22,6 +22,7 @@ from protocol.metadata.image import (
     NO_LEADER,
     BrokerImage,
     ControllerImage,
+    InvalidMetadata,
     MetadataImage,
     PartitionImage,
     TopicImage,
@@ -35,7 +36,7 @@ _CONTROLLER_REGISTRATION_3_7_IV0: Final = 15
 _NO_BROKER: Final = -1
 
 
-class UnwritableMetadata(RuntimeError):
+class UnwritableMetadata(InvalidMetadata):
     """The image holds something that records of this metadata.version cannot say; a snapshot would lose it."""
 
 

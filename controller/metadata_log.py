@@ -1,41 +1,55 @@
-"""`__cluster_metadata-0` as the controller uses it: batches of metadata records, and control records of epochs.
+"""`__cluster_metadata-0`: the replicated log that Raft, the controller and brokers work on, and its snapshots.
 
-Records reach the disk in one batch a decision, so that a torn write loses all of a decision or nothing. What
-has been flushed is committed, while this node is the only voter: `flush` is where a quorum will have its say.
+        snapshots                 log start        high watermark       log end
+            |                         |                   |                |
+    [ everything before an offset ]   [ === committed === | = not yet ==== ]
+
+A log that does not begin at 0 begins at a snapshot: whoever replays it reads the latest snapshot, and the log behind
+it. Records reach the log in one batch a decision, so that a torn write loses all of a decision or nothing.
+Everything reaches the page cache only; `flush` makes it durable.
+
+It is one of Raft's logs (`controller.raft.log.RaftLog`). Source: KafkaRaftLog and RaftLog of Kafka 4.3.1, KIP-595, KIP-630.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from controller import snapshots
+from controller import log_cleaning, snapshots
+from controller.log_cleaning import MetadataLogSettings
+from controller.raft.log import Diverging, NeedsSnapshot, Valid, Validation
+from controller.raft.types import OffsetAndEpoch
 from controller.record_versions import version_of
-from protocol.errors import KafkaError
-from protocol.metadata.frame import decode_record, encode_record
+from controller.snapshot_store import PartFile, SnapshotStore
+from controller.snapshot_writer import SnapshotWriter
+from protocol.errors import CorruptMessage, KafkaError
+from protocol.messages.snapshot_footer_record import SnapshotFooterRecord
+from protocol.messages.snapshot_header_record import SnapshotHeaderRecord
+from protocol.metadata.frame import UnknownMetadataRecord, decode_record, encode_record
 from protocol.metadata.image import InvalidMetadata
 from protocol.metadata.records import MetadataRecord
-from protocol.records.batch import crc_is_valid
+from protocol.records.batch import BatchHeader, batches, crc_is_valid
 from protocol.records.builder import build_batch, simple_records
-from protocol.records.quorum import QuorumMessage, build_quorum_batch
+from protocol.records.quorum import QuorumMessage, build_quorum_batch, decode_quorum_record
 from protocol.records.record import Record as Row
 from protocol.records.record import records as records_of
 from protocol.types import TopicPartition
+from storage import file_names
 from storage.append_origin import AppendOrigin
+from storage.background import BackgroundJob
 from storage.files import Files
 from storage.log import Log
 from storage.log_config import LogConfig
+from storage.log_files import removal_job
 
 #: The id that the metadata topic has in every cluster: AAAAAAAAAAAAAAAAAAAAAQ.
 TOPIC_ID: Final = UUID(int=1)
 TOPIC_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
 #: Records of a decision that need not be atomic are cut into batches of so many; Kafka's MAX_RECORDS_PER_BATCH.
 MAX_RECORDS_PER_BATCH: Final = 10_000
-#: Nothing is ever deleted by age or size: without snapshots the log is all there is.
-_CONFIG: Final = LogConfig(
-    retention_ms=None, retention_bytes=None, segment_ms=2**62, max_message_bytes=2**31 - 1
-)
 
 
 class Chunk(NamedTuple):
@@ -45,40 +59,107 @@ class Chunk(NamedTuple):
     records: list[MetadataRecord]
     #: Behind the batch; control records count, too.
     end_offset: int
+    #: Of the batch.
+    size_bytes: int
 
 
 class MetadataLog:
-    """The log on this node's disk."""
+    """See the module. Everything belongs to the event loop's thread, but for what says otherwise."""
 
-    def __init__(self, log: Log, files: Files) -> None:
+    def __init__(
+        self, log: Log, store: SnapshotStore, files: Files, *, settings: MetadataLogSettings, now_ms: int
+    ) -> None:
         self._log = log
+        self._store = store
         self._files = files
+        self._settings = settings
+        #: The latest time that this log was told, its leader's included.
+        self._now_ms = now_ms
 
     @classmethod
     def open(
-        cls, log_dir: Path, *, files: Files, random: Random, now_ms: int, is_clean: bool = False
+        cls,
+        log_dir: Path,
+        *,
+        files: Files,
+        random: Random,
+        now_ms: int,
+        is_clean: bool = False,
+        settings: MetadataLogSettings | None = None,
     ) -> "MetadataLog":
         """Open the log in this log directory, or begin it. [any thread]
 
-        Unless it `is_clean`, it ends before the first batch that is not whole and sound: a write that a
-        crash has torn. After a clean stop there is none; damage is then found and refused by `read`.
+        Unless it `is_clean`, it ends before the first batch that is not whole and sound: a write that a crash has
+        torn; and what it has is made durable, since Raft counts all of it. After a clean stop there is none;
+        damage is then found and refused when it is read. Raises InvalidMetadata and OSError.
         """
+        settings = settings or MetadataLogSettings()
+        directory = log_dir / str(TOPIC_PARTITION)
+        store = SnapshotStore.open(directory, files)
         log = Log.open(
-            log_dir / str(TOPIC_PARTITION),
-            config=_CONFIG,
+            directory,
+            config=_config(settings),
             topic_partition=TOPIC_PARTITION,
             now_ms=now_ms,
             files=files,
             random=random,
             is_clean=is_clean,
+            log_start_offset=_start_of(directory, store, files),
             topic_id=TOPIC_ID,
         )
-        return cls(log, files)
+        opened = cls(log, store, files, settings=settings, now_ms=now_ms)
+        opened._close_gap(is_clean=is_clean)
+        if log.log_start_offset > 0 and not any(each.offset >= log.log_start_offset for each in store.ids):
+            raise InvalidMetadata(
+                f"{directory} begins at offset {log.log_start_offset}, and no snapshot holds what was before. Restore "
+                "the snapshot; or, if other controllers have the metadata, let the node begin without the directory: a "
+                "controller after it was removed from the quorum."
+            )
+        # A follower may have died between the end of a download and the beginning of the new log.
+        opened.truncate_to_latest_snapshot()
+        if not is_clean:
+            log.flush()
+        if log.log_start_offset > 0:
+            opened._forget_before_start()
+        return opened
+
+    def _close_gap(self, *, is_clean: bool) -> None:
+        """Offsets of a Raft log have no gaps; a crash may leave one between segments.
+
+        Either the segments before it were removed for a snapshot, which is there, or they have lost what nobody
+        had flushed, and nothing behind it counts.
+        """
+        log = self._log
+        gap: tuple[int, int] | None = None
+        for earlier, later in pairwise(log.segments):
+            end = max(earlier.next_offset(), log.log_start_offset)
+            if end < later.base_offset:
+                gap = end, later.base_offset
+        if gap is None:
+            return
+        end, begin = gap
+        covering = [each for each in self._store.ids if begin <= each.offset <= log.log_end_offset]
+        if covering:
+            start = min(each.offset for each in covering)
+            log.update_high_watermark(start)
+            log.maybe_increment_log_start_offset(start, reason="the log has a gap before it")
+            log.apply_retention(self._now_ms)
+        elif is_clean:
+            raise InvalidMetadata(f"{log.directory} lacks the offsets from {end} to {begin}")
+        else:
+            log.truncate_to(end, now_ms=self._now_ms)
+
+    # -- where it begins and ends ------------------------------------------------------------------------
 
     @property
     def directory(self) -> Path:
         """Where the log, its snapshots and `quorum-state` are."""
         return self._log.directory
+
+    @property
+    def log_start_offset(self) -> int:
+        """Where the log begins: 0, or the end of a snapshot."""
+        return self._log.log_start_offset
 
     @property
     def end_offset(self) -> int:
@@ -87,70 +168,210 @@ class MetadataLog:
 
     @property
     def last_epoch(self) -> int:
-        """The epoch of the last batch, 0 in an empty log."""
-        return self._log.latest_epoch or 0
+        """The epoch of the last batch; of the latest snapshot if there is no batch; 0 without either."""
+        epoch = self._log.latest_epoch
+        if epoch is not None:
+            return epoch
+        latest = self._store.latest
+        return 0 if latest is None else latest.epoch
 
-    def read(self, *, end_offset: int | None = None) -> Iterator[Chunk]:
-        """Everything up to `end_offset` (None: the log's end), from a snapshot where the log begins later.
+    @property
+    def end(self) -> OffsetAndEpoch:
+        """Both."""
+        return OffsetAndEpoch(self.end_offset, self.last_epoch)
 
-        Raises InvalidMetadata for whatever cannot be understood.
+    @property
+    def high_watermark(self) -> int:
+        """Everything before it is committed, as far as this node has been told."""
+        return self._log.high_watermark
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the log, without snapshots."""
+        return self._log.size_bytes
+
+    def update_high_watermark(self, offset: int) -> None:
+        """Everything before `offset` is committed."""
+        self._log.update_high_watermark(offset)
+
+    # -- how it compares to another ----------------------------------------------------------------------
+
+    def end_offset_for_epoch(self, epoch: int) -> OffsetAndEpoch:
+        """The largest epoch here that is not after `epoch`, and where it ends; the log's end if `epoch` is newer."""
+        found = self._log.end_offset_for_epoch(epoch)
+        if found is None:
+            return self.end
+        known, end_offset = found
+        earliest = self._store.earliest
+        if earliest is not None and (end_offset, known) == (earliest.offset, epoch):
+            # Before the log's first epoch stands the snapshot, whose epoch may be an older one than was asked for.
+            return earliest
+        return OffsetAndEpoch(end_offset, known)
+
+    def validate(self, offset: int, epoch: int) -> Validation:
+        """Whether a log that ends at `offset`, with a last record of `epoch`, is the beginning of this one.
+
+        Source: RaftLog.validateOffsetAndEpoch; KIP-595 "Fetch", KIP-630 "Fetch".
         """
-        start = self._log.log_start_offset
-        if start > 0:
-            snapshot = snapshots.latest(self.directory, self._files)
-            if snapshot is None or snapshot.end_offset < start:
-                raise InvalidMetadata(
-                    f"{self.directory} begins at offset {start}, and no snapshot holds what was before"
-                )
-            for found in snapshots.read(self.directory / snapshots.file_name(snapshot), self._files):
-                yield Chunk(snapshot.end_offset - 1, found, snapshot.end_offset)
-            start = snapshot.end_offset
-        try:
-            for header, batch in self._log.records_since(start, end=end_offset):
-                if not crc_is_valid(batch):
-                    raise InvalidMetadata(f"{self.directory} is damaged at offset {header.base_offset}")
-                records = [] if header.is_control else [self._decode(row) for row in records_of(batch)]
-                yield Chunk(header.base_offset, records, header.next_offset)
-        except KafkaError as error:
-            raise InvalidMetadata(f"{self.directory} cannot be read: {error}") from error
+        start = self.log_start_offset
+        if start == 0 and offset == 0:
+            return Valid()
+        earliest, latest = self._store.earliest, self._store.latest
+        if earliest is not None and (
+            offset < start or (offset == start and epoch != earliest.epoch) or epoch < earliest.epoch
+        ):
+            assert latest is not None, earliest
+            return NeedsSnapshot(latest)
+        end = self.end_offset_for_epoch(epoch)
+        return Diverging(end) if end.epoch != epoch or end.offset < offset else Valid()
+
+    # -- writing -----------------------------------------------------------------------------------------
 
     def append(
         self, records: Sequence[MetadataRecord], *, epoch: int, metadata_version: int, now_ms: int
-    ) -> int:
-        """Append records as one batch; its base offset. Not yet on the disk."""
+    ) -> Chunk:
+        """Append records as one batch, as the leader of `epoch`; the batch."""
         pairs = [
             (None, encode_record(record, version_of(record, metadata_version=metadata_version)))
             for record in records
         ]
         base_offset = self.end_offset
         rows = simple_records(pairs, timestamp=now_ms, base_offset=base_offset)
-        self._append(
-            build_batch(rows, base_offset=base_offset, leader_epoch=epoch), epoch=epoch, now_ms=now_ms
-        )
+        batch = build_batch(rows, base_offset=base_offset, leader_epoch=epoch)
+        self._append(batch, epoch=epoch, now_ms=now_ms)
+        return Chunk(base_offset, list(records), self.end_offset, len(batch))
+
+    def append_control(self, messages: Sequence[QuorumMessage], *, epoch: int, now_ms: int) -> int:
+        """Append control records as one batch, as the leader of `epoch`; its base offset."""
+        base_offset = self.end_offset
+        batch = build_quorum_batch(messages, base_offset=base_offset, leader_epoch=epoch, timestamp=now_ms)
+        self._append(batch, epoch=epoch, now_ms=now_ms)
         return base_offset
 
-    def append_control(self, messages: Sequence[QuorumMessage], *, epoch: int, now_ms: int) -> None:
-        """Append control records as one batch: what an epoch begins with."""
-        batch = build_quorum_batch(
-            messages, base_offset=self.end_offset, leader_epoch=epoch, timestamp=now_ms
-        )
-        self._append(batch, epoch=epoch, now_ms=now_ms)
+    def _append(self, batch: bytes, *, epoch: int, now_ms: int) -> None:
+        self._now_ms = max(self._now_ms, now_ms)
+        self._log.append_as_leader(batch, leader_epoch=epoch, now_ms=now_ms, origin=AppendOrigin.RAFT_LEADER)
+
+    def append_as_follower(self, data: bytes | memoryview, *, epoch: int) -> None:
+        """Append batches as the leader of `epoch` has sent them; one that is cut off at the end is left out.
+
+        Every batch must follow on the one before, in offset and epoch. From the first one that does not, or whose
+        CRC is wrong, nothing is kept, but the batches before it are; then raises KafkaError.
+        """
+        view = memoryview(data)
+        accepted_bytes, next_offset, last_epoch = 0, self.end_offset, self.last_epoch
+        try:
+            for header, batch in batches(view):
+                self._check_next(header, batch, next_offset, last_epoch, epoch)
+                accepted_bytes += header.size_bytes
+                next_offset, last_epoch = header.next_offset, header.partition_leader_epoch
+                self._now_ms = max(self._now_ms, header.max_timestamp)
+        finally:
+            if accepted_bytes:
+                # The time of its leader: this log rolls where that one did, more or less.
+                self._log.append_as_follower(view[:accepted_bytes], leader_epoch=epoch, now_ms=self._now_ms)
+
+    def _check_next(
+        self, header: BatchHeader, batch: memoryview, next_offset: int, last_epoch: int, epoch: int
+    ) -> None:
+        if header.base_offset != next_offset or header.last_offset_delta < 0:
+            raise CorruptMessage(f"{self.directory}: fetched offset {header.base_offset}, not {next_offset}")
+        if not last_epoch <= header.partition_leader_epoch <= epoch:
+            raise CorruptMessage(
+                f"{self.directory}: the batch at {next_offset} is of epoch {header.partition_leader_epoch}, not in "
+                f"[{last_epoch}, {epoch}]"
+            )
+        if not crc_is_valid(batch):
+            raise CorruptMessage(f"{self.directory}: the CRC of the batch at {next_offset} is wrong")
 
     def flush(self, end_offset: int) -> None:
-        """Wait until everything before `end_offset` is on the disk. [any thread]"""
+        """Wait until everything before `end_offset` is on the disk. [any thread, but not while it is truncated]"""
         self._log.flush(end_offset)
 
-    def commit(self, end_offset: int) -> None:
-        """Note that everything before `end_offset` is committed."""
-        self._log.update_high_watermark(end_offset)
+    def truncate_to(self, offset: int) -> None:
+        """Forget everything from `offset` on, durably: what comes there next must not mix with what was there."""
+        assert offset >= self.high_watermark, (offset, self.high_watermark, "is committed")
+        if self._log.truncate_to(offset, now_ms=self._now_ms):
+            # A crash could otherwise leave a batch from before and, behind it, one that came later: each of them
+            # sound, and together a log that nobody ever had.
+            self._log.flush_files(offset + 1)
+
+    def truncate_to_latest_snapshot(self) -> bool:
+        """Begin anew behind the latest snapshot if that is ahead of the log; whether it was."""
+        latest, end_offset = self._store.latest, self.end_offset
+        if latest is None or latest <= OffsetAndEpoch(end_offset, self._log.latest_epoch or 0):
+            return False
+        if latest.offset == end_offset == self.log_start_offset:
+            return False  # it has begun there already
+        self._log.truncate_fully_and_start_at(latest.offset, now_ms=self._now_ms)
+        self._forget_before_start()
+        return True
 
     def close(self) -> None:
         """Flush and close. [any thread]"""
         self._log.flush()
         self._log.close()
 
-    def _append(self, batch: bytes, *, epoch: int, now_ms: int) -> None:
-        self._log.append_as_leader(batch, leader_epoch=epoch, now_ms=now_ms, origin=AppendOrigin.RAFT_LEADER)
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def read(self, offset: int, *, max_bytes: int) -> bytes:
+        """Whole batches from `offset` on, committed or not: up to `max_bytes`, but at least one if there is any."""
+        found = self._log.read(offset, max_bytes=max_bytes, min_one_message=True)
+        view = memoryview(found.records)
+        # A copy: what is truncated while an answer is on its way must not be read any more.
+        return bytes(view[: sum(header.size_bytes for header, _ in batches(view))])
+
+    def chunks(self, start_offset: int, end_offset: int) -> Iterator[Chunk]:
+        """The batches in [start_offset, end_offset), decoded; both stand where a batch begins. [any thread]
+
+        Raises InvalidMetadata for whatever cannot be understood.
+        """
+        for header, batch in self._sound_batches(start_offset, end_offset):
+            records = [] if header.is_control else [self._decode(row) for row in records_of(batch)]
+            yield Chunk(header.base_offset, records, header.next_offset, header.size_bytes)
+
+    def replay(self, end_offset: int | None = None) -> Iterator[Chunk]:
+        """All there is up to `end_offset` (None: the log's end): the latest snapshot, then the log behind it."""
+        start_offset = self.log_start_offset
+        latest = self._store.latest
+        if latest is not None and latest.offset > 0:
+            for records in self.snapshot_records(latest):
+                yield Chunk(latest.offset - 1, records, latest.offset, 0)
+            start_offset = latest.offset
+        yield from self.chunks(start_offset, self.end_offset if end_offset is None else end_offset)
+
+    def quorum_messages(self, start_offset: int | None = None) -> Iterator[tuple[int, QuorumMessage]]:
+        """Control records with their offsets, uncommitted ones included, from `start_offset` to the log's end.
+
+        None: from the beginning of all there is: first those in the latest snapshot, all at its last offset, then
+        those in the log behind it. Raises InvalidMetadata.
+        """
+        if start_offset is None:
+            start_offset = self.log_start_offset
+            if (latest := self._store.latest) is not None:
+                for message in snapshots.quorum_messages(self._store.path(latest), self._files):
+                    if not isinstance(message, SnapshotHeaderRecord | SnapshotFooterRecord):
+                        yield latest.offset - 1, message
+                start_offset = latest.offset
+        for header, batch in self._sound_batches(start_offset, None):
+            for row in records_of(batch) if header.is_control else ():
+                if (found := decode_quorum_record(row)) is None:
+                    raise UnknownMetadataRecord(
+                        f"{self.directory} has a control record of an unknown type at offset {row.offset}"
+                    )
+                yield row.offset, found
+
+    def _sound_batches(
+        self, start_offset: int, end_offset: int | None
+    ) -> Iterator[tuple[BatchHeader, memoryview]]:
+        assert start_offset >= self.log_start_offset, (start_offset, self.log_start_offset)
+        try:
+            for header, batch in self._log.records_since(start_offset, end=end_offset):
+                if not crc_is_valid(batch):
+                    raise InvalidMetadata(f"{self.directory} is damaged at offset {header.base_offset}")
+                yield header, batch
+        except KafkaError as error:
+            raise InvalidMetadata(f"{self.directory} cannot be read: {error}") from error
 
     def _decode(self, row: Row) -> MetadataRecord:
         if row.value is None:
@@ -159,3 +380,113 @@ class MetadataLog:
             return decode_record(row.value)
         except InvalidMetadata as error:
             raise type(error)(f"{self.directory} at offset {row.offset}: {error}") from error
+
+    # -- snapshots ---------------------------------------------------------------------------------------
+
+    @property
+    def latest_snapshot(self) -> OffsetAndEpoch | None:
+        """The newest snapshot; (0, 0) is the one a log directory is formatted with."""
+        return self._store.latest
+
+    @property
+    def earliest_snapshot(self) -> OffsetAndEpoch | None:
+        """The oldest snapshot."""
+        return self._store.earliest
+
+    def snapshot_records(self, snapshot: OffsetAndEpoch) -> Iterator[list[MetadataRecord]]:
+        """What a snapshot holds, batch by batch. Raises InvalidMetadata, FileNotFoundError. [any thread]"""
+        return snapshots.read(self._store.path(snapshot), self._files)
+
+    def snapshot_chunk(
+        self, snapshot: OffsetAndEpoch, *, position: int, max_bytes: int
+    ) -> tuple[bytes, int] | None:
+        """Bytes of a snapshot from `position` on (none behind its end), and its size; None if there is none such."""
+        return self._store.chunk(snapshot, position=position, max_bytes=max_bytes)
+
+    def begin_snapshot(self, snapshot: OffsetAndEpoch) -> PartFile | None:
+        """Make room for a snapshot that the leader has; None if it is here already."""
+        return self._store.begin_download(snapshot)
+
+    def create_snapshot(self, end_offset: int) -> SnapshotWriter | None:
+        """Begin a snapshot of everything before `end_offset`, which is committed and where a batch ends.
+
+        None if there is one, or the log begins later. `SnapshotWriter.write` does the work in another thread; then
+        `snapshot_written`.
+        """
+        if end_offset <= self.log_start_offset:
+            return None
+        assert end_offset <= self.high_watermark, (end_offset, self.high_watermark)
+        header, _ = next(self._sound_batches(end_offset - 1, None))
+        # A follower that begins with the snapshot asks for its offset: half a batch would be no answer.
+        assert header.next_offset == end_offset, (header.base_offset, end_offset, "is within a batch")
+        part = self._store.begin_own(OffsetAndEpoch(end_offset, header.partition_leader_epoch))
+        return None if part is None else SnapshotWriter(part, last_timestamp=header.max_timestamp)
+
+    def snapshot_written(self, writer: SnapshotWriter) -> None:
+        """The snapshot is whole: from here on it is served, and older ones may go."""
+        self._store.add(writer.snapshot)
+
+    # -- what goes ---------------------------------------------------------------------------------------
+
+    def clean(self, now_ms: int) -> bool:
+        """Let old snapshots go, and the log before the oldest that stays; whether there was anything.
+
+        Call it every CLEAN_INTERVAL_MS. The rules are `controller.log_cleaning`. Raises InvalidMetadata, KafkaError.
+        """
+        self._now_ms = max(self._now_ms, now_ms)
+        has_cleaned = False
+        while len(self._store.ids) > 1 and self._is_due(now_ms):
+            following = self._store.ids[1]
+            if following.offset > self.high_watermark:
+                break
+            self._log.maybe_increment_log_start_offset(
+                following.offset, reason="a snapshot holds what was before"
+            )
+            self._log.apply_retention(now_ms)
+            has_cleaned |= self._store.forget_before(following, now_ms=now_ms)
+        return has_cleaned
+
+    def _is_due(self, now_ms: int) -> bool:
+        """Whether the oldest snapshot has to go."""
+        ids = self._store.ids
+        snapshot_bytes = sum(map(self._store.size_of, ids))
+        if log_cleaning.is_oversized(
+            self._settings, log_bytes=self.size_bytes, snapshot_bytes=snapshot_bytes
+        ):
+            return True
+        last_timestamp_ms = snapshots.last_contained_timestamp(self._store.path(ids[0]), self._files)
+        return log_cleaning.is_expired(self._settings, last_timestamp_ms=last_timestamp_ms, now_ms=now_ms)
+
+    def _forget_before_start(self) -> None:
+        """Snapshots of what is not in the log any more are of no use, as no log goes on behind them."""
+        kept = [each for each in self._store.ids if each.offset >= self.log_start_offset]
+        self._store.forget_before(min(kept), now_ms=self._now_ms)
+
+    def removals_due(self, now_ms: int) -> BackgroundJob | None:
+        """Files that left the log a while ago, to be removed in another thread; None if there are none."""
+        self._now_ms = max(self._now_ms, now_ms)
+        waiting = (self._log.deleted_files, self._store.deleted)
+        due = [each for files in waiting for each in files if each.due_ms <= now_ms]
+        for files in waiting:
+            files[:] = [each for each in files if each.due_ms > now_ms]
+        return removal_job(due) if due else None
+
+
+def _config(settings: MetadataLogSettings) -> LogConfig:
+    """Nothing is deleted by age or size of its own: `clean` moves the log's start."""
+    return LogConfig(
+        retention_ms=None,
+        retention_bytes=None,
+        segment_bytes=settings.log_segment_bytes,
+        segment_ms=settings.log_segment_ms,
+        max_message_bytes=log_cleaning.MAX_BATCH_BYTES,
+    )
+
+
+def _start_of(directory: Path, store: SnapshotStore, files: Files) -> int:
+    """Where the log begins, which is not written down: 0, or the first snapshot that is not before all segments."""
+    if not files.is_dir(directory):
+        return 0
+    names = (name for name in files.list(directory) if name.endswith(file_names.LOG))
+    first = min((at for at in map(file_names.offset_of, names) if at is not None), default=0)
+    return min((each.offset for each in store.ids if each.offset >= first), default=first) if first else 0

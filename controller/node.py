@@ -116,7 +116,7 @@ class Controller:
         log = MetadataLog.open(log_dir, files=files, random=random, now_ms=now_ms(), is_clean=is_clean)
         state = ClusterState(settings=settings, validators=validators or ConfigValidators(), random=random)
         transactions = TransactionFilter()
-        for chunk in log.read():
+        for chunk in log.replay():
             for offset, record in transactions.take(enumerate(chunk.records, start=chunk.base_offset)):
                 state.replay(record, offset)
         activation.check_features(state.image)
@@ -189,7 +189,7 @@ class Controller:
         The past is told before this returns; the log is read once more for it.
         """
         transactions = TransactionFilter()
-        for chunk in self._log.read(end_offset=self._committed):
+        for chunk in self._log.replay(self._committed):
             located = transactions.take(enumerate(chunk.records, start=chunk.base_offset))
             subscriber([record for _, record in located], chunk.end_offset)
         self._subscribers.append(subscriber)
@@ -225,7 +225,7 @@ class Controller:
         if records:
             base_offset = log.append(
                 records, epoch=self.epoch, metadata_version=metadata_version, now_ms=self._now_ms()
-            )
+            ).base_offset
             for offset, record in self._transactions.take(enumerate(records, start=base_offset)):
                 self._state.replay(record, offset)
         activation.check_features(self._state.image)
@@ -266,7 +266,7 @@ class Controller:
                 epoch=self.epoch,
                 metadata_version=self._state.metadata_version,
                 now_ms=self._now_ms(),
-            )
+            ).base_offset
             for offset, record in enumerate(batch, start=base_offset):
                 self._state.replay(record, offset)
         if result.on_appended is not None:
@@ -286,7 +286,7 @@ class Controller:
 
     def _commit(self, end_offset: int) -> None:
         """Everything before `end_offset` is on the disk: tell subscribers, then whoever waits."""
-        self._log.commit(end_offset)
+        self._log.update_high_watermark(end_offset)
         self._committed = end_offset
         while self._pending and self._pending[0].end_offset <= end_offset:
             done = self._pending.popleft()

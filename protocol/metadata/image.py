@@ -197,7 +197,7 @@ class MetadataImage:
     def copy(self) -> "MetadataImage":
         """An image that stays as this one is now: for another thread to read while this one goes on.
 
-        Partitions, registrations and records are immutable and shared. Cost: 1 ms for 100,000 partitions in
+        Partitions, registrations and records are immutable and shared. Cost: 10 ms for 100,000 partitions in
         1,000 topics.
         """
         topics = [

@@ -1,0 +1,75 @@
+"""When a snapshot of the metadata is taken, and when old snapshots and what they replace may go. Decides only.
+
+    20 MiB of new records, or an hour ---> a snapshot; each replaces the log before it
+    more than 100 MiB, or a week old ----> the oldest snapshot goes, and the log up to the next one
+
+The newest snapshot always stays, whatever its size and age: without it the log could not lose anything.
+Source: KIP-630; SnapshotGenerator, MetadataLogConfig and KafkaRaftLog.maybeClean of Kafka 4.3.1.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+_HOUR_MS: Final = 3_600_000
+_WEEK_MS: Final = 7 * 24 * _HOUR_MS
+
+#: How often to look whether something may go; Kafka's.
+CLEAN_INTERVAL_MS: Final = 60_000
+#: Files that have left the log stay for so long, for who reads them; log.segment.delete.delay.ms by default.
+DELETE_DELAY_MS: Final = 60_000
+#: The largest batch of records, in the log and in snapshots; Kafka's MAX_BATCH_SIZE_BYTES.
+MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataLogSettings:
+    """Names and defaults are those of Kafka's `metadata.log.*` and `metadata.max.*` keys."""
+
+    log_segment_bytes: int = 2**30
+    log_segment_ms: int = _WEEK_MS
+    #: Log and snapshots together; None: no bound.
+    max_retention_bytes: int | None = 100 * 1024 * 1024
+    #: Of a snapshot's last record; None: no bound.
+    max_retention_ms: int | None = _WEEK_MS
+    max_record_bytes_between_snapshots: int = 20 * 1024 * 1024
+    #: 0: age is no reason to take a snapshot.
+    max_snapshot_interval_ms: int = _HOUR_MS
+
+
+def is_oversized(settings: MetadataLogSettings, *, log_bytes: int, snapshot_bytes: int) -> bool:
+    """Whether the oldest of several snapshots must go for the bytes that all of it takes."""
+    bound = settings.max_retention_bytes
+    return bound is not None and log_bytes + snapshot_bytes > bound
+
+
+def is_expired(settings: MetadataLogSettings, *, last_timestamp_ms: int, now_ms: int) -> bool:
+    """Whether the oldest of several snapshots must go for its age, which is that of its last record."""
+    bound = settings.max_retention_ms
+    return bound is not None and now_ms - last_timestamp_ms > bound
+
+
+class SnapshotTrigger:
+    """Says when there is enough behind the last snapshot for another one. Times are of any clock that goes on."""
+
+    def __init__(self, settings: MetadataLogSettings, *, now_ms: int) -> None:
+        self._settings = settings
+        self.reset(now_ms)
+
+    def reset(self, now_ms: int) -> None:
+        """A snapshot is being taken, or was loaded."""
+        self._bytes = 0
+        self._since_ms = now_ms
+
+    def committed(self, size_bytes: int, now_ms: int) -> str | None:
+        """A committed batch was replayed: why a snapshot is to be taken now, None if it is not.
+
+        Nothing is due while nothing is committed: an idle log is as short as its snapshot.
+        """
+        settings = self._settings
+        self._bytes += size_bytes
+        if self._bytes >= settings.max_record_bytes_between_snapshots:
+            return f"there are {self._bytes} bytes of records since the last one"
+        age_ms = now_ms - self._since_ms
+        if 0 < settings.max_snapshot_interval_ms <= age_ms:
+            return f"the last one is {age_ms // 1000} s old"
+        return None

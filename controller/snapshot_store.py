@@ -1,0 +1,180 @@
+"""The snapshots of one metadata log: which there are, their bytes, those to come, and those that go (KIP-630).
+
+    (nothing) --begin: `.part`--> being written --freeze: checked, flushed, renamed--> `.checkpoint` --add--> served
+                                       '--delete--> (nothing)                               |
+                                                          served --forget: `.deleted`--> --60 s--> (nothing)
+
+Which file is called how is in `controller.snapshots`. A crash leaves a snapshot whole or not at all; what is left
+of `.part` and `.deleted` files goes at the next start.
+Source: Snapshots, FileRawSnapshotWriter and KafkaRaftLog of Kafka 4.3.1.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from logging import getLogger
+from pathlib import Path
+from typing import Final
+
+from controller import snapshots
+from controller.log_cleaning import DELETE_DELAY_MS
+from controller.raft.types import OffsetAndEpoch
+from protocol.metadata.image import InvalidMetadata
+from storage.files import Files
+from storage.log_files import DeletedFiles
+
+_PART: Final = ".part"
+_DELETED: Final = ".deleted"
+_LOG = getLogger(__name__)
+
+
+class PartFile:
+    """A snapshot that is being written, by this node or from what a leader sends. One thread at a time."""
+
+    def __init__(
+        self,
+        directory: Path,
+        snapshot: OffsetAndEpoch,
+        files: Files,
+        *,
+        origin: str,
+        on_frozen: Callable[[OffsetAndEpoch], None],
+    ) -> None:
+        self.snapshot = snapshot
+        self._on_frozen = on_frozen
+        self._path = directory / snapshots.file_name(snapshot)
+        stem = self._path.name.removesuffix(snapshots.SUFFIX)
+        # Two may be on their way at a time: the leader's, and this node's own.
+        self._part = directory / f"{stem}-{origin}{snapshots.SUFFIX}{_PART}"
+        self._files = files
+        self._size = 0
+        self._fd: int | None = files.open(self._part, write=True, create=True)
+        files.truncate(self._fd, 0)
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return self._size
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Add bytes at the end."""
+        assert self._fd is not None, f"{self._part} is closed"
+        self._files.pwrite(self._fd, data, self._size)
+        self._size += len(data)
+
+    def freeze(self) -> None:
+        """Check it and give it its name, durably. Raises KafkaError if it is damaged; it is gone then. OSError."""
+        assert self._fd is not None, f"{self._part} is closed"
+        try:
+            for _ in snapshots.sound_batches(self._part, self._files):
+                pass
+            self._files.fsync(self._fd)
+            self._close()
+            self._files.rename(self._part, self._path)
+        except Exception:
+            self.delete()
+            raise
+        self._files.fsync_dir(self._path.parent)
+        self._on_frozen(self.snapshot)
+
+    def delete(self) -> None:
+        """Give it up. Does nothing after `freeze`."""
+        self._close()
+        self._files.unlink(self._part)
+
+    def _close(self) -> None:
+        if self._fd is not None:
+            self._files.close(self._fd)
+            self._fd = None
+
+
+class SnapshotStore:
+    """See the module. Belongs to the event loop, but for `path`."""
+
+    def __init__(self, directory: Path, files: Files, ids: Iterable[OffsetAndEpoch]) -> None:
+        self._directory = directory
+        self._files = files
+        #: By epoch and offset.
+        self._ids = sorted(ids)
+        #: What has gone, but is not removed yet.
+        self.deleted: list[DeletedFiles] = []
+
+    @classmethod
+    def open(cls, directory: Path, files: Files) -> "SnapshotStore":
+        """The snapshots in the directory; what was not finished or was being removed goes."""
+        names = files.list(directory) if files.is_dir(directory) else []
+        for name in names:
+            if name.endswith((snapshots.SUFFIX + _PART, snapshots.SUFFIX + _DELETED)):
+                _LOG.info("removing %s, which was being written or removed", directory / name)
+                files.unlink(directory / name)
+        return cls(directory, files, filter(None, map(snapshots.id_of, names)))
+
+    @property
+    def ids(self) -> Sequence[OffsetAndEpoch]:
+        """All, oldest first."""
+        return self._ids
+
+    @property
+    def latest(self) -> OffsetAndEpoch | None:
+        """The newest."""
+        return self._ids[-1] if self._ids else None
+
+    @property
+    def earliest(self) -> OffsetAndEpoch | None:
+        """The oldest."""
+        return self._ids[0] if self._ids else None
+
+    def path(self, snapshot: OffsetAndEpoch) -> Path:
+        """Its file. [any thread]"""
+        return self._directory / snapshots.file_name(snapshot)
+
+    def size_of(self, snapshot: OffsetAndEpoch) -> int:
+        """Bytes in its file. Raises InvalidMetadata if somebody has taken it away."""
+        size = self._files.size_of(self.path(snapshot))
+        if size is None:
+            raise InvalidMetadata(f"{self.path(snapshot)} has gone while the node was running")
+        return size
+
+    def chunk(self, snapshot: OffsetAndEpoch, *, position: int, max_bytes: int) -> tuple[bytes, int] | None:
+        """Bytes from `position` on and the size of all; None if there is no such snapshot. Raises OSError."""
+        if snapshot not in self._ids:
+            return None
+        fd = self._files.open(self.path(snapshot))
+        try:
+            return self._files.pread(fd, max_bytes, position), self._files.size(fd)
+        finally:
+            self._files.close(fd)
+
+    def begin_download(self, snapshot: OffsetAndEpoch) -> PartFile | None:
+        """Begin to write what the leader sends; one of these from its `freeze` on. None if it is here already."""
+        return self._begin(snapshot, "fetched", self.add)
+
+    def begin_own(self, snapshot: OffsetAndEpoch) -> PartFile | None:
+        """Begin to write one of this node's own, in another thread: the loop calls `add`. None if it is here already."""
+        return self._begin(snapshot, "own", lambda _: None)
+
+    def _begin(
+        self, snapshot: OffsetAndEpoch, origin: str, on_frozen: Callable[[OffsetAndEpoch], None]
+    ) -> PartFile | None:
+        if snapshot in self._ids:
+            return None
+        return PartFile(self._directory, snapshot, self._files, origin=origin, on_frozen=on_frozen)
+
+    def add(self, snapshot: OffsetAndEpoch) -> None:
+        """It is there, durably."""
+        if snapshot not in self._ids:
+            self._ids = sorted((*self._ids, snapshot))
+
+    def forget_before(self, snapshot: OffsetAndEpoch, *, now_ms: int) -> bool:
+        """Everything older than this one goes; whether there was any. Files are removed later; see `deleted`."""
+        old = [each for each in self._ids if each < snapshot]
+        for each in old:
+            _LOG.info("%s goes: there is a later one", self.path(each))
+            self._put_aside(each, now_ms)
+        self._ids = [each for each in self._ids if each >= snapshot]
+        return bool(old)
+
+    def _put_aside(self, snapshot: OffsetAndEpoch, now_ms: int) -> None:
+        path = self.path(snapshot)
+        put_aside = path.with_name(path.name + _DELETED)
+        files = self._files
+        files.rename(path, put_aside)
+        self.deleted.append(DeletedFiles(now_ms + DELETE_DELAY_MS, lambda: files.unlink(put_aside)))

@@ -1,0 +1,69 @@
+"""One snapshot of this node's own, from the image that was true before its offset (KIP-630)."""
+
+from collections.abc import Iterator
+
+from controller import snapshots
+from controller.image_records import records_of
+from controller.raft.types import RECONFIGURABLE, OffsetAndEpoch
+from controller.record_versions import version_of
+from controller.snapshot_store import PartFile
+from protocol.messages.k_raft_version_record import KRaftVersionRecord
+from protocol.messages.voters_record import VotersRecord
+from protocol.metadata.frame import encode_record
+from protocol.metadata.image import MetadataImage
+from protocol.records.quorum import QuorumMessage
+
+
+class SnapshotWriter:
+    """Made by MetadataLog.create_snapshot; `write` once, then hand it back with `snapshot_written`."""
+
+    def __init__(self, part: PartFile, *, last_timestamp: int) -> None:
+        self._part = part
+        self._last_timestamp = last_timestamp
+
+    @property
+    def snapshot(self) -> OffsetAndEpoch:
+        """What it covers."""
+        return self._part.snapshot
+
+    @property
+    def size_bytes(self) -> int:
+        """Of what has been written."""
+        return self._part.size
+
+    def write(
+        self, image: MetadataImage, *, kraft_version: int, voters: VotersRecord | None, now_ms: int
+    ) -> None:
+        """Write the file, durably. The image must not change meanwhile: a copy. [any thread]
+
+        `kraft_version` and `voters` are those that held before the snapshot's offset. Nothing is left of it if it
+        raises: UnwritableMetadata, OSError. Cost: 5 us a record.
+        """
+        messages: list[QuorumMessage] = []
+        if kraft_version >= RECONFIGURABLE:
+            messages.append(KRaftVersionRecord(k_raft_version=kraft_version))
+            messages += [] if voters is None else [voters]
+        try:
+            snapshots.write_to(
+                self._part,
+                _framed(image),
+                messages,
+                epoch=self.snapshot.epoch,
+                last_timestamp=self._last_timestamp,
+                now_ms=now_ms,
+            )
+            self._part.freeze()
+        except Exception:
+            self._part.delete()
+            raise
+
+    def abandon(self) -> None:
+        """Nothing will be written: remove what there is. [any thread]"""
+        self._part.delete()
+
+
+def _framed(image: MetadataImage) -> Iterator[bytes]:
+    level = image.metadata_version
+    assert level is not None, "a snapshot is taken of what was committed: metadata.version comes first"
+    for record in records_of(image, metadata_version=level):
+        yield encode_record(record, version_of(record, metadata_version=level))
