@@ -450,8 +450,9 @@ class Log(LogFiles):
         with self._io():
             self._forget_flushed(offset, log_start_offset=min(self.log_start_offset, offset))
             if later := [segment for segment in self.segments if segment.base_offset > offset]:
-                self._remove(later, now_ms)
+                self._remove(later[::-1], now_ms)  # the newest first: never a hole
             active = self.segments.active
+            self._is_shortened = True
             active.truncate_to(offset, now_ms=now_ms)
             self.log_end_offset = offset
             self.leader_epochs.truncate_from_end(self.log_end_offset)

@@ -67,6 +67,8 @@ class LogFiles(LogReader):
     _is_directory_flushed: bool = False
     #: Whether files have come, gone or got other names since the directory was flushed.
     _is_directory_changed: bool = False
+    #: Whether the active segment has been shortened since it was flushed, perhaps down to its first byte.
+    _is_shortened: bool = False
 
     def roll(self, now_ms: int, *, base_offset: int = 0) -> Segment:
         """Close the active segment and begin another one at the log end (or later: `base_offset`).
@@ -112,7 +114,10 @@ class LogFiles(LogReader):
         return self._random.randrange(jitter_ms) if jitter_ms else 0
 
     def _remove(self, segments: Sequence[Segment], now_ms: int) -> None:
-        """Take segments out of the log. Their files are renamed now, and removed after a delay for their readers."""
+        """Take segments out of the log. Their files are renamed now, and removed after a delay for their readers.
+
+        In the given order: a process that dies on the way leaves the rest of them.
+        """
         kept = [segment for segment in self.segments if segment not in segments]
         self.segments = Segments(kept)
         self._bound = None
@@ -186,9 +191,10 @@ class LogFiles(LogReader):
             # First the flag: a change while we wait sets it again.
             is_changed = self._is_directory_changed or not self._is_directory_flushed
             self._is_directory_changed = False
+            is_shortened, self._is_shortened = self._is_shortened, False
             segments = self.segments
             for segment in segments.from_offset(recovery_point):
-                if segment.base_offset < end:
+                if segment.base_offset < end or is_shortened:
                     segment.flush(with_indexes=segment is not segments.active)
             if is_changed:
                 self._files.fsync_path(self.directory / partition_metadata.FILE_NAME)

@@ -107,6 +107,7 @@ class Story(Checks):
                 self.step()
         except Killed:
             self.told.append("killed")
+            self.note()
 
     def step(self) -> None:
         """One thing that a broker does."""
@@ -137,7 +138,8 @@ class Story(Checks):
         for topic_partition, log in self._logs.items():
             model = self.models[topic_partition]
             model.flushed_to = max(model.flushed_to, log.recovery_point)
-            model.start = max(model.start, log.log_start_offset)
+            # Retention has taken a segment before it says so.
+            model.start = max(model.start, log.log_start_offset, log.segments.first.base_offset)
             if log.segments.first.base_offset > 0:
                 model.has_lost_its_beginning = True
             if log.is_writable:

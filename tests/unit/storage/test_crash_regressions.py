@@ -223,3 +223,31 @@ def test_a_transaction_from_before_the_log_start(is_first_gone):
         state = log.producers.producers[5]
         seen.append((state.last_sequence, state.transaction_first_offset, log.last_stable_offset))
     assert seen == [(1, 0, start)] * 3
+
+
+def test_a_truncation_to_the_first_byte_before_a_clean_stop():
+    """There was no offset to flush, and so the file was not: what had been flushed before was there again."""
+    files = FaultyFiles(random=Random(1))
+    manager, log = new_log(files)
+    append(log, 2)
+    log.truncate_to(0, now_ms=NOW_MS)
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    manager, log = after_power_cut(files)
+    assert manager.was_clean
+    assert log.log_end_offset == 0
+
+
+def test_killed_while_truncating():
+    """The oldest segment went first, and left a hole."""
+    for nth in range(1, 40):
+        files = FaultyFiles(random=Random(nth))
+        _, log = new_log(files)
+        append(log, 40)
+        assert len(log.segments) > 3
+        files.fail(None, nth=nth, errno=None)
+        with suppress(Killed):
+            log.truncate_to(3, now_ms=NOW_MS)
+        log = open_manager(files.after_crash(Random(1), Loss.NOTHING)).logs[TP]
+        offsets = offsets_in(log)
+        assert offsets == list(range(len(offsets))), nth
+        assert len(offsets) >= 3
