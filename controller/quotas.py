@@ -29,8 +29,7 @@ from protocol.messages.alter_client_quotas import (
     EntryDataResponse,
 )
 from protocol.metadata import records as r
-
-USER, CLIENT_ID, IP = "user", "client-id", "ip"
+from protocol.metadata.client_quotas import CLIENT_ID, IP, USER
 
 #: Key -> the largest whole number that it may be; None: any number, fractions too.
 _USER_AND_CLIENT_KEYS: Final[Mapping[str, int | None]] = {

@@ -9,5 +9,6 @@ Touches: the controller; the logs go when the metadata log says so.
 from broker.api import Api
 from broker.api.forwarding import forward
 from protocol.api_keys import ApiKey
+from protocol.refusals import refuse
 
-API = Api(key=ApiKey.DELETE_TOPICS, versions=range(1, 7), handle=forward)
+API = Api(key=ApiKey.DELETE_TOPICS, versions=range(1, 7), handle=forward, refuse=refuse)

@@ -17,6 +17,7 @@ from protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from protocol.refusals import refuse
 
 
 async def handle(
@@ -39,4 +40,4 @@ async def handle(
     )
 
 
-API = Api(key=ApiKey.ALTER_CONFIGS, versions=range(3), handle=handle)
+API = Api(key=ApiKey.ALTER_CONFIGS, versions=range(3), handle=handle, refuse=refuse)

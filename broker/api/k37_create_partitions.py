@@ -9,5 +9,6 @@ Touches: the controller.
 from broker.api import Api
 from broker.api.forwarding import forward
 from protocol.api_keys import ApiKey
+from protocol.refusals import refuse
 
-API = Api(key=ApiKey.CREATE_PARTITIONS, versions=range(4), handle=forward)
+API = Api(key=ApiKey.CREATE_PARTITIONS, versions=range(4), handle=forward, refuse=refuse)

@@ -15,12 +15,18 @@ resource of this name, by whatever pattern.
 Source: KIP-290; AclBindingFilter of Kafka 4.3.1.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Self
 
 from protocol.messages.delete_acls import DeleteAclsFilter
-from protocol.messages.describe_acls import DescribeAclsRequest
+from protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
 from protocol.metadata.records import AccessControlEntryRecord
 
 
@@ -130,3 +136,27 @@ class AclFilter:
             None,
             acl.resource_name,
         )
+
+
+def describe(asked: AclFilter, acls: Iterable[AccessControlEntryRecord]) -> DescribeAclsResponse:
+    """The ACLs that match, by resource pattern. Cost: O(n) in the number of ACLs."""
+    resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
+    for acl in acls:
+        if not asked.matches(acl):
+            continue
+        key = acl.resource_type, acl.resource_name, acl.pattern_type
+        if key not in resources:
+            resources[key] = DescribeAclsResource(
+                resource_type=acl.resource_type,
+                resource_name=acl.resource_name,
+                pattern_type=acl.pattern_type,
+            )
+        resources[key].acls.append(
+            AclDescription(
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission_type,
+            )
+        )
+    return DescribeAclsResponse(error_message=None, resources=list(resources.values()))

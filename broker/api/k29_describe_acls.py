@@ -1,0 +1,32 @@
+"""DescribeAcls (key 29): the ACLs that a filter matches (KIP-140, KIP-290).
+
+Who asks: admin clients (kafka-acls --list).
+Versions: v1-3. v1 pattern types, v2 flexible, v3 the resource type USER (KIP-373).
+Differs from Kafka: a code of 0 is refused with INVALID_REQUEST, where Kafka closes the connection.
+Touches: broker.metadata (read only); SECURITY_DISABLED without an authorizer. ACLs are kept, not enforced yet.
+"""
+
+from broker.api import Api, RequestContext
+from broker.broker import Broker
+from protocol.api_keys import ApiKey
+from protocol.errors import InvalidRequest, SecurityDisabled
+from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from protocol.metadata.acls import AclFilter, describe
+
+
+def handle(request: DescribeAclsRequest, context: RequestContext, broker: Broker) -> DescribeAclsResponse:
+    """A row for each resource pattern, with its ACLs."""
+    if not broker.config.get("authorizer.class.name"):
+        raise SecurityDisabled("No Authorizer is configured on the broker")
+    codes = (
+        request.resource_type_filter,
+        request.pattern_type_filter,
+        request.operation,
+        request.permission_type,
+    )
+    if 0 in codes:
+        raise InvalidRequest("The filter contains UNKNOWN elements")
+    return describe(AclFilter.of(request), broker.metadata.image.acls.values())
+
+
+API = Api(key=ApiKey.DESCRIBE_ACLS, versions=range(1, 4), handle=handle)

@@ -1,0 +1,14 @@
+"""CreateAcls (key 30): who may do what, and who may not (KIP-140, KIP-290).
+
+Who asks: admin clients (kafka-acls --add).
+Versions: v1-3. v1 pattern types, v2 flexible, v3 the resource type USER (KIP-373).
+Differs from Kafka: a code of 0 in a row is refused with INVALID_REQUEST, where Kafka closes the connection.
+Touches: the controller; SECURITY_DISABLED without an authorizer. ACLs are kept, not enforced yet.
+"""
+
+from broker.api import Api
+from broker.api.forwarding import forward
+from protocol.api_keys import ApiKey
+from protocol.refusals import refuse
+
+API = Api(key=ApiKey.CREATE_ACLS, versions=range(1, 4), handle=forward, refuse=refuse)

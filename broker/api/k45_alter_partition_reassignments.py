@@ -1,0 +1,14 @@
+"""AlterPartitionReassignments (key 45): move partitions to other brokers, or stop that (KIP-455).
+
+Who asks: admin clients (kafka-reassign-partitions, cruise control).
+Versions: v0-1. v1 may forbid another number of replicas (KIP-860).
+Differs from Kafka: never throttles.
+Touches: the controller.
+"""
+
+from broker.api import Api
+from broker.api.forwarding import forward
+from protocol.api_keys import ApiKey
+from protocol.refusals import refuse
+
+API = Api(key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=range(2), handle=forward, refuse=refuse)

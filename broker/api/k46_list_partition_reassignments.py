@@ -1,0 +1,14 @@
+"""ListPartitionReassignments (key 46): which partitions are on the move, from where to where (KIP-455).
+
+Who asks: admin clients (kafka-reassign-partitions --list and --verify).
+Versions: v0.
+Differs from Kafka: nothing known.
+Touches: the controller.
+"""
+
+from broker.api import Api
+from broker.api.forwarding import forward
+from protocol.api_keys import ApiKey
+from protocol.refusals import refuse
+
+API = Api(key=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=range(1), handle=forward, refuse=refuse)

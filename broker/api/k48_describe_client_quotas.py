@@ -1,0 +1,27 @@
+"""DescribeClientQuotas (key 48): the limits of the users, clients and addresses that a filter matches (KIP-546).
+
+Who asks: admin clients (kafka-configs --describe --entity-type users, clients or ips).
+Versions: v0-1. v1 flexible.
+Differs from Kafka: nothing known. Quotas are kept, not enforced yet.
+Touches: broker.metadata (read only).
+"""
+
+from broker.api import Api, RequestContext
+from broker.broker import Broker
+from protocol.api_keys import ApiKey
+from protocol.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+from protocol.metadata.client_quotas import QuotaFilter, describe
+from protocol.refusals import refuse
+
+
+def handle(
+    request: DescribeClientQuotasRequest, context: RequestContext, broker: Broker
+) -> DescribeClientQuotasResponse:
+    """A row for each entity that matches all components, and with `strict` has no other parts."""
+    return describe(QuotaFilter.of(request), broker.metadata.image.client_quotas)
+
+
+API = Api(key=ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=range(2), handle=handle, refuse=refuse)

@@ -1,0 +1,14 @@
+"""AlterUserScramCredentials (key 51): set and delete passwords of users (KIP-554).
+
+Who asks: admin clients (kafka-configs --alter --entity-type users), with the password salted already.
+Versions: v0.
+Differs from Kafka: an empty salted password is refused with UNACCEPTABLE_CREDENTIAL, not UNKNOWN_SERVER_ERROR.
+Touches: the controller.
+"""
+
+from broker.api import Api
+from broker.api.forwarding import forward
+from protocol.api_keys import ApiKey
+from protocol.refusals import refuse
+
+API = Api(key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=range(1), handle=forward, refuse=refuse)

@@ -1,0 +1,13 @@
+"""UnregisterBroker (key 64): forget a broker that will not come back.
+
+Who asks: admin clients (kafka-cluster unregister).
+Versions: v0.
+Differs from Kafka: nothing known.
+Touches: the controller.
+"""
+
+from broker.api import Api
+from broker.api.forwarding import forward
+from protocol.api_keys import ApiKey
+
+API = Api(key=ApiKey.UNREGISTER_BROKER, versions=range(1), handle=forward)
