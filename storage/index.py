@@ -66,6 +66,8 @@ class Index:
         self.path = path
         self.base_offset = base_offset
         self.max_entries = max_bytes // self.ENTRY.size
+        #: With so many entries the segment must be rolled before it grows.
+        self.full_count = self.max_entries - self.RESERVED_ENTRIES
         self._files = files
         self._fd: int | None = None
         #: The newest entries as bytes, and the number of the first one of them.
@@ -168,11 +170,6 @@ class Index:
             self._fd = None
 
     # -- entries -----------------------------------------------------------------------------------
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the segment must be rolled before it grows."""
-        return self.count >= self.max_entries - self.RESERVED_ENTRIES
 
     def can_hold(self, offset: int) -> bool:
         """Whether the offset is within 2^31 of the segment's base."""

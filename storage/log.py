@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = ["AppendInfo", "AppendOrigin", "Log", "LogRead", "UnexpectedAppendOffset", "WouldBlock"]
 
 _LOG = getLogger(__name__)
+_new_tuple = tuple.__new__
 
 
 class Log(LogFiles):
@@ -249,16 +250,19 @@ class Log(LogFiles):
                 size_bytes=0,
                 records_count=header.records_count,
             )
-        # In the order of the fields: names would cost 0.5 us.
-        return AppendInfo(
-            header.base_offset,
-            self.log_end_offset - 1,
-            validated.max_timestamp,
-            validated.log_append_time_ms,
-            self.log_start_offset,
-            False,
-            validated.size_bytes,
-            header.records_count,
+        # Not by calling the class: 0.15 us instead of 0.25, or 0.55 with names.
+        return _new_tuple(
+            AppendInfo,
+            (
+                header.base_offset,
+                self.log_end_offset - 1,
+                validated.max_timestamp,
+                validated.log_append_time_ms,
+                self.log_start_offset,
+                False,
+                validated.size_bytes,
+                header.records_count,
+            ),
         )
 
     def append_as_follower(self, records: Buffer, *, leader_epoch: int, now_ms: int) -> AppendInfo:

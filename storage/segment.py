@@ -157,13 +157,15 @@ class Segment(SegmentFiles):
         self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int, config: LogConfig
     ) -> bool:
         """Whether a new segment must begin before batches of this size, last offset and time are appended."""
-        if not self.size:
-            return last_offset - self.base_offset > MAX_RELATIVE_OFFSET or self._offset_index.is_full
+        offsets, times = self._offset_index, self._time_index
+        is_indexed = (
+            last_offset - self.base_offset <= MAX_RELATIVE_OFFSET and offsets.count < offsets.full_count
+        )
+        if not is_indexed or not self.size:
+            return not is_indexed
         return (
             self.size > config.segment_bytes - size_bytes
-            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
-            or self._offset_index.is_full
-            or self._time_index.is_full
+            or times.count >= times.full_count
             or self.waited_ms(now_ms, max_timestamp) > config.max_segment_ms - self.roll_jitter_ms
         )
 

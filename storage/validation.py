@@ -246,7 +246,7 @@ def _usual(
         return None
     pack_head(view, 0, first_offset, length, leader_epoch)
     header = _new_tuple(BatchHeader, (first_offset, length, leader_epoch, *fields[3:]))
-    return ValidatedRecords(header, (view,), size_bytes, max_ms, None, False)
+    return _new_tuple(ValidatedRecords, (header, (view,), size_bytes, max_ms, None, False))
 
 
 def _only_header(view: memoryview, origin: AppendOrigin) -> BatchHeader:
