@@ -26,6 +26,14 @@ class ControllerSettings:
     default_replication_factor: int = 1
     delete_topic_enable: bool = True
     broker_session_timeout_ms: int = 9_000
+    #: metadata.max.idle.interval.ms: how often the log grows at least, so that all see that the quorum works.
+    #: None: never. A single voter never does it.
+    max_idle_interval_ms: int | None = 500
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_seconds: int = 300
+    unclean_leader_election_interval_ms: int = 300_000
+    #: Where this controller listens, by listener name, as it registers itself; empty: it does not register.
+    listeners: Mapping[str, Endpoint] = field(default_factory=dict)
     #: The broker keys that were set in server.properties or on the command line, as text: where the
     #: defaults of topics come from (min.insync.replicas, log.retention.hours, ...).
     static_configs: Mapping[str, str] = field(default_factory=dict)

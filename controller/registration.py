@@ -1,0 +1,138 @@
+"""How a controller makes itself known to the active one: where it listens, and what it supports (KIP-919).
+
+    (none) --metadata.version >= 15--> asking --RegisterController of this incarnation is committed--> registered
+                                         '-- failed: again after 100 ms, 200 ms, ... 2 min --'
+
+Whether it is registered is read from the log, not from the answer. Source: ControllerRegistrationManager of Kafka 4.3.1.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from controller.raft.quorum import Cancellable
+from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
+from controller.record_versions import CONTROLLER_REGISTRATION_3_7_IV0
+from controller.settings import ControllerSettings
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+    Feature,
+    Listener,
+)
+from protocol.metadata.features import METADATA_VERSION, UNDERSTOOD_FEATURES
+from protocol.metadata.records import FeatureLevelRecord, MetadataRecord, RegisterControllerRecord
+
+logger: Final = logging.getLogger(__name__)
+
+_FIRST_BACKOFF_S: Final = 0.1
+_MAX_BACKOFF_S: Final = 120.0
+
+
+class ControllerRegistration:
+    """Keeps this incarnation of a controller registered. A listener of the quorum."""
+
+    def __init__(
+        self,
+        *,
+        settings: ControllerSettings,
+        incarnation_id: UUID,
+        request: Callable[[int, Any], Awaitable[Any]],
+        call_later: Callable[[float, Callable[[], object]], Cancellable],
+    ) -> None:
+        """`request` sends to the active controller, wherever it is."""
+        self._settings = settings
+        self._incarnation_id = incarnation_id
+        self._request = request
+        self._call_later = call_later
+        self._metadata_version = 0
+        self._is_registered = False
+        self._is_stopped = False
+        self._failures = 0
+        self._asking: asyncio.Task[None] | None = None
+        self._timer: Cancellable | None = None
+
+    async def stop(self) -> None:
+        """Ask for nothing more."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.wait([self._asking])
+
+    def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
+        """See whether this controller may and has to register."""
+        if self._note(records):
+            self._register_if_due()
+
+    def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
+        """A snapshot says it as the log would."""
+        self._metadata_version, self._is_registered = 0, False
+        for records in chunks:
+            self._note(records)
+        self._register_if_due()
+
+    def on_leader(self, leader: LeaderAndEpoch) -> None:
+        """Who leads is `request`'s to know."""
+
+    def _note(self, records: Sequence[MetadataRecord]) -> bool:
+        """Take in what concerns this controller; whether anything did."""
+        is_concerned = False
+        for record in records:
+            match record:
+                case FeatureLevelRecord(name=name) if name == METADATA_VERSION:
+                    self._metadata_version, is_concerned = record.feature_level, True
+                case RegisterControllerRecord(controller_id=id) if id == self._settings.node_id:
+                    self._is_registered = record.incarnation_id == self._incarnation_id
+                    is_concerned = True
+        return is_concerned
+
+    def _register_if_due(self) -> None:
+        if (
+            self._is_stopped
+            or self._is_registered
+            or not self._settings.listeners
+            or self._metadata_version < CONTROLLER_REGISTRATION_3_7_IV0
+            or self._asking is not None
+            or self._timer is not None
+        ):
+            return
+        self._asking = asyncio.get_running_loop().create_task(self._ask(), name="controller-registration")
+
+    async def _ask(self) -> None:
+        message = ControllerRegistrationRequest(
+            controller_id=self._settings.node_id,
+            incarnation_id=self._incarnation_id,
+            listeners=[
+                Listener(name=name, host=each.host, port=each.port, security_protocol=each.security_protocol)
+                for name, each in self._settings.listeners.items()
+            ],
+            features=[
+                Feature(name=name, min_supported_version=levels.start, max_supported_version=levels.stop - 1)
+                for name, levels in UNDERSTOOD_FEATURES.items()
+            ],
+        )
+        try:
+            response: ControllerRegistrationResponse = await self._request(
+                ApiKey.CONTROLLER_REGISTRATION, message
+            )
+            failure = None if response.error_code == ErrorCode.none else ErrorCode(response.error_code).name
+        except (KafkaError, OSError, TimeoutError) as error:
+            failure = repr(error)
+        self._asking = None
+        if failure is None:
+            self._failures = 0
+            return
+        logger.info("controller %d could not register: %s", self._settings.node_id, failure)
+        delay_s = min(_FIRST_BACKOFF_S * 2**self._failures, _MAX_BACKOFF_S)
+        self._failures = min(self._failures + 1, 20)
+        self._timer = self._call_later(delay_s, self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._timer = None
+        self._register_if_due()
