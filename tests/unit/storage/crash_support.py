@@ -107,7 +107,7 @@ class Story(Checks):
                 self.step()
         except Killed:
             self.told.append("killed")
-            self.note()
+            self.note(is_dead=True)
 
     def step(self) -> None:
         """One thing that a broker does."""
@@ -133,8 +133,8 @@ class Story(Checks):
             self._offline_logs = [it for it in self._logs.values() if it.directory.parent in self.manager.offline_dirs]  # fmt: skip
         self.note()
 
-    def note(self) -> None:
-        """What the logs say is flushed, and where they begin."""
+    def note(self, *, is_dead: bool = False) -> None:
+        """What the logs say is flushed, and where they begin; perhaps in the middle of what the process did last."""
         for topic_partition, log in self._logs.items():
             model = self.models[topic_partition]
             model.flushed_to = max(model.flushed_to, log.recovery_point)
@@ -142,7 +142,7 @@ class Story(Checks):
             model.start = max(model.start, log.log_start_offset, log.segments.first.base_offset)
             if log.segments.first.base_offset > 0:
                 model.has_lost_its_beginning = True
-            if log.is_writable:
+            if log.is_writable and not is_dead:
                 assert (
                     log.log_start_offset <= log.last_stable_offset <= log.high_watermark <= log.log_end_offset
                 )
