@@ -8,7 +8,12 @@ from protocol.records.batch import BatchHeader, batches, crc_is_valid
 
 
 class UnexpectedAppendOffset(CorruptMessage):
-    """A follower was given offsets that its log already has."""
+    """A follower was given a batch, first_offset to last_offset, of which its log already has some."""
+
+    def __init__(self, message: str, *, first_offset: int, last_offset: int) -> None:
+        super().__init__(message)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
 
 
 class AppendInfo(NamedTuple):
@@ -42,7 +47,9 @@ def follower_headers(
             if headers:
                 raise CorruptMessage(f"Offset {header.base_offset} follows {next_offset - 1}")
             raise UnexpectedAppendOffset(
-                f"Offset {header.base_offset} was fetched, {next_offset} is next in {name}"
+                f"Offset {header.base_offset} was fetched, {next_offset} is next in {name}",
+                first_offset=header.base_offset,
+                last_offset=header.last_offset,
             )
         if header.last_offset_delta < 0 or not crc_is_valid(batch):
             raise CorruptMessage(f"Batch at offset {header.base_offset} of {name}")

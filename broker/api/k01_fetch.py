@@ -1,6 +1,6 @@
 """Fetch (key 1): records of some partitions, as soon as there are enough of them.
 
-Who asks: consumers. Followers are refused until this broker replicates.
+Who asks: consumers, and followers of partitions led here.
 Versions: v4-18. v4 isolation level, v5 log_start_offset, v7 sessions (KIP-227), v9 leader epochs
 (KIP-320), v11 rack and preferred replica (KIP-392), v12 flexible and diverging epochs (KIP-595), v13
 topic ids, v15 replica state (KIP-903), v16 the new leader's address (KIP-951), v17 directory id, v18 the
@@ -22,6 +22,7 @@ from broker.broker import Broker
 from broker.replicas.fetch_contexts import begin_fetch
 from broker.replicas.fetch_sessions import FetchedPartition, PartitionKey
 from broker.replicas.fetching import Answers, FetchParams, fetch
+from broker.replication.replica_selector import ClientMetadata
 from protocol.api_keys import ApiKey
 from protocol.errors import (
     ErrorCode,
@@ -39,6 +40,8 @@ from protocol.messages.fetch import (
 )
 
 READ_COMMITTED: Final = 1
+#: In the replica id: who copies a partition between log directories.
+FUTURE_REPLICA: Final = -3
 
 _TELL_LEADER: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 
@@ -53,6 +56,7 @@ def handle_raw(
     now_ms = replicas.runtime.now_ms()
     by_id = version >= 13
     replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
+    is_follower = replica_id >= 0
     is_read_committed = request.isolation_level == READ_COMMITTED
     try:
         fetching = begin_fetch(
@@ -61,7 +65,7 @@ def handle_raw(
             epoch=request.session_epoch,
             asked=_asked(request, by_id=by_id),
             forgotten=_forgotten(request, by_id=by_id),
-            is_follower=replica_id >= 0,
+            is_follower=is_follower,
             uses_topic_ids=by_id,
             is_read_committed=is_read_committed,
             now_ms=now_ms,
@@ -71,7 +75,9 @@ def handle_raw(
     max_bytes = min(request.max_bytes, replicas.fetch_max_bytes)
     params = FetchParams(
         version=version,
-        replica_id=replica_id if replica_id >= 0 else None,
+        replica_id=replica_id if is_follower else None,
+        replica_epoch=request.replica_state.replica_epoch if version >= 15 else -1,
+        client=None if is_follower else _client(request, context, broker),
         max_wait_ms=request.max_wait_ms,
         min_bytes=min(request.min_bytes, max_bytes),
         max_bytes=max_bytes,
@@ -86,6 +92,19 @@ def handle_raw(
         return codec.encode_response(version, context.correlation_id, response)
 
     return fetch(replicas, fetching, params, respond)
+
+
+def _client(request: FetchRequest, context: RequestContext, broker: Broker) -> ClientMetadata | None:
+    """Who may be sent to another replica: nobody, unless this broker has a selector (KIP-392)."""
+    if broker.replicas.selector is None or context.version < 11 or request.replica_id == FUTURE_REPLICA:
+        return None
+    return ClientMetadata(
+        rack=request.rack_id,
+        client_id=context.client_id or "",
+        client_address=context.client_host,
+        principal=context.principal,
+        listener_name=context.listener_name,
+    )
 
 
 def _asked(request: FetchRequest, *, by_id: bool) -> dict[PartitionKey, FetchedPartition]:

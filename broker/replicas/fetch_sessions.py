@@ -46,6 +46,7 @@ class FetchRow(Protocol):
     last_fetched_epoch: int
     log_start_offset: int
     partition_max_bytes: int
+    high_watermark: int
 
 
 class AnswerRow(Protocol):
@@ -99,9 +100,12 @@ class FetchedPartition:
         if self.watched is not partition:
             if self.watched is not None:
                 self.watched.watchers.pop(self, None)
+                self.watched.follower_watchers.pop(self, None)
             self.watched = partition
             if partition is not None:
-                partition.watchers[self] = None
+                is_follower = self.session is not None and self.session.is_privileged
+                watchers = partition.follower_watchers if is_follower else partition.watchers
+                watchers[self] = None
 
     def leave_session(self) -> None:
         """The session is closed, or has forgotten this partition: nobody may watch for it again."""

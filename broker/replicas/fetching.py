@@ -7,6 +7,18 @@
 Enough are `min_bytes`. The first batch found is sent even if it is larger than every limit, so that a
 consumer always makes progress (KIP-74).
 
+A follower sees up to the log end, and its fetch tells what it has: that is taken note of when the fetch comes,
+not when it is answered. It is answered at once when it does not know the high watermark yet (KIP-392). A consumer
+may be sent to a nearer replica (`preferred_replica`), and may read from a follower what that one knows to be
+committed:
+
+| offset asked of a follower | answer (KIP-392) |
+|---|---|
+| below the log start (case 3) | OFFSET_OUT_OF_RANGE, with log start offset and high watermark |
+| up to the high watermark | records |
+| up to the log end (case 1), or below the leader's high watermark (case 2) | OFFSET_NOT_AVAILABLE |
+| beyond (case 4) | OFFSET_OUT_OF_RANGE, with log start offset and high watermark |
+
 Source: Kafka's ReplicaManager.fetchMessages and DelayedFetch. It parks a fetch under each of its
 partitions; here one that belongs to a session waits for the session alone.
 """
@@ -21,8 +33,9 @@ from broker.replicas.fetch_contexts import FetchContext
 from broker.replicas.fetch_sessions import FetchedPartition, FetchRow, PartitionKey
 from broker.replicas.partition import Partition
 from broker.replicas.purgatory import Purgatory
+from broker.replication.replica_selector import ClientMetadata
 from broker.runtime import Runtime
-from protocol.errors import ErrorCode, KafkaError, NotLeaderOrFollower, UnknownLeaderEpoch
+from protocol.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -53,8 +66,11 @@ class FetchParams:
     """What a Fetch asks of all its partitions together. Not changed, but frozen ones take 2 us to make."""
 
     version: int
-    #: The follower that asks; None for a consumer.
+    #: The follower that asks, and its broker epoch (-1: it named none); None for a consumer.
     replica_id: int | None
+    replica_epoch: int = -1
+    #: A consumer that may be sent to a replica nearer to it (KIP-392).
+    client: ClientMetadata | None = None
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
@@ -84,6 +100,11 @@ class Hosting(Protocol):
     def why_not_hosted(self, key: PartitionKey) -> KafkaError:
         """What to tell of a partition that is not in `hosted`."""
 
+    def preferred_replica(
+        self, partition: Partition, client: ClientMetadata, fetch_offset: int
+    ) -> int | None:
+        """The follower that this consumer should read from instead; None: nobody else."""
+
 
 def fetch(
     hosting: Hosting, context: FetchContext, params: FetchParams, respond: Callable[[Answers], T]
@@ -93,7 +114,7 @@ def fetch(
 
 
 class _Fetch(Generic[T]):
-    __slots__ = ("_cold", "_context", "_future", "_hosting", "_params", "_respond")
+    __slots__ = ("_cold", "_context", "_future", "_hosting", "_is_first", "_params", "_respond")
 
     def __init__(
         self, hosting: Hosting, context: FetchContext, params: FetchParams, respond: Callable[[Answers], T]
@@ -104,10 +125,13 @@ class _Fetch(Generic[T]):
         self._respond = respond
         self._cold: list[Callable[[], object]] = []
         self._future: Future[T] | None = None
+        #: What a follower tells is taken note of once, when it asks.
+        self._is_first = True
 
     def begin(self) -> "T | Future[T] | Coroutine[Any, Any, T]":
         params = self._params
         answers, size_bytes, is_urgent = self._read_all(may_block=False)
+        self._is_first = False
         if self._cold:
             return self._warm_up()
         if is_urgent or params.max_wait_ms <= 0 or size_bytes >= params.min_bytes or not self._context.asked:
@@ -167,7 +191,13 @@ class _Fetch(Generic[T]):
                 or (params.must_lead and not partition.is_leader)
             ):
                 return True
-            if request.fetch_offset < partition.readable_end(is_read_committed=params.is_read_committed):
+            if params.replica_id is None:
+                end = partition.readable_end(is_read_committed=params.is_read_committed)
+            else:
+                end = partition.log.log_end_offset
+                if _is_high_watermark_news(request, partition.log):
+                    return True
+            if request.fetch_offset < end:
                 if params.min_bytes <= 1:
                     return True
                 arrived = partition.appended_bytes - fetched.appended_bytes
@@ -195,15 +225,25 @@ class _Fetch(Generic[T]):
                     patient_count += 1
                 else:
                     is_urgent = True
-            elif row.diverging_epoch is not _NO_DIVERGENCE:
+            elif row.diverging_epoch is not _NO_DIVERGENCE or row.preferred_read_replica >= 0:
                 is_urgent = True
+            elif params.replica_id is not None:
+                assert fetched.partition is not None
+                is_urgent |= _is_high_watermark_news(fetched.request, fetched.partition.log)
             if context.must_answer(fetched, row):
                 answers.append((fetched, row))
-            elif fetched.request.fetch_offset >= (
-                row.last_stable_offset if params.is_read_committed else row.high_watermark
-            ):
+            elif self._has_all(fetched, row):
                 context.settle(fetched)
         return answers, size_bytes, is_urgent or patient_count == len(context.asked)
+
+    def _has_all(self, fetched: FetchedPartition, row: PartitionData) -> bool:
+        """Whether there is nothing more to read until the partition changes."""
+        if self._params.replica_id is None:
+            end = row.last_stable_offset if self._params.is_read_committed else row.high_watermark
+        else:
+            assert fetched.partition is not None
+            end = fetched.partition.log.log_end_offset
+        return fetched.request.fetch_offset >= end
 
     def _read(
         self, fetched: FetchedPartition, *, limit_bytes: int, is_first: bool, may_block: bool
@@ -223,12 +263,16 @@ class _Fetch(Generic[T]):
                 or request.last_fetched_epoch >= 0
                 or params.replica_id is not None
             ):
-                divergence = self._check(partition, request)
+                divergence = self._check(partition, fetched)
             log = partition.log
+            if params.client is not None and (row := self._redirect(partition, fetched)) is not None:
+                return row
             fetched.appended_bytes = partition.appended_bytes
             high_watermark, last_stable_offset = log.high_watermark, log.last_stable_offset
             log_start_offset = log.log_start_offset
             end = last_stable_offset if params.is_read_committed else high_watermark
+            if params.replica_id is not None:
+                end = log.log_end_offset
             records: bytes | memoryview = b""
             aborted: list[AbortedTransaction] | None = [] if params.is_read_committed else None
             if divergence is not _NO_DIVERGENCE:
@@ -251,7 +295,7 @@ class _Fetch(Generic[T]):
         except WouldBlock:
             self._cold.append(self._blocking_read(request, log, end, limit_bytes))
         except KafkaError as error:
-            return _error_row(fetched.key[1], error.code, params.version)
+            return self._refusal(fetched, error)
         return PartitionData(
             partition_index=fetched.key[1],
             high_watermark=high_watermark,
@@ -264,18 +308,53 @@ class _Fetch(Generic[T]):
             records=records,
         )
 
-    def _check(self, partition: Partition, request: FetchRow) -> EpochEndOffset:
+    def _refusal(self, fetched: FetchedPartition, error: KafkaError) -> PartitionData:
+        row = _error_row(fetched.key[1], error.code, self._params.version)
+        partition = fetched.partition
+        if partition is not None and not partition.is_leader and isinstance(error, OffsetOutOfRange):
+            # So that the consumer can tell too small from too large (KIP-392, cases 3 and 4).
+            row.high_watermark = partition.log.high_watermark
+            row.log_start_offset = partition.log.log_start_offset
+        return row
+
+    def _redirect(self, partition: Partition, fetched: FetchedPartition) -> PartitionData | None:
+        """Instead of records the replica to read from; None: this one."""
+        assert self._params.client is not None
+        preferred = self._hosting.preferred_replica(
+            partition, self._params.client, fetched.request.fetch_offset
+        )
+        return None if preferred is None else _preferred_row(fetched.key[1], partition.log, preferred)
+
+    def _check(self, partition: Partition, fetched: FetchedPartition) -> EpochEndOffset:
         """Raise unless this broker may answer; where the asker's log diverges from ours, if it does."""
-        params, epoch = self._params, request.current_leader_epoch
+        params, request = self._params, fetched.request
+        epoch = request.current_leader_epoch
         partition.local_log(None if epoch == -1 else epoch, must_lead=params.must_lead)
         if params.replica_id is not None:
-            raise _unknown_follower(partition, params.replica_id, has_epoch=epoch != -1)
+            partition.check_follower(
+                params.replica_id,
+                None if params.replica_epoch == -1 else params.replica_epoch,
+                has_leader_epoch=epoch != -1,
+            )
+        elif not partition.is_leader:
+            partition.check_offset_is_known(request.fetch_offset)
         if request.last_fetched_epoch >= 0:
             found = partition.diverging_epoch(
                 last_fetched_epoch=request.last_fetched_epoch, fetch_offset=request.fetch_offset
             )
             if found is not None:
                 return EpochEndOffset(epoch=found[0], end_offset=found[1])
+        if params.replica_id is not None and self._is_first:
+            log = partition.log
+            if log.log_start_offset <= request.fetch_offset <= log.log_end_offset:  # else it is told below
+                partition.on_follower_fetch(
+                    params.replica_id,
+                    fetch_offset=request.fetch_offset,
+                    log_start_offset=request.log_start_offset,
+                    broker_epoch=params.replica_epoch,
+                    session=fetched.session,
+                    now_ms=self._hosting.runtime.now_ms(),
+                )
         return _NO_DIVERGENCE
 
     def _blocking_read(self, request: FetchRow, log: Log, end: int, limit_bytes: int) -> Callable[[], object]:
@@ -313,8 +392,26 @@ def _error_row(index: int, code: ErrorCode, version: int) -> PartitionData:
     )
 
 
-def _unknown_follower(partition: Partition, replica_id: int, *, has_epoch: bool) -> KafkaError:
-    # A client that claims to be a replica must not move the high watermark (CVE-2018-1288). With an
-    # epoch, the pair (replica, epoch) is what is not known (yet), so that a real follower tries again.
-    text = f"{partition}: broker {replica_id} is not one of the replicas {partition.replicas} it could be"
-    return UnknownLeaderEpoch(text) if has_epoch else NotLeaderOrFollower(text)
+def _preferred_row(index: int, log: Log, preferred: int) -> PartitionData:
+    """Nothing but where to read on."""
+    return PartitionData(
+        partition_index=index,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        diverging_epoch=_NO_DIVERGENCE,
+        current_leader=_NO_LEADER,
+        snapshot_id=_NO_SNAPSHOT,
+        aborted_transactions=None,
+        preferred_read_replica=preferred,
+        records=b"",
+    )
+
+
+def _is_high_watermark_news(request: FetchRow, log: Log) -> bool:
+    """Whether a follower that is told of the high watermark moves its own; -1: it knows none yet.
+
+    Versions before 18 do not say what the follower knows: the largest number stands for that, and it waits
+    until there are records.
+    """
+    return request.high_watermark < min(log.high_watermark, request.fetch_offset)

@@ -6,17 +6,18 @@
     any       --topic deleted------------> gone: every request is told to look elsewhere
 
 The role comes from the metadata log only. Requests carry the leader epoch their sender believes in, and
-are refused when it is not ours (KIP-320). A leader advances the high watermark to the smallest log end
-offset in the *maximal* ISR: the committed one, with members that are about to join (KIP-497).
+are refused when it is not ours (KIP-320). What a leader makes of its followers' fetches is decided in
+`broker.replication.leadership`; what a follower makes of its leader's answers, in `broker.replication.follower`.
 
 Source: Kafka's Partition.
 """
 
-from collections.abc import Callable, Hashable
-from typing import Final
+from collections.abc import Callable, Collection, Hashable
+from typing import Final, Protocol
 from uuid import UUID
 
-from broker.replicas.fetch_sessions import FetchedPartition
+from broker.replicas.fetch_sessions import FetchedPartition, FetchSession
+from broker.replication.leadership import Leadership
 from protocol.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,
@@ -31,7 +32,7 @@ from protocol.metadata.image import PartitionImage
 from protocol.types import TopicPartition
 from storage.append_origin import AppendOrigin
 from storage.index import TimestampOffset
-from storage.log import AppendInfo, Log
+from storage.log import AppendInfo, Log, UnexpectedAppendOffset
 from storage.validation import ValidatedRecords
 
 #: The special timestamps of ListOffsets (KIP-79, KIP-405, KIP-734, KIP-1005, KIP-1023).
@@ -43,20 +44,44 @@ LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 
 
+class Surroundings(Protocol):
+    """What a partition needs to know of the cluster, and whom it tells."""
+
+    #: replica.lag.time.max.ms
+    max_lag_ms: int
+
+    def now_ms(self) -> int:
+        """The clock of fetches and appends."""
+
+    def is_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
+        """Whether this incarnation of a broker may be in an ISR."""
+
+    def is_alive(self, broker_id: int) -> bool:
+        """Whether the broker is registered and not fenced."""
+
+    def is_stale(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether the broker is known to have begun a newer epoch."""
+
+    def propose_isr(self, partition: "Partition") -> None:
+        """Ask the controller for `partition.leadership.proposed_isr`."""
+
+
 class Partition:
     """See the module. Everything is synchronous and belongs to the loop's thread."""
 
     __slots__ = (
         "_signal",
+        "_surroundings",
         "_told_log_start_offset",
         "appended_bytes",
-        "follower_end_offsets",
+        "follower_watchers",
         "is_deleted",
         "is_leader",
         "isr",
         "leader_epoch",
-        "leader_epoch_start_offset",
+        "leader_high_watermark",
         "leader_id",
+        "leadership",
         "log",
         "node_id",
         "partition_epoch",
@@ -74,26 +99,29 @@ class Partition:
         node_id: int,
         log: Log,
         signal: Callable[[Hashable], None],
+        surroundings: Surroundings,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.node_id = node_id
         self.log = log
         self._signal = signal
+        self._surroundings = surroundings
         self.leader_id: int | None = None
         self.is_leader = False
         self.is_deleted = False
         # Older than any epoch, so that the first image is a new one.
         self.leader_epoch = -1
         self.partition_epoch = -1
-        #: Where this leader's own epoch begins; None for a follower.
-        self.leader_epoch_start_offset: int | None = None
+        #: A follower's: what its leader has told, which may be beyond the own log.
+        self.leader_high_watermark = 0
+        #: What it knows of its followers; None unless it leads.
+        self.leadership: Leadership | None = None
         self.replicas: tuple[int, ...] = ()
         self.isr: frozenset[int] = frozenset()
-        #: The other replicas' log end offsets, as far as they have told this leader; 0 before they do.
-        self.follower_end_offsets: dict[int, int] = {}
-        #: Sessions' partitions that hear of every change (`fetch_sessions`).
+        #: Sessions' partitions that hear of every change (`fetch_sessions`); followers' of appends, too.
         self.watchers: dict[FetchedPartition, None] = {}
+        self.follower_watchers: dict[FetchedPartition, None] = {}
         #: Bytes ever appended here by this process: differences of it tell how much came in since.
         self.appended_bytes = 0
         self._told_log_start_offset = log.log_start_offset
@@ -110,38 +138,57 @@ class Partition:
         """
         is_new_epoch = image.leader_epoch > self.leader_epoch
         if not is_new_epoch and image.partition_epoch <= self.partition_epoch:
+            if image.partition_epoch == self.partition_epoch:
+                self._assign(image.replicas)
             return False
         assert image.leader_epoch >= self.leader_epoch, (str(self), image.leader_epoch, self.leader_epoch)
         self.leader_id = image.leader
         self.is_leader = image.leader == self.node_id
         self.leader_epoch = image.leader_epoch
         self.partition_epoch = image.partition_epoch
-        self.replicas = tuple(image.replicas)
+        self.replicas = image.replicas
         self.isr = frozenset(image.isr)
-        others = [replica for replica in self.replicas if replica != self.node_id]
         if not self.is_leader:
-            self.leader_epoch_start_offset = None
-            self.follower_end_offsets = {}
-        elif is_new_epoch:
-            self.leader_epoch_start_offset = self.log.log_end_offset
-            # An entry in the epoch cache for every leadership, also one without a record: a follower that
-            # asks for this epoch must learn where it begins (KIP-101).
-            self.log.assign_epoch(self.leader_epoch, self.log.log_end_offset)
-            self.follower_end_offsets = dict.fromkeys(others, 0)
+            self.leadership = None
+        elif is_new_epoch or self.leadership is None:
+            self._begin_leadership()
         else:
-            known = self.follower_end_offsets
-            self.follower_end_offsets = {replica: known.get(replica, 0) for replica in others}
-        if self.is_leader:
-            self._advance_high_watermark()
+            self.leadership.update(replicas=self.replicas, isr=self.isr)
+        self._advance_high_watermark()
         # Also without a new high watermark: parked requests must hear that the leader changed.
         self.notify()
         return is_new_epoch
+
+    def _assign(self, replicas: tuple[int, ...]) -> None:
+        """What the controller has answered of this change (`on_isr_answered`) does not name the replicas."""
+        if self.leadership is not None and replicas != self.replicas:
+            self.replicas = replicas
+            self.leadership.assign(replicas)
+            if self._advance_high_watermark():
+                self.notify()
+
+    def _begin_leadership(self) -> None:
+        # An entry in the epoch cache for every leadership, also one without a record: a follower that
+        # asks for this epoch must learn where it begins (KIP-101).
+        start_offset = self.log.log_end_offset
+        self.log.assign_epoch(self.leader_epoch, start_offset)
+        self.leadership = Leadership(
+            node_id=self.node_id,
+            epoch=self.leader_epoch,
+            start_offset=start_offset,
+            replicas=self.replicas,
+            isr=self.isr,
+            is_eligible=self._surroundings.is_eligible,
+            max_lag_ms=self._surroundings.max_lag_ms,
+            now_ms=self._surroundings.now_ms(),
+        )
 
     def resign(self) -> None:
         """The topic is gone, or moved away: answer nobody any more."""
         self.is_deleted = True
         self.is_leader = False
         self.leader_id = None
+        self.leadership = None
         self.notify()
 
     def check_leader(self, current_leader_epoch: int | None) -> None:
@@ -186,18 +233,27 @@ class Partition:
         With `is_quick` raises TakesLong for a batch whose validation takes long (`storage.validation`). Raises NotLeaderOrFollower, NotEnoughReplicas (with acks -1, before anything is written), and what
         `Log.append_as_leader` raises.
         """
-        if not self.is_leader:
+        leadership = self.leadership
+        if leadership is None:
             raise NotLeaderOrFollower(f"{self} is not led by broker {self.node_id} but by {self.leader_id}")
         log = self.log
-        if required_acks == -1 and self.follower_end_offsets and len(self.isr) < self.effective_min_isr:
+        if required_acks == -1 and leadership.followers and len(self.isr) < self.effective_min_isr:
             raise NotEnoughReplicas(
                 f"{self}: the ISR {sorted(self.isr)} is smaller than min.insync.replicas={self.effective_min_isr}"
             )
+        old_end_offset = log.log_end_offset
         info = log.append_as_leader(
             records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, is_quick=is_quick
         )
         self.appended_bytes += info.size_bytes
-        if self._advance_high_watermark():
+        if leadership.followers:
+            for progress in leadership.followers.values():
+                progress.on_append(old_end_offset=old_end_offset)
+            self._notify_followers()
+            # A lone member of the ISR commits what it appends.
+            if len(leadership.maximal_isr) == 1 and self._advance_high_watermark():
+                self.notify()
+        elif log.maybe_increment_high_watermark(log.log_end_offset):
             self.notify()
         return info
 
@@ -207,21 +263,22 @@ class Partition:
         Raises NotLeaderOrFollower if nobody here can tell any more, and NotEnoughReplicasAfterAppend if the
         ISR has shrunk below its minimum meanwhile.
         """
-        if not self.is_leader:
+        leadership = self.leadership
+        if leadership is None:
             raise NotLeaderOrFollower(f"{self} is not led by broker {self.node_id} any more")
         if self.log.high_watermark < end_offset:
             return False
-        if len(self.isr) < self.effective_min_isr:
+        if len(leadership.maximal_isr) < self.effective_min_isr:
             raise NotEnoughReplicasAfterAppend(
                 f"{self}: the ISR is {sorted(self.isr)} and has to have {self.effective_min_isr} members"
             )
         return True
 
     def delete_records(self, offset: int | None) -> int:
-        """Move the log start offset up to `offset` (None: to the high watermark); the low watermark after it.
+        """Move the log start offset up to `offset` (None: to the high watermark); what `offset` stood for.
 
-        The low watermark is the smallest log start offset of all replicas. Raises NotLeaderOrFollower,
-        PolicyViolation (a compacted topic's records are not deleted by offset), OffsetOutOfRange.
+        Done when the low watermark has got there, too. Raises NotLeaderOrFollower, PolicyViolation (a
+        compacted topic's records are not deleted by offset), OffsetOutOfRange.
         """
         log = self.local_log(None, must_lead=True)
         if log.config.is_compacted and not log.config.is_deleting:
@@ -232,7 +289,134 @@ class Partition:
             raise OffsetOutOfRange(f"{self}: {offset} is not an offset")
         if log.maybe_increment_log_start_offset(offset, reason="DeleteRecords"):
             self.notify()
-        return log.log_start_offset
+        return offset
+
+    def low_watermark(self) -> int:
+        """The smallest log start offset of all live replicas. Raises NotLeaderOrFollower."""
+        if self.leadership is None:
+            raise NotLeaderOrFollower(f"{self} is not led by broker {self.node_id} any more")
+        return self.leadership.low_watermark(self.log.log_start_offset, is_alive=self._surroundings.is_alive)
+
+    # -- followers -------------------------------------------------------------------------------------
+
+    def check_follower(self, replica_id: int, broker_epoch: int | None, *, has_leader_epoch: bool) -> None:
+        """Raise unless this broker is a replica that may fetch as one (CVE-2018-1288, KIP-903).
+
+        A client that claims to be a replica must not move the high watermark. Raises UnknownLeaderEpoch or
+        NotLeaderOrFollower.
+        """
+        leadership = self.leadership
+        if leadership is None or replica_id not in leadership.followers:
+            text = f"{self}: broker {replica_id} is not one of the replicas {self.replicas} it could be"
+            # With an epoch, it is the pair (replica, epoch) that is not known (yet): a real follower tries again.
+            raise UnknownLeaderEpoch(text) if has_leader_epoch else NotLeaderOrFollower(text)
+        if broker_epoch is not None and self._surroundings.is_stale(replica_id, broker_epoch):
+            raise NotLeaderOrFollower(
+                f"{self}: broker {replica_id} has begun a newer epoch than {broker_epoch}"
+            )
+
+    def on_follower_fetch(
+        self,
+        replica_id: int,
+        *,
+        fetch_offset: int,
+        log_start_offset: int,
+        broker_epoch: int | None,
+        session: FetchSession | None,
+        now_ms: int,
+    ) -> None:
+        """A follower that `check_follower` let pass has everything before `fetch_offset`."""
+        leadership = self.leadership
+        assert leadership is not None, str(self)
+        progress = leadership.followers[replica_id]
+        old_end_offset, old_start_offset = progress.log_end_offset, progress.log_start_offset
+        progress.on_fetch(
+            fetch_offset=fetch_offset,
+            log_start_offset=log_start_offset,
+            leader_end_offset=self.log.log_end_offset,
+            broker_epoch=broker_epoch,
+            session=session,
+            now_ms=now_ms,
+        )
+        if replica_id not in leadership.isr:
+            self._propose(leadership.expanded(replica_id, high_watermark=self.log.high_watermark))
+        if fetch_offset != old_end_offset and self._advance_high_watermark():
+            self.notify()
+        elif log_start_offset != old_start_offset:
+            self._signal(self)  # who waits for a low watermark
+
+    def check_isr(self, now_ms: int) -> None:
+        """Ask for an ISR without the members that have fallen behind, if some have."""
+        if self.leadership is not None and self.leadership.followers:
+            self._propose(self.leadership.shrunk(log_end_offset=self.log.log_end_offset, now_ms=now_ms))
+
+    def _propose(self, isr: frozenset[int] | None) -> None:
+        if isr is not None:
+            assert self.leadership is not None
+            self.leadership.propose(isr)
+            self._surroundings.propose_isr(self)
+
+    def on_isr_answered(self, *, leader_epoch: int, isr: Collection[int], partition_epoch: int) -> None:
+        """The controller has granted an ISR, in this leader epoch; the metadata log may have told it before."""
+        leadership = self.leadership
+        if leadership is None or leadership.epoch != leader_epoch or partition_epoch < self.partition_epoch:
+            return
+        self.partition_epoch = partition_epoch
+        self.isr = frozenset(isr)
+        leadership.update(replicas=self.replicas, isr=isr)
+        self._advance_high_watermark()
+        # Also without a new high watermark: too small an ISR is an answer to those who wait.
+        self.notify()
+
+    def on_isr_refused(self, *, leader_epoch: int) -> None:
+        """The controller has not tried, and the ISR is what it was."""
+        if self.leadership is not None and self.leadership.epoch == leader_epoch:
+            self.leadership.withdraw()
+
+    # -- following -------------------------------------------------------------------------------------
+
+    def append_as_follower(
+        self,
+        records: memoryview,
+        *,
+        leader_epoch: int,
+        high_watermark: int,
+        log_start_offset: int,
+        now_ms: int,
+    ) -> None:
+        """Append what the leader has sent, and take over its offsets.
+
+        Raises CorruptMessage (nothing is written then), UnexpectedAppendOffset, KafkaStorageError.
+        """
+        log = self.log
+        if len(records):
+            try:
+                info = log.append_as_follower(records, leader_epoch=leader_epoch, now_ms=now_ms)
+            except UnexpectedAppendOffset as error:
+                # The leader's log starts within a batch (DeleteRecords): an empty log begins with all of it.
+                is_empty = log.log_end_offset == log.log_start_offset
+                if not (is_empty and error.first_offset < log.log_end_offset <= error.last_offset):
+                    raise
+                log.truncate_fully_and_start_at(error.first_offset, now_ms=now_ms)
+                info = log.append_as_follower(records, leader_epoch=leader_epoch, now_ms=now_ms)
+            self.appended_bytes += info.size_bytes
+        self.leader_high_watermark = high_watermark
+        has_moved = log.maybe_increment_high_watermark(min(high_watermark, log.log_end_offset))
+        has_moved |= log.maybe_increment_log_start_offset(
+            min(log_start_offset, log.high_watermark), reason="the leader's"
+        )
+        if has_moved:
+            self.notify()
+
+    def truncate_to(self, offset: int, *, now_ms: int) -> None:
+        """Cut the log back to where it agrees with the leader's. Raises KafkaStorageError."""
+        self.log.truncate_to(offset, now_ms=now_ms)
+        self.notify()
+
+    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
+        """Begin anew where the leader's log begins. Raises KafkaStorageError."""
+        self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
+        self.notify()
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -243,6 +427,20 @@ class Partition:
     def readable_end(self, *, is_read_committed: bool) -> int:
         """The first offset that a consumer must not see yet."""
         return self.log.last_stable_offset if is_read_committed else self.log.high_watermark
+
+    def check_offset_is_known(self, offset: int) -> None:
+        """Raise if a consumer asks a follower for more than it knows to be committed (KIP-392).
+
+        Raises OffsetNotAvailable for what is here but not known to be committed (case 1) or committed but not
+        here yet (case 2), OffsetOutOfRange for what neither is (case 4).
+        """
+        if offset <= self.log.high_watermark:
+            return
+        if offset > max(self.log.log_end_offset, self.leader_high_watermark):
+            raise OffsetOutOfRange(f"{self}: {offset} is beyond all that broker {self.node_id} knows of")
+        raise OffsetNotAvailable(
+            f"{self}: {offset} is beyond the high watermark {self.log.high_watermark} of broker {self.node_id}"
+        )
 
     def diverging_epoch(self, *, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
         """Where a log that ends at `fetch_offset` in `last_fetched_epoch` parts from ours; None: nowhere.
@@ -310,7 +508,7 @@ class Partition:
         return TimestampOffset(-1, start, epoch)
 
     def _check_high_watermark_known(self, log: Log, is_read_committed: bool | None) -> None:
-        start = self.leader_epoch_start_offset
+        start = None if self.leadership is None else self.leadership.start_offset
         if is_read_committed is not None and start is not None and start > log.high_watermark:
             raise OffsetNotAvailable(
                 f"{self}: the high watermark {log.high_watermark} has not reached this epoch's start {start}"
@@ -318,7 +516,7 @@ class Partition:
 
     def on_config_changed(self) -> None:
         """The topic's configuration has changed: a smaller min.insync.replicas may commit records."""
-        if self.is_leader and self._advance_high_watermark():
+        if self._advance_high_watermark():
             self.notify()
 
     # -- change ----------------------------------------------------------------------------------------
@@ -331,22 +529,33 @@ class Partition:
     def notify(self) -> None:
         """Something that a fetch may wait for has changed: offsets, role or existence."""
         self._told_log_start_offset = self.log.log_start_offset
+        self._wake(self.watchers)
+        self._wake(self.follower_watchers)
+        self._signal(self)
+
+    def _notify_followers(self) -> None:
+        """There is more than the followers have; consumers must not see it yet."""
+        self._wake(self.follower_watchers)
+        self._signal(self)
+
+    def _wake(self, watchers: "dict[FetchedPartition, None]") -> None:
         signal = self._signal
-        for fetched in self.watchers:
+        for fetched in watchers:
             session = fetched.session
             if session is not None:
                 session.dirty[fetched] = None
                 signal(session)
-        signal(self)
 
     def _advance_high_watermark(self) -> bool:
+        leadership = self.leadership
+        if leadership is None:
+            return False
         log = self.log
-        end = log.log_end_offset
-        if self.follower_end_offsets:
-            if len(self.isr) < self.effective_min_isr:
-                # Else what a client is told to be committed could be on fewer replicas than it asked for.
-                return False
-            for replica, offset in self.follower_end_offsets.items():
-                if offset < end and replica in self.isr:
-                    end = offset
-        return log.maybe_increment_high_watermark(end)
+        end: int | None = log.log_end_offset
+        if leadership.followers:
+            end = leadership.committed_end(
+                log_end_offset=log.log_end_offset,
+                min_isr=self.effective_min_isr,
+                now_ms=self._surroundings.now_ms(),
+            )
+        return end is not None and log.maybe_increment_high_watermark(end)

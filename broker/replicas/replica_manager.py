@@ -6,6 +6,7 @@ by topic id in one table, `hosted`.
 Source: Kafka's ReplicaManager.
 """
 
+import asyncio
 import logging
 from asyncio import Future
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from broker.replicas.committing import Commitment, when_settled
 from broker.replicas.fetch_sessions import FetchSessionCache, PartitionKey
 from broker.replicas.partition import Partition
 from broker.replicas.purgatory import Purgatory
+from broker.replication.replica_selector import ClientMetadata, PartitionView, ReplicaSelector, ReplicaView
 from broker.runtime import Runtime
 from protocol.errors import (
     KafkaError,
@@ -66,6 +68,9 @@ class ReplicaManager:
         metadata: MetadataCache,
         runtime: Runtime,
         topic_config: Callable[[str], LogConfig],
+        propose_isr: Callable[[Partition], None] = lambda partition: None,
+        max_lag_ms: int = 30_000,
+        selector: ReplicaSelector | None = None,
         fetch_session_slots: int = 1000,
         fetch_max_bytes: int = 55 * 2**20,
     ) -> None:
@@ -76,6 +81,12 @@ class ReplicaManager:
         #: The most bytes of records in one Fetch response, whatever its client asks (fetch.max.bytes).
         self.fetch_max_bytes = fetch_max_bytes
         self._topic_config = topic_config
+        #: Asks the controller for what a partition's leadership proposes (`broker.replication.isr_changes`).
+        self.propose_isr = propose_isr
+        self.max_lag_ms = max_lag_ms
+        #: Sends consumers to replicas near them (KIP-392).
+        self.selector = selector
+        self.now_ms = runtime.now_ms
         self.fetch_sessions = FetchSessionCache(slots=fetch_session_slots, random=runtime.random)
         #: Fetches that wait for records, and appends that wait for the in-sync replicas.
         self.purgatory = Purgatory(call_later=runtime.call_later, call_soon=runtime.loop.call_soon)
@@ -115,6 +126,82 @@ class ReplicaManager:
         if key in self._offline:
             return KafkaStorageError(f"{topic}-{index} is in an offline log directory")
         return NotLeaderOrFollower(f"{topic}-{index} has no replica on broker {self.node_id}")
+
+    # -- what partitions ask ---------------------------------------------------------------------------
+
+    def is_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
+        """Whether this incarnation of a broker may be in an ISR; -1 is the epoch of one that names none."""
+        broker = self.metadata.broker(broker_id)
+        return broker is not None and broker.is_active and broker_epoch in (-1, broker.epoch)
+
+    def is_alive(self, broker_id: int) -> bool:
+        """Whether the broker is registered and not fenced."""
+        broker = self.metadata.broker(broker_id)
+        return broker is not None and not broker.is_fenced
+
+    def is_stale(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether the broker is known to have begun a newer epoch."""
+        broker = self.metadata.broker(broker_id)
+        return broker is not None and broker.epoch > broker_epoch
+
+    async def watch_isrs(self) -> None:
+        """For ever: ask for ISRs without those who have fallen behind; twice in replica.lag.time.max.ms."""
+        while True:
+            await asyncio.sleep(self.max_lag_ms / 2000)
+            now_ms = self.now_ms()
+            for partition in list(self.partitions()):
+                partition.check_isr(now_ms)
+
+    # -- reading from the closest replica ----------------------------------------------------------------
+
+    def preferred_replica(
+        self, partition: Partition, client: ClientMetadata, fetch_offset: int
+    ) -> int | None:
+        """The follower that this consumer should read from instead; None: nobody else (KIP-392).
+
+        Only members of the ISR that have the offset can be chosen: others may stay behind, and their
+        consumers with them.
+        """
+        leadership = partition.leadership
+        if leadership is None or self.selector is None:
+            return None
+        now_ms, log = self.now_ms(), partition.log
+        leader = self._view(self.node_id, client, log_end_offset=log.log_end_offset, ms_since_caught_up=0)
+        followers = [
+            self._view(
+                replica,
+                client,
+                log_end_offset=progress.log_end_offset,
+                ms_since_caught_up=now_ms - (progress.caught_up_ms or 0),
+            )
+            for replica, progress in sorted(leadership.followers.items())
+            if replica in leadership.isr
+            and progress.log_end_offset is not None
+            and progress.log_start_offset is not None
+            and progress.log_start_offset <= fetch_offset <= progress.log_end_offset
+        ]
+        view = PartitionView(replicas=[leader, *followers], leader=leader)
+        try:
+            chosen = self.selector.select(partition.topic_partition, client, view)
+        except Exception:
+            logger.exception("replica.selector.class failed for %s", partition)
+            return None
+        if chosen is None or chosen == leader or not chosen.is_reachable:
+            return None
+        return chosen.broker_id
+
+    def _view(
+        self, broker_id: int, client: ClientMetadata, *, log_end_offset: int, ms_since_caught_up: int
+    ) -> ReplicaView:
+        broker = self.metadata.broker(broker_id)
+        is_reachable = self.metadata.is_available(broker_id, client.listener_name)
+        return ReplicaView(
+            broker_id=broker_id,
+            rack=broker.rack if broker is not None and is_reachable else None,
+            is_reachable=is_reachable,
+            log_end_offset=log_end_offset,
+            ms_since_caught_up=ms_since_caught_up,
+        )
 
     # -- metadata --------------------------------------------------------------------------------------
 
@@ -225,6 +312,7 @@ class ReplicaManager:
             node_id=self.node_id,
             log=log,
             signal=self.purgatory.signal,
+            surroundings=self,
         )
         self._offline.difference_update(keys)
         self.hosted.update(dict.fromkeys(keys, partition))

@@ -45,11 +45,45 @@ def image(
     )
 
 
+class Surroundings:
+    """A cluster in which every broker is alive and what it was, and that remembers what it is asked for."""
+
+    max_lag_ms = 30_000
+
+    def __init__(self) -> None:
+        self.clock_ms = NOW_MS
+        self.proposed: list[frozenset[int]] = []
+        #: Broker id -> its epoch; others have none.
+        self.broker_epochs: dict[int, int] = {}
+
+    def now_ms(self) -> int:
+        return self.clock_ms
+
+    def is_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
+        return broker_epoch in (-1, self.broker_epochs.get(broker_id, -1))
+
+    def is_alive(self, broker_id: int) -> bool:
+        return True
+
+    def is_stale(self, broker_id: int, broker_epoch: int) -> bool:
+        return self.broker_epochs.get(broker_id, -1) > broker_epoch
+
+    def propose_isr(self, partition: Partition) -> None:
+        self.proposed.append(partition.leadership.proposed_isr)
+
+
+def follower_fetches(partition: Partition, replica: int, offset: int, *, now_ms: int = NOW_MS, **fields) -> None:
+    """The follower `replica` has everything before `offset`."""
+    row = {"log_start_offset": 0, "broker_epoch": -1, "session": None} | fields
+    partition.on_follower_fetch(replica, fetch_offset=offset, now_ms=now_ms, **row)
+
+
 class PartitionOnDisk:
     """One partition with its log, and the keys it has signalled."""
 
     def __init__(self, folder: Path, **config) -> None:
         self.signals: list[object] = []
+        self.surroundings = Surroundings()
         self.topic_partition = TopicPartition("t", 0)
         self.log = Log.open(
             folder / "t-0",
@@ -66,6 +100,7 @@ class PartitionOnDisk:
             node_id=NODE_ID,
             log=self.log,
             signal=self.signals.append,
+            surroundings=self.surroundings,
         )
 
     def append(self, *values: bytes, acks: int = -1, **fields):
@@ -107,8 +142,11 @@ class BrokerInFolder:
             now_ms=runtime.now_ms(),
             topic_config=self.topic_config,
         )
+        #: Partitions whose leadership has proposed an ISR.
+        self.proposals: list[Partition] = []
         self.replicas = ReplicaManager(
             node_id=NODE_ID,
+            propose_isr=self.proposals.append,
             logs=self.logs,
             metadata=self.metadata,
             runtime=runtime,

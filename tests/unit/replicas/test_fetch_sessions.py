@@ -360,6 +360,7 @@ class FakePartition:
     high_watermark: int = 0
     log_start_offset: int = 0
     watchers: dict[FetchedPartition, None] = field(default_factory=dict)
+    follower_watchers: dict[FetchedPartition, None] = field(default_factory=dict)
 
     def notify(self):
         for fetched in self.watchers:

@@ -1,7 +1,7 @@
 """Roles and epochs (KIP-320), the ISR's rules for writing, and what offsets a partition tells."""
 
 import pytest
-from replicas_support import NODE_ID, NOW_MS, PartitionOnDisk, image
+from replicas_support import NODE_ID, NOW_MS, PartitionOnDisk, follower_fetches, image
 
 from broker.replicas.partition import (
     EARLIEST,
@@ -135,7 +135,7 @@ def test_the_high_watermark_is_the_slowest_of_the_isr(tmp_path):
     partition.apply(image(epoch=1, replicas=(1, 2, 3), isr=(1, 2)))
     on_disk.append(b"a", b"b", b"c")
     assert log.high_watermark == 0
-    partition.follower_end_offsets[2] = 2
+    follower_fetches(partition, 2, 2)
     partition.on_config_changed()
     assert log.high_watermark == 2
     # The ISR shrinks below its minimum: nothing is committed any more.
@@ -219,7 +219,7 @@ def test_latest_is_not_known_before_the_high_watermark_reaches_the_epoch(tmp_pat
         ask(NOW_MS)
     assert ask(EARLIEST) == (-1, 0, 1)
     assert ask(LATEST, is_read_committed=None) == (-1, 1, 2)  # a replica sees the log end
-    partition.follower_end_offsets[2] = 1
+    follower_fetches(partition, 2, 1)
     partition.on_config_changed()
     assert ask(LATEST) == (-1, 1, 2)
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 from crc32c import crc32c
-from replicas_support import NODE_ID, NOW_MS, TOPIC_ID, batch, image
+from replicas_support import NODE_ID, NOW_MS, TOPIC_ID, batch, follower_fetches, image
 
 from broker.api import RequestContext, k00_produce
 from protocol.codec import encode_request
@@ -232,7 +232,7 @@ def test_acks_all_waits_for_the_isr(simulation, broker):
 
     async def main():
         waiting = broker.raw(k00_produce, request(batch(b"a")), 9)
-        partition.follower_end_offsets[2] = 1
+        follower_fetches(partition, 2, 1)
         partition.on_config_changed()
         (row,) = rows(await waiting)
         assert (row.error_code, row.base_offset) == (0, 0)
@@ -272,7 +272,7 @@ def test_the_isr_shrinks_while_waiting(simulation, broker):
 
     async def main():
         waiting = broker.raw(k00_produce, request(batch(b"a")), 9)
-        partition.follower_end_offsets[2] = 1
+        follower_fetches(partition, 2, 1)
         partition.on_config_changed()
         partition.apply(image(partition_epoch=1, replicas=(NODE_ID, 2), isr=(NODE_ID,)))
         (row,) = rows(await waiting)
@@ -291,7 +291,7 @@ def test_what_needs_no_waiting_is_answered_with_what_does(simulation, broker):
 
     async def main():
         waiting = broker.raw(k00_produce, request(batch(b"a"), batch(b"b"), None), 9)
-        waits.follower_end_offsets[2] = 1
+        follower_fetches(waits, 2, 1)
         waits.on_config_changed()
         codes = [row.error_code for row in rows(await waiting)]
         assert codes == [0, 0, ErrorCode.unknown_topic_or_partition]

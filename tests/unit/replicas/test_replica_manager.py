@@ -4,7 +4,7 @@ import asyncio
 from uuid import UUID
 
 import pytest
-from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, image, topic_records
+from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, follower_fetches, image, topic_records
 
 from protocol.errors import (
     NotLeaderOrFollower,
@@ -148,7 +148,7 @@ def test_coordinators_wait_for_the_isr(simulation, broker):
         with pytest.raises(RequestTimedOut):
             await waiting
         waiting = broker.replicas.committed(T0, info.last_offset + 1, timeout_ms=5000)
-        partition.follower_end_offsets[2] = 1
+        follower_fetches(partition, 2, 1)
         partition.on_config_changed()
         await waiting
         info = append(broker, b"b")

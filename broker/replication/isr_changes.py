@@ -1,0 +1,154 @@
+"""Asking the controller for other ISRs (AlterPartition, KIP-497): one request at a time, whatever has come up in it.
+
+    propose --> waiting --> in one request with all others --> granted: the partition is told
+                   ^                     |                '--> refused for good: told, or left to the metadata log
+                   '---- try again ------'--- no controller, a stale broker epoch, an error that may pass
+
+Source: DefaultAlterPartitionManager and Partition.handleAlterPartitionError of Kafka 4.3.1.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from broker.channel import ControllerChannel
+from broker.replicas.partition import Partition
+from broker.runtime import Runtime
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerState,
+    PartitionData,
+    PartitionDataResponse,
+    TopicData,
+)
+
+logger = logging.getLogger(__name__)
+
+_RETRY_S: Final = 0.05
+
+#: The controller has not looked at it, or will not have that member: the ISR is what it was.
+_NOT_DONE: Final = frozenset({ErrorCode.operation_not_attempted, ErrorCode.ineligible_replica})
+#: What was asked for is out of date; what holds instead is on its way in the metadata log.
+_OUT_OF_DATE: Final = frozenset(
+    {
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.invalid_update_version,
+        ErrorCode.invalid_request,
+        ErrorCode.new_leader_elected,
+    }
+)
+
+
+class IsrChanges:
+    """See the module. One for each broker."""
+
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        controller: ControllerChannel,
+        node_id: int,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._runtime = runtime
+        self._controller = controller
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        # In the order of asking: a set's order would depend on addresses.
+        self._waiting: dict[Partition, None] = {}
+        self._asking: asyncio.Task[None] | None = None
+
+    def submit(self, partition: Partition) -> None:
+        """Ask for what the partition's leadership proposes."""
+        self._waiting[partition] = None
+        if self._asking is None or self._asking.done():
+            self._asking = self._runtime.create_task(self._ask(), name="alter-partition")
+
+    async def _ask(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, {}
+            epochs = {
+                partition: partition.leadership.epoch
+                for partition in batch
+                if partition.leadership is not None and partition.leadership.proposed_isr is not None
+            }
+            if not epochs:
+                continue
+            again = await self._request(epochs)
+            if again:
+                # Those first that have waited longest.
+                self._waiting = dict.fromkeys(again) | self._waiting
+                await asyncio.sleep(_RETRY_S)
+
+    async def _request(self, epochs: dict[Partition, int]) -> list[Partition]:
+        """One request; the partitions to ask for again."""
+        try:
+            response: AlterPartitionResponse = await self._controller.request(
+                ApiKey.ALTER_PARTITION, self._message(list(epochs))
+            )
+        except (KafkaError, OSError, TimeoutError) as error:
+            logger.warning("%d ISR changes were not answered: %r", len(epochs), error)
+            return list(epochs)
+        if response.error_code != ErrorCode.none:
+            # A stale broker epoch, too: the broker is registering again.
+            logger.warning("ISR changes were refused: %s", ErrorCode(response.error_code).name)
+            return list(epochs)
+        rows: dict[tuple[Any, int], PartitionDataResponse] = {
+            (topic.topic_id, row.partition_index): row
+            for topic in response.topics
+            for row in topic.partitions
+        }
+        return [
+            partition
+            for partition, epoch in epochs.items()
+            if not _settle(
+                partition, epoch, rows.get((partition.topic_id, partition.topic_partition.partition))
+            )
+        ]
+
+    def _message(self, partitions: list[Partition]) -> AlterPartitionRequest:
+        broker_epoch = self._broker_epoch()
+        topics: dict[Any, TopicData] = {}
+        for partition in partitions:
+            leadership = partition.leadership
+            assert leadership is not None, str(partition)
+            assert leadership.proposed_isr is not None, str(partition)
+            members = leadership.members_with_epochs(leadership.proposed_isr, own_broker_epoch=broker_epoch)
+            topics.setdefault(partition.topic_id, TopicData(topic_id=partition.topic_id)).partitions.append(
+                PartitionData(
+                    partition_index=partition.topic_partition.partition,
+                    leader_epoch=leadership.epoch,
+                    # Each version writes its own of the two.
+                    new_isr=[broker_id for broker_id, _ in members],
+                    new_isr_with_epochs=[
+                        BrokerState(broker_id=broker_id, broker_epoch=epoch) for broker_id, epoch in members
+                    ],
+                    partition_epoch=partition.partition_epoch,
+                )
+            )
+        return AlterPartitionRequest(
+            broker_id=self._node_id, broker_epoch=broker_epoch, topics=list(topics.values())
+        )
+
+
+def _settle(partition: Partition, leader_epoch: int, row: PartitionDataResponse | None) -> bool:
+    """Tell the partition how it ended; False if it has to be asked for again."""
+    if row is None:
+        return False
+    if row.error_code == ErrorCode.none:
+        logger.info("%s: the ISR is %s", partition, row.isr)
+        partition.on_isr_answered(
+            leader_epoch=row.leader_epoch, isr=row.isr, partition_epoch=row.partition_epoch
+        )
+        return True
+    logger.info("%s: another ISR was refused: %s", partition, ErrorCode(row.error_code).name)
+    if row.error_code in _NOT_DONE:
+        partition.on_isr_refused(leader_epoch=leader_epoch)
+        return True
+    return row.error_code in _OUT_OF_DATE

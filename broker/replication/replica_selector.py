@@ -1,0 +1,130 @@
+"""Which replica a consumer should read from (KIP-392): asked by the leader, for each fetch that names a rack.
+
+`replica.selector.class` names the selector: Kafka's two by their Java names, or a Python class as
+`package.module.Class`. A selector of your own has one method:
+
+    class Cheapest:
+        def select(self, topic_partition, client, partition):
+            return min(partition.replicas, key=lambda replica: price_of(client.rack, replica.rack))
+
+It is made once, without arguments (`configure(configs)` is called if there is one), and asked on the event loop:
+it must not wait. What it raises is logged, and the leader serves.
+
+Source: KIP-392; ReplicaSelector, RackAwareReplicaSelector and ReplicaManager.findPreferredReadReplica of Kafka 4.3.1.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from protocol.types import TopicPartition
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class ClientMetadata:
+    """Who reads."""
+
+    rack: str
+    client_id: str
+    client_address: str
+    principal: str
+    listener_name: str
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class ReplicaView:
+    """A replica that has the wanted offset."""
+
+    broker_id: int
+    #: None if its broker has none, or cannot be reached over the client's listener.
+    rack: str | None
+    is_reachable: bool
+    log_end_offset: int
+    #: How long ago it had all that the leader had.
+    ms_since_caught_up: int
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class PartitionView:
+    """The replicas to choose from, by broker id, the leader among them."""
+
+    replicas: Sequence[ReplicaView]
+    leader: ReplicaView
+
+
+class ReplicaSelector(Protocol):
+    """Chooses; None leaves the consumer with the leader."""
+
+    def select(
+        self, topic_partition: TopicPartition, client: ClientMetadata, partition: PartitionView
+    ) -> ReplicaView | None:
+        """One of `partition.replicas`, or None."""
+
+
+class LeaderSelector:
+    """Always the leader: what happens without a selector, too."""
+
+    def select(
+        self, topic_partition: TopicPartition, client: ClientMetadata, partition: PartitionView
+    ) -> ReplicaView | None:
+        """The leader."""
+        return partition.leader
+
+
+class RackAwareReplicaSelector:
+    """A replica in the consumer's rack: the leader if it is there, else the one that has most."""
+
+    def select(
+        self, topic_partition: TopicPartition, client: ClientMetadata, partition: PartitionView
+    ) -> ReplicaView | None:
+        """The leader where no replica shares the rack."""
+        if not client.rack:
+            return partition.leader
+        near = [replica for replica in partition.replicas if replica.rack == client.rack]
+        if not near or partition.leader in near:
+            return partition.leader
+        # The longest log; of equal ones the one heard of last.
+        return max(near, key=lambda replica: (replica.log_end_offset, -replica.ms_since_caught_up))
+
+
+_KAFKAS: Final[Mapping[str, type[ReplicaSelector]]] = {
+    "org.apache.kafka.common.replica.LeaderSelector": LeaderSelector,
+    "org.apache.kafka.common.replica.RackAwareReplicaSelector": RackAwareReplicaSelector,
+}
+
+
+class UnknownSelector(ValueError):
+    """replica.selector.class names nothing that can be used."""
+
+
+def load_selector(name: str | None, configs: Mapping[str, object]) -> ReplicaSelector | None:
+    """The selector that `replica.selector.class` names; None for none. Raises UnknownSelector.
+
+    The name comes from the node's own properties: it is never taken from a client or a dynamic configuration.
+    """
+    if not name:
+        return None
+    kind = _KAFKAS.get(name)
+    if kind is None:
+        kind = _imported(name)
+    selector = kind()
+    configure = getattr(selector, "configure", None)
+    if configure is not None:
+        configure(configs)
+    return selector
+
+
+def _imported(name: str) -> type[ReplicaSelector]:
+    module, _, attribute = name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UnknownSelector(
+            f"replica.selector.class={name} cannot be imported ({error}). Name a Python class as "
+            f"package.module.Class, or one of {', '.join(_KAFKAS)}."
+        ) from error
+    if not callable(getattr(found, "select", None)):
+        raise UnknownSelector(f"replica.selector.class={name} has no method `select`.")
+    kind: type[ReplicaSelector] = found
+    return kind
