@@ -51,6 +51,7 @@ def compaction(folder: Path, *, runs: int, scale: float) -> Section:
         columns=(
             Column(metric="bytes_per_s", head="MB/s", factor=1e-6),
             Column(metric="records_per_s", head="records/s"),
+            Column(metric="cpu_s_per_gb", head="CPU s/GB", decimals=1),
             Column(metric="kept", head="kept", decimals=2),
         ),
         rows=rows,
@@ -69,13 +70,18 @@ def _run(folder: Path, case: _Case, scale: float) -> Mapping[str, float]:
         job = cleaning_job(
             measure(log, None, NOW_MS), now_ms=NOW_MS, on_done=lambda _, end: cleaned.append(end)
         )
-        began = time.perf_counter()
+        began, cpu_began = time.perf_counter(), time.process_time()
         job.complete()
-        cleaning_s = seconds_since(began)
+        cleaning_s, cpu_s = seconds_since(began), time.process_time() - cpu_began
         assert cleaned == [log.log_end_offset], cleaned
         kept = log.size_bytes / before
         log.close()
-    return {"bytes_per_s": before / cleaning_s, "records_per_s": count / cleaning_s, "kept": kept}
+    return {
+        "bytes_per_s": before / cleaning_s,
+        "records_per_s": count / cleaning_s,
+        "cpu_s_per_gb": cpu_s / before * 1e9,
+        "kept": kept,
+    }
 
 
 def _fill(log: Log, case: _Case, scale: float) -> int:

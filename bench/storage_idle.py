@@ -50,6 +50,7 @@ def idle(folder: Path, *, runs: int, scale: float) -> Section:
             Column(metric="private_bytes", head="memory MB", factor=1e-6, decimals=1),
             Column(metric="bytes_each", head="KB each", factor=1e-3, decimals=1),
             Column(metric="open_s", head="open s", decimals=2),
+            Column(metric="open_cpu_s", head="CPU s", decimals=2),
             Column(metric="served_s", head="served s", decimals=2),
             Column(metric="close_s", head="close s", decimals=2),
         ),
@@ -76,6 +77,7 @@ def _open(data: Path) -> Mapping[str, float]:
     found = storage_open.in_a_process(data)
     return {
         "open_s": found.open_s,
+        "open_cpu_s": found.open_cpu_s,
         "close_s": found.close_s,
         "private_bytes": found.private_bytes,
         "bytes_each": found.private_bytes / found.logs_count,

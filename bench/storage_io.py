@@ -44,6 +44,7 @@ def appends(folder: Path, *, runs: int, scale: float) -> Section:
             Column(metric="part_of_raw", head="part of it", decimals=2),
             Column(metric="records_per_s", head="records/s"),
             Column(metric="batch_s", head="us a batch", factor=1e6, decimals=1),
+            Column(metric="batch_cpu_s", head="CPU us", factor=1e6, decimals=1),
             Column(metric="raw_flushed_bytes_per_s", head="write(2) flushed", factor=1e-6),
             Column(metric="flushed_bytes_per_s", head="append flushed", factor=1e-6),
         ),
@@ -59,9 +60,9 @@ def _append_run(folder: Path, size: int, times: int) -> Mapping[str, float]:
     with scratch(folder / "log") as at:
         log = open_log(at)
         append(log, batch, 1)
-        began = time.perf_counter()
+        began, cpu_began = time.perf_counter(), time.process_time()
         append(log, batch, times)
-        append_s = seconds_since(began)
+        append_s, cpu_s = seconds_since(began), time.process_time() - cpu_began
         log.flush()
         flushed_s = seconds_since(began)
         log.close()
@@ -73,6 +74,7 @@ def _append_run(folder: Path, size: int, times: int) -> Mapping[str, float]:
         "part_of_raw": raw_s / append_s,
         "records_per_s": count * times / append_s,
         "batch_s": append_s / times,
+        "batch_cpu_s": cpu_s / times,
     }
 
 
