@@ -45,7 +45,6 @@ def answer(core: Core, request: DescribeQuorumRequest) -> DescribeQuorumResponse
     if not isinstance(role, Leader):
         row = _refusal(PARTITION, ErrorCode.not_leader_or_follower)
         return DescribeQuorumResponse(topics=[TopicDataResponse(topic_name=TOPIC, partitions=[row])])
-    role.followers.forget_gone_observers(now_ms=core.now_ms)
     row = PartitionDataResponse(
         partition_index=PARTITION,
         error_message=None,

@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 from controller.raft import transitions
 from controller.raft.core import Core, logger
-from controller.raft.roles import Follower
+from controller.raft.roles import Candidate, Follower, Prospective, Unattached
 from controller.raft.types import Endpoints
 from protocol.error_code import ErrorCode
 
@@ -45,14 +45,12 @@ def learn(core: Core, leader_id: int | None, epoch: int, endpoints: Endpoints) -
     if epoch > core.epoch:
         if leader_id is not None and is_reachable:
             transitions.become_follower(core, epoch, leader_id, endpoints)
-        elif leader_id == core.me.id and core.is_voter:
-            # It has led that epoch in another life, and its disk does not know: lead it no more, nor vote in it.
-            logger.error("told to be the leader of epoch %d, of which quorum-state does not know", epoch)
-            transitions.become_resigned(core, epoch=epoch)
         else:
-            transitions.become_unattached(
-                core, epoch, leader_id=None if leader_id == core.me.id else leader_id
-            )
+            if leader_id == core.me.id:
+                # Its disk has lost that it led the epoch, or another node has its id. As the epoch has a leader,
+                # it votes for nobody in it.
+                logger.error("told to be the leader of epoch %d, of which quorum-state does not know", epoch)
+            transitions.become_unattached(core, epoch, leader_id=leader_id)
     elif leader_id is not None and is_reachable:
         is_known = isinstance(core.role, Follower) or core.leader_id is not None
         if not is_known or len(endpoints) > len(core.leader_endpoints):
@@ -65,20 +63,22 @@ def take_response(
 ) -> Outcome:
     """What every response about the quorum has in common: the sender's epoch, its leader, and some errors."""
     if epoch < core.epoch or error is ErrorCode.unknown_leader_epoch:
-        return Outcome.DONE  # the sender will learn of our epoch
+        return Outcome.BACK_OFF  # the sender has yet to learn of our epoch
     if epoch > core.epoch or error in (ErrorCode.fenced_leader_epoch, ErrorCode.not_leader_or_follower):
-        return Outcome.DONE if learn(core, leader_id, epoch, endpoints) else Outcome.BACK_OFF
+        former = core.role
+        learn(core, leader_id, epoch, endpoints)
+        # Kafka asks again at once even if nothing was learnt; while there is no leader, that is without a pause.
+        return Outcome.BACK_OFF if core.role is former else Outcome.DONE
     if contradicts(core, leader_id, epoch):
         learn(core, leader_id, epoch, endpoints)
         return Outcome.BACK_OFF
-    if leader_id is not None and leader_id != core.me.id and core.leader_id is None and endpoints:
+    is_leaderless = isinstance(core.role, Unattached | Prospective | Candidate) and not core.leader_endpoints
+    if is_leaderless and leader_id is not None and leader_id != core.me.id and endpoints:
         # An observer may find the leader and its first records in one answer.
         transitions.become_follower(core, epoch, leader_id, endpoints)
         return Outcome.GO_ON if error is ErrorCode.none else Outcome.DONE
-    if error is ErrorCode.invalid_voter_key:
-        logger.info("a request was refused: it was meant for a replica on another disk of that node")
-        return Outcome.DONE
-    if error in (ErrorCode.broker_not_available, ErrorCode.invalid_request):
+    if error in (ErrorCode.invalid_voter_key, ErrorCode.broker_not_available, ErrorCode.invalid_request):
+        logger.info("a request was refused with %s", error.name)
         return Outcome.BACK_OFF
     return Outcome.GO_ON
 

@@ -122,10 +122,10 @@ def _fetched_well(core: Core, role: Follower) -> None:
 
 def _truncate(core: Core, diverging: OffsetAndEpoch) -> Outcome:
     offset = truncation_offset(core.log, diverging)
-    if offset < (core.high_watermark or 0):
+    if offset < core.log.high_watermark:
         core.fail(
             f"The leader of epoch {core.epoch} has other records than this node from offset {offset} on, though "
-            f"everything before {core.high_watermark} is committed: it, or a majority before it, has lost data."
+            f"everything before {core.log.high_watermark} is committed: it, or a majority before it, has lost data."
         )
         return Outcome.BACK_OFF
     core.log.truncate_to(offset)

@@ -90,7 +90,7 @@ from controller.raft.roles import Leader, Role, Unattached
 from controller.raft.types import NEVER_MS, Address, LeaderAndEpoch, Node, RaftSettings
 from controller.raft.voters import VoterSet
 from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
-from protocol.messages.api_versions import ApiVersionsResponse
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from protocol.messages.describe_quorum import DescribeQuorumRequest
 from protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
@@ -148,7 +148,10 @@ class Raft:
     def receive(
         self, now_ms: int, request: Request, token: object, *, listener_name: str | None = None
     ) -> list[Effect]:
-        """A request has come by this listener (None: by the first). Every token is replied to, sooner or later."""
+        """A request has come by this listener (None: by the first).
+
+        Every token is replied to once, at once or later, unless the machine stops before (Stopped, Fatal).
+        """
         core = self._begin(now_ms)
         if not core.is_over:
             self._receive(request, token, listener_name or core.settings.listener_name)
@@ -181,17 +184,25 @@ class Raft:
         return core.reply(token, response)
 
     def answered(self, now_ms: int, sent: Send, response: Any) -> list[Effect]:  # noqa: ANN401 any response
-        """`sent` was answered; None: it timed out, the connection broke, or the answer could not be read."""
+        """`sent` was answered; None: it timed out, the connection broke, or the answer could not be read.
+
+        A peer that does not speak the version which a message needs (VoteRequest with `pre_vote`: 2) is told by
+        the response's error code, UNSUPPORTED_VERSION.
+        """
         core = self._begin(now_ms)
         if not core.is_over and core.peers.is_expected(sent.node_id, sent.correlation_id):
-            outcome = Outcome.BACK_OFF if response is None else self._answered(sent, response)
-            is_well = outcome is Outcome.DONE
+            is_well = self._answered(sent, response) is Outcome.DONE
             core.peers.answered(sent.node_id, sent.correlation_id, now_ms, well=is_well)
         return self._end()
 
-    def _answered(self, sent: Send, response: Response) -> Outcome:
+    def _answered(self, sent: Send, response: Response | None) -> Outcome:
         core, sender_id = self._core, sent.node_id
+        if isinstance(sent.message, ApiVersionsRequest):
+            assert response is None or isinstance(response, ApiVersionsResponse), response
+            return reconfiguration.versions_answered(core, sender_id, response)
         match response:
+            case None:
+                return Outcome.BACK_OFF
             case FetchResponse():
                 return following.fetch_answered(core, sender_id, response)
             case FetchSnapshotResponse():
@@ -200,8 +211,6 @@ class Raft:
                 return voting.vote_answered(core, sender_id, response)
             case BeginQuorumEpochResponse() | EndQuorumEpochResponse():
                 return epochs.epoch_answered(core, sender_id, response)
-            case ApiVersionsResponse():
-                return reconfiguration.versions_answered(core, sender_id, response)
             case UpdateRaftVoterResponse():
                 return joining.update_answered(core, sender_id, response)
             case AddRaftVoterResponse() | RemoveRaftVoterResponse():
@@ -223,7 +232,7 @@ class Raft:
         return self._end()
 
     def flushed(self, now_ms: int, end_offset: int) -> list[Effect]:
-        """Everything before this offset is durable here: a `Flush` was carried out."""
+        """Everything before this offset is durable here: a `Flush` was carried out, with no event in between."""
         core = self._begin(now_ms)
         if not core.is_over and isinstance(core.role, Leader):
             serving.flushed(core, end_offset)

@@ -10,19 +10,22 @@ from controller.raft.effects import Stopped
 from controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from controller.raft.types import NEVER_MS
 
+#: Changes of the role in one instant. More only come about with timeouts of 0 ms, where they would never end.
+_MAX_CHANGES = 10
+
 
 def poll(core: Core) -> int:
     """Do all that is due now; returns when to look again."""
-    while not core.is_over:
-        if _stop(core):
-            break
+    for _ in range(_MAX_CHANGES):
+        if core.is_over or _stop(core):
+            return NEVER_MS
         role = core.role
         at_ms = _poll_role(core)
         if core.role is role:
             if core.shutdown_deadline_ms is not None:
                 at_ms = min(at_ms, core.shutdown_deadline_ms)
             return at_ms
-    return NEVER_MS
+    return core.now_ms + 1
 
 
 def _stop(core: Core) -> bool:
@@ -62,6 +65,7 @@ def _poll_leader(core: Core, role: Leader) -> int:
         return core.now_ms
     reconfiguration.expire(core)
     serving.expire_parked(core)
+    role.followers.forget_gone_observers(now_ms=core.now_ms)
     at_ms = epochs.send_begin(core)
     if not role.followers.is_alone:
         at_ms = min(at_ms, role.check_quorum_deadline_ms)

@@ -83,14 +83,17 @@ def _begin_addition(core: Core, request: AddRaftVoterRequest, token: object) -> 
     )
 
 
-def versions_answered(core: Core, sender_id: int, response: ApiVersionsResponse) -> Outcome:
-    """The new voter has told which levels of kraft.version it understands: append the new voter set, or give up."""
+def versions_answered(core: Core, sender_id: int, response: ApiVersionsResponse | None) -> Outcome:
+    """The new voter has told which levels of kraft.version it understands: append the new voter set.
+
+    Or give up, also if it does not answer (None).
+    """
     role = core.role
     change = role.voter_change if isinstance(role, Leader) else None
     if change is None or not change.is_addition or change.offset is not None or change.voter.id != sender_id:
         return Outcome.DONE
-    error = error_of(response.error_code)
-    if error is not ErrorCode.none:
+    error = ErrorCode.broker_not_available if response is None else error_of(response.error_code)
+    if response is None or error is not ErrorCode.none:
         reason = f"Aborted add voter operation for since API_VERSIONS returned an error {error.name}"
         serving.end_change(core, ErrorCode.request_timed_out, reason)
         return Outcome.BACK_OFF

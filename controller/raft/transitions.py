@@ -171,15 +171,11 @@ def become_leader(core: Core) -> None:
     serving.append_control(core, messages)
 
 
-def become_resigned(core: Core, *, epoch: int | None = None) -> None:
-    """Lead no more, and name those who should follow. `epoch`: one that it has led without knowing it any more."""
-    if epoch is None:
-        assert isinstance(core.role, Leader), core.role
-        role = _resigned(core, epoch=core.epoch, successors=core.role.followers.successors())
-        _enter(core, role, durably=False)
-    else:
-        assert epoch > core.epoch, (epoch, core.role)
-        _enter(core, _resigned(core, epoch=epoch, successors=[]), durably=True)
+def become_resigned(core: Core) -> None:
+    """Lead no more, and name those who should follow."""
+    assert isinstance(core.role, Leader), core.role
+    role = _resigned(core, epoch=core.epoch, successors=core.role.followers.successors())
+    _enter(core, role, durably=False)
     core.peers.reset_all()
 
 
