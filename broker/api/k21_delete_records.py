@@ -3,12 +3,14 @@
 Who asks: admin clients (kafka-delete-records.sh).
 Versions: v0-2. v2 flexible. Offset -1 stands for the high watermark.
 Differs from Kafka: never throttles; a partition named twice is answered twice.
-Touches: broker.partition. With one replica the low watermark is the leader's log start offset, so it
-never waits.
+Touches: broker.partition. Waits until every live replica has deleted them, for timeout_ms at most.
 """
+
+from asyncio import Future
 
 from broker.api import Api, RequestContext
 from broker.broker import Broker
+from broker.replicas.committing import Deletion
 from protocol.api_keys import ApiKey
 from protocol.errors import InvalidTopic, KafkaError
 from protocol.messages.delete_records import (
@@ -24,32 +26,44 @@ from protocol.types import TopicPartition
 HIGH_WATERMARK = -1
 
 
-def handle(request: DeleteRecordsRequest, context: RequestContext, broker: Broker) -> DeleteRecordsResponse:
-    """Each partition on its own."""
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[answer_partition(topic.name, asked, broker) for asked in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+def handle(
+    request: DeleteRecordsRequest, context: RequestContext, broker: Broker
+) -> "DeleteRecordsResponse | Future[DeleteRecordsResponse]":
+    """Each partition on its own; the answer comes when the last of them has one."""
+    deletions: list[tuple[DeleteRecordsPartitionResult, Deletion]] = []
+    topics = []
+    for topic in request.topics:
+        rows = []
+        for asked in topic.partitions:
+            row = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)
+            rows.append(row)
+            try:
+                deletions.append((row, _delete(topic.name, asked, broker)))
+            except KafkaError as error:
+                row.error_code = error.code
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=rows))
+
+    def respond() -> DeleteRecordsResponse:
+        for row, deletion in deletions:
+            if deletion.error is not None:
+                row.error_code = deletion.error.code
+            else:
+                assert deletion.low_watermark is not None
+                row.low_watermark = deletion.low_watermark
+        return DeleteRecordsResponse(topics=topics)
+
+    waiting = [deletion for _, deletion in deletions if not deletion.is_settled()]
+    if not waiting:
+        return respond()
+    return broker.replicas.when_settled(waiting, timeout_ms=max(0, request.timeout_ms), respond=respond)
 
 
-def answer_partition(
-    topic: str, asked: DeleteRecordsPartition, broker: Broker
-) -> DeleteRecordsPartitionResult:
-    """One row: the low watermark after it, or the error."""
-    row = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)
-    try:
-        partition = broker.replicas.partition(TopicPartition(topic, asked.partition_index))
-        if topic in INTERNAL_TOPICS:
-            raise InvalidTopic(f"Clients cannot delete records of {topic}")
-        row.low_watermark = partition.delete_records(None if asked.offset == HIGH_WATERMARK else asked.offset)
-    except KafkaError as error:
-        row.error_code = error.code
-    return row
+def _delete(topic: str, asked: DeleteRecordsPartition, broker: Broker) -> Deletion:
+    partition = broker.replicas.partition(TopicPartition(topic, asked.partition_index))
+    if topic in INTERNAL_TOPICS:
+        raise InvalidTopic(f"Clients cannot delete records of {topic}")
+    offset = partition.delete_records(None if asked.offset == HIGH_WATERMARK else asked.offset)
+    return Deletion(partition, offset)
 
 
 API = Api(key=ApiKey.DELETE_RECORDS, versions=range(3), handle=handle)

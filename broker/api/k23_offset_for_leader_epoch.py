@@ -2,9 +2,12 @@
 
 Who asks: followers before they truncate (KIP-101), consumers after a rebalance (KIP-320).
 Versions: v2-4. v2 current_leader_epoch, v3 replica_id, v4 flexible; Kafka 4.3 serves the same.
+A consumer is told of no end beyond the high watermark: it must not learn of what may yet be lost (KIP-392).
 Differs from Kafka: never throttles.
 Touches: broker.partition (read only), storage.leader_epoch_cache. Never waits.
 """
+
+from typing import Final
 
 from broker.api import Api, RequestContext
 from broker.broker import Broker
@@ -19,6 +22,9 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 from protocol.types import TopicPartition
 
+#: Who asks, in the replica id; a follower gives its own, a tool -2.
+CONSUMER: Final = -1
+
 
 def handle(
     request: OffsetForLeaderEpochRequest, context: RequestContext, broker: Broker
@@ -28,14 +34,19 @@ def handle(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[answer_partition(topic.topic, asked, broker) for asked in topic.partitions],
+                partitions=[
+                    answer_partition(topic.topic, asked, broker, is_consumer=request.replica_id == CONSUMER)
+                    for asked in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
     )
 
 
-def answer_partition(topic: str, asked: OffsetForLeaderPartition, broker: Broker) -> EpochEndOffset:
+def answer_partition(
+    topic: str, asked: OffsetForLeaderPartition, broker: Broker, *, is_consumer: bool
+) -> EpochEndOffset:
     """One row: the largest known epoch up to the one asked for, with its end; -1 for both if there is none."""
     row = EpochEndOffset(partition=asked.partition)
     current = asked.current_leader_epoch
@@ -46,6 +57,8 @@ def answer_partition(topic: str, asked: OffsetForLeaderPartition, broker: Broker
         )
         if known is not None:
             row.leader_epoch, row.end_offset = known
+            if is_consumer:
+                row.end_offset = min(row.end_offset, partition.log.high_watermark)
     except KafkaError as error:
         row.error_code = error.code
     return row

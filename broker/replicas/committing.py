@@ -1,20 +1,64 @@
-"""Waiting until appended records are on the whole ISR: what acks=all means.
+"""Waiting for followers: until appended records are on the whole ISR (acks=all), or deleted ones gone everywhere.
 
     append -> [committed already] -> answer
     append -> park -> the high watermark passes, leadership ends, the ISR shrinks, or time is over -> answer
 
-Source: Kafka's DelayedProduce. With one replica nothing ever waits: the leader's own log is the ISR's.
+    delete -> [gone everywhere already] -> answer
+    delete -> park -> the low watermark passes, leadership ends, or time is over -> answer
+
+Source: Kafka's DelayedProduce and DelayedDeleteRecords. With one replica nothing ever waits.
 """
 
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from broker.replicas.partition import Partition
 from broker.replicas.purgatory import Purgatory
 from protocol.errors import KafkaError, RequestTimedOut
 
 T = TypeVar("T")
+
+
+class Awaited(Protocol):
+    """One partition's part of what a request waits for."""
+
+    partition: Partition
+
+    def is_settled(self) -> bool:
+        """Whether there is nothing to wait for any more."""
+
+    def time_out(self) -> None:
+        """Nobody waits longer."""
+
+
+class Deletion:
+    """Records before `offset` of one partition, which no live replica shall serve any more."""
+
+    __slots__ = ("error", "low_watermark", "offset", "partition")
+
+    def __init__(self, partition: Partition, offset: int) -> None:
+        self.partition = partition
+        self.offset = offset
+        #: Where all live replicas begin at least; None until settled, or with an error.
+        self.low_watermark: int | None = None
+        self.error: KafkaError | None = None
+
+    def is_settled(self) -> bool:
+        """Whether all live replicas begin at `offset`, or `error` says why that will not be known."""
+        try:
+            low_watermark = self.partition.low_watermark()
+        except KafkaError as error:
+            self.error = error
+            return True
+        if low_watermark < self.offset:
+            return False
+        self.low_watermark = low_watermark
+        return True
+
+    def time_out(self) -> None:
+        """The leader has deleted them; others have yet to hear of it."""
+        self.error = RequestTimedOut(f"{self.partition}: not every replica begins at {self.offset} yet")
 
 
 class Commitment:
@@ -44,29 +88,29 @@ class Commitment:
 
 
 def when_settled(
-    commitments: Sequence[Commitment],
+    awaited: Sequence[Awaited],
     *,
     timeout_ms: int,
     purgatory: Purgatory,
     loop: AbstractEventLoop,
     respond: Callable[[], T],
 ) -> "Future[T]":
-    """A future of `respond()`, called when every commitment is settled or the time is over.
+    """A future of `respond()`, called when everything awaited is settled or the time is over.
 
     None of them is settled yet. What `respond` raises is the future's exception. A cancelled future waits
     no more.
     """
     future: Future[T] = loop.create_future()
-    unsettled = list(commitments)
+    unsettled = list(awaited)
 
     def is_satisfied() -> bool:
-        unsettled[:] = [commitment for commitment in unsettled if not commitment.is_settled()]
+        unsettled[:] = [each for each in unsettled if not each.is_settled()]
         return not unsettled
 
     def complete(is_timed_out: bool) -> None:
         if is_timed_out and not is_satisfied():
-            for commitment in unsettled:
-                commitment.time_out()
+            for each in unsettled:
+                each.time_out()
         if future.done():
             return
         try:
@@ -75,7 +119,7 @@ def when_settled(
             future.set_exception(error)
 
     delayed = purgatory.watch(
-        [commitment.partition for commitment in commitments],
+        [each.partition for each in awaited],
         timeout_ms=timeout_ms,
         is_satisfied=is_satisfied,
         complete=complete,

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from uuid import UUID
 
 from broker.metadata_cache import MetadataCache
-from broker.replicas.committing import Commitment, when_settled
+from broker.replicas.committing import Awaited, Commitment, when_settled
 from broker.replicas.fetch_sessions import FetchSessionCache, PartitionKey
 from broker.replicas.partition import Partition
 from broker.replicas.purgatory import Purgatory
@@ -383,11 +383,11 @@ class ReplicaManager:
         return self.when_settled([commitment], timeout_ms=timeout_ms, respond=respond)
 
     def when_settled(
-        self, commitments: Sequence[Commitment], *, timeout_ms: int, respond: Callable[[], T]
+        self, awaited: Sequence[Awaited], *, timeout_ms: int, respond: Callable[[], T]
     ) -> "Future[T]":
         """`committing.when_settled` in this broker's purgatory."""
         return when_settled(
-            commitments,
+            awaited,
             timeout_ms=timeout_ms,
             purgatory=self.purgatory,
             loop=self.runtime.loop,
