@@ -243,7 +243,7 @@ def test_reads_that_may_not_block_are_answered_from_memory(log):
     assert open_log(log.directory).read(0, max_bytes=500, may_block=False).base_offset == 0
 
 
-@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
+@pytest.mark.parametrize("codec", Compression)
 def test_timestamps(log, codec):
     for start in (0, 10, 20, 15, 40):
         log.append_as_leader(
