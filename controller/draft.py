@@ -34,21 +34,22 @@ class Draft:
         #: Directories that are about to be known as offline. Not part of a broker's image: that its last one
         #: is lost cannot be said by a record, where no directories mean that nothing changes.
         self.offline: set[UUID] = set()
-        self._partitions: dict[tuple[UUID, int], PartitionImage] = {}
+        #: What partitions were, and the record of their change: few are looked at once more, so it is not applied yet.
+        self._changed: dict[tuple[UUID, int], tuple[PartitionImage, PartitionChangeRecord]] = {}
         self._brokers: dict[int, BrokerImage] = {}
         self._rules: dict[tuple[UUID, Election | None], ElectionRules] = {}
 
     def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
         """All partitions, as they will be."""
-        if not self._partitions:
-            yield from self.state.partitions()
-            return
         for topic, index, partition in self.state.partitions():
-            yield topic, index, self._partitions.get((topic.topic_id, index), partition)
+            if self._changed and (topic.topic_id, index) in self._changed:
+                partition = self.state.image.merged(*self._changed[topic.topic_id, index])
+            yield topic, index, partition
 
     def partition(self, topic: TopicImage, index: int) -> PartitionImage | None:
         """One partition, as it will be."""
-        return self._partitions.get((topic.topic_id, index)) or topic.partitions.get(index)
+        changed = self._changed.get((topic.topic_id, index))
+        return self.state.image.merged(*changed) if changed else topic.partitions.get(index)
 
     def broker(self, broker_id: int) -> BrokerImage | None:
         """A broker's registration, as it will be."""
@@ -85,7 +86,7 @@ class Draft:
         )
         if record is not None:
             self.records.append(record)
-            self._partitions[topic.topic_id, index] = self.state.image.merged(before, record)
+            self._changed[topic.topic_id, index] = (before, record)
         return record
 
     def _rules_of(self, topic: TopicImage, election: Election | None) -> ElectionRules:

@@ -67,7 +67,7 @@ def partition_change(
         is_acceptable=partial(rules.is_acceptable, wanted),
         election=rules.election,
     )
-    record = PartitionChangeRecord(partition_id=index, topic_id=topic_id)
+    record = PartitionChangeRecord()
     recovery = wanted.leader_recovery_state
     if elected.leader != before.leader:
         record.leader = NO_LEADER if elected.leader is None else elected.leader
@@ -85,8 +85,10 @@ def partition_change(
         record.leader = NO_LEADER if before.leader is None else before.leader
     if rules.is_elr_enabled:
         _note_last_known_leader(record, before)
-    is_same = record == PartitionChangeRecord(partition_id=index, topic_id=topic_id)
-    return None if is_same else record
+    if record == _UNCHANGED:
+        return None
+    record.partition_id, record.topic_id = index, topic_id
+    return record
 
 
 _UNCHANGED = PartitionChangeRecord()

@@ -4,7 +4,7 @@ Source: ControllerApis.createTopics/deleteTopics and ReplicationControlManager o
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from controller import assignments, configs
@@ -47,6 +47,7 @@ def create_topics(state: ClusterState, request: CreateTopicsRequest) -> Result[C
     times = Counter(topic.name for topic in request.topics)
     records: list[MetadataRecord] = []
     results: list[CreatableTopicResult] = []
+    rows = _ConfigRows(state)
     for topic in request.topics:
         if times[topic.name] > 1:
             continue
@@ -57,7 +58,7 @@ def create_topics(state: ClusterState, request: CreateTopicsRequest) -> Result[C
             results.append(_failed(topic.name, error))
             continue
         records += topic_records
-        results.append(_created(state, topic, topic_records))
+        results.append(_created(topic, topic_records, rows))
     results += [
         _failed(name, InvalidRequest("Duplicate topic name.")) for name, count in times.items() if count > 1
     ]
@@ -157,13 +158,29 @@ def _new_id(state: ClusterState) -> UUID:
             return topic_id
 
 
-def _created(
-    state: ClusterState, topic: CreatableTopic, records: list[MetadataRecord]
-) -> CreatableTopicResult:
+class _ConfigRows:
+    """What holds for new topics, as rows of the answer; most topics of a request have no overrides."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._layers = state.broker_layers
+        self._defaults: list[CreatableTopicConfigs] | None = None
+
+    def of(self, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        if not overrides and self._defaults is not None:
+            return [*self._defaults]
+        rows = [
+            CreatableTopicConfigs(name=name, value=value, config_source=source)
+            for name, (value, source) in resolve_all(overrides, self._layers).items()
+        ]
+        if not overrides:
+            self._defaults = rows
+        return [*rows]
+
+
+def _created(topic: CreatableTopic, records: list[MetadataRecord], rows: _ConfigRows) -> CreatableTopicResult:
     made = records[0]
     assert isinstance(made, TopicRecord), made
     partitions = [record for record in records if isinstance(record, PartitionRecord)]
-    overrides = {each.name: each.value or "" for each in topic.configs}
     return CreatableTopicResult(
         name=topic.name,
         topic_id=made.topic_id,
@@ -171,10 +188,7 @@ def _created(
         error_message=None,
         num_partitions=len(partitions),
         replication_factor=len(partitions[0].replicas),
-        configs=[
-            CreatableTopicConfigs(name=name, value=value, config_source=source)
-            for name, (value, source) in resolve_all(overrides, state.broker_layers).items()
-        ],
+        configs=rows.of({each.name: each.value or "" for each in topic.configs}),
     )
 
 
