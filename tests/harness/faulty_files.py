@@ -110,6 +110,8 @@ class FaultyFiles(Files):
         self.faults: list[Fault] = []
         #: Operations so far: a test counts them in a first run, and fails each of them in the following ones.
         self.counts: dict[str, int] = dict.fromkeys(OPERATIONS, 0)
+        #: Where an fsync has failed, but not killed the process: the files in there lack what it should have written.
+        self.directories_with_lost_pages: frozenset[Path] = frozenset()
         self._root = _Directory()
         self._open: dict[int, tuple[_Node, Path]] = {}
         self._next_fd = 1000
@@ -311,6 +313,8 @@ class FaultyFiles(Files):
         elif error is None and isinstance(node, _Directory):
             for renaming in node.pending:
                 _rename(node.flushed, renaming)
+        if error is not None and not self._is_dead:
+            self.directories_with_lost_pages |= {path if isinstance(node, _Directory) else path.parent}
         if error is None or not self._is_dead:
             node.pending.clear()
         if error is not None:

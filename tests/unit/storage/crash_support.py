@@ -266,6 +266,9 @@ class Story(Checks):
             model.epoch += 1
 
     def clean(self, log: Log, model: Model) -> None:
+        for topic_partition, it in self.manager.logs.items():
+            dirty = self.models[topic_partition]
+            dirty.compacted_to = max(dirty.compacted_to, it.segments.active.base_offset)
         for _ in range(3):
             if (job := self.manager.clean_one(self.now_ms)) is None:
                 break
@@ -311,6 +314,7 @@ class Story(Checks):
 
     def files_after(self, loss: Loss) -> FaultyFiles:
         """The disk after the crash, with the faults that were not injected gone."""
+        self.logs_with_lost_pages |= self.files.directories_with_lost_pages
         return self.files.after_crash(self.random, loss)
 
     def restart(self, *, is_clean: bool = False, loss: Loss = Loss.ANYTHING) -> None:

@@ -26,7 +26,6 @@ def test_power_cut(seed):
 def test_failing_disk(seed):
     """A directory whose disk is full or bad goes offline, the other one serves; what was flushed survives."""
     story = Story(seed)
-    story.has_failing_disk = True
     for _ in range(2):
         story.files.fail(
             story.random.choice([None, "write", "fsync", "rename", "truncate", "create"]),
