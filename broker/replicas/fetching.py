@@ -100,6 +100,12 @@ class Hosting(Protocol):
     def why_not_hosted(self, key: PartitionKey) -> KafkaError:
         """What to tell of a partition that is not in `hosted`."""
 
+    def is_held_back(self, partition: Partition, replica_id: int) -> bool:
+        """Whether this follower gets no records now."""
+
+    def note_sent(self, partition: Partition, replica_id: int, size_bytes: int) -> None:
+        """A follower is being sent so much."""
+
     def preferred_replica(
         self, partition: Partition, client: ClientMetadata, fetch_offset: int
     ) -> int | None:
@@ -197,6 +203,8 @@ class _Fetch(Generic[T]):
                 end = partition.log.log_end_offset
                 if _is_high_watermark_news(request, partition.log):
                     return True
+                if self._hosting.is_held_back(partition, params.replica_id):
+                    continue
             if request.fetch_offset < end:
                 if params.min_bytes <= 1:
                     return True
@@ -214,6 +222,8 @@ class _Fetch(Generic[T]):
         for fetched in list(context.candidates()):
             row = self._read(fetched, limit_bytes=limit_bytes, is_first=not size_bytes, may_block=may_block)
             count = fetched.read_bytes = len(row.records or b"")
+            if count and params.replica_id is not None:
+                count = fetched.read_bytes = self._sent_to_follower(fetched, row)
             if count:
                 size_bytes += count
                 limit_bytes = max(0, limit_bytes - count)
@@ -235,6 +245,17 @@ class _Fetch(Generic[T]):
             elif self._has_all(fetched, row):
                 context.settle(fetched)
         return answers, size_bytes, is_urgent or patient_count == len(context.asked)
+
+    def _sent_to_follower(self, fetched: FetchedPartition, row: PartitionData) -> int:
+        """How many bytes of the row a follower gets: all, or none while it is throttled."""
+        partition, replica_id = fetched.partition, self._params.replica_id
+        assert partition is not None
+        assert replica_id is not None
+        if self._hosting.is_held_back(partition, replica_id):
+            row.records = b""
+        else:
+            self._hosting.note_sent(partition, replica_id, len(row.records or b""))
+        return len(row.records or b"")
 
     def _has_all(self, fetched: FetchedPartition, row: PartitionData) -> bool:
         """Whether there is nothing more to read until the partition changes."""

@@ -521,10 +521,12 @@ class Partition:
 
     # -- change ----------------------------------------------------------------------------------------
 
-    def notice_retention(self) -> None:
-        """Tell sessions if the log start offset has moved without a request's doing."""
-        if self.log.log_start_offset != self._told_log_start_offset:
-            self.notify()
+    def notice_retention(self) -> bool:
+        """Tell sessions if the log start offset has moved without a request's doing; whether it has."""
+        if self.log.log_start_offset == self._told_log_start_offset:
+            return False
+        self.notify()
+        return True
 
     def notify(self) -> None:
         """Something that a fetch may wait for has changed: offsets, role or existence."""

@@ -20,6 +20,7 @@ from broker.replicas.fetch_sessions import FetchSessionCache, PartitionKey
 from broker.replicas.partition import Partition
 from broker.replicas.purgatory import Purgatory
 from broker.replication.replica_selector import ClientMetadata, PartitionView, ReplicaSelector, ReplicaView
+from broker.replication.throttles import ReplicationQuota, is_throttled
 from broker.runtime import Runtime
 from protocol.errors import (
     KafkaError,
@@ -57,6 +58,19 @@ class LeadershipListener(Protocol):
         """It led the partition in this epoch, and does not any more."""
 
 
+class Followers(Protocol):
+    """Who keeps the partitions that others lead like their leaders' (`broker.replication.fetchers`)."""
+
+    def follow(self, partition: Partition) -> None:
+        """Follow the partition's leader in its epoch; nobody while it has none."""
+
+    def unfollow(self, partition: Partition) -> None:
+        """Follow nobody."""
+
+    def refresh(self, partition: Partition) -> None:
+        """The log start has moved by itself."""
+
+
 class ReplicaManager:
     """See the module. Everything belongs to the loop's thread."""
 
@@ -69,6 +83,8 @@ class ReplicaManager:
         runtime: Runtime,
         topic_config: Callable[[str], LogConfig],
         propose_isr: Callable[[Partition], None] = lambda partition: None,
+        followers: Followers | None = None,
+        leader_quota: ReplicationQuota | None = None,
         max_lag_ms: int = 30_000,
         selector: ReplicaSelector | None = None,
         fetch_session_slots: int = 1000,
@@ -83,6 +99,8 @@ class ReplicaManager:
         self._topic_config = topic_config
         #: Asks the controller for what a partition's leadership proposes (`broker.replication.isr_changes`).
         self.propose_isr = propose_isr
+        self._followers = followers
+        self._leader_quota = leader_quota
         self.max_lag_ms = max_lag_ms
         #: Sends consumers to replicas near them (KIP-392).
         self.selector = selector
@@ -151,6 +169,27 @@ class ReplicaManager:
             now_ms = self.now_ms()
             for partition in list(self.partitions()):
                 partition.check_isr(now_ms)
+
+    # -- throttled followers -----------------------------------------------------------------------------
+
+    def is_held_back(self, partition: Partition, replica_id: int) -> bool:
+        """Whether this follower gets no records now (KIP-73); a member of the ISR always does."""
+        quota = self._leader_quota
+        return (
+            quota is not None
+            and replica_id not in partition.isr
+            and self._is_throttled(partition, replica_id)
+            and quota.is_exceeded(now_ms=self.now_ms())
+        )
+
+    def note_sent(self, partition: Partition, replica_id: int, size_bytes: int) -> None:
+        """A follower is being sent so much."""
+        if self._leader_quota is not None and self._is_throttled(partition, replica_id):
+            self._leader_quota.record(size_bytes, now_ms=self.now_ms())
+
+    def _is_throttled(self, partition: Partition, replica_id: int) -> bool:
+        replicas = partition.log.config.leader_replication_throttled_replicas
+        return bool(replicas) and is_throttled(replicas, partition.topic_partition, replica_id)
 
     # -- reading from the closest replica ----------------------------------------------------------------
 
@@ -256,15 +295,13 @@ class ReplicaManager:
             for key in keys:
                 del self.hosted[key]
             self._offline.update(keys)
-            was_leader, epoch = partition.is_leader, partition.leader_epoch
-            partition.resign()
-            if was_leader:
-                self._tell_resigned(partition, epoch)
+            self._resign(partition)
 
     def notice_retention(self) -> None:
         """Tell fetch sessions of log start offsets that retention has moved; after `LogManager.maintain`."""
         for partition in self.partitions():
-            partition.notice_retention()
+            if partition.notice_retention() and not partition.is_leader and self._followers is not None:
+                self._followers.refresh(partition)
 
     def listen(self, topic: str, listener: LeadershipListener) -> None:
         """Tell `listener` of the leadership of this topic's partitions, those led already at once."""
@@ -326,6 +363,11 @@ class ReplicaManager:
             # Its disk has failed: the log refuses everything, and the other partitions must follow.
             logger.error("%s cannot follow the metadata: %s", partition, error)
             return
+        if self._followers is not None:
+            if partition.is_leader:
+                self._followers.unfollow(partition)
+            else:
+                self._followers.follow(partition)
         if was_leader and (is_new_epoch or not partition.is_leader):
             self._tell_resigned(partition, old_epoch)
         if partition.is_leader and is_new_epoch:
@@ -340,15 +382,20 @@ class ReplicaManager:
             return
         for key in keys:
             del self.hosted[key]
-        was_leader, epoch = partition.is_leader, partition.leader_epoch
-        partition.resign()
-        if was_leader:
-            self._tell_resigned(partition, epoch)
+        self._resign(partition)
         try:
             self.logs.delete(partition.topic_partition, now_ms=self.runtime.now_ms())
         except KafkaError as error:
             # The disk fails, and its directory is offline by now; the other partitions must follow.
             logger.error("%s was not removed: %s", partition, error)
+
+    def _resign(self, partition: Partition) -> None:
+        was_leader, epoch = partition.is_leader, partition.leader_epoch
+        if self._followers is not None:
+            self._followers.unfollow(partition)
+        partition.resign()
+        if was_leader:
+            self._tell_resigned(partition, epoch)
 
     def _tell_resigned(self, partition: Partition, leader_epoch: int) -> None:
         for listener in self._listeners.get(partition.topic_partition.topic, ()):

@@ -1,0 +1,432 @@
+"""One fetcher: follows, over one connection to one leader, all partitions that are given to it.
+
+    wait for work --> ask: bounds of logs (ListOffsets), then records (Fetch) --> carry out what the answers mean
+         ^                                                                                  |
+         '----------------------------------------------------------------------------------'
+
+It decides nothing: what to ask and what an answer means is `follower.Follower`'s. A partition that fails is left
+alone for replica.fetch.backoff.ms, and the others go on.
+
+Source: ReplicaFetcherThread, RemoteLeaderEndPoint of Kafka 4.3.1.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from broker.network.client import Address, Disconnected, NodeClient
+from broker.replicas.partition import EARLIEST, LATEST, Partition
+from broker.replication.follower import (
+    Action,
+    Append,
+    AskBounds,
+    Bounds,
+    Divergence,
+    FetchRecords,
+    Follower,
+    Records,
+    ReplicaState,
+    TruncateFullyAndStartAt,
+    TruncateTo,
+)
+from broker.replication.follower_session import FollowerSession
+from broker.runtime import Runtime
+from protocol.api_keys import ApiKey
+from protocol.errors import CorruptMessage, ErrorCode, KafkaError, KafkaStorageError
+from protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+from protocol.messages.fetch import ReplicaState as Sender
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from protocol.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+#: With topic ids (KIP-516), which is what all brokers of a KRaft cluster speak.
+_FETCH_VERSIONS: Final = range(13, 19)
+_SESSION_IS_GONE: Final = frozenset(
+    {ErrorCode.fetch_session_id_not_found, ErrorCode.fetch_session_topic_id_error}
+)
+#: Others get their turn after so much has been appended.
+_TURN_BYTES: Final = 1 << 20
+
+_UNANSWERED: Final = (ErrorCode.unknown_server_error, -1)
+
+#: A partition as Fetch names it.
+Key = tuple[UUID, int]
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class FetcherSettings:
+    """How followers fetch; names are those of Kafka's keys after `replica.fetch.`."""
+
+    node_id: int
+    wait_max_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 1_048_576
+    response_max_bytes: int = 10_485_760
+    backoff_ms: int = 1_000
+    #: replica.socket.timeout.ms
+    socket_timeout_ms: int = 30_000
+
+
+class Following:
+    """One partition that is followed in one leader epoch."""
+
+    __slots__ = ("asked", "follower", "is_over", "partition", "resumes_at")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.follower = Follower(partition.log)
+        #: As the leader was last asked for records.
+        self.asked: FetchRecords | None = None
+        #: On the monotonic clock: not before then is anything asked; None: at any time.
+        self.resumes_at: float | None = None
+        self.is_over = False
+
+    @property
+    def key(self) -> Key:
+        """Its name in Fetch."""
+        return self.partition.topic_id, self.partition.topic_partition.partition
+
+
+class ReplicaFetcher:
+    """See the module. `address` tells where the leader is now, None while nobody knows."""
+
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        client: NodeClient,
+        leader_id: int,
+        address: Callable[[], Address | None],
+        broker_epoch: Callable[[], int],
+        settings: FetcherSettings,
+        is_held_back: Callable[[Partition], bool],
+        on_bytes: Callable[[Partition, int], None],
+    ) -> None:
+        self._runtime = runtime
+        self._client = client
+        self._leader_id = leader_id
+        self._address = address
+        self._broker_epoch = broker_epoch
+        self._settings = settings
+        self._is_held_back = is_held_back
+        self._on_bytes = on_bytes
+        self._following: dict[Key, Following] = {}
+        #: Those of which the leader may have to hear something new; in the order of asking.
+        self._changed: dict[Following, None] = {}
+        self._session: FollowerSession[Key, FetchPartition] = FollowerSession()
+        self._work = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._following)
+
+    # -- what is followed --------------------------------------------------------------------------
+
+    def follow(self, partition: Partition) -> None:
+        """Follow in the partition's leader epoch; known partitions go on if it is the same."""
+        following = self._following.get((partition.topic_id, partition.topic_partition.partition))
+        if following is not None and (
+            following.partition is partition and following.follower.leader_epoch == partition.leader_epoch
+        ):
+            return
+        self.unfollow(partition)
+        following = Following(partition)
+        self._following[following.key] = following
+        self._carry_out(following, following.follower.follow(partition.leader_epoch))
+        self._note(following)
+        if self._task is None:
+            self._task = self._runtime.create_task(self._run(), name=f"fetcher-{self._leader_id}")
+
+    def unfollow(self, partition: Partition) -> None:
+        """What is still to be answered for it counts no more."""
+        key = (partition.topic_id, partition.topic_partition.partition)
+        following = self._following.pop(key, None)
+        if following is not None:
+            following.is_over = True
+            self._note(following)
+
+    def refresh(self, partition: Partition) -> None:
+        """The log has changed by itself: retention has moved its start."""
+        following = self._following.get((partition.topic_id, partition.topic_partition.partition))
+        if following is not None:
+            self._note(following)
+
+    async def stop(self) -> None:
+        """Ask nothing more, and close the connection."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._client.close()
+
+    def lag(self, partition: Partition) -> int | None:
+        """How far the leader's high watermark is ahead; None: not known."""
+        following = self._following.get((partition.topic_id, partition.topic_partition.partition))
+        return None if following is None else following.follower.lag
+
+    # -- rounds ------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            self._resume()
+            ready = [each for each in self._following.values() if each.resumes_at is None]
+            locating = [each for each in ready if each.follower.state is ReplicaState.LOCATING]
+            fetching = any(each.follower.state is ReplicaState.FETCHING for each in ready)
+            if not locating and not fetching:
+                await self._rest()
+                continue
+            address = self._address()
+            try:
+                if address is None:
+                    raise Disconnected(f"broker {self._leader_id} has no address now")
+                if locating:
+                    await self._locate(address, locating)
+                if fetching:
+                    await self._fetch(address)
+            except (OSError, TimeoutError, KafkaError) as error:
+                logger.warning("fetching from broker %d failed: %s", self._leader_id, error)
+                self._session.on_refusal(is_gone=False)
+                self._delay(ready)
+
+    async def _rest(self) -> None:
+        """Until there is work: something new to follow, or the end of a pause."""
+        self._work.clear()
+        pauses = [each.resumes_at for each in self._following.values() if each.resumes_at is not None]
+        timeout_s = max(0.0, min(pauses) - self._runtime.monotonic()) if pauses else None
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._work.wait()
+        except TimeoutError:
+            pass
+
+    def _resume(self) -> None:
+        now = self._runtime.monotonic()
+        for following in self._following.values():
+            if following.resumes_at is not None and following.resumes_at <= now:
+                following.resumes_at = None
+                self._note(following)
+
+    def _delay(self, followings: Iterable[Following]) -> None:
+        resumes_at = self._runtime.monotonic() + self._settings.backoff_ms / 1000
+        for following in followings:
+            following.resumes_at = resumes_at
+            self._note(following)
+
+    def _note(self, following: Following) -> None:
+        self._changed[following] = None
+        self._work.set()
+
+    # -- records -----------------------------------------------------------------------------------
+
+    async def _fetch(self, address: Address) -> None:
+        self._hold_back_throttled()
+        changed, self._changed = self._changed, {}
+        # What is over first: its successor may have the same key.
+        in_order = sorted(changed, key=lambda each: not each.is_over)
+        request = self._session.request({each.key: self._row(each) for each in in_order}, self._rows)
+        response: FetchResponse = await self._client.request(
+            address,
+            ApiKey.FETCH,
+            FetchRequest(
+                replica_state=Sender(replica_id=self._settings.node_id, replica_epoch=self._broker_epoch()),
+                max_wait_ms=self._settings.wait_max_ms,
+                min_bytes=self._settings.min_bytes,
+                max_bytes=self._settings.response_max_bytes,
+                session_id=request.session_id,
+                session_epoch=request.epoch,
+                topics=_by_topic(request.rows),
+                forgotten_topics_data=_forgotten(request.forgotten),
+            ),
+            timeout_s=self._settings.socket_timeout_ms / 1000,
+            versions=_FETCH_VERSIONS,
+        )
+        if response.error_code != ErrorCode.none:
+            logger.info("broker %d: %s", self._leader_id, ErrorCode(response.error_code).name)
+            self._session.on_refusal(is_gone=response.error_code in _SESSION_IS_GONE)
+            return
+        self._session.on_answer(response.session_id)
+        appended_bytes = 0
+        for topic in response.responses:
+            for row in topic.partitions:
+                following = self._following.get((topic.topic_id, row.partition_index))
+                if following is None or following.asked is None:
+                    continue
+                self._take(following, following.asked, row)
+                appended_bytes += len(row.records or b"")
+                if appended_bytes >= _TURN_BYTES:
+                    appended_bytes = 0
+                    await asyncio.sleep(0)
+
+    def _hold_back_throttled(self) -> None:
+        self._delay(
+            [each for each in self._changed if not each.is_over and self._is_held_back(each.partition)]
+        )
+
+    def _rows(self) -> dict[Key, FetchPartition]:
+        """Everything that can be asked for now."""
+        return {key: row for key, each in self._following.items() if (row := self._row(each)) is not None}
+
+    def _row(self, following: Following) -> FetchPartition | None:
+        """What to ask for; None: nothing now."""
+        question = None
+        if not following.is_over and following.resumes_at is None:
+            question = following.follower.question()
+        if not isinstance(question, FetchRecords):
+            following.asked = None
+            return None
+        following.asked = question
+        return FetchPartition(
+            partition=following.partition.topic_partition.partition,
+            current_leader_epoch=question.leader_epoch,
+            fetch_offset=question.fetch_offset,
+            last_fetched_epoch=-1 if question.last_fetched_epoch is None else question.last_fetched_epoch,
+            log_start_offset=question.log_start_offset,
+            partition_max_bytes=self._settings.max_bytes,
+            high_watermark=following.partition.log.high_watermark,
+        )
+
+    def _take(self, following: Following, asked: FetchRecords, row: PartitionData) -> None:
+        """One row of a Fetch's answer."""
+        follower = following.follower
+        match row.error_code:
+            case ErrorCode.none if row.diverging_epoch.epoch >= 0:
+                divergence = Divergence(
+                    epoch=row.diverging_epoch.epoch, end_offset=row.diverging_epoch.end_offset
+                )
+                logger.info("%s: the leader's log parts from ours: %s", following.partition, divergence)
+                self._carry_out(following, follower.on_divergence(asked, divergence))
+            case ErrorCode.none:
+                answer = Records(
+                    records=memoryview(row.records or b""),
+                    high_watermark=row.high_watermark,
+                    log_start_offset=row.log_start_offset,
+                )
+                self._carry_out(following, follower.on_records(asked, answer))
+            case ErrorCode.offset_out_of_range:
+                follower.on_out_of_range(asked)
+            case ErrorCode.fenced_leader_epoch:
+                logger.info("%s: leader epoch %d is over", following.partition, asked.leader_epoch)
+                follower.on_fenced(asked)
+            case code:
+                # Mostly one of us has yet to hear of the newest epoch, or of the topic.
+                logger.info(
+                    "%s: broker %d says %s", following.partition, self._leader_id, ErrorCode(code).name
+                )
+                self._delay([following])
+        self._note(following)
+
+    # -- bounds ------------------------------------------------------------------------------------
+
+    async def _locate(self, address: Address, followings: list[Following]) -> None:
+        ends = await self._offsets(address, followings, LATEST)
+        starts = await self._offsets(address, followings, EARLIEST)
+        for following in followings:
+            if following.is_over:
+                continue
+            end_error, end = ends.get(following, _UNANSWERED)
+            start_error, start = starts.get(following, _UNANSWERED)
+            asked = AskBounds(leader_epoch=following.follower.leader_epoch)
+            if end_error is start_error is ErrorCode.none:
+                bounds = Bounds(log_start_offset=start, log_end_offset=end)
+                logger.warning("%s: our log's end is not in the leader's: %s", following.partition, bounds)
+                self._carry_out(following, following.follower.on_bounds(asked, bounds))
+            elif ErrorCode.fenced_leader_epoch in (end_error, start_error):
+                following.follower.on_fenced(asked)
+            else:
+                self._delay([following])
+            self._note(following)
+
+    async def _offsets(
+        self, address: Address, followings: list[Following], timestamp: int
+    ) -> dict[Following, tuple[ErrorCode, int]]:
+        """One end of the leader's logs: the offset, or the error that there is instead."""
+        topics: dict[str, ListOffsetsTopic] = {}
+        by_name = {each.partition.topic_partition: each for each in followings}
+        for (topic, index), following in by_name.items():
+            topics.setdefault(topic, ListOffsetsTopic(name=topic)).partitions.append(
+                ListOffsetsPartition(
+                    partition_index=index,
+                    current_leader_epoch=following.follower.leader_epoch,
+                    timestamp=timestamp,
+                )
+            )
+        response: ListOffsetsResponse = await self._client.request(
+            address,
+            ApiKey.LIST_OFFSETS,
+            ListOffsetsRequest(replica_id=self._settings.node_id, topics=list(topics.values())),
+            timeout_s=self._settings.socket_timeout_ms / 1000,
+        )
+        found: dict[Following, tuple[ErrorCode, int]] = {}
+        for answered in response.topics:
+            for row in answered.partitions:
+                asked = by_name.get(TopicPartition(answered.name, row.partition_index))
+                if asked is not None:
+                    found[asked] = ErrorCode(row.error_code), row.offset
+        return found
+
+    # -- actions -----------------------------------------------------------------------------------
+
+    def _carry_out(self, following: Following, action: Action | None) -> None:
+        """Do to the log what was decided; a log that takes nothing any more is followed no further."""
+        partition, follower, now_ms = following.partition, following.follower, self._runtime.now_ms()
+        try:
+            match action:
+                case None:
+                    return
+                case Append():
+                    partition.append_as_follower(
+                        action.records,
+                        leader_epoch=action.leader_epoch,
+                        high_watermark=action.high_watermark,
+                        log_start_offset=action.log_start_offset,
+                        now_ms=now_ms,
+                    )
+                    self._on_bytes(partition, len(action.records))
+                    follower.on_appended(action)
+                case TruncateTo():
+                    logger.info("%s: truncating to %d", partition, action.offset)
+                    partition.truncate_to(action.offset, now_ms=now_ms)
+                    follower.on_truncated()
+                case TruncateFullyAndStartAt():
+                    logger.warning("%s: beginning anew at %d", partition, action.offset)
+                    partition.truncate_fully_and_start_at(action.offset, now_ms=now_ms)
+                    follower.on_truncated()
+        except CorruptMessage as error:
+            # Perhaps damaged on its way; a leader whose disk has gone bad is found out by its own readers.
+            logger.error("%s: broker %d sends what cannot be appended: %s", partition, self._leader_id, error)
+            self._delay([following])
+        except KafkaStorageError as error:
+            logger.error("%s is not followed any more: %s", partition, error)
+            follower.on_failure()
+        except Exception:
+            logger.exception("%s is not followed any more", partition)
+            follower.on_failure()
+
+
+def _by_topic(rows: Mapping[Key, FetchPartition]) -> list[FetchTopic]:
+    topics: dict[UUID, FetchTopic] = {}
+    for (topic_id, _), row in rows.items():
+        topics.setdefault(topic_id, FetchTopic(topic_id=topic_id)).partitions.append(row)
+    return list(topics.values())
+
+
+def _forgotten(keys: Iterable[Key]) -> list[ForgottenTopic]:
+    topics: dict[UUID, ForgottenTopic] = {}
+    for topic_id, index in keys:
+        topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id)).partitions.append(index)
+    return list(topics.values())

@@ -1,0 +1,67 @@
+"""The follower's end of an incremental fetch session (KIP-227): says only what has changed since it was last said.
+
+    no session --full request (epoch 0)--> the leader opened one --each request names its next epoch--> ...
+               ^                                   |
+               '----- refused, or no answer -------'
+
+Source: KIP-227; FetchSessionHandler of Kafka's clients.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R")
+
+NO_SESSION = 0
+_FULL = 0
+_LAST_EPOCH = 2**31 - 1
+
+
+class SessionRequest(NamedTuple, Generic[K, R]):
+    """What to send."""
+
+    session_id: int
+    epoch: int
+    rows: Mapping[K, R]
+    forgotten: list[K]
+
+
+class FollowerSession(Generic[K, R]):
+    """One session with one leader. `rows` is what the leader has been told, key by key."""
+
+    def __init__(self) -> None:
+        self._session_id = NO_SESSION
+        self._epoch = _FULL
+        self.rows: dict[K, R] = {}
+
+    def request(
+        self, changes: Mapping[K, R | None], everything: Callable[[], dict[K, R]]
+    ) -> SessionRequest[K, R]:
+        """The next request; in `changes` None stands for what is not fetched any more.
+
+        `everything` is called where there is no session.
+        """
+        if self._epoch == _FULL:
+            self.rows = everything()
+            return SessionRequest(self._session_id, _FULL, self.rows, [])
+        told = {key: row for key, row in changes.items() if row is not None and self.rows.get(key) != row}
+        forgotten = [key for key, row in changes.items() if row is None and key in self.rows]
+        self.rows.update(told)
+        for key in forgotten:
+            del self.rows[key]
+        return SessionRequest(self._session_id, self._epoch, told, forgotten)
+
+    def on_answer(self, session_id: int) -> None:
+        """The request was answered; a full one names the session that it has opened, or none."""
+        if self._epoch == _FULL:
+            self._session_id = session_id
+            self._epoch = _FULL if session_id == NO_SESSION else 1
+        else:
+            self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
+
+    def on_refusal(self, *, is_gone: bool) -> None:
+        """The request failed as a whole: begin anew. Unless it `is_gone`, the leader closes the old session then."""
+        if is_gone:
+            self._session_id = NO_SESSION
+        self._epoch = _FULL
