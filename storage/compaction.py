@@ -17,12 +17,13 @@ Source: Cleaner and MemoryRecords.filterTo of Kafka 4.3.1.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import pairwise
 from typing import NamedTuple
 
 from protocol.errors import CorruptMessage
 from protocol.records.batch import BatchHeader, crc_is_valid, read_header
 from protocol.records.builder import build_batch, build_empty_batch
-from protocol.records.record import Record
+from protocol.records.record import RecordKey, keys_of
 from protocol.records.record import records as parse_records
 from storage import file_names
 from storage.cleaned_transactions import CleanedTransactions
@@ -92,10 +93,9 @@ class OffsetMap:
         self._offsets[known] = offset
         return True
 
-    def supersedes(self, record: Record) -> bool:
-        """Whether a newer record has the same key."""
-        assert record.key is not None
-        return self._offsets.get(_digest(record.key), -1) > record.offset
+    def supersedes(self, key: bytes, offset: int) -> bool:
+        """Whether a newer record than the one at `offset` has this key."""
+        return self._offsets.get(_digest(key), -1) > offset
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -156,12 +156,12 @@ def build_offset_map(compaction: Compaction) -> OffsetMap:
             if header.is_control:
                 transactions.is_marker_obsolete(header, batch)
             elif not transactions.is_data_obsolete(header):
-                for record in parse_records(batch):
-                    if record.key is None or record.offset < start:
+                for offset, key, _ in keys_of(batch):
+                    if key is None or offset < start:
                         continue
-                    if not offsets.put(record.key, record.offset):
+                    if not offsets.put(key, offset):
                         # Full, perhaps in the middle of a batch: the next cleaning goes on from here.
-                        offsets.last_offset = max(offsets.last_offset, record.offset - 1)
+                        offsets.last_offset = max(offsets.last_offset, offset - 1)
                         return offsets
             offsets.last_offset = max(offsets.last_offset, header.last_offset)
         # Offsets at a segment's end that nothing holds are clean, too.
@@ -254,19 +254,23 @@ def retain(
         is_discarded = transactions.is_data_obsolete(header)
 
     if is_discarded:
-        kept: list[Record] = []
-        count = header.records_count
+        rows, kept_rows = [], []
     else:
-        found = list(parse_records(batch))
-        count = len(found)
-        kept = found if header.is_control else [it for it in found if _is_kept(it, offsets, is_due=is_due)]
-
-    if not kept:
+        rows = list(keys_of(batch))
+        kept_rows = rows if header.is_control else [it for it in rows if _is_kept(it, offsets, is_due=is_due)]
+    if not kept_rows:
         return build_empty_batch(header) if _must_stay(header, compaction) else None
-    has_tombstone = not header.is_control and any(record.value is None for record in kept)
+    has_tombstone = not header.is_control and not all(has_value for _, _, has_value in kept_rows)
     needs_horizon = horizon is None and (has_tombstone or is_obsolete_marker)
-    if len(kept) == count and not needs_horizon:
+    if len(kept_rows) == len(rows) and not needs_horizon:
         return bytes(batch)
+    kept_offsets = {offset for offset, _, _ in kept_rows}
+    kept = [record for record in parse_records(batch) if record.offset in kept_offsets]
+    if any(
+        one >= two for one, two in pairwise((header.base_offset - 1, *(record.offset for record in kept)))
+    ):
+        # From a time without keys, when nobody looked into it.
+        raise CorruptMessage(f"The batch at offset {header.base_offset} holds offsets in disorder")
     return build_batch(
         kept,
         base_offset=header.base_offset,
@@ -283,12 +287,13 @@ def retain(
     )
 
 
-def _is_kept(record: Record, offsets: OffsetMap, *, is_due: bool) -> bool:
-    if record.offset > offsets.last_offset:
+def _is_kept(row: RecordKey, offsets: OffsetMap, *, is_due: bool) -> bool:
+    offset, key, has_value = row
+    if offset > offsets.last_offset:
         return True  # behind what was mapped: the next cleaning will tell
-    if record.key is None or offsets.supersedes(record):
+    if key is None or offsets.supersedes(key, offset):
         return False
-    return record.value is not None or not is_due
+    return has_value or not is_due
 
 
 def _must_stay(header: BatchHeader, compaction: Compaction) -> bool:

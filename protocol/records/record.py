@@ -18,6 +18,9 @@ from protocol.records.varint import read_varint, read_varlong
 #: Name and value; a header's value may be null.
 Header = tuple[str, bytes | None]
 
+#: Absolute offset, key, whether there is a value.
+RecordKey = tuple[int, bytes | None, bool]
+
 
 class Record(NamedTuple):
     """One record; `offset` is absolute, `timestamp` in ms (-1: none)."""
@@ -130,6 +133,61 @@ def parse_payload(data: bytes, header: BatchHeader) -> Iterator[Record]:  # noqa
         raise InvalidRecord(f"The batch ends before its {count} records do") from None
     if position != end:
         raise InvalidRecord(f"{end - position} bytes follow the batch's {count} records")
+
+
+def keys_of(batch: memoryview | bytes) -> Iterator[RecordKey]:
+    """What compaction must know of exactly one batch's records, in order: half the time of `records`.
+
+    Raises as `records`, but for what it passes over: timestamps, values and headers.
+    """
+    header = read_header(batch)
+    if header.records_count == 0:
+        return iter(())
+    return _parse_keys(payload_of(header, batch), header)
+
+
+def _parse_keys(data: bytes, header: BatchHeader) -> Iterator[RecordKey]:
+    base_offset = header.base_offset
+    position = 0
+    end = len(data)
+    try:
+        for _ in range(header.records_count):
+            if (byte := data[position]) < 0x80:
+                position += 1
+                record_end = position + ((byte >> 1) ^ -(byte & 1))
+            elif (second := data[position + 1]) < 0x80:
+                position += 2
+                record_end = position + ((byte >> 1 & 0x3F | second << 6) ^ -(byte & 1))
+            else:
+                size, position = read_varint(data, position)
+                record_end = position + size
+            position += 1  # the attributes
+            while data[position] >= 0x80:
+                position += 1
+            position += 1  # the timestamp
+            if (byte := data[position]) < 0x80:
+                offset = base_offset + ((byte >> 1) ^ -(byte & 1))
+                position += 1
+            else:
+                offset, position = read_varint(data, position)
+                offset += base_offset
+            if (byte := data[position]) < 0x80:
+                size = (byte >> 1) ^ -(byte & 1)
+                position += 1
+            else:
+                size, position = read_varint(data, position)
+            key = None
+            if size >= 0:
+                key = data[position : position + size]
+                position += size
+            if not position < record_end <= end:
+                raise InvalidRecord("A record is longer or shorter than it says")
+            yield offset, key, not data[position] & 1  # a value's length is negative if there is none
+            position = record_end
+    except IndexError:
+        raise InvalidRecord(f"The batch ends before its {header.records_count} records do") from None
+    if position != end:
+        raise InvalidRecord(f"{end - position} bytes follow the batch's {header.records_count} records")
 
 
 def _parse_headers(data: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:

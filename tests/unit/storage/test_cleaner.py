@@ -1,5 +1,6 @@
 """Compaction: the newest record of each key stays, where it was; nothing is lost whenever it is interrupted."""
 
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.records.batch import crc_is_valid
+from protocol.records.batch import crc_is_valid, crc_of
 from protocol.records.builder import build_batch
 from protocol.records.compression import Compression
 from protocol.records.record import Record, records
@@ -248,6 +249,24 @@ def test_a_damaged_batch_is_not_written_over(tmp_path):
     assert clean(log) is None
     assert list(log.segments) == segments
     assert not list(log.directory.glob("*.cleaned"))
+
+
+def test_a_batch_with_offsets_in_disorder_is_left_alone(tmp_path):
+    """It came when the topic was not compacted, and nobody looked into it."""
+    log = open_log(tmp_path / "l", config=replace(CONFIG, cleanup_policy=("delete",)))
+    rows = [Record(at, NOW_MS, key, b"v") for at, key in enumerate((b"a", b"b", b"c"))]
+    data = bytearray(build_batch(rows))
+    size = (len(data) - 61) // 3
+    first, second, third = (bytes(data[61 + at * size :][:size]) for at in range(3))
+    data[61:] = third + second + first
+    struct.pack_into(">I", data, 17, crc_of(data))
+    log.append_as_leader(data, leader_epoch=0, now_ms=NOW_MS)
+    for number in range(9):
+        write(log, [("c", f"{number}" * 50)])
+    log.update_config(CONFIG)
+    segments = list(log.segments)
+    assert clean(log) is None
+    assert list(log.segments) == segments
 
 
 def test_truncation_meanwhile_wins(tmp_path):

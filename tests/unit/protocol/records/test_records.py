@@ -12,7 +12,7 @@ from protocol.errors import CorruptMessage, InvalidRecord, KafkaError
 from protocol.records.batch import HEADER_SIZE_BYTES, crc_is_valid, read_header
 from protocol.records.builder import build_batch, build_empty_batch, simple_records
 from protocol.records.compression import Compression
-from protocol.records.record import Record, payload_of, records
+from protocol.records.record import Record, keys_of, payload_of, records
 from protocol.records.varint import read_varint, read_varlong, varint
 
 #: What the batches of the five codecs in that file hold.
@@ -21,6 +21,10 @@ KAFKA_RECORDS = [
     Record(101, NOW - 1000, None, b"value value value value value", (("hé", None), ("", b"\x01\x02\xff"))),
     Record(105, NOW + 99_999, b"", None),
 ]
+
+
+def keys_in(rows):
+    return [(record.offset, record.key, record.value is not None) for record in rows]
 
 
 @pytest.mark.parametrize("codec", list(Compression))
@@ -89,6 +93,7 @@ def test_round_trip(rows, codec, base_offset):
     assert header.max_timestamp == max(record.timestamp for record in written)
     assert list(records(batch)) == written
     assert list(records(memoryview(batch))) == written
+    assert list(keys_of(memoryview(batch))) == keys_in(written)
 
 
 def test_log_append_time_is_the_time_of_all_records():
@@ -197,7 +202,10 @@ def test_mutated_batches_raise_nothing_else(rows, codec, data):
     for _ in range(data.draw(st.integers(1, 4))):
         batch[data.draw(st.integers(HEADER_SIZE_BYTES, len(batch) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(CorruptMessage, InvalidRecord):
-        list(records(batch))
+        whole = keys_in(records(batch))
+        assert list(keys_of(batch)) == whole
+    with contextlib.suppress(CorruptMessage, InvalidRecord):
+        list(keys_of(batch))
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
