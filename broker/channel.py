@@ -1,16 +1,202 @@
-"""How this broker speaks with the active controller: in messages, as if it were on another machine."""
+"""The way to the active controller, wherever it is: in this process, or at the leader that the quorum knows.
 
-from typing import Any, Protocol
+A broker's own requests go as they are, clients' requests in an envelope (`broker.envelope`). A request is
+sent again, after a pause or as soon as there is another leader, while there is no leader, the leader has
+gone, or whoever was asked does not lead any more; until its time is over. What was asked may then have been
+carried out twice, or once though the answer says it failed; Kafka's brokers do the same.
+Source: NodeToControllerRequestThread, ForwardingManager, RaftControllerNodeProvider of Kafka 4.3.1.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final, Protocol
 
 from broker.api import RequestContext
+from broker.envelope import says_not_controller, unwrap_response, wrap_request
+from broker.network.client import Address, Disconnected, NodeClient
+from broker.runtime import Runtime
+from protocol.api_keys import ApiKey
+from protocol.errors import (
+    ErrorCode,
+    MalformedMessage,
+    NotController,
+    RequestTimedOut,
+    UnknownServerError,
+    UnsupportedVersion,
+)
+
+logger = logging.getLogger(__name__)
+
+#: The pause before a request is tried again; a new leader ends it.
+RETRY_BACKOFF_S: Final = 0.1
+#: The pause while the controller of this process is elected but not yet active: it will be in a moment.
+LOCAL_BACKOFF_S: Final = 0.01
 
 
-class ControllerChannel(Protocol):
-    """One way to the active controller; the entry point binds it."""
+class TakesRequests(Protocol):
+    """A controller, near or far."""
+
+    async def request(self, api_key: int, message: Any, context: RequestContext | None = None) -> Any:  # noqa: ANN401
+        """Ask, and wait for the answer; `context` is the client's for whom it is asked, if any."""
+
+
+class ControllerChannel(TakesRequests, Protocol):
+    """One way to the active controller, as those who ask see it."""
 
     async def request(self, api_key: int, message: Any, context: RequestContext | None = None) -> Any:  # noqa: ANN401
         """Send a message and wait for the answer to it.
 
         `context` is the client's whose request is forwarded (KIP-590), None when the broker asks for
-        itself. Records that the request committed are in this broker's image when the answer is there.
+        itself. Where the controller is in this process, records that the request committed are in this
+        broker's image when the answer is there; else they will be soon. Raises RequestTimedOut.
         """
+
+    @property
+    def controller_versions(self) -> Mapping[int, range] | None:
+        """What the controller that was asked last serves, by API key; None if that is this process, or not known."""
+
+
+class LocalController(Protocol):
+    """The controller of this process; refuses with NotController what it gets while it is not the active one."""
+
+    async def request(self, api_key: int, message: Any, context: object = None) -> Any:  # noqa: ANN401
+        """Decide, commit, answer."""
+
+
+class QuorumView(Protocol):
+    """What a node's replica of the metadata log says of who leads."""
+
+    @property
+    def node_id(self) -> int:
+        """This node."""
+
+    @property
+    def leader(self) -> tuple[int | None, int]:
+        """The leader's id, None while nobody is known to lead, and its epoch."""
+
+    def leader_address(self) -> Address | None:
+        """Where the leader is reached by controllers' listeners."""
+
+
+class LeaderWatch:
+    """Who leads the quorum, and a bell that rings when that changes; a listener of the quorum."""
+
+    def __init__(self, quorum: QuorumView) -> None:
+        self._quorum = quorum
+        self._changed = asyncio.Event()
+
+    @property
+    def leader_id(self) -> int | None:
+        """Who leads, as far as this node knows."""
+        return self._quorum.leader[0]
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this node leads."""
+        return self.leader_id == self._quorum.node_id
+
+    @property
+    def address(self) -> Address | None:
+        """Where the leader is reached, if it is known and elsewhere."""
+        return None if self.is_here or self.leader_id is None else self._quorum.leader_address()
+
+    async def changed(self, *, timeout_s: float) -> None:
+        """Wait for another leader, for so long at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+
+    def on_leader(self, leader: object) -> None:
+        """There is a new epoch, or a leader of it."""
+        bell, self._changed = self._changed, asyncio.Event()
+        bell.set()
+
+    def on_commit(self, records: object, base_offset: int, end_offset: int) -> None:
+        """Records do not say who leads."""
+
+    def on_snapshot(self, chunks: object, snapshot: object) -> None:
+        """Nor do snapshots."""
+
+
+class QuorumChannel:
+    """See the module. One for each purpose: requests of one channel wait for one another at the controller."""
+
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        leader: LeaderWatch,
+        local: LocalController | None,
+        client: NodeClient,
+        timeout_ms: int,
+        request_timeout_ms: int,
+    ) -> None:
+        """`timeout_ms` is for the whole of a request, `request_timeout_ms` for one attempt."""
+        self._runtime = runtime
+        self._leader = leader
+        self._local = local
+        self._client = client
+        self._timeout_s = timeout_ms / 1000
+        self._request_timeout_s = min(request_timeout_ms, timeout_ms) / 1000
+        self._controller_versions: Mapping[int, range] | None = None
+
+    @property
+    def controller_versions(self) -> Mapping[int, range] | None:
+        """See `ControllerChannel`."""
+        return None if self._leader.is_here else self._controller_versions
+
+    async def request(self, api_key: int, message: Any, context: RequestContext | None = None) -> Any:  # noqa: ANN401
+        """See `ControllerChannel`."""
+        deadline = self._runtime.monotonic() + self._timeout_s
+        while True:
+            is_here, address = self._leader.is_here, self._leader.address
+            try:
+                if is_here and self._local is not None:
+                    return await self._local.request(api_key, message, context)
+                if address is not None:
+                    left_s = deadline - self._runtime.monotonic()
+                    return await self._ask(address, api_key, message, context, max(left_s, 0.0))
+            except NotController:
+                pass  # it was, a moment ago
+            except (Disconnected, TimeoutError) as error:
+                logger.debug("%s to the controller: %s", ApiKey(api_key).name, error)
+            left_s = deadline - self._runtime.monotonic()
+            if left_s <= 0:
+                raise RequestTimedOut(f"No controller has answered within {self._timeout_s:g} s.")
+            if (is_here, address) == (self._leader.is_here, self._leader.address):
+                backoff_s = LOCAL_BACKOFF_S if is_here else RETRY_BACKOFF_S
+                await self._leader.changed(timeout_s=min(backoff_s, left_s))
+
+    async def _ask(
+        self,
+        address: Address,
+        api_key: int,
+        message: Any,  # noqa: ANN401
+        context: RequestContext | None,
+        left_s: float,
+    ) -> Any:  # noqa: ANN401
+        timeout_s = min(self._request_timeout_s, left_s)
+        self._controller_versions = await self._client.served(address, timeout_s=timeout_s)
+        if context is None:
+            response = await self._client.request(address, api_key, message, timeout_s=timeout_s)
+            if says_not_controller(response):
+                raise NotController
+            return response
+        envelope = await self._client.request(
+            address, ApiKey.ENVELOPE, wrap_request(message, context), timeout_s=timeout_s
+        )
+        if envelope.error_code == ErrorCode.not_controller:
+            raise NotController
+        if envelope.error_code == ErrorCode.unsupported_version:
+            raise UnsupportedVersion(f"The controller does not serve API {api_key} v{context.version}.")
+        if envelope.error_code != ErrorCode.none:
+            # The two nodes do not fit together; the client cannot do anything about it.
+            logger.error("the controller refuses an envelope: %s", ErrorCode(envelope.error_code).name)
+            raise UnknownServerError
+        try:
+            return unwrap_response(envelope.response_data, context)
+        except MalformedMessage as error:
+            logger.error("the controller answers an envelope with what is no response: %s", error)
+            raise UnknownServerError from error

@@ -1,17 +1,21 @@
-"""A broker's standing with the controller: registered, fenced, running, leaving.
+"""A broker's standing with the controller: registered, caught up, unfenced, leaving.
 
-STARTING -> registered, fenced            register()
-fenced   -> RUNNING                       serve(): heartbeats without want_fence, once it has caught up
-RUNNING  -> fenced                        the controller missed its heartbeats, and says so in an answer
-RUNNING  -> leaving -> gone               leave(): controlled shutdown, until leadership has moved away
+    STARTING   --registered--> fenced, and heartbeats begin
+    fenced     --the controller says: caught up--> this broker knows the metadata as of its registration
+    fenced     --serve(): it no longer asks to be fenced--> RUNNING
+    RUNNING    --heartbeats were missed--> fenced until the next one
+    registered --STALE_BROKER_EPOCH--> registers again: the registration is not this one's any more
+    RUNNING    --leave(): controlled shutdown--> gone, when leadership has moved away
 
-Source: KIP-631, KIP-500; org.apache.kafka.server.BrokerLifecycleManager for the times.
+The controller may be anywhere and change at any time: every request goes over a channel that finds it.
+Source: KIP-631, KIP-500; BrokerLifecycleManager and BrokerRegistrationTracker of Kafka 4.3.1.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Final
 from uuid import UUID
 
 from broker.channel import ControllerChannel
@@ -22,13 +26,27 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import broker_registration as registration
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from protocol.metadata.features import UNDERSTOOD_FEATURES
 
 logger = logging.getLogger(__name__)
 
 #: How often a starting or leaving broker asks; a running one asks every broker.heartbeat.interval.ms.
-_IMPATIENT_S = 0.01
-_LEAVE_TIMEOUT_S = 5.0
+_IMPATIENT_S: Final = 0.01
+#: How often a registration is tried that the controller may accept later.
+_REGISTRATION_BACKOFF_S: Final = 0.5
+#: A leaving broker waits for so long at most, and no longer after so many heartbeats in a row without an answer.
+_LEAVE_TIMEOUT_S: Final = 60.0
+_MAX_FAILURES_WHEN_LEAVING: Final = 2
+#: Refusals that no waiting changes, and what they mean for an operator.
+_FINAL_REFUSALS: Final[Mapping[int, str]] = {
+    ErrorCode.inconsistent_cluster_id: (
+        "its log directories were formatted for another cluster than the controllers'. "
+        "Give it the right controller.quorum addresses, or empty log directories formatted with the cluster's id"
+    ),
+    ErrorCode.unsupported_version: (
+        "the cluster has finalized features that this software does not serve, or controllers of an older kind"
+    ),
+    ErrorCode.invalid_registration: "what it says of itself contradicts what another node has registered",
+}
 
 
 class RegistrationRefused(Exception):
@@ -46,16 +64,24 @@ class BrokerLifecycle:
         controller: ControllerChannel,
         applied_offset: Callable[[], int],
         offline_log_dirs: Callable[[], Sequence[UUID]],
+        features: Callable[[], Mapping[str, range]],
     ) -> None:
+        """`features` are those that this broker claims, half-open, by what it knows of the cluster."""
         self._runtime = runtime
         self._config = config
         self._controller = controller
         self._applied_offset = applied_offset
         self._offline_log_dirs = offline_log_dirs
+        self._features = features
+        self._request = registration.BrokerRegistrationRequest()
         self.broker_epoch = -1
         self.is_fenced = True
+        self._is_registered = False
+        self._wants_fence = True
         self._is_leaving = False
         self._wants_beat = asyncio.Event()
+        self._caught_up: asyncio.Future[None] = runtime.loop.create_future()
+        self._unfenced: asyncio.Future[None] = runtime.loop.create_future()
         self._keeping_alive: asyncio.Task[None] | None = None
 
     async def register(
@@ -66,8 +92,12 @@ class BrokerLifecycle:
         log_dirs: Sequence[UUID],
         previous_broker_epoch: int | None,
     ) -> None:
-        """Make this incarnation of the broker known. Raises RegistrationRefused."""
-        request = registration.BrokerRegistrationRequest(
+        """Make this incarnation of the broker known, and begin to send heartbeats. Raises RegistrationRefused.
+
+        Waits for a controller, and for the session of a predecessor to end, for
+        initial.broker.registration.timeout.ms at most.
+        """
+        self._request = registration.BrokerRegistrationRequest(
             broker_id=self._config.node_id,
             cluster_id=cluster_id,
             incarnation_id=UUID(int=self._runtime.random.getrandbits(128), version=4),
@@ -80,81 +110,160 @@ class BrokerLifecycle:
                 )
                 for listener in listeners
             ],
-            features=[
-                registration.Feature(
-                    name=name, min_supported_version=levels.start, max_supported_version=levels.stop - 1
-                )
-                for name, levels in UNDERSTOOD_FEATURES.items()
-            ],
             rack=self._config.broker_rack,
             log_dirs=list(log_dirs),
             previous_broker_epoch=-1 if previous_broker_epoch is None else previous_broker_epoch,
         )
-        response: registration.BrokerRegistrationResponse = await self._controller.request(
-            ApiKey.BROKER_REGISTRATION, request
-        )
-        if response.error_code != ErrorCode.none:
+        broker = f"broker {self._config.node_id}"
+        timeout_ms = self._config.get("initial.broker.registration.timeout.ms")
+        error = ErrorCode.request_timed_out
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while (error := await self._try_to_register()) != ErrorCode.none:
+                    if error in _FINAL_REFUSALS:
+                        raise RegistrationRefused(
+                            f"The controller refuses to register {broker} ({error.name}): {_FINAL_REFUSALS[error]}."
+                        )
+                    await asyncio.sleep(_REGISTRATION_BACKOFF_S)
+        except TimeoutError:
+            why = f"the last answer was {error.name}"
+            if error == ErrorCode.duplicate_broker_registration:
+                why = (
+                    "another node with this node.id is alive; every node of a cluster needs an id of its own"
+                )
+            elif error == ErrorCode.request_timed_out:
+                why = "no active controller could be reached"
             raise RegistrationRefused(
-                f"The controller refuses to register broker {self._config.node_id}: "
-                f"{ErrorCode(response.error_code).name}"
-            )
-        self.broker_epoch = response.broker_epoch
+                f"Giving up after {timeout_ms / 1000:g} s to register {broker}: {why}."
+            ) from None
+        self._keeping_alive = self._runtime.create_task(self._keep_alive(), name="broker-heartbeat")
+
+    async def caught_up(self) -> None:
+        """Wait until this broker knows the metadata up to its registration, as the controller sees it."""
+        await asyncio.shield(self._caught_up)
 
     async def serve(self) -> None:
-        """Wait until the controller has unfenced this broker, then keep it so in the background."""
-        while self.is_fenced:
-            await self._beat()
-            if self.is_fenced:
-                await asyncio.sleep(_IMPATIENT_S)
-        self._keeping_alive = self._runtime.create_task(self._keep_alive(), name="broker-heartbeat")
+        """This broker is ready: wait until the controller has unfenced it."""
+        self._wants_fence = False
+        self.beat_soon()
+        await asyncio.shield(self._unfenced)
 
     def beat_soon(self) -> None:
         """There is something that the controller should hear before the next heartbeat is due."""
         self._wants_beat.set()
 
+    def register_again(self) -> None:
+        """What the controller knows of this broker is not enough any more: send it anew."""
+        self._is_registered = False
+        self.beat_soon()
+
     async def leave(self) -> None:
         """Controlled shutdown: wait until the controller has moved this broker's leaderships away.
 
-        Gives up after a while: a broker that must go, goes.
+        Gives up after a while, and sooner if no controller answers: a broker that must go, goes.
         """
-        if self._keeping_alive is not None:
-            self._keeping_alive.cancel()
+        await self.give_up()
+        if not self._is_registered or not self._config.get("controlled.shutdown.enable"):
+            return
         self._is_leaving = True
+        failures = 0
         try:
             async with asyncio.timeout(_LEAVE_TIMEOUT_S):
-                response = await self._beat()
-                while not response.should_shut_down:
+                while failures < _MAX_FAILURES_WHEN_LEAVING:
+                    response = await self._try_to_beat()
+                    if response is not None and response.should_shut_down:
+                        return
+                    failures = failures + 1 if response is None else 0
                     await asyncio.sleep(_IMPATIENT_S)
-                    response = await self._beat()
-        except (TimeoutError, KafkaError) as error:
-            logger.warning("leaving without the controller's consent: %r", error)
+        except TimeoutError:
+            pass
+        logger.warning("leaving without the controller's consent")
+
+    async def give_up(self) -> None:
+        """Send no more heartbeats."""
+        if self._keeping_alive is not None:
+            self._keeping_alive.cancel()
+            await asyncio.wait([self._keeping_alive])
+
+    # -- inside ----------------------------------------------------------------------------------------
 
     async def _keep_alive(self) -> None:
         while True:
+            if self._is_registered:
+                await self._try_to_beat()
+            elif (error := await self._try_to_register()) != ErrorCode.none:
+                logger.warning("registering again was answered with %s", error.name)
+            is_starting = self._is_registered and not self._unfenced.done() and not self._is_waiting()
+            pause_s = _IMPATIENT_S if is_starting else self._config.broker_heartbeat_interval_ms / 1000
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._config.broker_heartbeat_interval_ms / 1000):
+                async with asyncio.timeout(pause_s):
                     await self._wants_beat.wait()
             self._wants_beat.clear()
-            try:
-                await self._beat()
-            except KafkaError as error:
-                logger.warning("a heartbeat failed: %r", error)
-            except Exception:
-                # Without heartbeats the broker would be fenced: whatever this was, the next one may pass.
-                logger.exception("a heartbeat failed")
 
-    async def _beat(self) -> BrokerHeartbeatResponse:
+    def _is_waiting(self) -> bool:
+        """Caught up, and not ready yet: the controller has no news for this broker."""
+        return self._caught_up.done() and self._wants_fence
+
+    async def _try_to_register(self) -> ErrorCode:
+        """One attempt; NONE if it succeeded."""
+        self._request.features = [
+            registration.Feature(
+                name=name, min_supported_version=levels.start, max_supported_version=levels.stop - 1
+            )
+            for name, levels in self._features().items()
+        ]
+        if self.broker_epoch >= 0:
+            self._request.previous_broker_epoch = self.broker_epoch
+        try:
+            response = await self._controller.request(ApiKey.BROKER_REGISTRATION, self._request)
+        except KafkaError as error:
+            return error.code
+        except Exception:
+            logger.exception("the registration failed")
+            return ErrorCode.unknown_server_error
+        if response.error_code == ErrorCode.none:
+            self.broker_epoch = response.broker_epoch
+            self._is_registered = True
+        else:
+            logger.info(
+                "the controller does not register this broker: %s", ErrorCode(response.error_code).name
+            )
+        return ErrorCode(response.error_code)
+
+    async def _try_to_beat(self) -> BrokerHeartbeatResponse | None:
+        """One heartbeat; None if it failed, which a later one may not."""
         request = BrokerHeartbeatRequest(
             broker_id=self._config.node_id,
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._applied_offset(),
-            want_fence=False,
+            want_fence=self._wants_fence,
             want_shut_down=self._is_leaving,
             offline_log_dirs=list(self._offline_log_dirs()),
         )
-        response: BrokerHeartbeatResponse = await self._controller.request(ApiKey.BROKER_HEARTBEAT, request)
+        try:
+            response: BrokerHeartbeatResponse = await self._controller.request(
+                ApiKey.BROKER_HEARTBEAT, request
+            )
+        except KafkaError as error:
+            logger.warning("a heartbeat failed: %r", error)
+            return None
+        except Exception:
+            # Without heartbeats the broker would be fenced: whatever this was, the next one may pass.
+            logger.exception("a heartbeat failed")
+            return None
         if response.error_code != ErrorCode.none:
             logger.warning("heartbeat answered with %s", ErrorCode(response.error_code).name)
-        else:
-            self.is_fenced = response.is_fenced
+            if response.error_code == ErrorCode.stale_broker_epoch and not self._is_leaving:
+                self.register_again()
+            return None
+        self._heard(response)
         return response
+
+    def _heard(self, response: BrokerHeartbeatResponse) -> None:
+        if response.is_fenced and not self.is_fenced and not self._is_leaving:
+            logger.warning("the controller has fenced this broker; asking to be unfenced")
+        self.is_fenced = response.is_fenced
+        if response.is_caught_up and not self._caught_up.done():
+            self._caught_up.set_result(None)
+        if not response.is_fenced and not self._unfenced.done():
+            self._unfenced.set_result(None)

@@ -1,12 +1,14 @@
 """What this broker knows of the cluster: the metadata log's image, and the look-ups that handlers need.
 
-The image is replayed from committed records only (`node.py` feeds it), so an answer may be older than
-the controller's state but never ahead of it.
+The image is replayed from committed records only, as the quorum tells them: an answer may be older than the
+controller's state but never ahead of it. Where records are gone before this node has read them, a snapshot
+takes the image's place, and whoever follows changes is told of all that is different in it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
+from protocol.metadata.features import KRAFT_VERSION
 from protocol.metadata.image import (
     BrokerImage,
     Endpoint,
@@ -15,17 +17,20 @@ from protocol.metadata.image import (
     PartitionImage,
     TopicImage,
 )
+from protocol.metadata.image_delta import difference
 from protocol.metadata.records import MetadataRecord
 from protocol.types import TopicPartition
 
 
 class MetadataCache:
-    """Read-only look-ups in the image of this broker."""
+    """Read-only look-ups in the image of this node; a listener of the quorum."""
 
-    def __init__(self, image: MetadataImage) -> None:
+    def __init__(self, image: MetadataImage, *, kraft_version: Callable[[], int] = lambda: 0) -> None:
+        """`kraft_version` asks the quorum, whose control records say it."""
         self.image = image
         #: The last offset of the metadata log that the image holds; -1 before the first one.
         self.last_applied_offset = -1
+        self._kraft_version = kraft_version
         self._on_change: Callable[[MetadataDelta, MetadataImage], None] | None = None
 
     def on_change(self, listener: Callable[[MetadataDelta, MetadataImage], None]) -> None:
@@ -33,12 +38,34 @@ class MetadataCache:
         assert self._on_change is None
         self._on_change = listener
 
-    def apply(self, records: Sequence[MetadataRecord], end_offset: int) -> None:
+    def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
         """Replay committed records; `end_offset` is the offset after the last of them."""
         delta = self.image.replay_all(records)
         self.last_applied_offset = end_offset - 1
+        self._tell(delta)
+
+    def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: tuple[int, int]) -> None:
+        """Begin anew with what holds before the snapshot's offset (offset, epoch)."""
+        image = MetadataImage()
+        for records in chunks:
+            image.replay_all(records)
+        delta = difference(self.image, image)
+        self.image = image
+        self.last_applied_offset = snapshot[0] - 1
+        self._tell(delta)
+
+    def on_leader(self, leader: object) -> None:
+        """Who leads the quorum is nothing that the image says."""
+
+    def _tell(self, delta: MetadataDelta) -> None:
         if self._on_change is not None:
             self._on_change(delta, self.image)
+
+    @property
+    def finalized_features(self) -> Mapping[str, int]:
+        """Levels above 0, kraft.version included, which stands in the log's control records only."""
+        level = self._kraft_version()
+        return {**self.image.features, KRAFT_VERSION: level} if level else self.image.features
 
     def topic(self, name: str) -> TopicImage | None:
         """The topic of this name, or None."""

@@ -1,24 +1,22 @@
 """What a controller writes when it becomes the active one, before it serves anybody.
 
-    empty log:     LeaderChange (with the voters, under kraft.version 1), then as one transaction what the
-                   cluster starts with, read from `bootstrap.checkpoint`
-    other log:     LeaderChange; AbortTransaction if the last controller left a transaction open
+    empty log:     what the cluster starts with, read from `bootstrap.checkpoint`: as one metadata transaction
+                   (KIP-868), or as one batch where metadata.version is below 13
+    other log:     AbortTransaction if the last controller left a transaction open, else nothing
 
-Source: ActivationRecordsGenerator and LeaderState of Kafka 4.3.1.
+Raft has written before that what an epoch begins with: LeaderChange and, in an empty log under kraft.version 1, who
+votes. Source: ActivationRecordsGenerator of Kafka 4.3.1.
 """
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from controller import snapshots
 from controller.configs import MIN_INSYNC_REPLICAS
 from controller.features import DEFAULT_LEVELS
-from controller.quorum_state import QuorumState
+from controller.record_versions import TRANSACTIONS_3_6_IV1
+from controller.result import Result
 from controller.settings import ControllerSettings
-from protocol.messages.k_raft_version_record import KRaftVersionRecord
-from protocol.messages.leader_change_message import LeaderChangeMessage, Voter
-from protocol.messages.voters_record import VotersRecord
-from protocol.metadata.features import ELR_VERSION, UNDERSTOOD_FEATURES
+from protocol.metadata.features import ELR_VERSION
 from protocol.metadata.image import METADATA_VERSION, ConfigResourceType, InvalidMetadata, MetadataImage
 from protocol.metadata.records import (
     AbortTransactionRecord,
@@ -28,63 +26,68 @@ from protocol.metadata.records import (
     FeatureLevelRecord,
     MetadataRecord,
 )
-from protocol.records.quorum import QuorumMessage
+from storage.file_names import LOG
 from storage.files import Files
 
 
 def format_directory(directory: Path, settings: ControllerSettings, files: Files, *, now_ms: int) -> None:
-    """Write what `kafka-storage format` leaves for a cluster with this node as its only voter.
+    """Write what `kafka-storage format` leaves for a cluster with this node as its only voter. [any thread]
 
-    `directory` is the metadata log's. What is there already stays: somebody may have formatted it otherwise.
-    Voters live in the log (kraft.version 1, KIP-853) where this one has an address to be found at.
+    `directory` is the metadata log's. What is there already stays, somebody may have formatted it otherwise; and a log that is in use needs no first
+    records. Voters live in the log (kraft.version 1, KIP-853) where this one has an address to be found at.
     """
-    if not files.exists(directory.parent / snapshots.BOOTSTRAP_FILE):
-        levels = settings.initial_features or DEFAULT_LEVELS
-        records = [
-            FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items() if level
-        ]
-        snapshots.write_bootstrap(directory.parent, records, files, now_ms=now_ms)
-        if settings.listener is not None:
-            snapshots.write_first_voters(directory, settings, files, now_ms=now_ms)
+    log_dir = directory.parent
+    if files.exists(log_dir / snapshots.BOOTSTRAP_FILE) or _is_in_use(directory, files):
+        return
+    levels = settings.initial_features or DEFAULT_LEVELS
+    records = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items() if level]
+    snapshots.write_bootstrap(log_dir, records, files, now_ms=now_ms)
+    if settings.listener is not None:
+        files.make_dir(directory)
+        snapshots.write_first_voters(directory, settings, files, now_ms=now_ms)
 
 
-def next_epoch(
-    known: QuorumState | None, voters: VotersRecord | None, settings: ControllerSettings, *, last_epoch: int
-) -> QuorumState:
-    """The epoch that this node leads as the only voter. Raises InvalidMetadata if there are others.
+def _is_in_use(directory: Path, files: Files) -> bool:
+    """Whether the metadata log has records."""
+    names = files.list(directory) if files.is_dir(directory) else []
+    return any(name.endswith((LOG, snapshots.SUFFIX)) and files.size_of(directory / name) for name in names)
 
-    `known` and `voters` are what the files say, `last_epoch` is the log's.
-    """
-    voting = {voter.voter_id for voter in voters.voters} if voters else set()
-    voting |= set(known.voters) if known else set()
-    if voting - {settings.node_id}:
+
+def first_decision(
+    image: MetadataImage,
+    *,
+    log_dir: Path,
+    files: Files,
+    settings: ControllerSettings,
+    is_transaction_open: bool,
+) -> Result[None]:
+    """The records of the table above. Reads one small file, of a new cluster only. Raises InvalidMetadata."""
+    records: list[MetadataRecord] = []
+    metadata_version = image.metadata_version
+    if metadata_version is None:  # an empty log, or one whose beginning was cut short
+        records, metadata_version = _bootstrap(_read(log_dir / snapshots.BOOTSTRAP_FILE, files), settings)
+    if is_transaction_open:
+        if metadata_version < TRANSACTIONS_3_6_IV1:
+            raise InvalidMetadata(
+                f"A metadata transaction is open, which metadata.version {metadata_version} does not know."
+            )
+        records.insert(0, AbortTransactionRecord(reason="Controller failover"))
+    return Result(response=None, records=records, is_atomic=metadata_version < TRANSACTIONS_3_6_IV1)
+
+
+def _read(path: Path, files: Files) -> list[MetadataRecord]:
+    try:
+        return [record for found in snapshots.read(path, files) for record in found]
+    except OSError as error:
         raise InvalidMetadata(
-            f"The metadata quorum has voters {sorted(voting)}, but node {settings.node_id} can only lead alone."
-        )
-    return QuorumState(
-        leader_epoch=max(known.leader_epoch if known else 0, last_epoch) + 1,
-        leader_id=settings.node_id,
-        kraft_version=known.kraft_version if known else int(voters is not None),
-        voters=(settings.node_id,),
-    )
+            f"A new cluster needs {path}, written when the directory is formatted: {error}"
+        ) from error
 
 
-def epoch_start(settings: ControllerSettings, voters: VotersRecord | None) -> list[QuorumMessage]:
-    """The control records that an epoch of this leader begins with; `voters` only where they are new to the log."""
-    me = [Voter(voter_id=settings.node_id)]
-    messages: list[QuorumMessage] = [
-        LeaderChangeMessage(leader_id=settings.node_id, voters=me, granting_voters=me)
-    ]
-    if voters is not None:
-        messages += [KRaftVersionRecord(k_raft_version=1), voters]
-    return messages
-
-
-def first_records(
-    bootstrap: Iterable[MetadataRecord], settings: ControllerSettings
+def _bootstrap(
+    records: list[MetadataRecord], settings: ControllerSettings
 ) -> tuple[list[MetadataRecord], int]:
-    """What an empty log begins with, and the metadata.version that it sets. Raises InvalidMetadata."""
-    records = list(bootstrap)
+    """What an empty log begins with, and the metadata.version that it sets."""
     levels = {each.name: each.feature_level for each in records if isinstance(each, FeatureLevelRecord)}
     if METADATA_VERSION not in levels:
         raise InvalidMetadata(f"{snapshots.BOOTSTRAP_FILE} does not say the {METADATA_VERSION}")
@@ -98,21 +101,6 @@ def first_records(
                 value=value,
             )
         )
-    return (
-        [BeginTransactionRecord(name="Bootstrap records"), *records, EndTransactionRecord()],
-        levels[METADATA_VERSION],
-    )
-
-
-def later_records(*, is_transaction_open: bool) -> list[MetadataRecord]:
-    """What a new leader of a log that is in use begins with."""
-    return [AbortTransactionRecord(reason="Controller failover")] if is_transaction_open else []
-
-
-def check_features(image: MetadataImage) -> None:
-    """Refuses to lead a cluster whose records may mean more than this software knows. Raises InvalidMetadata."""
-    level, known = image.metadata_version, UNDERSTOOD_FEATURES[METADATA_VERSION]
-    if level is not None and level not in known:
-        raise InvalidMetadata(
-            f"The cluster's {METADATA_VERSION} is {level}; this software knows {known.start} to {known.stop - 1}."
-        )
+    if levels[METADATA_VERSION] >= TRANSACTIONS_3_6_IV1:
+        records = [BeginTransactionRecord(name="Bootstrap records"), *records, EndTransactionRecord()]
+    return records, levels[METADATA_VERSION]

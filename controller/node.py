@@ -1,337 +1,333 @@
-"""The controller of one node: the shell around the decisions. It waits, writes and tells; it decides nothing.
+"""The controller: decides while its node leads the metadata quorum, and follows the log while another one does.
 
-    request --decide--> records --append, replay--> waiting for the disk --flush--> committed
-                                                                             |--> subscribers, in order
-                                                                             '--> the response
+    standby --on_leader(this node)--> active --on_leader(another one, or nobody)--> standby
+       '- replays what is committed      '- decides, replays, appends, and answers when it is committed
 
-Requests that arrive while the disk is busy are decided, appended and replayed at once, and share the next
-flush. Nobody is told of a record before it is committed: a crash may still take it back.
+    request --decide--> records --replay, append--> waiting --committed--> followers of the log, in order
+                                                       |                     '--> the response
+                                                       '--not the leader any more--> NotController
 
-    opened --start: a new epoch--> active --stop--> stopped
-                                   active --the disk fails--> failed: refuses everything; the node has to stop
+A decision's records change the state at once, so that the next decision sees them, but nobody is told before they
+are committed: another leader may never have heard of them. Then the state holds what never happened, and is made
+anew from the latest snapshot and the log behind it, up to what is committed. Kafka keeps older versions of every map
+instead; here a leader that goes with something still waiting has a replay to do, and no look-up ever has a layer more.
+
+Everything happens on the loop, and between two events the state agrees with itself.
+Source: QuorumController of Kafka 4.3.1.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
-from controller import activation, brokers, quorum_state, snapshots
+from controller import activation
 from controller.api import CONTROLLER_APIS
-from controller.metadata_log import MAX_RECORDS_PER_BATCH, MetadataLog
+from controller.metadata_log import MAX_RECORDS_PER_BATCH
+from controller.periodic import PeriodicTask, PeriodicTasks
+from controller.raft.quorum import Cancellable, Quorum
+from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from controller.result import Result
 from controller.settings import ConfigValidators, ControllerSettings
 from controller.state import ClusterState
-from controller.transactions import TransactionFilter
-from protocol.errors import KafkaError, NotController, UnsupportedVersion
+from protocol.api_keys import ApiKey
+from protocol.errors import KafkaError, NotController, RequestTimedOut, UnsupportedVersion
 from protocol.metadata.image import InvalidMetadata, MetadataImage
-from protocol.metadata.records import MetadataRecord
+from protocol.metadata.records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    MetadataRecord,
+)
 from storage.files import Files
 
-__all__ = ["Controller", "InvalidMetadata", "Subscriber"]
+__all__ = ["Controller", "InvalidMetadata"]
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
-#: Called with committed records and the offset behind them; never from another thread than the loop's.
-Subscriber = Callable[[Sequence[MetadataRecord], int], None]
+#: Requests about the quorum itself: Raft answers them, on any node.
+QUORUM_APIS: Final = frozenset(
+    {
+        ApiKey.FETCH,
+        ApiKey.VOTE,
+        ApiKey.BEGIN_QUORUM_EPOCH,
+        ApiKey.END_QUORUM_EPOCH,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.FETCH_SNAPSHOT,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+        ApiKey.UPDATE_RAFT_VOTER,
+    }
+)
 
-#: Sessions are looked through so many times in one timeout.
-_CHECKS_PER_SESSION = 4
+_TRANSACTION_MARKERS = (BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord)
 
 
-class Cancellable(Protocol):
-    """A timer that has been set."""
+class _Waiting(NamedTuple):
+    """Somebody who waits until the log is committed up to this offset."""
 
-    def cancel(self) -> None:
-        """It must not ring any more."""
-
-
-class _Pending(NamedTuple):
-    """Records that are in the log but not committed, and who waits for them."""
-
-    records: Sequence[MetadataRecord]
     end_offset: int
-    waiter: "asyncio.Future[None]"
+    done: "asyncio.Future[None]"
 
 
 class Controller:
-    """The active controller of a cluster with one voter. Made by `open`."""
+    """One node's controller, a listener of its quorum from the beginning."""
 
     def __init__(
         self,
+        quorum: Quorum,
         *,
-        log: MetadataLog,
-        state: ClusterState,
-        transactions: TransactionFilter,
-        files: Files,
-        now_ms: Callable[[], int],
-        monotonic: Callable[[], float],
-        run_blocking: Callable[..., Awaitable[Any]],
-        call_later: Callable[[float, Callable[[], None]], Cancellable],
-        on_failure: Callable[[BaseException], None],
-    ) -> None:
-        self._log = log
-        self._state = state
-        self._transactions = transactions
-        self._files = files
-        self._now_ms = now_ms
-        self._monotonic = monotonic
-        self._run_blocking = run_blocking
-        self._call_later = call_later
-        self._on_failure = on_failure
-        self._subscribers: list[Subscriber] = []
-        self._pending: deque[_Pending] = deque()
-        self._flushing: asyncio.Task[None] | None = None
-        self._timer: Cancellable | None = None
-        self._is_active = False
-        #: Everything before it is on the disk, and subscribers know it.
-        self._committed = log.end_offset
-        self.epoch = 0
-
-    @classmethod
-    def open(
-        cls,
         log_dir: Path,
-        *,
         settings: ControllerSettings,
+        validators: ConfigValidators | None = None,
         files: Files,
         random: Random,
-        now_ms: Callable[[], int],
         monotonic: Callable[[], float],
-        run_blocking: Callable[..., Awaitable[Any]],
-        call_later: Callable[[float, Callable[[], None]], Cancellable],
-        validators: ConfigValidators | None = None,
-        is_clean: bool = False,
-        on_failure: Callable[[BaseException], None] = lambda error: None,
-    ) -> "Controller":
-        """Open and replay the metadata log in this log directory. [any thread]
-
-        `is_clean`: this directory was closed as it should be; else the end of the log is looked for.
-        `on_failure` is told when the controller cannot go on, because the disk does not take its records.
-        Raises InvalidMetadata if the log cannot be understood, and OSError.
-        """
-        log = MetadataLog.open(log_dir, files=files, random=random, now_ms=now_ms(), is_clean=is_clean)
-        state = ClusterState(settings=settings, validators=validators or ConfigValidators(), random=random)
-        transactions = TransactionFilter()
-        for chunk in log.replay():
-            for offset, record in transactions.take(enumerate(chunk.records, start=chunk.base_offset)):
-                state.replay(record, offset)
-        activation.check_features(state.image)
-        return cls(
-            log=log,
-            state=state,
-            transactions=transactions,
-            files=files,
-            now_ms=now_ms,
-            monotonic=monotonic,
-            run_blocking=run_blocking,
-            call_later=call_later,
-            on_failure=on_failure,
-        )
+        call_later: Callable[[float, Callable[[], object]], Cancellable],
+    ) -> None:
+        """`log_dir` is where `bootstrap.checkpoint` is: what a new cluster begins with."""
+        self._quorum = quorum
+        self._log_dir = log_dir
+        self._settings = settings
+        self._validators = validators or ConfigValidators()
+        self._files = files
+        self._random = random
+        self._monotonic = monotonic
+        self._state = self._new_state()
+        self._waiting: deque[_Waiting] = deque()
+        self._periodic = PeriodicTasks(settings, run=self._run_periodic, call_later=call_later)
+        #: The epoch that this controller is active in.
+        self._active_epoch: int | None = None
+        self._has_been_active = False
+        self._is_stopped = False
+        #: Behind the last record that the state has replayed, committed or not.
+        self._replayed_offset = 0
+        #: Behind the last batch that is committed, and that this controller knows of.
+        self.committed_offset = 0
+        quorum.subscribe(self)
 
     @property
     def image(self) -> MetadataImage:
-        """The controller's own image: ahead of what is committed. For tests and tools that only read."""
+        """The controller's own image: of an active one, ahead of what is committed. For those who only read."""
         return self._state.image
 
     @property
-    def committed_offset(self) -> int:
-        """Behind the last record that is committed."""
-        return self._committed
+    def is_active(self) -> bool:
+        """Whether requests are served."""
+        return self._active_epoch is not None
 
-    async def start(self) -> None:
-        """Begin a new epoch as its leader, and serve. Raises InvalidMetadata and OSError."""
-        assert not self._is_active, "the controller was started before"
-        await self._run_blocking(self._activate)
-        self._commit(self._log.end_offset)
-        settings = self._state.settings
-        self._state.sessions.start_all(
-            self._state.image.brokers.values(),
-            gone=[settings.node_id] if settings.hosts_broker else (),
-            now_ms=self._session_now_ms(),
-        )
-        self._is_active = True
-        self._set_timer()
+    @property
+    def epoch(self) -> int | None:
+        """The epoch that this controller is active in, or None."""
+        return self._active_epoch
 
-    async def stop(self) -> None:
-        """Refuse further requests, let those in flight end, and close the log."""
-        self._is_active = False
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._flushing is not None:
-            await self._flushing
-        await self._run_blocking(self._log.close)
+    def stop(self) -> None:
+        """Refuse requests from now on; those that wait get their answer, or NotController when the quorum stops."""
+        self._is_stopped = True
+        self._periodic.stop()
 
     async def request(self, api_key: int, message: Any, context: object = None) -> Any:  # noqa: ANN401
-        """Decide and answer once the decision is committed and all subscribers have been told.
+        """Decide, and answer once the decision is committed and all followers of the log here have been told.
 
-        Errors of the request are in the response, as Kafka's are. Raises UnsupportedVersion for requests
-        that the controller does not serve, and NotController when it is not active or fails meanwhile.
+        Errors of the request are in the response, as Kafka's are; REQUEST_TIMED_OUT if a request that names a
+        timeout was not committed in time, although it may be later. Raises UnsupportedVersion for requests that the
+        controller does not serve, and NotController when it is not active, or no longer.
         """
+        if api_key in QUORUM_APIS:
+            return await self._quorum.handle(message)
         api = CONTROLLER_APIS.get(api_key)
         if api is None:
             raise UnsupportedVersion(f"The controller does not serve API key {api_key}.")
-        if not self._is_active:
-            raise NotController("This node is not the active controller.")
+        if self._active_epoch is None or self._is_stopped:
+            raise self._not_controller()
         try:
-            result = api.decide(self._state, message, self._session_now_ms())
+            result = self._decide(api.decide, message)
         except KafkaError as error:
             return api.refuse(message, error)
-        await self._carry_out(result)
+        done = self._carry_out(result)
+        if done is not None and not await _is_done(done, timeout_ms=getattr(message, "timeout_ms", None)):
+            return api.refuse(message, RequestTimedOut("The request was not committed in time."))
         return result.response
 
-    def subscribe(self, subscriber: Subscriber) -> None:
-        """Tell all committed records, from the first on, and then those to come. Raises InvalidMetadata.
+    # -- following the log -----------------------------------------------------------------------------
 
-        The past is told before this returns; the log is read once more for it.
-        """
-        transactions = TransactionFilter()
-        for chunk in self._log.replay(self._committed):
-            located = transactions.take(enumerate(chunk.records, start=chunk.base_offset))
-            subscriber([record for _, record in located], chunk.end_offset)
-        self._subscribers.append(subscriber)
+    def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
+        """Replay what another controller has decided; tell those who have waited for what this one has."""
+        if self._active_epoch is None:
+            for offset, record in enumerate(records, start=base_offset):
+                # Those of a transaction may have begun before the batch, and be more than it is long.
+                self._replay(record, min(offset, end_offset - 1))
+            self._state.next_offset = self._replayed_offset = end_offset
+        self.committed_offset = end_offset
+        while self._waiting and self._waiting[0].end_offset <= end_offset:
+            done = self._waiting.popleft().done
+            if not done.done():  # its request may have been given up
+                done.set_result(None)
 
-    def unsubscribe(self, subscriber: Subscriber) -> None:
-        """Tell it nothing more."""
-        self._subscribers.remove(subscriber)
+    def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
+        """Begin anew with what the snapshot says."""
+        assert self._active_epoch is None, "a leader has no use for snapshots"
+        self._state = self._new_state()
+        for records in chunks:
+            for record in records:
+                self._replay(record, snapshot.offset - 1)
+        self._state.next_offset = self._replayed_offset = self.committed_offset = snapshot.offset
 
-    # -- activation ----------------------------------------------------------------------------------
+    def on_leader(self, leader: LeaderAndEpoch) -> None:
+        """Become active, or cease to be."""
+        if self._active_epoch is not None:
+            self._renounce()
+        if leader.leader_id == self._quorum.node_id and not self._is_stopped:
+            self._activate(leader.epoch)
 
-    def _activate(self) -> None:
-        """Write what an epoch begins with. Nobody is served yet. [any thread]"""
-        log, settings, directory = self._log, self._state.settings, self._log.directory
-        is_empty = log.end_offset == 0
-        if is_empty:
-            activation.format_directory(directory, settings, self._files, now_ms=self._now_ms())
-        voters = snapshots.read_first_voters(directory, self._files)
-        epoch = activation.next_epoch(
-            quorum_state.read(directory, self._files), voters, settings, last_epoch=log.last_epoch
-        )
-        # Before the first record of the epoch: whatever happens now, it is never used again.
-        quorum_state.write(directory, epoch, self._files)
-        self.epoch = epoch.leader_epoch
-        messages = activation.epoch_start(settings, voters if is_empty else None)
-        log.append_control(messages, epoch=self.epoch, now_ms=self._now_ms())
-        records = activation.later_records(is_transaction_open=self._transactions.is_open)
-        metadata_version = self._state.image.metadata_version
-        if metadata_version is None:  # an empty log, or one whose beginning was cut short
-            path = directory.parent / snapshots.BOOTSTRAP_FILE
-            bootstrap = [record for found in snapshots.read(path, self._files) for record in found]
-            first, metadata_version = activation.first_records(bootstrap, settings)
-            records += first
-        if records:
-            base_offset = log.append(
-                records, epoch=self.epoch, metadata_version=metadata_version, now_ms=self._now_ms()
-            ).base_offset
-            for offset, record in self._transactions.take(enumerate(records, start=base_offset)):
-                self._state.replay(record, offset)
-        activation.check_features(self._state.image)
-        self._state.next_offset = log.end_offset
-        log.flush(log.end_offset)
-
-    # -- from a decision to its answer ---------------------------------------------------------------
-
-    async def _carry_out(self, result: Result[Any]) -> None:
-        """Append and replay the records; returns when they, and all before them, are committed."""
-        waiter = self._begin(result)
-        if waiter is not None:
-            await waiter
-
-    def _begin(self, result: Result[Any]) -> "asyncio.Future[None] | None":
-        """Append, replay and see to it that it gets committed; None if all is committed already."""
+    def _replay(self, record: MetadataRecord, offset: int) -> None:
         try:
-            self._append(result)
-        except (KafkaError, OSError) as error:
-            self._fail(error)
-            raise NotController("The controller has failed.") from error
-        if self._log.end_offset == self._committed:
+            self._state.replay(record, offset)
+        except Exception as error:
+            raise InvalidMetadata(f"{type(record).__name__} at offset {offset}: {error}") from error
+
+    # -- coming and going ------------------------------------------------------------------------------
+
+    def _activate(self, epoch: int) -> None:
+        """Write what a leader begins with, and serve. The state is that of everything before this epoch."""
+        settings, is_first = self._settings, not self._has_been_active
+        logger.info("controller %d becomes active in epoch %d", settings.node_id, epoch)
+        self._active_epoch = epoch
+        self._has_been_active = True
+        # A single voter becomes active before its process has served anybody: what the log says of the broker in
+        # this process is about a predecessor that has stopped, and need not be waited for.
+        is_alone = is_first and self._quorum.is_only_voter and settings.hosts_broker
+        self._state.sessions.start_all(
+            self._state.image.brokers.values(),
+            gone=[settings.node_id] if is_alone else (),
+            now_ms=self._now_ms(),
+        )
+        result = activation.first_decision(
+            self._state.image,
+            log_dir=self._log_dir,
+            files=self._files,
+            settings=settings,
+            is_transaction_open=self._quorum.is_transaction_open,
+        )
+        self._carry_out(result)
+        self._periodic.start()
+
+    def _renounce(self, *, is_torn: bool = False) -> None:
+        """Follow from now on; `is_torn`: the state holds a part of a decision that is not in the log."""
+        logger.info("controller %d is not active any more", self._settings.node_id)
+        self._active_epoch = None
+        self._periodic.stop()
+        waiting, self._waiting = self._waiting, deque()
+        for each in waiting:
+            if not each.done.done():
+                each.done.set_exception(NotController("This node is not the active controller any more."))
+                each.done.exception()  # seen, whether or not anybody waits for it
+        # A node that stops or has failed is not asked for anything any more, and its log may not be readable.
+        if self._is_stopped or self._quorum.has_failed:
+            return
+        if is_torn or self._replayed_offset > self.committed_offset:
+            logger.info("replaying the metadata log up to offset %d", self.committed_offset)
+            self._state = self._new_state()
+            self._quorum.tell_past(self)
+
+    def _new_state(self) -> ClusterState:
+        state = ClusterState(settings=self._settings, validators=self._validators, random=self._random)
+        state.kraft = _Kraft(self._quorum)
+        return state
+
+    def _not_controller(self) -> NotController:
+        leader_id = self._quorum.leader.leader_id
+        if leader_id is None or leader_id == self._settings.node_id:
+            return NotController("No controller appears to be active.")
+        return NotController(f"The active controller appears to be node {leader_id}.")
+
+    # -- from a decision to its answer -----------------------------------------------------------------
+
+    def _carry_out(self, result: Result[Any]) -> "asyncio.Future[None] | None":
+        """Replay and append; a future that is done when all is committed, None if it is already.
+
+        Raises NotController if this node does not lead any more.
+        """
+        self._append(result)
+        if result.on_appended is not None:
+            result.on_appended(self._quorum.end_offset)
+        # An answer without records may rest on others' records: it waits for them, too.
+        end_offset = self._quorum.end_offset
+        if end_offset <= self.committed_offset:
             return None
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-        self._pending.append(_Pending(result.records, self._log.end_offset, waiter))
-        if self._flushing is None:
-            self._flushing = loop.create_task(self._flush(), name="metadata-flush")
-        return waiter
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(end_offset, done))
+        return done
+
+    def _decide(self, decide: Callable[..., Result[Any]], *arguments: object) -> Result[Any]:
+        # Raft appends control records of its own, too.
+        self._state.next_offset = self._quorum.end_offset
+        return decide(self._state, *arguments, self._now_ms())
 
     def _append(self, result: Result[Any]) -> None:
-        records = result.records
+        records, epoch = result.records, self._active_epoch
+        assert epoch is not None
         assert not result.is_atomic or len(records) <= MAX_RECORDS_PER_BATCH, len(records)
         for start in range(0, len(records), MAX_RECORDS_PER_BATCH):
             batch = records[start : start + MAX_RECORDS_PER_BATCH]
-            base_offset = self._log.append(
-                batch,
-                epoch=self.epoch,
-                metadata_version=self._state.metadata_version,
-                now_ms=self._now_ms(),
-            ).base_offset
-            for offset, record in enumerate(batch, start=base_offset):
-                self._state.replay(record, offset)
-        if result.on_appended is not None:
-            result.on_appended(self._log.end_offset)
+            base_offset = self._quorum.end_offset
+            try:
+                # Replay comes first: a record that cannot be replayed must not get into the log.
+                for offset, record in enumerate(batch, start=base_offset):
+                    if not isinstance(record, _TRANSACTION_MARKERS):
+                        self._state.replay(record, offset)
+                self._quorum.append(batch, epoch=epoch, metadata_version=self._state.metadata_version)
+            except Exception as error:
+                if self._active_epoch is not None:
+                    logger.error("controller %d resigns: %r", self._settings.node_id, error)
+                    self._quorum.resign(epoch)
+                    self._renounce(is_torn=True)
+                raise
+            self._replayed_offset = base_offset + len(batch)
 
-    async def _flush(self) -> None:
-        """Flush until nothing waits; what comes while the disk is busy goes with the next flush."""
-        try:
-            while self._pending:
-                end_offset = self._log.end_offset
-                await self._run_blocking(self._log.flush, end_offset)
-                self._commit(end_offset)
-        except (KafkaError, OSError) as error:
-            self._fail(error)
-        finally:
-            self._flushing = None
+    # -- unasked ---------------------------------------------------------------------------------------
 
-    def _commit(self, end_offset: int) -> None:
-        """Everything before `end_offset` is on the disk: tell subscribers, then whoever waits."""
-        self._log.update_high_watermark(end_offset)
-        self._committed = end_offset
-        while self._pending and self._pending[0].end_offset <= end_offset:
-            done = self._pending.popleft()
-            for subscriber in self._subscribers if done.records else ():
-                self._tell(subscriber, done)
-            if not done.waiter.done():  # its request may have been given up
-                done.waiter.set_result(None)
+    def _run_periodic(self, task: PeriodicTask) -> bool:
+        result = self._decide(task.decide)
+        if result.records:
+            self._carry_out(result)
+        has_more: bool = result.response
+        return has_more
 
-    def _tell(self, subscriber: Subscriber, done: _Pending) -> None:
-        try:
-            subscriber(done.records, done.end_offset)
-        except Exception:
-            # Its bug, or its failing disk: the records are committed, and the others must hear of them.
-            logger.exception("a subscriber could not follow the metadata up to %d", done.end_offset)
-
-    def _fail(self, error: BaseException) -> None:
-        """The disk does not take what was decided: what is in memory is no longer what the log says."""
-        logger.critical("the metadata log cannot be written: the controller stops: %r", error)
-        self._is_active = False
-        if self._timer is not None:
-            self._timer.cancel()
-        while self._pending:
-            waiter = self._pending.popleft().waiter
-            if not waiter.done():
-                waiter.set_exception(NotController("The controller has failed."))
-        self._on_failure(error)
-
-    # -- sessions ------------------------------------------------------------------------------------
-
-    def _session_now_ms(self) -> int:
+    def _now_ms(self) -> int:
         return int(self._monotonic() * 1000)
 
-    def _set_timer(self) -> None:
-        delay_s = self._state.settings.broker_session_timeout_ms / _CHECKS_PER_SESSION / 1000
-        self._timer = self._call_later(delay_s, self._check_sessions)
 
-    def _check_sessions(self) -> None:
-        """Fence who has been silent for too long, one after the other."""
-        while self._is_active:
-            result = brokers.expire_sessions(self._state, now_ms=self._session_now_ms())
-            if not result.records:
-                break
-            logger.warning("fencing broker %s: its session has expired", result.response[0])
-            if (waiter := self._begin(result)) is not None:
-                # Nobody waits for it; that it failed is told by `_fail`.
-                waiter.add_done_callback(lambda done: done.exception())
-        if self._is_active:
-            self._set_timer()
+class _Kraft:
+    """What decisions see of the quorum: see `controller.kraft_version.KraftVersionLayer`."""
+
+    def __init__(self, quorum: Quorum) -> None:
+        self._quorum = quorum
+
+    @property
+    def version(self) -> int:
+        return self._quorum.kraft_version
+
+    @property
+    def voter_ids(self) -> frozenset[int]:
+        return frozenset(self._quorum.voters.ids)
+
+    def check_upgrade(self, level: int) -> None:
+        self._quorum.upgrade_kraft_version(level, epoch=self._quorum.leader.epoch, validate_only=True)
+
+    def upgrade(self, level: int) -> None:
+        self._quorum.upgrade_kraft_version(level, epoch=self._quorum.leader.epoch)
+
+
+async def _is_done(done: "asyncio.Future[None]", *, timeout_ms: int | None) -> bool:
+    """Wait; whether it was done in time. Raises what it was failed with."""
+    if timeout_ms is None:
+        await done
+    elif not (await asyncio.wait([done], timeout=max(0, timeout_ms) / 1000))[0]:
+        return False
+    else:
+        done.result()
+    return True

@@ -8,10 +8,11 @@ both parts of the answer are put together in the order of the request.
 from collections import Counter
 from collections.abc import Callable
 from copy import copy
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from broker.api import RequestContext
 from broker.broker import Broker
+from broker.channel import TakesRequests
 from protocol.errors import ErrorCode, InvalidRequest, KafkaError
 from protocol.messages import alter_configs, incremental_alter_configs
 from protocol.metadata.image import ConfigResource, ConfigResourceType
@@ -33,8 +34,16 @@ class Outcome(NamedTuple):
     resource_name: str
 
 
+class AltersConfigs(Protocol):
+    """A node that is asked: a broker, or a controller at its own listener."""
+
+    @property
+    def controller(self) -> TakesRequests:
+        """Where requests go on to."""
+
+
 async def alter(
-    request: Request, context: RequestContext, broker: Broker, *, check: Callable[[Resource], bool]
+    request: Request, context: RequestContext, broker: AltersConfigs, *, check: Callable[[Resource], bool]
 ) -> list[Outcome]:
     """Check each resource here, forward what remains, and tell of all in the order of the request.
 

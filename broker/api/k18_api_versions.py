@@ -28,10 +28,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 def handle(request: ApiVersionsRequest, context: RequestContext, broker: Broker) -> ApiVersionsResponse:
     """Answer the table; v3 and later must name a plausible software."""
-    if context.version >= 3 and not (
-        _SOFTWARE.fullmatch(request.client_software_name)
-        and _SOFTWARE.fullmatch(request.client_software_version)
-    ):
+    if context.version >= 3 and not is_plausible_client(request):
         return ApiVersionsResponse(error_code=ErrorCode.invalid_request)
     features = broker.metadata.image.features
     return ApiVersionsResponse(
@@ -48,6 +45,14 @@ def handle(request: ApiVersionsRequest, context: RequestContext, broker: Broker)
             for name, level in features.items()
             if name in SERVED_FEATURES
         ],
+    )
+
+
+def is_plausible_client(request: ApiVersionsRequest) -> bool:
+    """Whether name and version of the client's software look like such (KIP-511)."""
+    return bool(
+        _SOFTWARE.fullmatch(request.client_software_name)
+        and _SOFTWARE.fullmatch(request.client_software_version)
     )
 
 

@@ -7,10 +7,11 @@ Touches: broker.config, broker.metadata (read only).
 """
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from broker.api import Api, RequestContext
 from broker.api.altering_configs import BROKER_LOGGER
-from broker.broker import Broker
+from broker.config import BrokerConfig
 from broker.config.describe import (
     ConfigRow,
     describe_broker,
@@ -20,6 +21,7 @@ from broker.config.describe import (
     describe_topic,
 )
 from broker.config.loggers import check_logger_resource, logger_levels
+from broker.metadata_cache import MetadataCache
 from protocol.api_keys import ApiKey
 from protocol.config_def import ConfigSource
 from protocol.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
@@ -37,8 +39,24 @@ from protocol.topic_names import check_topic_name
 _LOGGER_TYPE = 0
 
 
+class DescribesConfigs(Protocol):
+    """A node that is asked: a broker, or a controller at its own listener."""
+
+    @property
+    def node_id(self) -> int:
+        """Its number."""
+
+    @property
+    def config(self) -> BrokerConfig:
+        """Its configuration."""
+
+    @property
+    def metadata(self) -> MetadataCache:
+        """What it knows of the cluster."""
+
+
 def handle(
-    request: DescribeConfigsRequest, context: RequestContext, broker: Broker
+    request: DescribeConfigsRequest, context: RequestContext, broker: DescribesConfigs
 ) -> DescribeConfigsResponse:
     """A result for each resource; one that cannot be described leaves the others alone."""
     return DescribeConfigsResponse(
@@ -47,7 +65,7 @@ def handle(
 
 
 def _describe(
-    resource: DescribeConfigsResource, request: DescribeConfigsRequest, broker: Broker
+    resource: DescribeConfigsResource, request: DescribeConfigsRequest, broker: DescribesConfigs
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
@@ -64,7 +82,7 @@ def _describe(
     return result
 
 
-def _rows(resource: DescribeConfigsResource, broker: Broker) -> Iterable[ConfigRow]:
+def _rows(resource: DescribeConfigsResource, broker: DescribesConfigs) -> Iterable[ConfigRow]:
     name = resource.resource_name
     if resource.resource_type == BROKER_LOGGER:
         check_logger_resource(broker.config, name)

@@ -31,7 +31,7 @@ async def handle(
     """Each operation changes one key of its resource; the others stay as they are."""
 
     def check(resource: Resource) -> bool:
-        operations = [_operation(cast("AlterableConfig", config)) for config in resource.configs]
+        operations = [operation_of(cast("AlterableConfig", config)) for config in resource.configs]
         if resource.resource_type == BROKER_LOGGER:
             check_logger_resource(broker.config, resource.resource_name)
             validate_logger_alter(operations)
@@ -54,7 +54,8 @@ async def handle(
     )
 
 
-def _operation(config: AlterableConfig) -> ConfigOperation:
+def operation_of(config: AlterableConfig) -> ConfigOperation:
+    """One configuration of a request. Raises InvalidRequest."""
     name, code, value = config.name, config.config_operation, config.value
     if code not in AlterOperation.__members__.values():
         raise InvalidRequest(f"Unknown operation {code} for the configuration {name}")

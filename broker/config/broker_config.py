@@ -13,7 +13,13 @@ from typing import Any, Self
 from broker.config.checks import check_config, check_served
 from broker.config.definitions import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
 from broker.config.dynamic import usable_overrides
-from broker.config.listeners import Listener, advertised_listeners, parse_listeners, parse_security_map
+from broker.config.listeners import (
+    Listener,
+    advertised_controller_listeners,
+    advertised_listeners,
+    parse_listeners,
+    parse_security_map,
+)
 from broker.config.names import base_key, synonyms_of
 from protocol.config_def import ConfigSource, ConfigValue
 from protocol.errors import InvalidConfig
@@ -135,6 +141,13 @@ class BrokerConfig:
         self.advertised_listeners = advertised_listeners(
             self._all_listeners, advertised, self.controller_listener_names
         )
+        #: What other nodes are told of where this controller listens; empty if it is none.
+        self.advertised_controller_listeners = advertised_controller_listeners(
+            self._all_listeners,
+            advertised,
+            self.controller_listener_names,
+            voter=next((each[1:] for each in self.quorum_voters if each[0] == self.node_id), None),
+        )
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
@@ -165,6 +178,33 @@ class BrokerConfig:
     def is_controller(self) -> bool:
         """Whether this node is a controller."""
         return "controller" in self.process_roles
+
+    @property
+    def is_whole_cluster(self) -> bool:
+        """Whether this node is a cluster by itself, as far as its own properties say.
+
+        Such a node needs no formatting: nobody else has to agree with it.
+        """
+        if not (self.is_broker and self.is_controller):
+            return False
+        if self.quorum_voters:
+            return [voter_id for voter_id, _, _ in self.quorum_voters] == [self.node_id]
+        own_ports = {
+            listener.port for listener in (*self.controller_listeners, *self.advertised_controller_listeners)
+        }
+        return len(self.quorum_bootstrap_servers) == 1 and self.quorum_bootstrap_servers[0][1] in own_ports
+
+    @cached_property
+    def quorum_voters(self) -> tuple[tuple[int, str, int], ...]:
+        """controller.quorum.voters as (id, host, port)."""
+        voters = (voter.partition("@") for voter in self.values["controller.quorum.voters"])  # type: ignore[union-attr]
+        return tuple((int(voter_id), *_host_and_port(address)) for voter_id, _, address in voters)
+
+    @cached_property
+    def quorum_bootstrap_servers(self) -> tuple[tuple[str, int], ...]:
+        """controller.quorum.bootstrap.servers as (host, port)."""
+        servers: tuple[str, ...] = self.values["controller.quorum.bootstrap.servers"]  # type: ignore[assignment]
+        return tuple(_host_and_port(server) for server in servers)
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
@@ -259,17 +299,41 @@ class BrokerConfig:
                 yield f"Configuration {name} has no effect in a file: it can only be altered dynamically."
             else:
                 yield f"Configuration {name} is not known and has no effect."
+        yield from self._warnings_of_roles()
+        if self.get("authorizer.class.name"):
+            yield "authorizer.class.name is set: ACLs are stored and described, but not enforced yet."
         if self.broker_heartbeat_interval_ms * 2 > self.broker_session_timeout_ms:
             yield (
                 f"broker.heartbeat.interval.ms ({self.broker_heartbeat_interval_ms}) should be at most half of "
                 f"broker.session.timeout.ms ({self.broker_session_timeout_ms}): one lost heartbeat fences the broker."
             )
 
+    def _warnings_of_roles(self) -> Iterator[str]:
+        """What stands in the properties of a node that it does not concern (Kafka's own list)."""
+        if self.is_controller:
+            return
+        if len(self.controller_listener_names) > 1:
+            names = ",".join(self.controller_listener_names)
+            yield f"controller.listener.names is {names}: a broker uses the first one only."
+        for name in ("num.partitions", "default.replication.factor"):
+            if name in self.static:
+                yield f"Configuration {name} is set on a broker: the controllers' value counts."
+
 
 #: Attributes that are simply keys: every annotation of the class.
 _ATTRIBUTES = tuple(BrokerConfig.__annotations__)
 
 _DEFAULTS: dict[str, ConfigValue] = {name: key.default for name, key in BROKER_CONFIGS.items()}
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    """Both halves of an address that was checked.
+
+    >>> _host_and_port("[::1]:9093")
+    ('::1', 9093)
+    """
+    host, _, port = address.strip().rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _with_node_id(properties: Mapping[str, str]) -> dict[str, str]:

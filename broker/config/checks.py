@@ -19,6 +19,9 @@ from storage.log_config import SERVER_SYNONYMS, check_local_retention, check_top
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
 
+#: Its ACLs are stored in the metadata log, described and altered; nothing asks them yet.
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
 #: Names and addresses, loosely.
 _HOST = r"[0-9a-zA-Z\-%._:]*"
 
@@ -93,10 +96,16 @@ def _check_roles(config: BrokerConfig) -> None:
         raise InvalidConfigValue(
             "controller.quorum.auto.join.enable", "true", "false where process.roles lacks controller"
         )
-    if not config.is_broker and config.listeners:
-        raise InvalidConfig(
-            f"listeners must only hold controller.listener.names ({names}) where process.roles is controller."
-        )
+    if not config.is_broker:
+        if config.listeners:
+            raise InvalidConfig(
+                f"listeners must only hold controller.listener.names ({names}) where process.roles is controller."
+            )
+        # Kafka looks at the names as they are written here, too.
+        if config.texts.get("inter.broker.listener.name") in config.controller_listener_names:
+            raise InvalidConfigValue(
+                "controller.listener.names", names, "a list without an explicit inter.broker.listener.name"
+            )
 
 
 def _check_listeners(config: BrokerConfig) -> None:
@@ -208,17 +217,12 @@ _ONLY_DEFAULT = {
     "transaction.two.phase.commit.enable": "two-phase commit",
 }
 
+#: Let through with a warning at start (`BrokerConfig.warnings`).
+_ALSO_ACCEPTED = {"authorizer.class.name": STANDARD_AUTHORIZER}
+
 
 def check_served(config: BrokerConfig) -> None:
     """Raises InvalidConfig for what is valid in Kafka but not served here yet."""
-    if not (config.is_broker and config.is_controller):
-        roles = ",".join(config.process_roles)
-        raise InvalidConfigValue(
-            "process.roles", roles, "broker,controller: nodes of one role are not yet served"
-        )
-    if len(voters := config.get("controller.quorum.voters")) > 1:
-        allowed = "this node alone: a quorum of several controllers is not yet served"
-        raise InvalidConfigValue("controller.quorum.voters", ",".join(voters), allowed)
     for listener in (*config.listeners, *config.controller_listeners):
         if listener.security_protocol is not SecurityProtocol.PLAINTEXT:
             raise InvalidConfigValue(
@@ -228,6 +232,6 @@ def check_served(config: BrokerConfig) -> None:
                 "and this broker does not open them without protection",
             )
     for name, what in _ONLY_DEFAULT.items():
-        if config.get(name) != config.default(name):
+        if config.get(name) not in (config.default(name), _ALSO_ACCEPTED.get(name)):
             shown = config.texts.get(name, "")
             raise InvalidConfigValue(name, shown, f"left at its default: {what} is not yet served")

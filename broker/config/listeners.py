@@ -18,6 +18,7 @@ from protocol.errors import InvalidConfig
 __all__ = [
     "Listener",
     "SecurityProtocol",
+    "advertised_controller_listeners",
     "advertised_listeners",
     "parse_listeners",
     "parse_security_map",
@@ -156,6 +157,36 @@ def advertised_listeners(
             "advertised.listeners must not be the wildcard address 0.0.0.0: give an address that clients can reach."
         )
     return tuple(told)
+
+
+def advertised_controller_listeners(
+    listeners: Sequence[Listener],
+    advertised: Sequence[Listener] | None,
+    controller_names: Sequence[str],
+    *,
+    voter: tuple[str, int] | None,
+) -> tuple[Listener, ...]:
+    """What other nodes are told of where this controller listens, in the order of controller.listener.names.
+
+    What advertised.listeners does not name is told as it is bound; for a wildcard address of the first listener
+    stands what controller.quorum.voters says of this node (`voter`), or else this machine's name.
+    Raises InvalidConfig for an advertised wildcard.
+    """
+    bound = {listener.name: listener for listener in listeners}
+    told = {listener.name: listener for listener in advertised or ()}
+    found: list[Listener] = []
+    for position, name in enumerate(name.upper() for name in controller_names):
+        if name in told:
+            if told[name].host == "0.0.0.0":  # noqa: S104
+                raise InvalidConfig("advertised.listeners cannot use the nonroutable meta-address 0.0.0.0.")
+            found.append(told[name])
+        elif name in bound:
+            is_wildcard = bound[name].host in ("", "0.0.0.0", "::")  # noqa: S104
+            host, port = (
+                voter if position == 0 and is_wildcard and voter else (bound[name].host, bound[name].port)
+            )
+            found.append(replace(bound[name], host="" if host in ("0.0.0.0", "::") else host, port=port))  # noqa: S104
+    return tuple(found)
 
 
 def with_bound_addresses(

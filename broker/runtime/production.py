@@ -1,6 +1,7 @@
 """The runtime of a real node: uvloop, the system's clock, sockets, a few threads."""
 
 import asyncio
+import os
 import random
 import resource
 import socket
@@ -48,6 +49,27 @@ def allow_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def wall_clock_ms() -> int:
+    """Wall clock, ms since 1970; for commands that run no loop."""
+    return time.time_ns() // 1_000_000
+
+
+def random_bytes(count: int) -> bytes:
+    """Bytes that nobody can guess, for ids and salts of commands that run no loop."""
+    return os.urandom(count)
+
+
+def free_ports(count: int) -> list[int]:
+    """So many ports of 127.0.0.1 that nobody listens on at the moment."""
+    with ExitStack() as probes:
+        ports = []
+        for _ in range(count):
+            probe = probes.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            ports.append(int(probe.getsockname()[1]))
+        return ports
+
+
 class ProductionRuntime:
     """See `broker.runtime.Runtime`. Made inside the running loop on which the node is to live."""
 
@@ -64,7 +86,7 @@ class ProductionRuntime:
 
     def now_ms(self) -> int:
         """Wall clock, ms since 1970."""
-        return time.time_ns() // 1_000_000
+        return wall_clock_ms()
 
     def create_task(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
         """Start a supervised background task."""

@@ -1,4 +1,4 @@
-"""The commands that look at files: `ottla dump-log`, `ottla verify-log`.
+"""The commands that look at files (`ottla dump-log`, `ottla verify-log`), and by name those of `broker.commands`.
 
 They are imported when one is asked for: the start of a broker does not wait for them.
 """
@@ -14,6 +14,9 @@ import click
 TOOLS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
         "dump-log": ("broker.tools.dump_command", "dump_log"),
+        "format": ("broker.commands.storage", "format_directories"),
+        "info": ("broker.commands.storage", "show_info"),
+        "random-uuid": ("broker.commands.storage", "random_uuid"),
         "verify-log": ("broker.tools.verify_command", "verify_log"),
     }
 )

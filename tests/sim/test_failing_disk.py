@@ -91,7 +91,7 @@ def test_one_directory_of_two(error):
             expected = ErrorCode.kafka_storage_error if partition in bad else ErrorCode.none
             assert await produce(client, partition) == expected, partition
             assert await fetch(client, partition) == expected, partition
-        lost = node._logs.directory_ids[DIRECTORIES[1]]
+        lost = node._directories.logs.directory_ids[DIRECTORIES[1]]
         assert [lost] in told  # at once, not with the next heartbeat that is due
         assert not node.failure.done()
         await client.close()
@@ -139,7 +139,7 @@ def test_the_metadata_log_itself():
                 ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(timeout_ms=100, topics=[topic])
             )
             assert created.topics[0].error_code != ErrorCode.none
-        assert "controller" in await node.failure
+        assert "metadata quorum" in await node.failure
         await client.close()
         await node.stop()
 

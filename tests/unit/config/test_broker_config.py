@@ -31,13 +31,20 @@ def config(**changes):
     ({"broker_id": "2"},                      r"broker.id: it must be the same as node.id \(1\)"),
     ({"process_roles": None},                 "process.roles is missing"),
     ({"process_roles": "broker,cook"},        "process.roles: .* broker, controller"),
-    ({"process_roles": "broker", "listeners": "PLAINTEXT://:9092"}, "nodes of one role are not yet served"),
-    ({"process_roles": "controller", "listeners": "CONTROLLER://:9093"}, "nodes of one role are not yet served"),
+    ({"process_roles": "broker", "listeners": "PLAINTEXT://:9092", "controller_quorum_voters": "1@h:1"},
+                                              r"a list without node.id \(1\)"),
+    ({"process_roles": "broker", "listeners": "PLAINTEXT://:9092", "controller_quorum_auto_join_enable": "true"},
+                                              "false where process.roles lacks controller"),
+    ({"process_roles": "controller", "listeners": "CONTROLLER://:9093", "inter_broker_listener_name": "CONTROLLER"},
+                                              "without an explicit inter.broker.listener.name"),
+    ({"process_roles": "controller", "listeners": "CONTROLLER://:9093", "advertised_listeners": "CONTROLLER://0.0.0.0:1"},
+                                              "0.0.0.0"),
     ({"process_roles": "broker"},             "names that are not in listeners"),
     ({"process_roles": "controller"},         "must only hold controller.listener.names"),
     ({"controller_quorum_bootstrap_servers": None}, "must say where the controllers are"),
     ({"controller_quorum_voters": "2@h:1"},   r"a list that includes node.id \(1\)"),
-    ({"controller_quorum_voters": "1@h:1,2@h:2"}, "a quorum of several controllers is not yet served"),
+    ({"process_roles": "controller", "listeners": "CONTROLLER://:9093", "controller_quorum_voters": "2@h:1,3@h:2"},
+                                              r"a list that includes node.id \(1\)"),
     ({"controller_quorum_voters": "h:1"},     "{id}@{host}:{port}"),
     ({"controller_listener_names": None},     "controller.listener.names is missing"),
     ({"listeners": "PLAINTEXT://:9092"},      "listeners, which lacks CONTROLLER"),
@@ -306,3 +313,49 @@ class TestSourcesAndWarnings:
         with pytest.raises(KeyError):
             config().get("nope")
         assert config(log_dirs=None).log_dirs == ("/tmp/kafka-logs",)
+
+
+def test_a_controller_alone():
+    node = config(
+        process_roles="controller",
+        listeners="CONTROLLER://10.0.0.1:9093",
+        controller_quorum_voters="1@h:1,2@h:2",
+    )
+    assert (node.is_broker, node.is_controller, node.is_whole_cluster) == (False, True, False)
+    assert node.listeners == node.advertised_listeners == ()
+    assert node.quorum_voters == ((1, "h", 1), (2, "h", 2))
+    assert [str(one) for one in node.advertised_controller_listeners] == ["CONTROLLER://10.0.0.1:9093"]
+
+
+def test_a_broker_alone():
+    node = config(process_roles="broker", listeners="PLAINTEXT://:9092", num_partitions="3")
+    assert (node.is_broker, node.is_controller, node.is_whole_cluster) == (True, False, False)
+    assert node.quorum_bootstrap_servers == (("localhost", 9093),)
+    assert node.advertised_controller_listeners == ()
+    assert any("num.partitions" in warning for warning in node.warnings())
+
+
+@pytest.mark.parametrize(("changes", "is_whole"), [
+    ({}, True),
+    ({"controller_quorum_voters": "1@localhost:9093"}, True),
+    ({"controller_quorum_voters": "1@localhost:9093,2@other:9093"}, False),
+    ({"controller_quorum_bootstrap_servers": "localhost:9093,other:9093"}, False),
+    ({"controller_quorum_bootstrap_servers": "other:19093"}, False),
+])  # fmt: skip
+def test_who_is_a_cluster_by_itself(changes, is_whole):
+    assert config(**changes).is_whole_cluster is is_whole
+
+
+@pytest.mark.parametrize(("changes", "told"), [
+    ({}, "CONTROLLER://:9093"),
+    ({"controller_quorum_voters": "1@here:19093"}, "CONTROLLER://here:19093"),
+    ({"advertised_listeners": "PLAINTEXT://h:1,CONTROLLER://c:2", "controller_quorum_voters": "1@here:19093"}, "CONTROLLER://c:2"),
+    ({"listeners": "PLAINTEXT://:9092,CONTROLLER://[::]:9093"}, "CONTROLLER://:9093"),
+])  # fmt: skip
+def test_where_others_find_a_controller(changes, told):
+    assert [str(one) for one in config(**changes).advertised_controller_listeners] == [told]
+
+
+def test_acls_may_be_stored():
+    node = config(authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer")
+    assert any("not enforced" in warning for warning in node.warnings())

@@ -1,7 +1,7 @@
 """The shell: what is on the disk when, who is told when, and what a restart finds."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,9 +10,11 @@ from uuid import UUID
 import pytest
 from controller_support import CLUSTER_ID, directory
 
-from controller import quorum_state, snapshots
+from controller import activation, quorum_state, snapshots
 from controller.metadata_log import MetadataLog
 from controller.node import Controller, InvalidMetadata
+from controller.raft.quorum import Quorum
+from controller.raft.types import Address, LeaderAndEpoch, OffsetAndEpoch, RaftSettings
 from controller.settings import ControllerSettings
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaStorageError, NotController, UnsupportedVersion
@@ -36,31 +38,67 @@ class Shell:
         self.log_dir = log_dir
         self.settings = settings
         self.seconds = 100.0
-        self.timers: list[Callable[[], None]] = []
+        self.timers: list[tuple[float, Callable[[], object]]] = []
         self.blocked: list[asyncio.Event] = []
         self.flushes = 0
         self.failures: list[BaseException] = []
         self.error: OSError | None = None
+        self.files = Files()
+        self.quorum: Quorum
+        self.controller: Controller
 
     def open(self, *, is_clean: bool = False) -> Controller:
         fields = {"cluster_id": CLUSTER_ID, "node_id": 1, "directory_id": directory(1), **self.settings}
-        return Controller.open(
+        settings = ControllerSettings(**fields)
+        activation.format_directory(
+            self.log_dir / "__cluster_metadata-0", settings, self.files, now_ms=1_700_000_000_000
+        )
+        self.quorum = Quorum.open(
             self.log_dir,
-            settings=ControllerSettings(**fields),
-            files=Files(),
+            settings=RaftSettings(
+                node_id=1,
+                directory_id=directory(1),
+                cluster_id=CLUSTER_ID,
+                listener_name="CONTROLLER",
+                endpoints={}
+                if settings.listener is None
+                else {"CONTROLLER": Address(*settings.listener[1][:2])},
+                static_voters={1: Address("127.0.0.1", 9093)},
+            ),
+            files=self.files,
             random=Random(3),
             now_ms=lambda: 1_700_000_000_000,
             monotonic=lambda: self.seconds,
             run_blocking=self.run_blocking,
             call_later=self.call_later,
+            send=self.send,
             is_clean=is_clean,
             on_failure=self.failures.append,
         )
+        self.controller = Controller(
+            self.quorum,
+            log_dir=self.log_dir,
+            settings=settings,
+            files=self.files,
+            random=Random(3),
+            monotonic=lambda: self.seconds,
+            call_later=self.call_later,
+        )
+        return self.controller
 
-    async def start(self) -> Controller:
-        controller = self.open()
-        await controller.start()
+    async def start(self, *, is_clean: bool = False) -> Controller:
+        controller = self.open(is_clean=is_clean)
+        await self.quorum.start()
         return controller
+
+    async def stop(self) -> None:
+        self.controller.stop()
+        await self.quorum.stop()
+
+    async def live_once(self) -> None:
+        """Start, and stop."""
+        await self.start()
+        await self.stop()
 
     async def run_blocking(self, function: Callable[..., Any], *args: Any) -> Any:
         for event in self.blocked:
@@ -70,9 +108,16 @@ class Shell:
         self.flushes += 1
         return function(*args)
 
-    def call_later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
-        self.timers.append(callback)
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        self.timers.append((delay_s, callback))
         return asyncio.get_running_loop().call_later(10**6, lambda: None)
+
+    def ring(self) -> None:
+        """Let the timer of the sessions ring that was set last."""
+        next(callback for delay_s, callback in reversed(self.timers) if delay_s == 9 / 8)()
+
+    async def send(self, to: Address, message: Any, timeout_ms: int) -> Any:
+        raise AssertionError(f"a single voter asks nobody, but sends {message} to {to}")
 
 
 @pytest.fixture
@@ -81,23 +126,33 @@ def shell(tmp_path: Path) -> Shell:
 
 
 class Follower:
-    """A subscriber that keeps what it was told."""
+    """A listener that keeps what it was told."""
 
     def __init__(self) -> None:
         self.image = MetadataImage()
         self.records: list[r.MetadataRecord] = []
         self.end_offset = 0
+        self.leaders: list[LeaderAndEpoch] = []
 
-    def __call__(self, records: Any, end_offset: int) -> None:
-        assert end_offset > self.end_offset
+    def on_commit(self, records: Sequence[r.MetadataRecord], base_offset: int, end_offset: int) -> None:
+        assert base_offset == self.end_offset < end_offset
         self.image.replay_all(records)
         self.records += records
         self.end_offset = end_offset
 
+    def on_snapshot(self, chunks: Iterable[list[r.MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
+        self.image = MetadataImage()
+        for records in chunks:
+            self.image.replay_all(records)
+        self.end_offset = snapshot.offset
 
-def follow(controller: Controller) -> Follower:
+    def on_leader(self, leader: LeaderAndEpoch) -> None:
+        self.leaders.append(leader)
+
+
+def follow(shell: Shell) -> Follower:
     follower = Follower()
-    controller.subscribe(follower)
+    shell.quorum.subscribe(follower)
     return follower
 
 
@@ -133,12 +188,12 @@ def create(controller: Controller, name: str, count: int = 1) -> Awaitable[Any]:
 
 async def test_a_new_cluster(shell: Shell):
     controller = await shell.start()
-    follower = follow(controller)
+    follower = follow(shell)
     assert follower.image.features == {"metadata.version": 30, "eligible.leader.replicas.version": 1}
     default = ConfigResource(ConfigResourceType.BROKER, "")
     assert follower.image.configs == {default: {"min.insync.replicas": "1"}}
     assert (controller.epoch, follower.end_offset) == (1, 6)
-    await controller.stop()
+    await shell.stop()
     names = {path.name for path in shell.log_dir.iterdir()}
     assert names == {"__cluster_metadata-0", "bootstrap.checkpoint"}
     log_dir = shell.log_dir / "__cluster_metadata-0"
@@ -157,7 +212,7 @@ async def test_a_new_cluster(shell: Shell):
 async def test_voters_live_in_the_log_where_they_have_addresses(tmp_path: Path):
     shell = Shell(tmp_path, listener=LISTENER)
     controller = await shell.start()
-    await controller.stop()
+    await shell.stop()
     metadata = tmp_path / "__cluster_metadata-0"
     voters = snapshots.read_first_voters(metadata, Files())
     assert voters is not None
@@ -167,43 +222,43 @@ async def test_voters_live_in_the_log_where_they_have_addresses(tmp_path: Path):
     shell.settings.clear()
     controller = await shell.start()
     assert controller.epoch == 2
-    await controller.stop()
+    await shell.stop()
     assert '"data_version":1' in (metadata / "quorum-state").read_text()
 
 
 async def test_a_restart_finds_everything(shell: Shell):
     controller = await shell.start()
-    live = follow(controller)
+    live = follow(shell)
     await join(controller)
     assert (await create(controller, "t", 3)).topics[0].error_code == ErrorCode.none
     await create(controller, "u")
-    await controller.stop()
+    await shell.stop()
     again = await shell.start()
     assert again.epoch == 2
-    late = follow(again)
+    late = follow(shell)
     for name in ("topics_by_id", "brokers", "configs", "features", "next_producer_id"):
         assert getattr(late.image, name) == getattr(live.image, name) == getattr(again.image, name), name
     # The broker's process was ours: its successor need not wait for the old session to end.
     await join(again, incarnation=2)
-    await again.stop()
+    await shell.stop()
 
 
 async def test_subscribers_know_before_the_requester(shell: Shell):
     controller = await shell.start()
-    follower = follow(controller)
+    follower = follow(shell)
     await join(controller)
     await create(controller, "t")
     assert "t" in follower.image.topics_by_name
     assert follower.end_offset == controller.committed_offset
-    controller.unsubscribe(follower)
+    shell.quorum.unsubscribe(follower)
     await create(controller, "u")
     assert "u" not in follower.image.topics_by_name
-    await controller.stop()
+    await shell.stop()
 
 
 async def test_nobody_is_told_before_the_disk_has_it_and_many_share_a_flush(shell: Shell):
     controller = await shell.start()
-    follower = follow(controller)
+    follower = follow(shell)
     await join(controller)
     event = asyncio.Event()
     shell.blocked.append(event)
@@ -223,25 +278,25 @@ async def test_nobody_is_told_before_the_disk_has_it_and_many_share_a_flush(shel
     assert codes == [ErrorCode.none] * 20 + [ErrorCode.topic_already_exists]
     assert len(follower.image.topics_by_name) == 20
     assert shell.flushes - flushes <= 2
-    await controller.stop()
+    await shell.stop()
 
 
 async def test_a_subscriber_that_fails_is_nobody_elses_trouble(
     shell: Shell, caplog: pytest.LogCaptureFixture
 ):
     controller = await shell.start()
-    before, after = follow(controller), follow(controller)
+    before, fails, after = follow(shell), follow(shell), follow(shell)
 
-    def fails(records: Sequence[r.MetadataRecord], end_offset: int) -> None:
+    def on_commit(records: Sequence[r.MetadataRecord], base_offset: int, end_offset: int) -> None:
         raise KafkaStorageError("a disk of the broker's")
 
-    controller._subscribers[:] = [before, fails, after]
+    fails.on_commit = on_commit
     assert await join(controller) >= 0
     assert await create(controller, "t")
     assert before.image.topics_by_name.keys() == after.image.topics_by_name.keys() == {"t"}
     assert "could not follow" in caplog.text
     assert not shell.failures
-    await controller.stop()
+    await shell.stop()
 
 
 async def test_a_request_that_is_given_up_is_carried_out_nevertheless(shell: Shell):
@@ -255,12 +310,12 @@ async def test_a_request_that_is_given_up_is_carried_out_nevertheless(shell: She
     event.set()
     await create(controller, "u")
     assert set(controller.image.topics_by_name) == {"t", "u"}
-    await controller.stop()
+    await shell.stop()
 
 
 async def test_a_disk_that_fails_ends_the_controller(shell: Shell):
     controller = await shell.start()
-    follower = follow(controller)
+    follower = follow(shell)
     await join(controller)
     shell.error = OSError(5, "I/O error")
     with pytest.raises(NotController):
@@ -275,7 +330,7 @@ async def test_refusals_of_whole_requests(shell: Shell):
     controller = shell.open()
     with pytest.raises(NotController):
         await create(controller, "early")
-    await controller.start()
+    await shell.quorum.start()
     with pytest.raises(UnsupportedVersion):
         await controller.request(ApiKey.METADATA, MetadataRequest())
     too_much = await create(controller, "t", 10_001)
@@ -283,23 +338,23 @@ async def test_refusals_of_whole_requests(shell: Shell):
     stale = BrokerHeartbeatRequest(broker_id=5, broker_epoch=1)
     answer = await controller.request(ApiKey.BROKER_HEARTBEAT, stale)
     assert answer.error_code == ErrorCode.stale_broker_epoch
-    await controller.stop()
+    await shell.stop()
 
 
 async def test_silent_brokers_are_fenced(shell: Shell):
     controller = await shell.start()
-    follower = follow(controller)
+    follower = follow(shell)
     await join(controller)
     await create(controller, "t")
     shell.seconds += 8.9
-    shell.timers[-1]()
+    shell.ring()
     assert not controller.image.brokers[1].is_fenced
     shell.seconds += 0.1
-    shell.timers[-1]()
+    shell.ring()
     await create(controller, "t")  # behind it
     assert follower.image.brokers[1].is_fenced
     assert follower.image.topics_by_name["t"].partitions[0].leader is None
-    await controller.stop()
+    await shell.stop()
 
 
 async def test_a_thousand_partitions(shell: Shell):
@@ -307,7 +362,7 @@ async def test_a_thousand_partitions(shell: Shell):
     await join(controller)
     response = await create(controller, "t", 1000)
     assert response.topics[0].num_partitions == 1000
-    await controller.stop()
+    await shell.stop()
 
 
 # -- what must not be opened ---------------------------------------------------------------------------
@@ -335,41 +390,43 @@ def append(log_dir: Path, *values: bytes | None) -> None:
     ],
 )
 async def test_records_that_nobody_understands(shell: Shell, value: bytes | None, said: str):
-    await (await shell.start()).stop()
+    await shell.live_once()
     append(shell.log_dir, value)
     with pytest.raises(InvalidMetadata, match=said):
-        shell.open()
+        await shell.start()
 
 
 async def test_a_metadata_version_of_the_future(shell: Shell):
-    await (await shell.start()).stop()
+    await shell.live_once()
     append(shell.log_dir, b"\x01\x0c\x00\x11metadata.version\x00\x1f\x00")
     with pytest.raises(InvalidMetadata, match="is 31; this software knows 7 to 30"):
-        shell.open()
+        await shell.start()
 
 
 async def test_a_transaction_that_was_left_open_never_happened(shell: Shell):
-    await (await shell.start()).stop()
+    await shell.live_once()
     topic = b"\x01\x02\x00\x02t" + b"\x07" * 16 + b"\x00"
     append(shell.log_dir, b"\x01\x17\x00\x00", topic)
-    controller = await shell.start()
-    assert follow(controller).image.topics_by_name == {}
-    await controller.stop()
+    await shell.start()
+    assert follow(shell).image.topics_by_name == {}
+    await shell.stop()
     append(shell.log_dir, topic)
     controller = await shell.start()
-    assert set(follow(controller).image.topics_by_name) == {"t"}
-    await controller.stop()
+    assert set(follow(shell).image.topics_by_name) == {"t"}
+    await shell.stop()
 
 
 async def test_a_beginning_that_was_cut_short_is_made_anew(shell: Shell):
-    await (await shell.start()).stop()
+    await shell.live_once()
     path = shell.log_dir / "__cluster_metadata-0" / f"{0:020d}.log"
     path.write_bytes(path.read_bytes()[:91])  # LeaderChange alone
     append(shell.log_dir, b"\x01\x17\x00\x00")  # and a transaction's begin
     controller = await shell.start()
-    assert follow(controller).image.metadata_version == 30
-    await controller.stop()
-    assert follow(await shell.start()).image.metadata_version == 30
+    assert follow(shell).image.metadata_version == 30
+    await shell.stop()
+    await shell.start()
+    assert follow(shell).image.metadata_version == 30
+    await shell.stop()
 
 
 @pytest.mark.parametrize(
@@ -377,36 +434,36 @@ async def test_a_beginning_that_was_cut_short_is_made_anew(shell: Shell):
     ["", "{}", "[]", '{"leaderId":1,"leaderEpoch":"x","votedId":-1,"data_version":0}', '{"data_version":7}'],
 )
 async def test_a_quorum_state_that_makes_no_sense(shell: Shell, text: str):
-    await (await shell.start()).stop()
+    await shell.live_once()
     (shell.log_dir / "__cluster_metadata-0" / quorum_state.FILE_NAME).write_text(text)
     with pytest.raises(InvalidMetadata, match="quorum-state cannot be read"):
         await shell.start()
 
 
 async def test_other_voters(shell: Shell):
-    await (await shell.start()).stop()
+    await shell.live_once()
     path = shell.log_dir / "__cluster_metadata-0" / quorum_state.FILE_NAME
     path.write_text(path.read_text().replace('[{"voterId":1}]', '[{"voterId":1},{"voterId":2}]'))
-    with pytest.raises(InvalidMetadata, match=r"voters \[1, 2\]"):
+    with pytest.raises(InvalidMetadata, match=r"says that \[2\] vote, too"):
         await shell.start()
 
 
 async def test_an_epoch_is_never_used_twice(shell: Shell):
-    await (await shell.start()).stop()
+    await shell.live_once()
     path = shell.log_dir / "__cluster_metadata-0" / quorum_state.FILE_NAME
     path.write_text(path.read_text().replace('"leaderEpoch":1', '"leaderEpoch":41'))
     controller = await shell.start()
     assert controller.epoch == 42
-    await controller.stop()
+    await shell.stop()
     path.unlink()  # then the log knows
     controller = await shell.start()
     assert controller.epoch == 43
-    await controller.stop()
+    await shell.stop()
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
 async def test_a_damaged_bootstrap_checkpoint(shell: Shell, damage: str):
-    await (await shell.start()).stop()
+    await shell.live_once()
     path = shell.log_dir / "bootstrap.checkpoint"
     data = bytearray(path.read_bytes())
     for child in (shell.log_dir / "__cluster_metadata-0").iterdir():
@@ -421,9 +478,9 @@ async def test_a_directory_that_was_formatted_with_other_levels(shell: Shell):
     levels = [r.FeatureLevelRecord(name="metadata.version", feature_level=21)]
     snapshots.write_bootstrap(shell.log_dir, levels, Files(), now_ms=0)
     controller = await shell.start()
-    assert follow(controller).image.features == {"metadata.version": 21}
-    assert follow(controller).image.configs == {}
-    await controller.stop()
+    assert follow(shell).image.features == {"metadata.version": 21}
+    assert follow(shell).image.configs == {}
+    await shell.stop()
 
 
 async def test_damage_after_a_clean_stop_is_refused(shell: Shell):
@@ -431,23 +488,23 @@ async def test_damage_after_a_clean_stop_is_refused(shell: Shell):
     controller = await shell.start()
     await join(controller)
     await create(controller, "t")
-    await controller.stop()
+    await shell.stop()
     path = shell.log_dir / "__cluster_metadata-0" / "00000000000000000000.log"
     damaged = bytearray(path.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     path.write_bytes(damaged)
     with pytest.raises(InvalidMetadata, match="damaged at offset"):
-        shell.open(is_clean=True)
+        await shell.start(is_clean=True)
 
 
 async def test_a_torn_write_loses_a_whole_decision(shell: Shell):
     controller = await shell.start()
     await join(controller)
     await create(controller, "t", 5)
-    await controller.stop()
+    await shell.stop()
     path = shell.log_dir / "__cluster_metadata-0" / f"{0:020d}.log"
     path.write_bytes(path.read_bytes()[:-7])
     controller = await shell.start()
-    assert follow(controller).image.topics_by_name == {}
+    assert follow(shell).image.topics_by_name == {}
     assert set(controller.image.brokers) == {1}
-    await controller.stop()
+    await shell.stop()

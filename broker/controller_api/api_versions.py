@@ -1,0 +1,57 @@
+"""ApiVersions (key 18) of a controller: what it serves, and the features that it can live with.
+
+Who asks: every node and client on every connection, first of all.
+Versions: v0-4, as a broker's.
+Differs from Kafka: the security APIs and delegation tokens, which are not served, are not named.
+"""
+
+from broker.api import RequestContext
+from broker.api.k18_api_versions import is_plausible_client
+from broker.controller_api.services import QUORUM_REQUESTS, ControllerServices
+from protocol.api_keys import KAFKA_VERSIONS, ApiKey, ApiListener, listeners
+from protocol.errors import ErrorCode
+from protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from protocol.metadata.features import UNDERSTOOD_FEATURES
+
+_OWN = frozenset({ApiKey.API_VERSIONS, ApiKey.ENVELOPE, ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_CONFIGS})
+
+
+def served_keys(services: ControllerServices) -> list[int]:
+    """The APIs of this controller, in order."""
+    keys = _OWN | QUORUM_REQUESTS | services.decided
+    return sorted(key for key in keys if ApiListener.CONTROLLER in listeners(key))
+
+
+def handle(
+    request: ApiVersionsRequest, context: RequestContext, services: ControllerServices
+) -> ApiVersionsResponse:
+    """Answer the table; v3 and later must name a plausible software."""
+    if context.version >= 3 and not is_plausible_client(request):
+        return ApiVersionsResponse(error_code=ErrorCode.invalid_request)
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(
+                api_key=key,
+                min_version=KAFKA_VERSIONS[ApiKey(key)].start,
+                max_version=KAFKA_VERSIONS[ApiKey(key)].stop - 1,
+            )
+            for key in served_keys(services)
+        ],
+        # Before v4 a minimum of 0 was taken for an error by some clients (KIP-1022): such rows are left out.
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=levels.start, max_version=levels.stop - 1)
+            for name, levels in UNDERSTOOD_FEATURES.items()
+            if levels.start > 0 or context.version >= 4
+        ],
+        finalized_features_epoch=services.metadata.last_applied_offset,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, level in services.metadata.finalized_features.items()
+        ],
+    )

@@ -1,0 +1,143 @@
+"""From a request frame at a controller's listener to the buffers of its response.
+
+    ApiVersions, DescribeCluster, DescribeConfigs   answered here, from what is committed
+    Envelope                                        the request in it, then its response in an envelope
+    all else                                        the controller, or the quorum behind it
+
+Who may ask what is to be checked here once there is an authorizer: `services.NODE_REQUESTS` need CLUSTER_ACTION,
+Envelope on behalf of its own sender, and what is in an envelope on behalf of the principal that it names.
+Source: ControllerApis, EnvelopeUtils of Kafka 4.3.1.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from broker.api import RequestContext
+from broker.api.k18_api_versions import unsupported_version
+from broker.controller_api import api_versions, configs, describe_cluster
+from broker.controller_api.services import QUORUM_REQUESTS, ControllerServices
+from broker.envelope import says_not_controller, unwrap_request, wrap_response
+from broker.network import Buffers, Connection, Reply
+from protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from protocol.codec import decode_request, encode_response, scatter_encoder
+from protocol.errors import ErrorCode, KafkaError, MalformedMessage, UnknownServerError
+from protocol.framing import RequestHeader, parse_request_header, response_header
+from protocol.messages import response_class
+from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+
+logger = logging.getLogger(__name__)
+
+#: Answered at once, from what this node knows.
+_LOCAL: Final[Mapping[int, Callable[[Any, RequestContext, ControllerServices], Any]]] = {
+    ApiKey.API_VERSIONS: api_versions.handle,
+    ApiKey.DESCRIBE_CLUSTER: describe_cluster.handle,
+    ApiKey.DESCRIBE_CONFIGS: configs.describe,
+}
+#: Their responses carry records, which are not copied into one buffer with the rest.
+_WITH_RECORDS: Final = frozenset({ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT})
+
+
+class ControllerDispatcher:
+    """Calls handlers; one for each controller."""
+
+    def __init__(self, services: ControllerServices) -> None:
+        self._services = services
+        keys = api_versions.served_keys(services)
+        self._served = {key: KAFKA_VERSIONS[ApiKey(key)] for key in keys}
+
+    def __call__(self, frame: memoryview, connection: Connection) -> Reply:
+        """Answer one frame. Raises MalformedMessage, also for what is not served: the connection is closed."""
+        header, body_at = parse_request_header(frame)
+        key, version = header.api_key, header.api_version
+        versions = self._served.get(key)
+        if versions is None or version not in versions:
+            if key == ApiKey.API_VERSIONS:
+                return _encoded(header, unsupported_version(), version=0)
+            raise MalformedMessage(f"API {key} v{version} is not served by controllers")
+        # A request that waits outlives the frame; what is decoded may hold slices of it (records, envelopes).
+        message = decode_request(key, version, bytes(frame[body_at:]))
+        context = RequestContext(
+            key,
+            version,
+            header.correlation_id,
+            header.client_id,
+            connection.client_host,
+            connection.listener_name,
+        )
+        local = _LOCAL.get(key)
+        if local is not None:
+            return _encoded(header, self._answered(local, message, context))
+        if isinstance(message, EnvelopeRequest):
+            return self._open_envelope(header, message, context)
+        return self._wait(header, self._decide(message, context))
+
+    async def _wait(self, header: RequestHeader, response: Awaitable[Any]) -> Buffers:
+        return _encoded(header, await response)
+
+    def _answered(
+        self,
+        handle: Callable[[Any, RequestContext, ControllerServices], Any],
+        message: Any,  # noqa: ANN401
+        context: RequestContext,
+    ) -> Any:  # noqa: ANN401
+        try:
+            return handle(message, context, self._services)
+        except Exception as error:  # noqa: BLE001 a handler's bug must not end the connections of others
+            return self._refusal(message, context, error)
+
+    async def _decide(self, message: Any, context: RequestContext, *, is_forwarded: bool = False) -> Any:  # noqa: ANN401
+        """The response of controller or quorum, or what refuses the request as a whole."""
+        try:
+            # What a broker forwards it has looked at itself: its loggers are not in there any more.
+            if context.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS and not is_forwarded:
+                return await configs.alter_incrementally(message, context, self._services)
+            return await self._services.controller.request(context.api_key, message, context)
+        except Exception as error:  # noqa: BLE001 as above
+            return self._refusal(message, context, error)
+
+    async def _open_envelope(
+        self, header: RequestHeader, envelope: EnvelopeRequest, context: RequestContext
+    ) -> Buffers:
+        try:
+            inner = unwrap_request(envelope, context.listener_name)
+            if inner.context.api_key not in self._served:
+                raise KafkaError(f"API {inner.context.api_key} is not served by controllers")
+        except KafkaError as error:
+            logger.info("an envelope of %s cannot be opened: %s", context.client_host, error)
+            return _encoded(header, EnvelopeResponse(error_code=error.code))
+        response = await self._decide(inner.message, inner.context, is_forwarded=True)
+        if says_not_controller(response):
+            return _encoded(header, EnvelopeResponse(error_code=ErrorCode.not_controller))
+        encoded = encode_response(inner.header.api_key, inner.header.api_version, response)
+        return _encoded(header, EnvelopeResponse(response_data=wrap_response(inner.header, encoded)))
+
+    def _refusal(self, message: Any, context: RequestContext, error: Exception) -> Any:  # noqa: ANN401
+        """The response with the error, where it has a place for one; else raises it, and the connection ends."""
+        key = ApiKey(context.api_key)
+        if isinstance(error, MalformedMessage):
+            raise error
+        if not isinstance(error, KafkaError):
+            logger.error("%s of client %r failed", key.name, context.client_id, exc_info=error)
+            error = UnknownServerError()
+        if key in self._services.decided:
+            return self._services.refuse(key, message, error)
+        response: Any = response_class(key)()
+        if not hasattr(response, "error_code"):
+            raise error
+        response.error_code = error.code
+        if hasattr(response, "error_message"):
+            response.error_message = error.message
+        return response
+
+
+def _encoded(header: RequestHeader, message: Any, *, version: int | None = None) -> Buffers:  # noqa: ANN401
+    key = header.api_key
+    version = header.api_version if version is None else version
+    head = response_header(key, version, header.correlation_id)
+    if key in _WITH_RECORDS:
+        return scatter_encoder(response_class(key), version)(message, head)
+    return [head, encode_response(key, version, message)]
+
+
+assert not QUORUM_REQUESTS & _LOCAL.keys()

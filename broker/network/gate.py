@@ -1,0 +1,35 @@
+"""Requests that come before anybody can answer them: held back until a node is ready.
+
+A node opens its sockets early, because others must be told where it listens; what clients send from then on waits
+here, one request for each connection, as long as they are willing to wait.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+
+from broker.network.connection import Buffers, Connection, Dispatch, Reply
+from broker.runtime import Runtime
+
+
+class Gate:
+    """A `Dispatch` that is closed at first."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._dispatch: asyncio.Future[Dispatch] = runtime.loop.create_future()
+
+    def open(self, dispatch: Dispatch) -> None:
+        """Hand everything that waits, and all that comes from now on, to `dispatch`."""
+        self._dispatch.set_result(dispatch)
+
+    def __call__(self, frame: memoryview, connection: Connection) -> Reply:
+        """See `Dispatch`."""
+        if self._dispatch.done():
+            return self._dispatch.result()(frame, connection)
+        return self._later(bytearray(frame), connection)
+
+    async def _later(self, frame: bytearray, connection: Connection) -> Buffers | None:
+        dispatch = await asyncio.shield(self._dispatch)
+        if connection.is_closed:
+            return None
+        reply = dispatch(memoryview(frame), connection)
+        return await reply if isinstance(reply, Awaitable) else reply

@@ -1,0 +1,225 @@
+"""The broker half of a node: logs, replicas, coordinators, and the listeners of clients.
+
+start: sockets (requests wait) -> registered -> caught up with the metadata -> logs -> replicas -> unfenced -> requests
+stop:  leave the cluster -> coordinators -> sockets -> maintenance; the logs are closed behind the metadata log
+
+Source: BrokerServer of Kafka 4.3.1, whose order this is: logs are opened only when the metadata is known, which says
+how topics are configured and which of them are deleted.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from broker.broker import Broker
+from broker.cluster_config import ClusterConfig
+from broker.config import BrokerConfig
+from broker.config.listeners import Listener, with_bound_addresses
+from broker.dispatch import Dispatcher
+from broker.groups.config import OFFSETS_TOPIC, GroupConfig
+from broker.groups.coordinator import GroupCoordinator
+from broker.lifecycle import BrokerLifecycle
+from broker.maintenance import Maintenance
+from broker.metadata_cache import MetadataCache
+from broker.network import NetworkServer, NetworkSettings
+from broker.network.gate import Gate
+from broker.replicas.producer_ids import ProducerIds
+from broker.replicas.replica_manager import ReplicaManager
+from broker.replication.isr_changes import IsrChanges
+from broker.replication.replica_selector import ReplicaSelector, UnknownSelector, load_selector
+from broker.roles.controller import open_sockets
+from broker.roles.directories import CannotStart, Directories
+from broker.roles.quorum import QuorumRole
+from broker.runtime import Runtime
+from broker.topic_creator import TopicCreator
+from protocol.api_keys import ApiKey
+from protocol.metadata.features import claimed_features
+from protocol.metadata.image import MetadataDelta, MetadataImage
+
+logger = logging.getLogger(__name__)
+
+#: How long a forwarded request, or one for producer ids, looks for an active controller; Kafka's.
+_FORWARDING_TIMEOUT_MS: Final = 60_000
+#: The metadata.version from which on registrations name log directories (3.7-IV2, KIP-858).
+_WITH_DIRECTORIES: Final = 17
+
+
+class BrokerRole:
+    """See the module. Every attribute is there from the beginning; what happens when, is `start`'s."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        directories: Directories,
+        role: QuorumRole,
+        *,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        """`on_failure` is told in a sentence why the node cannot go on."""
+        self._runtime = runtime
+        self._directories = directories
+        self._logs = directories.logs
+        self._on_failure = on_failure
+        self._cluster_config = ClusterConfig(config, role.metadata)
+        self.broker = self._make_broker(config, role)
+        self._gate = Gate(runtime)
+        self._server = NetworkServer(runtime, self._gate, NetworkSettings.from_config(config))
+        self._maintenance = Maintenance(
+            runtime,
+            self._logs,
+            lambda: self.broker.config,
+            after_retention=self.broker.replicas.notice_retention,
+        )
+        self._isr_watch: asyncio.Task[None] | None = None
+        #: What clients are told, by listener; real ports, also where 0 was asked for.
+        self.listeners: tuple[Listener, ...] = ()
+
+    def _make_broker(self, config: BrokerConfig, role: QuorumRole) -> Broker:
+        runtime, logs, metadata = self._runtime, self._logs, role.metadata
+        forwarding = role.channel("forwarding", timeout_ms=_FORWARDING_TIMEOUT_MS)
+        heartbeats = role.channel("heartbeat", timeout_ms=config.broker_heartbeat_interval_ms)
+        lifecycle = BrokerLifecycle(
+            runtime=runtime,
+            config=config,
+            controller=heartbeats,
+            applied_offset=lambda: metadata.last_applied_offset,
+            offline_log_dirs=self._offline_log_dirs,
+            features=lambda: claimed_features(metadata.finalized_features),
+        )
+        isr_changes = IsrChanges(
+            runtime=runtime,
+            controller=role.channel("alter-partition", timeout_ms=_FORWARDING_TIMEOUT_MS),
+            node_id=config.node_id,
+            broker_epoch=lambda: lifecycle.broker_epoch,
+        )
+        replicas = ReplicaManager(
+            node_id=config.node_id,
+            logs=logs,
+            metadata=metadata,
+            runtime=runtime,
+            topic_config=self._cluster_config.topic_config,
+            propose_isr=isr_changes.submit,
+            max_lag_ms=config.replica_lag_time_max_ms,
+            selector=_selector(config),
+            fetch_session_slots=config.max_incremental_fetch_session_cache_slots,
+            fetch_max_bytes=config.fetch_max_bytes,
+        )
+        return Broker(
+            node_id=config.node_id,
+            cluster_id=self._directories.cluster_id,
+            runtime=runtime,
+            config=config,
+            metadata=metadata,
+            controller=forwarding,
+            lifecycle=lifecycle,
+            replicas=replicas,
+            groups=GroupCoordinator(
+                config=GroupConfig.from_broker(config.get),
+                log=replicas,
+                runtime=runtime,
+                partition_count=lambda: _partition_count(metadata, OFFSETS_TOPIC),
+            ),
+            producer_ids=ProducerIds(
+                lambda request: forwarding.request(ApiKey.ALLOCATE_PRODUCER_IDS, request),
+                broker_id=config.node_id,
+                broker_epoch=lambda: lifecycle.broker_epoch,
+                runtime=runtime,
+            ),
+            topic_creator=TopicCreator(forwarding),
+        )
+
+    async def start(self) -> None:
+        """Become a broker of the cluster; returns when clients are served.
+
+        Raises CannotStart, RegistrationRefused, InconsistentMetaProperties, OSError.
+        """
+        broker, config = self.broker, self.broker.config
+        ports = await open_sockets(self._server, config.listeners)
+        self.listeners = with_bound_addresses(config.advertised_listeners, ports, socket.getfqdn())
+        await broker.lifecycle.register(
+            cluster_id=broker.cluster_id,
+            listeners=self.listeners,
+            log_dirs=sorted(self._logs.directory_ids.values()),
+            previous_broker_epoch=self._logs.previous_broker_epoch,
+        )
+        await broker.lifecycle.caught_up()
+        self._refresh_config()
+        await self._runtime.run_blocking(
+            self._logs.load, self._cluster_config.topic_config, self._runtime.now_ms()
+        )
+        self._refresh_config()  # whatever has come while the logs were opened
+        broker.replicas.apply_image(broker.metadata.image)
+        broker.metadata.on_change(self._on_metadata)
+        self._isr_watch = self._runtime.create_task(broker.replicas.watch_isrs(), name="isr-watch")
+        broker.groups.start()
+        await broker.lifecycle.serve()
+        self._gate.open(Dispatcher(broker))
+        self._maintenance.start()
+
+    def _refresh_config(self) -> None:
+        self.broker.config = self._cluster_config.refresh()
+        self._server.settings = NetworkSettings.from_config(self.broker.config)
+
+    def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Follow what the controller has committed; deletions before what takes their place."""
+        if self._cluster_config.concerns(delta):
+            self._refresh_config()
+            self.broker.replicas.change_defaults(self._cluster_config.topic_config)
+        self.broker.replicas.apply_delta(delta, image)
+        if delta.topics_deleted:
+            deleted = [(topic_id, topic.name) for topic_id, topic in delta.topics_deleted.items()]
+            self.broker.groups.on_topics_deleted(deleted)
+        own = image.brokers.get(self.broker.node_id)
+        lacks_directories = (
+            own is not None and not own.log_dirs and self.broker.node_id in delta.brokers_changed
+        )
+        if lacks_directories and (image.metadata_version or 0) >= _WITH_DIRECTORIES:
+            self.broker.lifecycle.register_again()
+
+    def on_dir_failure(self, path: Path, error: OSError) -> None:
+        """A log directory has failed: its partitions are offline, or the node is."""
+        if len(self._logs.offline_dirs) == len(self.broker.config.log_dirs):
+            self._on_failure(f"Log directory {path} has failed, and it was the last one: {error}.")
+        else:
+            self.broker.replicas.take_offline(path)
+            self.broker.lifecycle.beat_soon()
+
+    def _offline_log_dirs(self) -> list[UUID]:
+        """The failed directories, by id. One that could not be opened at all was never registered."""
+        ids: Mapping[Path, UUID] = self._logs.directory_ids
+        return [ids[path] for path in sorted(self._logs.offline_dirs) if path in ids]
+
+    async def stop(self) -> None:
+        """Leave the cluster, and answer what was begun."""
+        await self.broker.lifecycle.leave()
+        self._stop_watching()
+        self.broker.groups.stop()  # answers who waits for a rebalance, so that the sockets need not wait for them
+        await self._server.stop()
+        await self._maintenance.stop()
+
+    async def give_up(self) -> None:
+        """The start has failed: nobody is served, and nothing is left running."""
+        await self.broker.lifecycle.give_up()
+        self._stop_watching()
+        await self._server.stop(grace_s=0)
+
+    def _stop_watching(self) -> None:
+        if self._isr_watch is not None:
+            self._isr_watch.cancel()
+
+
+def _selector(config: BrokerConfig) -> ReplicaSelector | None:
+    try:
+        return load_selector(config.get("replica.selector.class"), config.values)
+    except UnknownSelector as error:
+        raise CannotStart(str(error)) from error
+
+
+def _partition_count(metadata: MetadataCache, topic: str) -> int | None:
+    found = metadata.topic(topic)
+    return None if found is None else len(found.partitions)

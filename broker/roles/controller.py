@@ -1,0 +1,71 @@
+"""The controller half of a node: its listener. What decides is in `controller`, and bound in `roles/quorum.py`.
+
+The sockets are opened first, since the other voters are told where this one listens; requests wait until the
+metadata log has been read. Source: ControllerServer of Kafka 4.3.1.
+"""
+
+import socket
+from collections.abc import Mapping
+
+from broker.config import BrokerConfig
+from broker.config.listeners import Listener, with_bound_addresses
+from broker.controller_api.dispatch import ControllerDispatcher
+from broker.controller_api.services import ControllerServices
+from broker.network import NetworkServer, NetworkSettings
+from broker.network.gate import Gate
+from broker.roles.directories import CannotStart
+from broker.roles.quorum import QuorumRole, controller_endpoints
+from broker.runtime import Runtime
+from controller.api import CONTROLLER_APIS
+from protocol.metadata.image import Endpoint
+
+
+class ControllerRole:
+    """See the module."""
+
+    def __init__(self, runtime: Runtime, config: BrokerConfig) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._gate = Gate(runtime)
+        self._server = NetworkServer(runtime, self._gate, NetworkSettings.from_config(config))
+        #: What other nodes are told, by listener; real ports, also where 0 was asked for.
+        self.listeners: tuple[Listener, ...] = ()
+
+    async def listen(self) -> Mapping[str, Endpoint]:
+        """Open the sockets; where others find this controller. Raises CannotStart."""
+        ports = await open_sockets(self._server, self._config.controller_listeners)
+        told = self._config.advertised_controller_listeners
+        self.listeners = with_bound_addresses(told, ports, socket.getfqdn())
+        return controller_endpoints(self.listeners)
+
+    def serve(self, role: QuorumRole, cluster_id: str) -> None:
+        """The quorum is open and runs: answer."""
+        assert role.local is not None
+        config = self._config
+        services = ControllerServices(
+            node_id=config.node_id,
+            cluster_id=cluster_id,
+            config=config,
+            metadata=role.metadata,
+            leader=role.leader,
+            controller=role.local,
+            decided=frozenset(CONTROLLER_APIS),
+            refuse=lambda key, request, error: CONTROLLER_APIS[key].refuse(request, error),
+        )
+        self._gate.open(ControllerDispatcher(services))
+
+    async def stop(self) -> None:
+        """Answer what was begun, and close the sockets."""
+        await self._server.stop()
+
+
+async def open_sockets(server: NetworkServer, listeners: tuple[Listener, ...]) -> dict[str, int]:
+    """Listen at each of them; the real ports by name. Raises CannotStart."""
+    ports = {}
+    for listener in listeners:
+        try:
+            listening = await server.listen(listener.name, listener.host or None, listener.port)
+        except OSError as error:
+            raise CannotStart(f"Cannot listen at {listener}: {error.strerror or error}.") from error
+        ports[listener.name] = listening.port
+    return ports

@@ -1,0 +1,138 @@
+"""A node's log directories: locked while the process lives, and checked to be this node's own.
+
+A node that is a whole cluster by itself formats new directories as it finds them. All others must have been
+formatted (`ottla format`, or Kafka's kafka-storage.sh) for their cluster: which one that is they cannot know.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from uuid import UUID
+
+from broker.config import BrokerConfig
+from broker.runtime import Runtime
+from storage import meta_properties
+from storage.files import Files
+from storage.kafka_uuid import to_text
+from storage.log_manager import InconsistentMetaProperties, LogDirInUse, LogManager, LogManagerSettings
+
+
+class CannotStart(Exception):
+    """Why a node does not start, in a sentence for an operator."""
+
+
+class Directories:
+    """The log directories, and the one of the metadata log, which may be one of them. Made by `lock`."""
+
+    def __init__(self, logs: LogManager, of_metadata: LogManager, metadata_log_dir: Path) -> None:
+        #: What holds partitions.
+        self.logs = logs
+        #: Called, perhaps in another thread, when a directory fails.
+        self.on_failure: Callable[[Path, OSError], None] = lambda path, error: None
+        #: What holds the metadata log: the same object unless metadata.log.dir is elsewhere.
+        self._of_metadata = of_metadata
+        self.metadata_log_dir = metadata_log_dir
+        for manager in self._managers():
+            manager.on_dir_failure = lambda path, error: self.on_failure(path, error)
+
+    @classmethod
+    async def lock(cls, runtime: Runtime, config: BrokerConfig, files: Files) -> "Directories":
+        """Take possession of all of them. Raises CannotStart."""
+        try:
+            return await runtime.run_blocking(cls._lock, runtime, config, files)
+        except (LogDirInUse, InconsistentMetaProperties) as error:
+            raise CannotStart(str(error)) from error
+        except OSError as error:
+            raise CannotStart(
+                f"Cannot use the log directories {', '.join(config.log_dirs)}: {error.strerror}. "
+                f"log.dirs (--data-dir) must name folders that this user can write."
+            ) from error
+
+    @classmethod
+    def _lock(cls, runtime: Runtime, config: BrokerConfig, files: Files) -> "Directories":
+        def new_id() -> UUID:
+            return UUID(int=runtime.random.getrandbits(128), version=4)
+
+        metadata_log_dir = Path(config.metadata_log_dir)
+        paths = [Path(path) for path in config.log_dirs]
+        if not config.is_broker:
+            # A controller has no partitions: all its directories are there for the metadata log.
+            paths = list(dict.fromkeys([*paths, metadata_log_dir]))
+        apart = [] if metadata_log_dir in paths else [metadata_log_dir]
+        found = {path: meta_properties.read(path, files) for path in [*paths, *apart]}
+        known = [properties for properties in found.values() if properties is not None]
+        if not config.is_whole_cluster and found[metadata_log_dir] is None:
+            raise CannotStart(
+                f"Log directory {metadata_log_dir} is not formatted, and node {config.node_id} is not a cluster by "
+                "itself. Format it for its cluster: ottla format --cluster-id ID --config FILE"
+            )
+        cluster_id = known[0].cluster_id if known else to_text(new_id())
+
+        def lock(log_dirs: list[Path]) -> LogManager:
+            return LogManager.lock(
+                log_dirs,
+                files=files,
+                cluster_id=cluster_id,
+                node_id=config.node_id,
+                directory_id=new_id,
+                random=runtime.random,
+                now_ms=runtime.now_ms(),
+                run_parallel=partial(
+                    runtime.run_parallel, threads_per_group=config.get("num.recovery.threads.per.data.dir")
+                ),
+                settings=LogManagerSettings(
+                    retention_check_interval_ms=config.log_retention_check_interval_ms,
+                    checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
+                    high_watermark_checkpoint_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
+                    producer_id_expiration_ms=config.producer_id_expiration_ms,
+                    producer_id_expiration_check_interval_ms=config.producer_id_expiration_check_interval_ms,
+                    max_transaction_timeout_ms=config.transaction_max_timeout_ms,
+                ),
+            )
+
+        logs = lock(paths)
+        try:
+            return cls(logs, lock(apart) if apart else logs, metadata_log_dir)
+        except BaseException:
+            logs.unlock()
+            raise
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster that all of them belong to."""
+        return self.logs.cluster_id
+
+    @property
+    def metadata_directory_id(self) -> UUID:
+        """The id of the metadata log's directory. Raises OSError if that one cannot be used."""
+        manager = self._of_metadata
+        if (error := manager.offline_dirs.get(self.metadata_log_dir)) is not None:
+            raise error
+        return manager.directory_ids[self.metadata_log_dir]
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether the directory of the metadata log was closed by the last process."""
+        return self._of_metadata.was_clean
+
+    def metadata_log_failed(self, error: OSError) -> None:
+        """The metadata log could not be closed: its directory must not be marked as closed."""
+        self._of_metadata.take_offline(self.metadata_log_dir, error)
+
+    def keep_clean(self) -> None:
+        """A start was refused before any log was touched: what was closed cleanly still is. [any thread]"""
+        for manager in self._managers():
+            manager.keep_clean()
+
+    def unlock(self) -> None:
+        """Give them back without a clean shutdown: for a start that failed. [any thread]"""
+        for manager in self._managers():
+            manager.unlock()
+
+    def shutdown(self, now_ms: int, *, broker_epoch: int) -> None:
+        """Close what is open, mark the directories as closed, and give them back. [any thread]"""
+        for manager in self._managers():
+            manager.shutdown(now_ms, broker_epoch=broker_epoch)
+
+    def _managers(self) -> list[LogManager]:
+        return [self.logs] if self._of_metadata is self.logs else [self.logs, self._of_metadata]

@@ -1,0 +1,269 @@
+"""This node's replica of the metadata log, and what follows it: one for the whole process, whatever its roles.
+
+A controller is a voter of the quorum (or may become one), a broker observes. Both halves of a combined node see the
+same image, and everybody asks the same `LeaderWatch` who leads. Source: SharedServer of Kafka 4.3.1.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from broker.channel import LeaderWatch, QuorumChannel
+from broker.config import BrokerConfig
+from broker.config.definitions import BROKER_CONFIGS, CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from broker.config.listeners import Listener
+from broker.config.resources import validate_client_metrics_alter, validate_group_alter
+from broker.controller_api.services import QUORUM_REQUESTS
+from broker.metadata_cache import MetadataCache
+from broker.network.client import ClientSettings, NodeClient
+from broker.roles.directories import Directories
+from broker.runtime import Runtime
+from controller import activation
+from controller.log_cleaning import MetadataLogSettings
+from controller.node import Controller
+from controller.raft.quorum import Quorum
+from controller.raft.types import Address, RaftSettings
+from controller.registration import ControllerRegistration
+from controller.settings import ConfigValidators, ControllerSettings
+from controller.snapshotting import Snapshotter
+from protocol.metadata.image import Endpoint, MetadataImage
+from protocol.schema import Request, Response
+from storage.files import Files
+from storage.log_config import validate_topic_configs
+
+logger = logging.getLogger(__name__)
+
+#: How long one attempt to register this controller may take, before the next one.
+_REGISTRATION_TIMEOUT_MS: Final = 5_000
+
+
+class LocalQuorum:
+    """Controller and quorum of this process behind one method; a `LocalController`."""
+
+    def __init__(self, controller: Controller, quorum: Quorum) -> None:
+        self._controller = controller
+        self._quorum = quorum
+
+    async def request(self, api_key: int, message: Any, context: object = None) -> Any:  # noqa: ANN401
+        """See `LocalController`; the quorum's own requests are answered whoever leads."""
+        if api_key in QUORUM_REQUESTS:
+            return await self._quorum.handle(message)
+        return await self._controller.request(api_key, message, context)
+
+
+class QuorumRole:
+    """The quorum, the controller if this node is one, the image, and the way to other controllers."""
+
+    def __init__(self, runtime: Runtime, config: BrokerConfig, directories: Directories) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._directories = directories
+        self._clients: list[NodeClient] = []
+        self._raft_client = self._client("raft", reconnect_backoff_max_ms=500)
+        self._is_open = False
+        self._registration: ControllerRegistration | None = None
+        #: From `open` on.
+        self.quorum: Quorum
+        self.controller: Controller | None = None
+        self.local: LocalQuorum | None = None
+        self.metadata: MetadataCache
+        self.leader: LeaderWatch
+
+    async def open(
+        self,
+        listeners: Mapping[str, Endpoint],
+        files: Files,
+        *,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        """Read the metadata log. `listeners` are where this node can be reached as a controller, if it is one.
+
+        `on_failure` is told why the node cannot go on, once it runs. Raises InvalidMetadata, OSError.
+        """
+        runtime, config, directories = self._runtime, self._config, self._directories
+        controller_settings = self._controller_settings(listeners)
+
+        def read() -> Quorum:
+            log_dir = directories.metadata_log_dir
+            if config.is_whole_cluster:
+                activation.format_directory(
+                    log_dir / "__cluster_metadata-0", controller_settings, files, now_ms=runtime.now_ms()
+                )
+            return Quorum.open(
+                log_dir,
+                settings=self._raft_settings(listeners),
+                log_settings=_log_settings(config),
+                files=files,
+                random=runtime.random,
+                now_ms=runtime.now_ms,
+                monotonic=runtime.monotonic,
+                run_blocking=runtime.run_blocking,
+                call_later=runtime.call_later,
+                send=self._send,
+                on_failure=on_failure,
+                is_clean=directories.was_clean,
+            )
+
+        self.quorum = quorum = await runtime.run_blocking(read)
+        if config.is_controller:
+            self.controller = Controller(
+                quorum,
+                log_dir=directories.metadata_log_dir,
+                settings=controller_settings,
+                validators=_validators(config),
+                files=files,
+                random=runtime.random,
+                monotonic=runtime.monotonic,
+                call_later=runtime.call_later,
+            )
+            self.local = LocalQuorum(self.controller, quorum)
+        self._is_open = True
+        self.leader = LeaderWatch(quorum)
+        self.metadata = MetadataCache(MetadataImage(), kraft_version=lambda: quorum.kraft_version)
+        quorum.subscribe(self.metadata)
+        quorum.subscribe(
+            Snapshotter(
+                quorum,
+                image=lambda: self.metadata.image,
+                settings=_log_settings(config),
+                now_ms=runtime.now_ms,
+            )
+        )
+        quorum.subscribe(self.leader)
+        if config.is_controller:
+            self._registration = ControllerRegistration(
+                settings=controller_settings,
+                incarnation_id=UUID(int=runtime.random.getrandbits(128), version=4),
+                request=self.channel("controller-registration", timeout_ms=_REGISTRATION_TIMEOUT_MS).request,
+                call_later=runtime.call_later,
+            )
+            quorum.subscribe(self._registration)
+
+    def channel(self, purpose: str, *, timeout_ms: int) -> QuorumChannel:
+        """A way of its own to the active controller: requests of one purpose never wait for those of another."""
+        return QuorumChannel(
+            runtime=self._runtime,
+            leader=self.leader,
+            local=self.local,
+            client=self._client(purpose),
+            timeout_ms=timeout_ms,
+            request_timeout_ms=self._config.get("request.timeout.ms"),
+        )
+
+    async def stop(self) -> None:
+        """Leave the quorum, close the metadata log, and all connections to other nodes. Raises OSError, KafkaError."""
+        if self._registration is not None:
+            await self._registration.stop()
+        if self.controller is not None:
+            self.controller.stop()
+        try:
+            if self._is_open:
+                await self.quorum.stop()
+        finally:
+            for client in self._clients:
+                await client.close()
+
+    def _client(self, purpose: str, *, reconnect_backoff_max_ms: int = 1_000) -> NodeClient:
+        config = self._config
+        client = NodeClient(
+            self._runtime,
+            client_id=f"{purpose}-{config.node_id}",
+            settings=ClientSettings(
+                response_max_bytes=config.socket_request_max_bytes,
+                reconnect_backoff_max_ms=reconnect_backoff_max_ms,
+                connect_timeout_ms=config.get("socket.connection.setup.timeout.ms"),
+                max_idle_ms=config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else None,
+            ),
+        )
+        self._clients.append(client)
+        return client
+
+    async def _send(self, to: Address, message: Request, timeout_ms: int) -> Response:
+        response: Response = await self._raft_client.request(
+            to, message.__api_key__, message, timeout_s=timeout_ms / 1000
+        )
+        return response
+
+    def _raft_settings(self, listeners: Mapping[str, Endpoint]) -> RaftSettings:
+        config = self._config
+        voters = {voter_id: Address(host, port) for voter_id, host, port in config.quorum_voters}
+        own = listeners.get(config.controller_listener_names[0].upper())
+        if config.is_controller and config.is_whole_cluster and own is not None:
+            # Whatever was configured: the port may have been picked by the system.
+            voters = {config.node_id: Address(own.host, own.port)}
+        return RaftSettings(
+            node_id=config.node_id,
+            directory_id=self._directories.metadata_directory_id,
+            cluster_id=self._directories.cluster_id,
+            listener_name=config.controller_listener_names[0].upper(),
+            endpoints={name: Address(each.host, each.port) for name, each in listeners.items()},
+            static_voters=voters,
+            bootstrap_servers=tuple(Address(host, port) for host, port in config.quorum_bootstrap_servers),
+            can_become_voter=config.is_controller,
+            auto_join_enable=config.get("controller.quorum.auto.join.enable"),
+            election_timeout_ms=config.get("controller.quorum.election.timeout.ms"),
+            fetch_timeout_ms=config.get("controller.quorum.fetch.timeout.ms"),
+            election_backoff_max_ms=config.get("controller.quorum.election.backoff.max.ms"),
+            request_timeout_ms=config.get("controller.quorum.request.timeout.ms"),
+            retry_backoff_ms=config.get("controller.quorum.retry.backoff.ms"),
+            fetch_max_bytes=config.get("controller.quorum.fetch.max.bytes"),
+            fetch_snapshot_max_bytes=config.get("controller.quorum.fetch.snapshot.max.bytes"),
+        )
+
+    def _controller_settings(self, listeners: Mapping[str, Endpoint]) -> ControllerSettings:
+        config = self._config
+        return ControllerSettings(
+            cluster_id=self._directories.cluster_id,
+            node_id=config.node_id,
+            directory_id=self._directories.metadata_directory_id,
+            listeners=listeners,
+            hosts_broker=config.is_broker,
+            num_partitions=config.num_partitions,
+            default_replication_factor=config.default_replication_factor,
+            delete_topic_enable=config.delete_topic_enable,
+            broker_session_timeout_ms=config.broker_session_timeout_ms,
+            max_idle_interval_ms=config.get("metadata.max.idle.interval.ms") or None,
+            auto_leader_rebalance_enable=config.get("auto.leader.rebalance.enable"),
+            leader_imbalance_check_interval_seconds=config.get("leader.imbalance.check.interval.seconds"),
+            unclean_leader_election_interval_ms=config.get("unclean.leader.election.interval.ms"),
+            static_configs=config.static,
+        )
+
+
+def controller_endpoints(told: tuple[Listener, ...]) -> dict[str, Endpoint]:
+    """Listeners as the metadata has them."""
+    return {
+        listener.name: Endpoint(
+            host=listener.host, port=listener.port, security_protocol=listener.security_protocol
+        )
+        for listener in told
+    }
+
+
+def _log_settings(config: BrokerConfig) -> MetadataLogSettings:
+    retention_bytes = config.get("metadata.max.retention.bytes")
+    retention_ms = config.get("metadata.max.retention.ms")
+    return MetadataLogSettings(
+        log_segment_bytes=(
+            config.get("internal.metadata.log.segment.bytes") or config.get("metadata.log.segment.bytes")
+        ),
+        log_segment_ms=config.get("metadata.log.segment.ms"),
+        max_retention_bytes=retention_bytes if retention_bytes >= 0 else None,
+        max_retention_ms=retention_ms if retention_ms >= 0 else None,
+        max_record_bytes_between_snapshots=config.get("metadata.log.max.record.bytes.between.snapshots"),
+        max_snapshot_interval_ms=config.get("metadata.log.max.snapshot.interval.ms"),
+    )
+
+
+def _validators(config: BrokerConfig) -> ConfigValidators:
+    return ConfigValidators(
+        topic=lambda _, configs, existing: validate_topic_configs(
+            configs, defaults=config.topic_defaults, existing=existing
+        ),
+        group=lambda _, configs, __: validate_group_alter(config, configs),
+        client_metrics=lambda name, configs, _: validate_client_metrics_alter(name, configs),
+        broker_keys=BROKER_CONFIGS,
+        group_keys=GROUP_CONFIGS,
+        client_metrics_keys=CLIENT_METRICS_CONFIGS,
+    )
