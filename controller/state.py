@@ -88,7 +88,8 @@ class ClusterState:
 
     def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
         """All partitions. Events that concern a broker look through them; there is no index by broker to keep
-        right: 100,000 partitions take about 20 ms, a broker comes or goes once in a while.
+        right. Of 100,000 partitions that takes 10 to 20 ms, once when a broker comes or goes; deciding and
+        replaying what becomes of the 10,000 that it was in sync for takes 150 ms.
         """
         for topic in self.image.topics_by_id.values():
             for index, partition in topic.partitions.items():
