@@ -224,11 +224,11 @@ class Raft:
         return self._end()
 
     def appended(self, now_ms: int, end_offset: int) -> list[Effect]:
-        """The driver has appended records to the log, as the leader of the current epoch."""
+        """The driver has appended records up to this offset, as the leader; nothing if it leads no more by now."""
         core = self._begin(now_ms)
-        assert isinstance(core.role, Leader), core.role
-        assert end_offset == core.log.end.offset, (end_offset, core.log.end)
-        serving.appended(core)
+        if not core.is_over and isinstance(core.role, Leader):
+            assert end_offset <= core.log.end.offset, (end_offset, core.log.end)
+            serving.appended(core)
         return self._end()
 
     def flushed(self, now_ms: int, end_offset: int) -> list[Effect]:

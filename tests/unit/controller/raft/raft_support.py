@@ -98,7 +98,8 @@ class Download:
         self.data += data
 
     def freeze(self) -> None:
-        if not all(crc_is_valid(batch) for _, batch in batches(memoryview(bytes(self.data)))):
+        found = [batch for _, batch in batches(memoryview(bytes(self.data)))]
+        if sum(map(len, found)) != self.size or not all(map(crc_is_valid, found)):
             raise CorruptMessage("damaged")
         self.log.snapshots[self.id] = bytes(self.data)
 

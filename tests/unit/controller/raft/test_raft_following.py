@@ -1,0 +1,393 @@
+"""What answers to Fetch and FetchSnapshot do to a follower and its log."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from raft_support import LISTENER, MemoryLog, Replica, address, directory, settings
+
+from controller.quorum_state import QuorumState
+from controller.raft.effects import Committed, Fatal, Flush, LeaderChanged, Send, SnapshotLoaded
+from controller.raft.following import truncation_offset
+from controller.raft.roles import Follower, Prospective, Unattached
+from controller.raft.types import TOPIC, TOPIC_ID, LeaderAndEpoch, OffsetAndEpoch
+from protocol.error_code import ErrorCode
+from protocol.messages import fetch, fetch_snapshot
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from protocol.messages.vote import VoteRequest
+
+EPOCH = 5
+
+
+def follower(log: MemoryLog | None = None, **others: Any) -> Replica:
+    """Node 1 follows node 2 in epoch 5, and has sent its first Fetch."""
+    state = QuorumState(leader_epoch=EPOCH, leader_id=2, kraft_version=0)
+    replica = Replica(settings(1, **others), log=log, election=state)
+    assert isinstance(replica.role, Follower)
+    return replica
+
+
+def log_of(*epochs: int) -> MemoryLog:
+    """One record of each epoch."""
+    log = MemoryLog()
+    for epoch in epochs:
+        log.append(f"{epoch}", epoch=epoch)
+    return log
+
+
+def response(
+    records: bytes = b"",
+    *,
+    high_watermark: int = -1,
+    leader: int = 2,
+    epoch: int = EPOCH,
+    error: ErrorCode = ErrorCode.none,
+    diverging: tuple[int, int] | None = None,
+    snapshot: tuple[int, int] | None = None,
+    endpoint: bool = False,
+) -> FetchResponse:
+    row = fetch.PartitionData(
+        error_code=error,
+        high_watermark=high_watermark,
+        records=records,
+        current_leader=fetch.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch),
+    )
+    if diverging is not None:
+        row.diverging_epoch = fetch.EpochEndOffset(end_offset=diverging[0], epoch=diverging[1])
+    if snapshot is not None:
+        row.snapshot_id = fetch.SnapshotId(end_offset=snapshot[0], epoch=snapshot[1])
+    answer = FetchResponse(responses=[fetch.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[row])])
+    if endpoint:
+        host, port = address(leader)
+        answer.node_endpoints = [fetch.NodeEndpoint(node_id=leader, host=host, port=port)]
+    return answer
+
+
+def records_of(*epochs: int, at: int = 0) -> bytes:
+    """What the leader's log holds from `at` on."""
+    return log_of(*epochs).read(at, max_bytes=10_000)
+
+
+def answer_fetch(replica: Replica, answer: FetchResponse | None) -> list[Any]:
+    (sent,) = replica.sent(FetchRequest)
+    return replica.answer(sent, answer)
+
+
+def asked(replica: Replica) -> fetch.FetchPartition:
+    """The Fetch that is under way."""
+    (sent,) = replica.sent(FetchRequest)
+    row: fetch.FetchPartition = sent.message.topics[0].partitions[0]
+    return row
+
+
+def test_a_fetch_tells_where_the_log_ends_and_what_is_known() -> None:
+    replica = follower(log_of(1, 3))
+    (sent,) = replica.sent(FetchRequest)
+    assert (sent.to, sent.node_id) == (address(2), 2)
+    request, row = sent.message, asked(replica)
+    assert (request.cluster_id, request.replica_state.replica_id) == (replica.settings.cluster_id, 1)
+    assert (request.max_wait_ms, request.max_bytes) == (500, 1024 * 1024)
+    assert (row.fetch_offset, row.last_fetched_epoch, row.current_leader_epoch) == (2, 3, EPOCH)
+    assert (row.replica_directory_id, row.high_watermark) == (directory(1), -1)
+
+
+def test_records_are_durable_before_the_next_fetch() -> None:
+    replica = follower()
+    effects = answer_fetch(replica, response(records_of(1, 1, 3), high_watermark=2))
+    assert effects[0] == Flush(3)
+    kinds = [type(each) for each in effects]
+    assert kinds.index(Flush) < kinds.index(Send)
+    assert Committed(2) in effects
+    assert asked(replica).fetch_offset == 3
+    assert asked(replica).high_watermark == 2
+    assert replica.role.has_fetched
+
+
+def test_a_broker_does_not_flush() -> None:
+    replica = Replica(
+        settings(9, can_become_voter=False),
+        election=QuorumState(leader_epoch=EPOCH, leader_id=2, kraft_version=0),
+    )
+    effects = answer_fetch(replica, response(records_of(1)))
+    assert Flush not in [type(each) for each in effects]
+    assert asked(replica).fetch_offset == 1
+
+
+def test_the_high_watermark_is_what_is_here_and_never_moves_back() -> None:
+    replica = follower()
+    answer_fetch(replica, response(records_of(1, 1), high_watermark=9))
+    assert replica.raft.high_watermark == 2
+    answer_fetch(replica, response(records_of(1, 1, 1, at=2), high_watermark=1))
+    assert replica.raft.high_watermark == 2
+    answer_fetch(replica, response(high_watermark=-1))
+    answer_fetch(replica, response(high_watermark=3))
+    assert replica.raft.high_watermark == 3
+    assert replica.of(Committed) == [Committed(2), Committed(3)]
+
+
+@pytest.mark.parametrize("cut", [1, 30, 61])
+def test_damaged_records_are_asked_for_again_after_a_pause(cut: int) -> None:
+    replica = follower()
+    sound = records_of(1)
+    damaged = bytearray(records_of(1, 1))
+    damaged[-cut] ^= 0xFF
+    answer_fetch(replica, response(bytes(damaged)))
+    assert replica.log.end.offset == 1
+    assert replica.log.read(0, max_bytes=9_999) == sound
+    assert [each.node_id for each in replica.sent(FetchRequest)] == [3]  # who may know a better leader
+    answer_fetch(replica, None)
+    replica.pass_time(20)
+    assert [each.node_id for each in replica.sent(FetchRequest)] == [2]
+
+
+def test_records_of_a_later_epoch_than_the_leaders_are_not_taken() -> None:
+    replica = follower()
+    answer_fetch(replica, response(records_of(EPOCH + 1)))
+    assert replica.log.end.offset == 0
+
+
+@pytest.mark.parametrize(
+    ("mine", "diverging", "offset"),
+    [
+        #  my epochs          leader's end   cut at
+        ((1, 1, 3, 3),        (2, 1),        2),   # epoch 3 is only mine
+        ((1, 1, 1),           (2, 1),        2),   # I have more of epoch 1
+        ((1, 3, 3),           (4, 3),        3),   # the leader has more of epoch 3: what I have agrees so far
+        ((1, 1, 4, 4),        (5, 3),        2),   # the leader's epoch 3 is not mine: epoch 1 is all that may agree
+        ((2, 2),              (1, 1),        0),
+        ((1, 1),              (0, 0),        0),
+    ],
+)  # fmt: skip
+def test_where_a_log_is_cut(mine: tuple[int, ...], diverging: tuple[int, int], offset: int) -> None:
+    log = log_of(*mine)
+    assert truncation_offset(log, OffsetAndEpoch(*diverging)) == offset
+    replica = follower(log)
+    answer_fetch(replica, response(diverging=diverging))
+    assert replica.log.end.offset == offset
+    assert asked(replica).fetch_offset == offset
+
+
+def test_what_is_committed_is_never_cut() -> None:
+    replica = follower()
+    answer_fetch(replica, response(records_of(1, 1, 3), high_watermark=3))
+    effects = answer_fetch(replica, response(diverging=(2, 1)))
+    assert [each for each in effects if isinstance(each, Fatal)]
+    assert replica.log.end.offset == 3
+    assert not replica.raft.tick(replica.now_ms + 10_000)
+
+
+@pytest.mark.parametrize(
+    ("answer", "role", "leader", "epoch"),
+    [
+        (response(error=ErrorCode.fenced_leader_epoch, leader=3, epoch=8), Follower, 3, 8),
+        (response(error=ErrorCode.not_leader_or_follower, leader=3, epoch=8), Follower, 3, 8),
+        (response(error=ErrorCode.fenced_leader_epoch, leader=-1, epoch=8), Unattached, None, 8),
+        (response(error=ErrorCode.fenced_leader_epoch, leader=9, epoch=8), Unattached, 9, 8),
+        (response(error=ErrorCode.fenced_leader_epoch, leader=9, epoch=8, endpoint=True), Follower, 9, 8),
+        (response(epoch=4, leader=3), Follower, 2, EPOCH),
+        (response(error=ErrorCode.unknown_leader_epoch, epoch=4, leader=3), Follower, 2, EPOCH),
+        (response(leader=3), Follower, 2, EPOCH),  # two leaders in one epoch: not believed
+        (response(error=ErrorCode.invalid_request), Follower, 2, EPOCH),
+        (response(error=ErrorCode.broker_not_available), Follower, 2, EPOCH),
+        (response(error=ErrorCode.unknown_server_error), Follower, 2, EPOCH),
+        (FetchResponse(), Follower, 2, EPOCH),
+        (FetchResponse(error_code=ErrorCode.inconsistent_cluster_id), Follower, 2, EPOCH),
+        (FetchResponse(responses=[fetch.FetchableTopicResponse(topic_id=TOPIC_ID)]), Follower, 2, EPOCH),
+        (response(snapshot=(3, -1)), Follower, 2, EPOCH),
+        (response(snapshot=(-1, 3)), Follower, 2, EPOCH),
+        (None, Follower, 2, EPOCH),
+    ],
+)
+def test_what_an_answer_teaches(
+    answer: FetchResponse | None, role: type, leader: int | None, epoch: int
+) -> None:
+    replica = follower()
+    answer_fetch(replica, answer)
+    assert type(replica.role) is role
+    assert (replica.role.leader_id, replica.role.epoch) == (leader, epoch)
+    assert replica.election is not None
+    assert replica.election.leader_epoch == epoch
+    if epoch > EPOCH and leader is not None:
+        assert replica.of(LeaderChanged)[-1] == LeaderChanged(LeaderAndEpoch(leader, epoch))
+
+
+def test_while_the_leader_is_silent_others_are_asked_and_then_an_election_is_tried() -> None:
+    replica = follower()
+    answer_fetch(replica, None)
+    asked_nodes = []
+    for _ in range(200):
+        replica.pass_time(10)
+        for sent in replica.sent(FetchRequest):
+            asked_nodes.append(sent.node_id)
+            replica.answer(sent, None)
+        if not isinstance(replica.role, Follower):
+            break
+    assert {2, 3} <= set(asked_nodes)
+    assert isinstance(replica.role, Prospective)
+    assert replica.role.epoch == EPOCH
+    assert replica.sent(VoteRequest)
+
+
+def test_only_good_answers_put_the_election_off() -> None:
+    replica = follower()
+    for _ in range(19):
+        replica.pass_time(100)
+        for sent in replica.sent(FetchRequest):
+            replica.answer(sent, response())
+    assert isinstance(replica.role, Follower)
+    for _ in range(21):
+        replica.pass_time(100)
+        for sent in replica.sent(FetchRequest):
+            replica.answer(sent, response(error=ErrorCode.unknown_server_error))
+    assert isinstance(replica.role, Prospective)
+
+
+def test_one_fetch_at_a_time() -> None:
+    replica = follower()
+    for _ in range(15):
+        replica.pass_time(100)
+    assert len(replica.sent(FetchRequest)) == 1
+
+
+def test_a_leader_is_found_through_bootstrap_servers_together_with_its_first_records() -> None:
+    servers = (address(7), address(8))
+    replica = Replica(
+        settings(9, (), bootstrap_servers=servers, can_become_voter=False),
+        election=QuorumState(leader_epoch=3, leader_id=None, kraft_version=1),
+    )
+    (sent,) = replica.sent(FetchRequest)
+    assert sent.to in servers
+    assert sent.node_id < -1
+    replica.answer(
+        sent, response(leader=7, epoch=3, records=records_of(1, 2), high_watermark=2, endpoint=True)
+    )
+    assert isinstance(replica.role, Follower)
+    assert replica.role.leader_endpoints == {LISTENER: address(7)}
+    assert replica.raft.high_watermark == 2
+    assert replica.raft.leader_address == address(7)
+
+
+def test_bootstrap_servers_that_know_no_leader_are_not_asked_without_a_pause() -> None:
+    replica = Replica(settings(9, (), bootstrap_servers=(address(7),), can_become_voter=False))
+    unknown = response(error=ErrorCode.not_leader_or_follower, leader=-1, epoch=0)
+    count = 0
+    for _ in range(100):
+        replica.pass_time(1)
+        for sent in replica.sent(FetchRequest):
+            count += 1
+            replica.answer(sent, unknown)
+    assert count <= 100 // replica.settings.retry_backoff_ms + 1
+
+
+# -- snapshots ---------------------------------------------------------------------------------------
+
+
+def piece(data: bytes, *, size: int, position: int = 0, id: tuple[int, int] = (7, 3), **others: Any) -> Any:
+    row = fetch_snapshot.PartitionSnapshotResponse(
+        error_code=others.get("error", ErrorCode.none),
+        snapshot_id=fetch_snapshot.SnapshotId(end_offset=id[0], epoch=id[1]),
+        current_leader=fetch_snapshot.LeaderIdAndEpoch(leader_id=2, leader_epoch=EPOCH),
+        size=size,
+        position=position,
+        unaligned_records=data,
+    )
+    topics = [fetch_snapshot.TopicSnapshotResponse(name=TOPIC, partitions=[row])]
+    return FetchSnapshotResponse(topics=topics)
+
+
+def whole_snapshot() -> bytes:
+    other = MemoryLog()
+    other.snapshot(OffsetAndEpoch(7, 3))
+    return other.snapshots[OffsetAndEpoch(7, 3)]
+
+
+def fetching_snapshot(log: MemoryLog | None = None) -> tuple[Replica, Send]:
+    replica = follower(log if log is not None else log_of(1, 1))
+    answer_fetch(replica, response(snapshot=(7, 3)))
+    assert not replica.sent(FetchRequest)
+    (sent,) = replica.sent(FetchSnapshotRequest)
+    return replica, sent
+
+
+def test_a_snapshot_comes_in_pieces_and_the_log_begins_anew() -> None:
+    replica, sent = fetching_snapshot()
+    data = whole_snapshot()
+    row = sent.message.topics[0].partitions[0]
+    assert (row.position, row.snapshot_id) == (0, fetch_snapshot.SnapshotId(end_offset=7, epoch=3))
+    assert (row.current_leader_epoch, row.replica_directory_id) == (EPOCH, directory(1))
+    replica.answer(sent, piece(data[:10], size=len(data)))
+    (sent,) = replica.sent(FetchSnapshotRequest)
+    assert sent.message.topics[0].partitions[0].position == 10
+    effects = replica.answer(sent, piece(data[10:], size=len(data), position=10))
+    assert SnapshotLoaded(OffsetAndEpoch(7, 3)) in effects
+    assert Committed(7) in effects
+    assert replica.log.end == OffsetAndEpoch(7, 3)
+    assert (asked(replica).fetch_offset, asked(replica).last_fetched_epoch) == (7, 3)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        piece(b"", size=0, error=ErrorCode.snapshot_not_found),
+        piece(b"", size=0, error=ErrorCode.position_out_of_range),
+        piece(b"", size=0, error=ErrorCode.unknown_server_error),
+        piece(b"x", size=9, id=(8, 3)),
+        piece(b"x", size=9, id=(-1, -1)),
+        piece(b"x", size=9, position=1),
+        piece(b"x" * 10, size=9),
+        piece(b"", size=9),
+        piece(b"not a batch", size=11),
+    ],
+)
+def test_a_snapshot_that_cannot_be_is_given_up(answer: FetchSnapshotResponse) -> None:
+    replica, sent = fetching_snapshot()
+    download = replica.role.download
+    replica.answer(sent, answer)
+    replica.pass_time(50)
+    assert replica.role.download is None
+    assert download.is_deleted
+    assert asked(replica).fetch_offset == 2  # from the beginning
+    assert not replica.of(SnapshotLoaded)
+
+
+@pytest.mark.parametrize("answer", [None, FetchSnapshotResponse(), FetchSnapshotResponse(error_code=42)])
+def test_no_answer_is_asked_for_again(answer: FetchSnapshotResponse | None) -> None:
+    replica, sent = fetching_snapshot()
+    replica.answer(sent, answer)
+    for _ in range(50):
+        replica.pass_time(10)
+        for other in replica.sent(FetchRequest):
+            replica.answer(other, None)
+        if replica.sent(FetchSnapshotRequest):
+            return
+    raise AssertionError(replica.sends)
+
+
+def test_a_new_leader_ends_the_download() -> None:
+    replica, sent = fetching_snapshot()
+    download = replica.role.download
+    answer = piece(b"x", size=9, error=ErrorCode.fenced_leader_epoch)
+    answer.topics[0].partitions[0].current_leader = fetch_snapshot.LeaderIdAndEpoch(
+        leader_id=3, leader_epoch=9
+    )
+    replica.answer(sent, answer)
+    assert (replica.role.leader_id, replica.role.epoch) == (3, 9)
+    assert download.is_deleted
+
+
+def test_a_snapshot_that_is_here_already_is_used() -> None:
+    log = log_of(1, 1)
+    log.snapshot(OffsetAndEpoch(7, 3))
+    replica = follower(log)
+    answer_fetch(replica, response(snapshot=(7, 3)))
+    assert replica.of(SnapshotLoaded) == [SnapshotLoaded(OffsetAndEpoch(7, 3))]
+    assert asked(replica).fetch_offset == 7
+
+
+def test_records_of_another_topic_are_none() -> None:
+    replica = follower()
+    answer = response(records_of(1))
+    answer.responses[0].topic_id = UUID(int=9)
+    answer_fetch(replica, answer)
+    assert replica.log.end.offset == 0
