@@ -1,0 +1,214 @@
+"""A follower's decisions, case by case; its log is a list of epochs' starts and an end."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.replication.follower import (
+    Append,
+    AskBounds,
+    Bounds,
+    Divergence,
+    FetchRecords,
+    Follower,
+    Records,
+    ReplicaState,
+    TruncateFullyAndStartAt,
+    TruncateTo,
+)
+
+
+@dataclass
+class Log:
+    """Epochs and where they start: {0: 0, 2: 10} is epoch 0 from 0 to 10, then 2 up to the end."""
+
+    log_end_offset: int = 0
+    epochs: dict[int, int] = field(default_factory=dict)
+    high_watermark: int = 0
+    log_start_offset: int = 0
+
+    @property
+    def latest_epoch(self) -> int | None:
+        return max(self.epochs, default=None)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
+        known = [each for each in sorted(self.epochs) if each <= epoch]
+        if not known:
+            return None
+        later = [start for each, start in self.epochs.items() if each > known[-1]]
+        return known[-1], min(later, default=self.log_end_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        self.log_end_offset = min(offset, self.log_end_offset)
+        self.epochs = {epoch: start for epoch, start in self.epochs.items() if start < self.log_end_offset}
+
+
+def fetching(log: Log, epoch: int = 5) -> tuple[Follower, FetchRecords]:
+    follower = Follower(log)
+    assert follower.follow(epoch) is None
+    question = follower.question()
+    assert isinstance(question, FetchRecords)
+    return follower, question
+
+
+def test_a_log_with_epochs_is_fetched_on_from_its_end():
+    follower, question = fetching(Log(12, {0: 0, 3: 10}, high_watermark=7))
+    assert question == FetchRecords(leader_epoch=5, fetch_offset=12, last_fetched_epoch=3, log_start_offset=0)
+    assert follower.state is ReplicaState.FETCHING
+
+
+def test_a_log_without_epochs_keeps_what_is_known_to_be_everywhere():
+    follower = Follower(Log(12, {}, high_watermark=7))
+    assert follower.follow(5) == TruncateTo(offset=7)
+    assert follower.question() is None
+
+
+@pytest.mark.parametrize(
+    ("epochs", "end", "divergence", "offset"),
+    [
+        # KIP-101, scenario 2: both know the epoch; the shorter of the two ends holds.
+        ({0: 0}, 12, Divergence(epoch=0, end_offset=10), 10),
+        ({0: 0, 1: 10}, 12, Divergence(epoch=0, end_offset=10), 10),
+        ({0: 0, 1: 8}, 12, Divergence(epoch=0, end_offset=10), 8),
+        # KIP-279: the leader names an epoch that we never saw: back to the end of our next older one.
+        ({0: 0, 3: 10}, 12, Divergence(epoch=2, end_offset=11), 10),
+        # All that we have is newer than what the leader names.
+        ({3: 4, 4: 10}, 12, Divergence(epoch=2, end_offset=6), 6),
+        ({3: 4}, 5, Divergence(epoch=2, end_offset=6), 5),
+    ],
+)
+def test_where_a_diverging_log_is_cut(epochs, end, divergence, offset):
+    log = Log(end, epochs)
+    follower, question = fetching(log)
+    assert follower.on_divergence(question, divergence) == TruncateTo(offset=offset)
+    assert follower.question() is None, "nothing is asked before the log is cut"
+    log.truncate_to(offset)
+    follower.on_truncated()
+    asked = follower.question()
+    assert isinstance(asked, FetchRecords)
+    assert (asked.fetch_offset, asked.last_fetched_epoch) == (offset, log.latest_epoch)
+
+
+def test_records_are_appended_in_the_epoch_they_were_asked_in():
+    log = Log(12, {0: 0})
+    follower, question = fetching(log)
+    action = follower.on_records(
+        question, Records(records=memoryview(b"..."), high_watermark=20, log_start_offset=3)
+    )
+    assert action == Append(leader_epoch=5, records=memoryview(b"..."), high_watermark=20, log_start_offset=3)
+    log.log_end_offset = 15
+    follower.on_appended(action)
+    assert (follower.fetch_offset, follower.lag) == (15, 5)
+
+
+def test_answers_of_an_older_epoch_count_no_more():
+    follower, question = fetching(Log(12, {0: 0}), epoch=5)
+    follower.follow(6)
+    answer = Records(records=memoryview(b"..."), high_watermark=20, log_start_offset=0)
+    assert follower.on_records(question, answer) is None
+    assert follower.on_divergence(question, Divergence(epoch=0, end_offset=3)) is None
+    follower.on_out_of_range(question)
+    follower.on_fenced(question)
+    assert follower.state is ReplicaState.FETCHING
+
+
+@pytest.mark.parametrize(
+    ("end", "bounds", "action"),
+    [
+        (12, Bounds(log_start_offset=0, log_end_offset=10), TruncateTo(offset=10)),
+        (12, Bounds(log_start_offset=20, log_end_offset=30), TruncateFullyAndStartAt(offset=20)),
+        (12, Bounds(log_start_offset=3, log_end_offset=30), None),
+    ],
+)
+def test_a_log_that_does_not_join_the_leaders(end, bounds, action):
+    follower, question = fetching(Log(end, {0: 0}))
+    follower.on_out_of_range(question)
+    asked = follower.question()
+    assert asked == AskBounds(leader_epoch=5)
+    assert follower.on_bounds(asked, bounds) == action
+    assert follower.state is (ReplicaState.FETCHING if action is None else ReplicaState.TRUNCATING)
+
+
+def test_a_log_whose_last_epoch_ended_before_the_leaders_log_begins_anew():
+    follower, question = fetching(Log(12, {0: 0}))
+    bounds = Bounds(log_start_offset=3, log_end_offset=30)
+    follower.on_out_of_range(question)
+    assert follower.on_bounds(AskBounds(leader_epoch=5), bounds) is None
+    again = follower.question()
+    assert again == question
+    follower.on_out_of_range(question)
+    assert follower.on_bounds(AskBounds(leader_epoch=5), bounds) == TruncateFullyAndStartAt(offset=3)
+
+
+def test_a_fenced_follower_waits_for_the_next_epoch():
+    follower, question = fetching(Log(12, {0: 0}))
+    follower.on_fenced(question)
+    assert follower.question() is None
+    follower.follow(5)
+    assert follower.question() is None, "the same epoch again says nothing new"
+    follower.follow(6)
+    assert follower.question() is not None
+
+
+def test_a_failed_follower_is_tried_again_in_the_next_epoch():
+    follower, _ = fetching(Log(12, {0: 0}))
+    follower.on_failure()
+    assert follower.question() is None
+    follower.follow(6)
+    assert follower.question() is not None
+
+
+_LINEAGES = st.lists(st.tuples(st.integers(1, 2), st.integers(1, 4)), min_size=1, max_size=6)
+
+
+def _log(common: list[tuple[int, int]], own: list[tuple[int, int]], parity: int) -> Log:
+    """Common epochs, then epochs of its own: an epoch has one leader, so it begins in one place only."""
+    log, epoch = Log(), 0
+    for gap, length in common:
+        epoch += gap
+        log.epochs[epoch] = log.log_end_offset
+        log.log_end_offset += length
+    epoch += parity
+    for gap, length in own:
+        epoch += 2 * gap
+        log.epochs[epoch] = log.log_end_offset
+        log.log_end_offset += length
+    return log
+
+
+def _epoch_at(log: Log, offset: int) -> int:
+    return max(epoch for epoch, start in log.epochs.items() if start <= offset)
+
+
+@given(common=_LINEAGES, ours=_LINEAGES, theirs=_LINEAGES)
+def test_two_logs_come_to_agree_on_their_longest_common_beginning(common, ours, theirs):
+    """Epochs name batches: where both have the same epoch at an offset, they have the same record."""
+    mine, leader = _log(common, ours, 0), _log(common, theirs, 1)
+    agreed = 0
+    while agreed < min(mine.log_end_offset, leader.log_end_offset) and (
+        _epoch_at(mine, agreed) == _epoch_at(leader, agreed)
+    ):
+        agreed += 1
+    follower, _ = fetching(mine, epoch=99)
+    rounds = 0
+    while True:
+        rounds += 1
+        assert rounds < 20
+        asked = follower.question()
+        assert isinstance(asked, FetchRecords)
+        if asked.last_fetched_epoch is None:
+            break
+        epoch, end = leader.end_offset_for_epoch(asked.last_fetched_epoch) or (-1, -1)
+        if epoch == asked.last_fetched_epoch and end >= asked.fetch_offset:
+            break
+        if epoch == -1:
+            return  # out of range: the bounds are asked for, which is another story
+        action = follower.on_divergence(asked, Divergence(epoch=epoch, end_offset=end))
+        assert isinstance(action, TruncateTo)
+        mine.truncate_to(action.offset)
+        follower.on_truncated()
+    assert mine.log_end_offset <= leader.log_end_offset
+    assert all(_epoch_at(mine, at) == _epoch_at(leader, at) for at in range(mine.log_end_offset))
+    assert mine.log_end_offset == agreed

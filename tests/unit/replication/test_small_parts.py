@@ -1,0 +1,130 @@
+"""Sessions, rates and selectors of replication."""
+
+import pytest
+
+from broker.replication.follower_session import FollowerSession
+from broker.replication.replica_selector import (
+    ClientMetadata,
+    LeaderSelector,
+    PartitionView,
+    RackAwareReplicaSelector,
+    ReplicaView,
+    UnknownSelector,
+    load_selector,
+)
+from broker.replication.throttles import ReplicationQuota
+from protocol.types import TopicPartition
+
+PARTITION = TopicPartition("t", 0)
+
+
+# -- sessions ------------------------------------------------------------------------------------------------
+
+
+def test_a_session_says_only_what_is_new():
+    session: FollowerSession[str, int] = FollowerSession()
+    assert session.request({}, lambda: {"a": 1, "b": 2}) == (0, 0, {"a": 1, "b": 2}, [])
+    session.on_answer(77)
+    assert session.request({"a": 1, "b": 3, "c": None}, dict) == (77, 1, {"b": 3}, [])
+    session.on_answer(77)
+    assert session.request({"a": None, "d": 4}, dict) == (77, 2, {"d": 4}, ["a"])
+    assert session.rows == {"b": 3, "d": 4}
+
+
+@pytest.mark.parametrize(("is_gone", "session_id"), [(True, 0), (False, 77)])
+def test_a_refused_session_begins_anew(is_gone, session_id):
+    session: FollowerSession[str, int] = FollowerSession()
+    session.request({}, lambda: {"a": 1})
+    session.on_answer(77)
+    session.on_refusal(is_gone=is_gone)
+    assert session.request({}, lambda: {"a": 5}) == (session_id, 0, {"a": 5}, [])
+
+
+def test_a_leader_without_room_for_sessions_is_told_everything_each_time():
+    session: FollowerSession[str, int] = FollowerSession()
+    for _ in range(3):
+        assert session.request({"a": 1}, lambda: {"a": 1}) == (0, 0, {"a": 1}, [])
+        session.on_answer(0)
+
+
+# -- rates ---------------------------------------------------------------------------------------------------
+
+
+def test_a_rate_is_measured_over_the_last_windows():
+    quota = ReplicationQuota(rate=lambda: 1_000, window_count=10, window_ms=1_000)
+    assert not quota.is_exceeded(now_ms=0)
+    quota.record(5_000, now_ms=0)
+    assert quota.is_exceeded(now_ms=0)
+    assert quota.is_exceeded(now_ms=4_999)
+    assert not quota.is_exceeded(now_ms=5_000)
+    quota.record(5_001, now_ms=5_000)
+    assert quota.is_exceeded(now_ms=9_999)
+    assert not quota.is_exceeded(now_ms=10_000), "the first window counts no more"
+
+
+# -- selectors -----------------------------------------------------------------------------------------------
+
+
+def view(broker_id: int, rack: str | None, *, end=100, silent_ms=0) -> ReplicaView:
+    return ReplicaView(
+        broker_id=broker_id, rack=rack, is_reachable=True, log_end_offset=end, ms_since_caught_up=silent_ms
+    )
+
+
+@pytest.mark.parametrize(
+    ("rack", "chosen"),
+    [("b", 3), ("a", 1), ("c", 5), ("nowhere", 1), ("", 1)],
+)
+def test_the_nearest_replica_that_has_most(rack, chosen):
+    leader = view(1, "a")
+    followers = [
+        view(2, "b", end=90),
+        view(3, "b", end=95),
+        view(4, "c", silent_ms=50),
+        view(5, "c", silent_ms=10),
+    ]
+    partition = PartitionView(replicas=[leader, *followers, view(6, "a", end=100)], leader=leader)
+    client = ClientMetadata(rack=rack, client_id="", client_address="", principal="", listener_name="")
+    assert RackAwareReplicaSelector().select(PARTITION, client, partition).broker_id == chosen
+    assert LeaderSelector().select(PARTITION, client, partition) is leader
+
+
+class Mine:
+    """A selector as a user writes one."""
+
+    def configure(self, configs):
+        self.configs = configs
+
+    def select(self, topic_partition, client, partition):
+        return partition.replicas[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("org.apache.kafka.common.replica.RackAwareReplicaSelector", RackAwareReplicaSelector),
+        ("org.apache.kafka.common.replica.LeaderSelector", LeaderSelector),
+        ("broker.replication.replica_selector.LeaderSelector", LeaderSelector),
+    ],
+)
+def test_selectors_by_name(name, kind):
+    assert isinstance(load_selector(name, {}), kind)
+
+
+def test_no_selector():
+    assert load_selector(None, {}) is None
+    assert load_selector("", {}) is None
+
+
+@pytest.mark.parametrize("name", ["nowhere", "no.such.module.Class", "json.JSONDecoder", "json.nothing"])
+def test_a_selector_that_cannot_be_used_is_named(name):
+    with pytest.raises(UnknownSelector, match=f"replica.selector.class={name}"):
+        load_selector(name, {})
+
+
+def test_a_selector_of_ones_own_is_configured(monkeypatch):
+    import json
+
+    monkeypatch.setattr(json, "Mine", Mine, raising=False)
+    selector = load_selector("json.Mine", {"rack": "a"})
+    assert selector.configs == {"rack": "a"}
