@@ -82,9 +82,9 @@ class ReplicaManager:
         metadata: MetadataCache,
         runtime: Runtime,
         topic_config: Callable[[str], LogConfig],
-        propose_isr: Callable[[Partition], None] = lambda partition: None,
-        followers: Followers | None = None,
-        leader_quota: ReplicationQuota | None = None,
+        propose_isr: Callable[[Partition], None],
+        followers: Followers,
+        leader_quota: ReplicationQuota,
         max_lag_ms: int = 30_000,
         selector: ReplicaSelector | None = None,
         fetch_session_slots: int = 1000,
@@ -174,17 +174,15 @@ class ReplicaManager:
 
     def is_held_back(self, partition: Partition, replica_id: int) -> bool:
         """Whether this follower gets no records now (KIP-73); a member of the ISR always does."""
-        quota = self._leader_quota
         return (
-            quota is not None
-            and replica_id not in partition.isr
+            replica_id not in partition.isr
             and self._is_throttled(partition, replica_id)
-            and quota.is_exceeded(now_ms=self.now_ms())
+            and self._leader_quota.is_exceeded(now_ms=self.now_ms())
         )
 
     def note_sent(self, partition: Partition, replica_id: int, size_bytes: int) -> None:
         """A follower is being sent so much."""
-        if self._leader_quota is not None and self._is_throttled(partition, replica_id):
+        if self._is_throttled(partition, replica_id):
             self._leader_quota.record(size_bytes, now_ms=self.now_ms())
 
     def _is_throttled(self, partition: Partition, replica_id: int) -> bool:
@@ -300,7 +298,7 @@ class ReplicaManager:
     def notice_retention(self) -> None:
         """Tell fetch sessions of log start offsets that retention has moved; after `LogManager.maintain`."""
         for partition in self.partitions():
-            if partition.notice_retention() and not partition.is_leader and self._followers is not None:
+            if partition.notice_retention() and not partition.is_leader:
                 self._followers.refresh(partition)
 
     def listen(self, topic: str, listener: LeadershipListener) -> None:
@@ -363,11 +361,10 @@ class ReplicaManager:
             # Its disk has failed: the log refuses everything, and the other partitions must follow.
             logger.error("%s cannot follow the metadata: %s", partition, error)
             return
-        if self._followers is not None:
-            if partition.is_leader:
-                self._followers.unfollow(partition)
-            else:
-                self._followers.follow(partition)
+        if partition.is_leader:
+            self._followers.unfollow(partition)
+        else:
+            self._followers.follow(partition)
         if was_leader and (is_new_epoch or not partition.is_leader):
             self._tell_resigned(partition, old_epoch)
         if partition.is_leader and is_new_epoch:
@@ -391,8 +388,7 @@ class ReplicaManager:
 
     def _resign(self, partition: Partition) -> None:
         was_leader, epoch = partition.is_leader, partition.leader_epoch
-        if self._followers is not None:
-            self._followers.unfollow(partition)
+        self._followers.unfollow(partition)
         partition.resign()
         if was_leader:
             self._tell_resigned(partition, epoch)

@@ -28,12 +28,10 @@ from broker.metadata_cache import MetadataCache
 from broker.network import NetworkServer, NetworkSettings
 from broker.network.gate import Gate
 from broker.replicas.producer_ids import ProducerIds
-from broker.replicas.replica_manager import ReplicaManager
-from broker.replication.isr_changes import IsrChanges
-from broker.replication.replica_selector import ReplicaSelector, UnknownSelector, load_selector
 from broker.roles.controller import open_sockets
-from broker.roles.directories import CannotStart, Directories
+from broker.roles.directories import Directories
 from broker.roles.quorum import QuorumRole
+from broker.roles.replication import make_replication
 from broker.runtime import Runtime
 from broker.topic_creator import TopicCreator
 from protocol.api_keys import ApiKey
@@ -91,23 +89,8 @@ class BrokerRole:
             offline_log_dirs=self._offline_log_dirs,
             features=lambda: claimed_features(metadata.finalized_features),
         )
-        isr_changes = IsrChanges(
-            runtime=runtime,
-            controller=role.channel("alter-partition", timeout_ms=_FORWARDING_TIMEOUT_MS),
-            node_id=config.node_id,
-            broker_epoch=lambda: lifecycle.broker_epoch,
-        )
-        replicas = ReplicaManager(
-            node_id=config.node_id,
-            logs=logs,
-            metadata=metadata,
-            runtime=runtime,
-            topic_config=self._cluster_config.topic_config,
-            propose_isr=isr_changes.submit,
-            max_lag_ms=config.replica_lag_time_max_ms,
-            selector=_selector(config),
-            fetch_session_slots=config.max_incremental_fetch_session_cache_slots,
-            fetch_max_bytes=config.fetch_max_bytes,
+        replicas, self._fetchers = make_replication(
+            runtime, logs, role, self._cluster_config, broker_epoch=lambda: lifecycle.broker_epoch
         )
         return Broker(
             node_id=config.node_id,
@@ -198,6 +181,7 @@ class BrokerRole:
         """Leave the cluster, and answer what was begun."""
         await self.broker.lifecycle.leave()
         self._stop_watching()
+        await self._fetchers.stop()
         self.broker.groups.stop()  # answers who waits for a rebalance, so that the sockets need not wait for them
         await self._server.stop()
         await self._maintenance.stop()
@@ -206,18 +190,12 @@ class BrokerRole:
         """The start has failed: nobody is served, and nothing is left running."""
         await self.broker.lifecycle.give_up()
         self._stop_watching()
+        await self._fetchers.stop()
         await self._server.stop(grace_s=0)
 
     def _stop_watching(self) -> None:
         if self._isr_watch is not None:
             self._isr_watch.cancel()
-
-
-def _selector(config: BrokerConfig) -> ReplicaSelector | None:
-    try:
-        return load_selector(config.get("replica.selector.class"), config.values)
-    except UnknownSelector as error:
-        raise CannotStart(str(error)) from error
 
 
 def _partition_count(metadata: MetadataCache, topic: str) -> int | None:

@@ -9,6 +9,7 @@ from broker.api import RequestContext
 from broker.metadata_cache import MetadataCache
 from broker.replicas.partition import Partition
 from broker.replicas.replica_manager import ReplicaManager
+from broker.replication.throttles import ReplicationQuota
 from protocol.codec import decode_response, encode_request
 from protocol.framing import response_header
 from protocol.metadata.image import MetadataImage, PartitionImage
@@ -142,17 +143,31 @@ class BrokerInFolder:
             now_ms=runtime.now_ms(),
             topic_config=self.topic_config,
         )
-        #: Partitions whose leadership has proposed an ISR.
+        #: Partitions whose leadership has proposed an ISR, and those that follow.
         self.proposals: list[Partition] = []
+        self.following: dict[Partition, int | None] = {}
         self.replicas = ReplicaManager(
             node_id=NODE_ID,
             propose_isr=self.proposals.append,
+            followers=self,
+            leader_quota=ReplicationQuota(rate=lambda: self.leader_rate),
             logs=self.logs,
             metadata=self.metadata,
             runtime=runtime,
             topic_config=self.topic_config,
         )
         self.correlation_id = 0
+
+    leader_rate = 2**63 - 1
+
+    def follow(self, partition: Partition) -> None:
+        self.following[partition] = partition.leader_id
+
+    def unfollow(self, partition: Partition) -> None:
+        self.following.pop(partition, None)
+
+    def refresh(self, partition: Partition) -> None:
+        assert partition in self.following
 
     def topic_config(self, name: str) -> LogConfig:
         return LogConfig.from_overrides(default_topic_values(), self.configs.get(name, {}))

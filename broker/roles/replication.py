@@ -1,0 +1,89 @@
+"""The replication of a broker, put together: who leads what, who follows whom, within which rates."""
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.cluster_config import ClusterConfig
+from broker.config import BrokerConfig
+from broker.network.client import Address
+from broker.replicas.replica_manager import ReplicaManager
+from broker.replication.fetcher import FetcherSettings
+from broker.replication.fetchers import ReplicaFetchers
+from broker.replication.isr_changes import IsrChanges
+from broker.replication.replica_selector import ReplicaSelector, UnknownSelector, load_selector
+from broker.replication.throttles import ReplicationQuota
+from broker.roles.directories import CannotStart
+from broker.roles.quorum import QuorumRole
+from broker.runtime import Runtime
+from storage.log_manager import LogManager
+
+#: How long the controller is looked for before an ISR change is begun anew.
+_ALTER_PARTITION_TIMEOUT_MS: Final = 60_000
+
+
+def make_replication(
+    runtime: Runtime,
+    logs: LogManager,
+    role: QuorumRole,
+    cluster_config: ClusterConfig,
+    *,
+    broker_epoch: Callable[[], int],
+) -> tuple[ReplicaManager, ReplicaFetchers]:
+    """The replica manager, and the fetchers that it tells what to follow. Raises CannotStart."""
+    config, metadata = cluster_config.current, role.metadata
+
+    def address_of(broker_id: int) -> Address | None:
+        endpoint = metadata.endpoint(broker_id, config.inter_broker_listener_name)
+        return None if endpoint is None else (endpoint.host, endpoint.port)
+
+    def quota(side: str) -> ReplicationQuota:
+        return ReplicationQuota(
+            rate=lambda: cluster_config.current.get(f"{side}.replication.throttled.rate"),
+            window_count=config.get("replication.quota.window.num"),
+            window_ms=config.get("replication.quota.window.size.seconds") * 1000,
+        )
+
+    fetchers = ReplicaFetchers(
+        runtime=runtime,
+        settings=FetcherSettings(
+            node_id=config.node_id,
+            wait_max_ms=config.replica_fetch_wait_max_ms,
+            min_bytes=config.get("replica.fetch.min.bytes"),
+            max_bytes=config.get("replica.fetch.max.bytes"),
+            response_max_bytes=config.get("replica.fetch.response.max.bytes"),
+            backoff_ms=config.get("replica.fetch.backoff.ms"),
+            socket_timeout_ms=config.get("replica.socket.timeout.ms"),
+        ),
+        fetcher_count=config.get("num.replica.fetchers"),
+        address_of=address_of,
+        broker_epoch=broker_epoch,
+        quota=quota("follower"),
+    )
+    isr_changes = IsrChanges(
+        runtime=runtime,
+        controller=role.channel("alter-partition", timeout_ms=_ALTER_PARTITION_TIMEOUT_MS),
+        node_id=config.node_id,
+        broker_epoch=broker_epoch,
+    )
+    replicas = ReplicaManager(
+        node_id=config.node_id,
+        logs=logs,
+        metadata=metadata,
+        runtime=runtime,
+        topic_config=cluster_config.topic_config,
+        propose_isr=isr_changes.submit,
+        followers=fetchers,
+        leader_quota=quota("leader"),
+        max_lag_ms=config.replica_lag_time_max_ms,
+        selector=_selector(config),
+        fetch_session_slots=config.max_incremental_fetch_session_cache_slots,
+        fetch_max_bytes=config.fetch_max_bytes,
+    )
+    return replicas, fetchers
+
+
+def _selector(config: BrokerConfig) -> ReplicaSelector | None:
+    try:
+        return load_selector(config.get("replica.selector.class"), config.values)
+    except UnknownSelector as error:
+        raise CannotStart(str(error)) from error
