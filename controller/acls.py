@@ -59,7 +59,7 @@ def create_acls(state: ClusterState, request: CreateAclsRequest) -> Result[Creat
         except KafkaError as error:
             results.append(AclCreationResult(error_code=error.code, error_message=error.message))
             continue
-        results.append(AclCreationResult(error_code=ErrorCode.none, error_message=None))
+        results.append(AclCreationResult(error_code=ErrorCode.none))
         record = _record(creation, UUID(int=state.random.getrandbits(128), version=4))
         if _content(record) not in existing:
             existing.add(_content(record))

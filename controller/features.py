@@ -66,6 +66,8 @@ def update_features(state: ClusterState, request: UpdateFeaturesRequest) -> Resu
             continue
         if name == METADATA_VERSION:
             _check_metadata_version(state, update)
+        elif name not in UNDERSTOOD_FEATURES:  # asked to be off, as it is on all nodes
+            raise _invalid(update, f"Feature {name} not found.")
         elif (reason := missing_dependency(name, level, wanted)) is not None:
             raise _invalid(update, reason)
         records.append(FeatureLevelRecord(name=name, feature_level=level))

@@ -2,7 +2,8 @@
 
 Who asks: admin clients (kafka-acls --add).
 Versions: v1-3. v1 pattern types, v2 flexible, v3 the resource type USER (KIP-373).
-Differs from Kafka: a code of 0 in a row is refused with INVALID_REQUEST, where Kafka closes the connection.
+Differs from Kafka: a row with a code that only filters may have, or none has, is refused alone, with INVALID_REQUEST;
+Kafka fails all rows with UNKNOWN_SERVER_ERROR, and closes the connection over a code of 0.
 Touches: the controller; SECURITY_DISABLED without an authorizer. ACLs are kept, not enforced yet.
 """
 

@@ -30,7 +30,6 @@ def handle(
         infos.setdefault(user, []).append(info)
     times = Counter([each.name for each in request.users or ()] or list(infos))
     return DescribeUserScramCredentialsResponse(
-        error_message=None,
         results=[_result(user, count, infos.get(user, [])) for user, count in times.items()],
     )
 
@@ -51,7 +50,7 @@ def _result(user: str, count: int, infos: list[CredentialInfo]) -> DescribeUserS
             error_message=f"Attempt to describe a user credential that does not exist: {user}",
         )
     return DescribeUserScramCredentialsResult(
-        user=user, error_message=None, credential_infos=sorted(infos, key=lambda info: info.mechanism)
+        user=user, credential_infos=sorted(infos, key=lambda info: info.mechanism)
     )
 
 

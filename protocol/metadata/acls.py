@@ -159,4 +159,4 @@ def describe(asked: AclFilter, acls: Iterable[AccessControlEntryRecord]) -> Desc
                 permission_type=acl.permission_type,
             )
         )
-    return DescribeAclsResponse(error_message=None, resources=list(resources.values()))
+    return DescribeAclsResponse(resources=list(resources.values()))

@@ -102,4 +102,4 @@ def describe(
         for entity, limits in quotas.items()
         if asked.matches(entity)
     ]
-    return DescribeClientQuotasResponse(error_message=None, entries=entries)
+    return DescribeClientQuotasResponse(entries=entries)

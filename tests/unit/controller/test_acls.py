@@ -90,10 +90,10 @@ def test_without_an_authorizer_there_are_none():
 
 def test_created_once():
     machine = authorizing()
-    assert create(machine, acl(), acl(), acl(operation=DESCRIBE)) == [(0, None)] * 3
+    assert create(machine, acl(), acl(), acl(operation=DESCRIBE)) == [(0, "")] * 3
     assert len(machine.state.image.acls) == 2
     before = len(machine.log)
-    assert create(machine, acl()) == [(0, None)]
+    assert create(machine, acl()) == [(0, "")]
     assert len(machine.log) == before
     assert create(machine) == []
 
@@ -127,7 +127,7 @@ def no_colon(principal: str) -> str:
 )  # fmt: skip
 def test_rows_that_are_refused(refused: AclCreation, why: str):
     machine = authorizing()
-    assert create(machine, refused, acl("good")) == [(ErrorCode.invalid_request, why), (0, None)]
+    assert create(machine, refused, acl("good")) == [(ErrorCode.invalid_request, why), (0, "")]
     assert names(machine) == ["good"]
 
 
@@ -139,7 +139,7 @@ def test_the_cluster_and_the_largest_codes():
         acl("x", resource_type=ResourceType.TRANSACTIONAL_ID, operation=AclOperation.TWO_PHASE_COMMIT),
         acl("t", principal=":", host="", permission_type=DENY, resource_pattern_type=PatternType.PREFIXED),
     ]
-    assert create(machine, *rows) == [(0, None)] * 4
+    assert create(machine, *rows) == [(0, "")] * 4
 
 
 def test_removing_one_of_several_keeps_the_others():  # CVE-2024-27309

@@ -75,6 +75,7 @@ LOSS = "Refusing to perform the requested downgrade because it might delete meta
         ("streams.version", 0, UPGRADE, None),
         ("nonsense", 1, UPGRADE, "Local controller 1 does not support this feature."),
         ("", 1, UPGRADE, "Local controller 1 does not support this feature."),
+        ("nonsense", 0, UPGRADE, "Feature nonsense not found."),
         (ELR, 0, UPGRADE, UP),
         (ELR, 0, SAFE, None),
         (ELR, 0, UNSAFE, None),
