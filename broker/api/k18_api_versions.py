@@ -30,7 +30,7 @@ def handle(request: ApiVersionsRequest, context: RequestContext, broker: Broker)
     """Answer the table; v3 and later must name a plausible software."""
     if context.version >= 3 and not is_plausible_client(request):
         return ApiVersionsResponse(error_code=ErrorCode.invalid_request)
-    features = broker.metadata.image.features
+    features = broker.metadata.finalized_features
     return ApiVersionsResponse(
         api_keys=served(),
         # Before v4 a minimum of 0 was taken for an error by some clients (KIP-1022): such rows are left out.

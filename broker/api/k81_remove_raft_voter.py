@@ -1,0 +1,13 @@
+"""RemoveRaftVoter (key 81): a voter of the metadata quorum is one no more (KIP-853).
+
+Who asks: admin clients (kafka-metadata-quorum remove-controller).
+Versions: v0.
+Differs from Kafka: nothing known.
+Touches: the controller, whose quorum answers.
+"""
+
+from broker.api import Api
+from broker.api.forwarding import forward
+from protocol.api_keys import ApiKey
+
+API = Api(key=ApiKey.REMOVE_RAFT_VOTER, versions=range(1), handle=forward)
