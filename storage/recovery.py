@@ -282,7 +282,9 @@ def _recover(loading: Loading, segments: list[Segment], snapshots: SnapshotFiles
             _refuse_loss(loading, end_offset)
             _remove_from(number, unflushed, segments)
             break
-        if number and segment.base_offset > end_offset and loading.must_keep_to is not None:
+        # Before the log start segments may be missing: what was removed may come back, one without the other.
+        is_hole = number and segment.base_offset > max(end_offset, loading.log_start_offset)
+        if is_hole and loading.must_keep_to is not None:
             _refuse_loss(loading, end_offset)
             _remove_from(number, unflushed, segments)
             break

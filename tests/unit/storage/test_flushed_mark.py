@@ -97,6 +97,25 @@ def test_a_missing_segment_is_refused(files):
             Keeper(image)
 
 
+def test_what_was_removed_before_the_log_start_may_come_back(files):
+    """A snapshot stands for it; of its segments the first is there again, the second not."""
+    keeper = Keeper(files)
+    keeper.append(20)
+    keeper.flush()
+    first, second, third = keeper.log.segments
+    files = files.after_crash(Random(1), Loss.NOTHING)
+    files.unlink(second.path_of(".log"))
+    log = open_log(
+        DIRECTORY,
+        files=files,
+        config=CONFIG,
+        is_clean=False,
+        must_keep_to=20,
+        log_start_offset=third.base_offset,
+    )
+    assert (first.base_offset, log.log_start_offset, log.log_end_offset) == (0, third.base_offset, 20)
+
+
 @pytest.mark.parametrize("loss", list(Loss))
 def test_power_cuts_are_not_taken_for_damage(files, loss):
     """Whatever order the disk writes in: the mark never says more than is on it, also after truncations."""
