@@ -148,6 +148,10 @@ class VoterSet:
         return VoterSet(dict(sorted({**self.voters, voter.key.id: voter}.items())))
 
     def has_overlapping_majority(self, other: "VoterSet") -> bool:
-        """Whether every majority here shares a voter with every majority there: they differ by at most one each."""
+        """Whether every majority here shares a voter with every majority there.
+
+        Not if both can be filled up, first with voters of their own, then with different common ones.
+        """
         mine, others = set(self.keys), set(other.keys)
-        return len(mine - others) <= 1 and len(others - mine) <= 1
+        needed = max(0, self.majority - len(mine - others)) + max(0, other.majority - len(others - mine))
+        return needed > len(mine & others)

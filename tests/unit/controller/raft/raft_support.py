@@ -32,10 +32,12 @@ from controller.raft.types import (
     VersionRange,
 )
 from controller.raft.voters import Voter, VoterSet
+from protocol.error_code import ErrorCode
 from protocol.errors import CorruptMessage
-from protocol.messages import fetch
+from protocol.messages import fetch, vote
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
 from protocol.messages.k_raft_version_record import KRaftVersionRecord
+from protocol.messages.vote import VoteRequest, VoteResponse
 from protocol.records.batch import BatchHeader, batches, crc_is_valid
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.quorum import QuorumMessage, build_quorum_batch, decode_quorum_record
@@ -491,3 +493,66 @@ def fetch_request(
         max_bytes=1_000_000,
         topics=[fetch.FetchTopic(topic_id=TOPIC_ID, topic=TOPIC, partitions=[row])],
     )
+
+
+def vote_answer(
+    *,
+    granted: bool = False,
+    epoch: int,
+    leader: int = -1,
+    error: ErrorCode = ErrorCode.none,
+    top_error: ErrorCode = ErrorCode.none,
+    endpoint: bool = False,
+) -> VoteResponse:
+    """How a voter answers."""
+    row = vote.PartitionDataResponse(
+        error_code=error, leader_id=leader, leader_epoch=epoch, vote_granted=granted
+    )
+    answer = VoteResponse(
+        error_code=top_error, topics=[vote.TopicDataResponse(topic_name=TOPIC, partitions=[row])]
+    )
+    if endpoint:
+        host, port = address(leader)
+        answer.node_endpoints = [vote.NodeEndpoint(node_id=leader, host=host, port=port)]
+    return answer
+
+
+def fetch_answer(
+    records: bytes = b"",
+    *,
+    high_watermark: int = -1,
+    leader: int = 2,
+    epoch: int = 5,
+    error: ErrorCode = ErrorCode.none,
+    diverging: tuple[int, int] | None = None,
+    snapshot: tuple[int, int] | None = None,
+    endpoint: bool = False,
+) -> fetch.FetchResponse:
+    """How node 2, which leads epoch 5, answers a Fetch unless said otherwise."""
+    row = fetch.PartitionData(
+        error_code=error,
+        high_watermark=high_watermark,
+        records=records,
+        current_leader=fetch.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch),
+    )
+    if diverging is not None:
+        row.diverging_epoch = fetch.EpochEndOffset(end_offset=diverging[0], epoch=diverging[1])
+    if snapshot is not None:
+        row.snapshot_id = fetch.SnapshotId(end_offset=snapshot[0], epoch=snapshot[1])
+    answer = fetch.FetchResponse(
+        responses=[fetch.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[row])]
+    )
+    if endpoint:
+        host, port = address(leader)
+        answer.node_endpoints = [fetch.NodeEndpoint(node_id=leader, host=host, port=port)]
+    return answer
+
+
+def elected(id: int = 1, voters: Sequence[int] = (1, 2, 3), *, log: MemoryLog | None = None) -> Replica:
+    """A leader whom everybody has voted for, and nobody has fetched from yet."""
+    replica = Replica(settings(id, voters), log=log)
+    while type(replica.role).__name__ != "Leader":
+        replica.pass_time(50)
+        for sent in replica.sent(VoteRequest):
+            replica.answer(sent, vote_answer(granted=True, epoch=replica.role.epoch))
+    return replica

@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from raft_support import LISTENER, MemoryLog, Replica, address, directory, settings
+from raft_support import LISTENER, MemoryLog, Replica, address, directory, fetch_answer, settings
 
 from controller.quorum_state import QuorumState
 from controller.raft.effects import Committed, Fatal, Flush, LeaderChanged, Send, SnapshotLoaded
@@ -34,34 +34,6 @@ def log_of(*epochs: int) -> MemoryLog:
     for epoch in epochs:
         log.append(f"{epoch}", epoch=epoch)
     return log
-
-
-def response(
-    records: bytes = b"",
-    *,
-    high_watermark: int = -1,
-    leader: int = 2,
-    epoch: int = EPOCH,
-    error: ErrorCode = ErrorCode.none,
-    diverging: tuple[int, int] | None = None,
-    snapshot: tuple[int, int] | None = None,
-    endpoint: bool = False,
-) -> FetchResponse:
-    row = fetch.PartitionData(
-        error_code=error,
-        high_watermark=high_watermark,
-        records=records,
-        current_leader=fetch.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch),
-    )
-    if diverging is not None:
-        row.diverging_epoch = fetch.EpochEndOffset(end_offset=diverging[0], epoch=diverging[1])
-    if snapshot is not None:
-        row.snapshot_id = fetch.SnapshotId(end_offset=snapshot[0], epoch=snapshot[1])
-    answer = FetchResponse(responses=[fetch.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[row])])
-    if endpoint:
-        host, port = address(leader)
-        answer.node_endpoints = [fetch.NodeEndpoint(node_id=leader, host=host, port=port)]
-    return answer
 
 
 def records_of(*epochs: int, at: int = 0) -> bytes:
@@ -94,7 +66,7 @@ def test_a_fetch_tells_where_the_log_ends_and_what_is_known() -> None:
 
 def test_records_are_durable_before_the_next_fetch() -> None:
     replica = follower()
-    effects = answer_fetch(replica, response(records_of(1, 1, 3), high_watermark=2))
+    effects = answer_fetch(replica, fetch_answer(records_of(1, 1, 3), high_watermark=2))
     assert effects[0] == Flush(3)
     kinds = [type(each) for each in effects]
     assert kinds.index(Flush) < kinds.index(Send)
@@ -109,19 +81,19 @@ def test_a_broker_does_not_flush() -> None:
         settings(9, can_become_voter=False),
         election=QuorumState(leader_epoch=EPOCH, leader_id=2, kraft_version=0),
     )
-    effects = answer_fetch(replica, response(records_of(1)))
+    effects = answer_fetch(replica, fetch_answer(records_of(1)))
     assert Flush not in [type(each) for each in effects]
     assert asked(replica).fetch_offset == 1
 
 
 def test_the_high_watermark_is_what_is_here_and_never_moves_back() -> None:
     replica = follower()
-    answer_fetch(replica, response(records_of(1, 1), high_watermark=9))
+    answer_fetch(replica, fetch_answer(records_of(1, 1), high_watermark=9))
     assert replica.raft.high_watermark == 2
-    answer_fetch(replica, response(records_of(1, 1, 1, at=2), high_watermark=1))
+    answer_fetch(replica, fetch_answer(records_of(1, 1, 1, at=2), high_watermark=1))
     assert replica.raft.high_watermark == 2
-    answer_fetch(replica, response(high_watermark=-1))
-    answer_fetch(replica, response(high_watermark=3))
+    answer_fetch(replica, fetch_answer(high_watermark=-1))
+    answer_fetch(replica, fetch_answer(high_watermark=3))
     assert replica.raft.high_watermark == 3
     assert replica.of(Committed) == [Committed(2), Committed(3)]
 
@@ -132,7 +104,7 @@ def test_damaged_records_are_asked_for_again_after_a_pause(cut: int) -> None:
     sound = records_of(1)
     damaged = bytearray(records_of(1, 1))
     damaged[-cut] ^= 0xFF
-    answer_fetch(replica, response(bytes(damaged)))
+    answer_fetch(replica, fetch_answer(bytes(damaged)))
     assert replica.log.end.offset == 1
     assert replica.log.read(0, max_bytes=9_999) == sound
     assert [each.node_id for each in replica.sent(FetchRequest)] == [3]  # who may know a better leader
@@ -143,7 +115,7 @@ def test_damaged_records_are_asked_for_again_after_a_pause(cut: int) -> None:
 
 def test_records_of_a_later_epoch_than_the_leaders_are_not_taken() -> None:
     replica = follower()
-    answer_fetch(replica, response(records_of(EPOCH + 1)))
+    answer_fetch(replica, fetch_answer(records_of(EPOCH + 1)))
     assert replica.log.end.offset == 0
 
 
@@ -163,15 +135,15 @@ def test_where_a_log_is_cut(mine: tuple[int, ...], diverging: tuple[int, int], o
     log = log_of(*mine)
     assert truncation_offset(log, OffsetAndEpoch(*diverging)) == offset
     replica = follower(log)
-    answer_fetch(replica, response(diverging=diverging))
+    answer_fetch(replica, fetch_answer(diverging=diverging))
     assert replica.log.end.offset == offset
     assert asked(replica).fetch_offset == offset
 
 
 def test_what_is_committed_is_never_cut() -> None:
     replica = follower()
-    answer_fetch(replica, response(records_of(1, 1, 3), high_watermark=3))
-    effects = answer_fetch(replica, response(diverging=(2, 1)))
+    answer_fetch(replica, fetch_answer(records_of(1, 1, 3), high_watermark=3))
+    effects = answer_fetch(replica, fetch_answer(diverging=(2, 1)))
     assert [each for each in effects if isinstance(each, Fatal)]
     assert replica.log.end.offset == 3
     assert not replica.raft.tick(replica.now_ms + 10_000)
@@ -180,22 +152,22 @@ def test_what_is_committed_is_never_cut() -> None:
 @pytest.mark.parametrize(
     ("answer", "role", "leader", "epoch"),
     [
-        (response(error=ErrorCode.fenced_leader_epoch, leader=3, epoch=8), Follower, 3, 8),
-        (response(error=ErrorCode.not_leader_or_follower, leader=3, epoch=8), Follower, 3, 8),
-        (response(error=ErrorCode.fenced_leader_epoch, leader=-1, epoch=8), Unattached, None, 8),
-        (response(error=ErrorCode.fenced_leader_epoch, leader=9, epoch=8), Unattached, 9, 8),
-        (response(error=ErrorCode.fenced_leader_epoch, leader=9, epoch=8, endpoint=True), Follower, 9, 8),
-        (response(epoch=4, leader=3), Follower, 2, EPOCH),
-        (response(error=ErrorCode.unknown_leader_epoch, epoch=4, leader=3), Follower, 2, EPOCH),
-        (response(leader=3), Follower, 2, EPOCH),  # two leaders in one epoch: not believed
-        (response(error=ErrorCode.invalid_request), Follower, 2, EPOCH),
-        (response(error=ErrorCode.broker_not_available), Follower, 2, EPOCH),
-        (response(error=ErrorCode.unknown_server_error), Follower, 2, EPOCH),
+        (fetch_answer(error=ErrorCode.fenced_leader_epoch, leader=3, epoch=8), Follower, 3, 8),
+        (fetch_answer(error=ErrorCode.not_leader_or_follower, leader=3, epoch=8), Follower, 3, 8),
+        (fetch_answer(error=ErrorCode.fenced_leader_epoch, leader=-1, epoch=8), Unattached, None, 8),
+        (fetch_answer(error=ErrorCode.fenced_leader_epoch, leader=9, epoch=8), Unattached, 9, 8),
+        (fetch_answer(error=ErrorCode.fenced_leader_epoch, leader=9, epoch=8, endpoint=True), Follower, 9, 8),
+        (fetch_answer(epoch=4, leader=3), Follower, 2, EPOCH),
+        (fetch_answer(error=ErrorCode.unknown_leader_epoch, epoch=4, leader=3), Follower, 2, EPOCH),
+        (fetch_answer(leader=3), Follower, 2, EPOCH),  # two leaders in one epoch: not believed
+        (fetch_answer(error=ErrorCode.invalid_request), Follower, 2, EPOCH),
+        (fetch_answer(error=ErrorCode.broker_not_available), Follower, 2, EPOCH),
+        (fetch_answer(error=ErrorCode.unknown_server_error), Follower, 2, EPOCH),
         (FetchResponse(), Follower, 2, EPOCH),
         (FetchResponse(error_code=ErrorCode.inconsistent_cluster_id), Follower, 2, EPOCH),
         (FetchResponse(responses=[fetch.FetchableTopicResponse(topic_id=TOPIC_ID)]), Follower, 2, EPOCH),
-        (response(snapshot=(3, -1)), Follower, 2, EPOCH),
-        (response(snapshot=(-1, 3)), Follower, 2, EPOCH),
+        (fetch_answer(snapshot=(3, -1)), Follower, 2, EPOCH),
+        (fetch_answer(snapshot=(-1, 3)), Follower, 2, EPOCH),
         (None, Follower, 2, EPOCH),
     ],
 )
@@ -234,12 +206,12 @@ def test_only_good_answers_put_the_election_off() -> None:
     for _ in range(19):
         replica.pass_time(100)
         for sent in replica.sent(FetchRequest):
-            replica.answer(sent, response())
+            replica.answer(sent, fetch_answer())
     assert isinstance(replica.role, Follower)
     for _ in range(21):
         replica.pass_time(100)
         for sent in replica.sent(FetchRequest):
-            replica.answer(sent, response(error=ErrorCode.unknown_server_error))
+            replica.answer(sent, fetch_answer(error=ErrorCode.unknown_server_error))
     assert isinstance(replica.role, Prospective)
 
 
@@ -260,7 +232,7 @@ def test_a_leader_is_found_through_bootstrap_servers_together_with_its_first_rec
     assert sent.to in servers
     assert sent.node_id < -1
     replica.answer(
-        sent, response(leader=7, epoch=3, records=records_of(1, 2), high_watermark=2, endpoint=True)
+        sent, fetch_answer(leader=7, epoch=3, records=records_of(1, 2), high_watermark=2, endpoint=True)
     )
     assert isinstance(replica.role, Follower)
     assert replica.role.leader_endpoints == {LISTENER: address(7)}
@@ -270,7 +242,7 @@ def test_a_leader_is_found_through_bootstrap_servers_together_with_its_first_rec
 
 def test_bootstrap_servers_that_know_no_leader_are_not_asked_without_a_pause() -> None:
     replica = Replica(settings(9, (), bootstrap_servers=(address(7),), can_become_voter=False))
-    unknown = response(error=ErrorCode.not_leader_or_follower, leader=-1, epoch=0)
+    unknown = fetch_answer(error=ErrorCode.not_leader_or_follower, leader=-1, epoch=0)
     count = 0
     for _ in range(100):
         replica.pass_time(1)
@@ -304,7 +276,7 @@ def whole_snapshot() -> bytes:
 
 def fetching_snapshot(log: MemoryLog | None = None) -> tuple[Replica, Send]:
     replica = follower(log if log is not None else log_of(1, 1))
-    answer_fetch(replica, response(snapshot=(7, 3)))
+    answer_fetch(replica, fetch_answer(snapshot=(7, 3)))
     assert not replica.sent(FetchRequest)
     (sent,) = replica.sent(FetchSnapshotRequest)
     return replica, sent
@@ -380,14 +352,14 @@ def test_a_snapshot_that_is_here_already_is_used() -> None:
     log = log_of(1, 1)
     log.snapshot(OffsetAndEpoch(7, 3))
     replica = follower(log)
-    answer_fetch(replica, response(snapshot=(7, 3)))
+    answer_fetch(replica, fetch_answer(snapshot=(7, 3)))
     assert replica.of(SnapshotLoaded) == [SnapshotLoaded(OffsetAndEpoch(7, 3))]
     assert asked(replica).fetch_offset == 7
 
 
 def test_records_of_another_topic_are_none() -> None:
     replica = follower()
-    answer = response(records_of(1))
+    answer = fetch_answer(records_of(1))
     answer.responses[0].topic_id = UUID(int=9)
     answer_fetch(replica, answer)
     assert replica.log.end.offset == 0

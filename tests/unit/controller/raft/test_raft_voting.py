@@ -13,6 +13,7 @@ from raft_support import (
     directory,
     key,
     settings,
+    vote_answer,
     voter_set,
 )
 
@@ -52,27 +53,6 @@ def request(
     return VoteRequest(
         cluster_id=others.get("cluster_id", CLUSTER_ID), voter_id=voter, topics=others.get("topics", topics)
     )
-
-
-def response(
-    *,
-    granted: bool = False,
-    epoch: int,
-    leader: int = -1,
-    error: ErrorCode = ErrorCode.none,
-    top_error: ErrorCode = ErrorCode.none,
-    endpoint: bool = False,
-) -> VoteResponse:
-    row = vote.PartitionDataResponse(
-        error_code=error, leader_id=leader, leader_epoch=epoch, vote_granted=granted
-    )
-    answer = VoteResponse(
-        error_code=top_error, topics=[vote.TopicDataResponse(topic_name=TOPIC, partitions=[row])]
-    )
-    if endpoint:
-        host, port = address(leader)
-        answer.node_endpoints = [vote.NodeEndpoint(node_id=leader, host=host, port=port)]
-    return answer
 
 
 def row_of(answer: VoteResponse) -> vote.PartitionDataResponse:
@@ -261,9 +241,9 @@ def test_a_majority_of_pre_votes_makes_a_candidate_and_of_votes_a_leader() -> No
     first, second, *_ = replica.sent(VoteRequest)
     assert first.message.topics[0].partitions[0].pre_vote
     assert first.message.topics[0].partitions[0].replica_epoch == 0
-    replica.answer(first, response(granted=True, epoch=0))
+    replica.answer(first, vote_answer(granted=True, epoch=0))
     assert isinstance(replica.role, Prospective)
-    replica.answer(second, response(granted=True, epoch=0))
+    replica.answer(second, vote_answer(granted=True, epoch=0))
     assert isinstance(replica.role, Candidate)
     assert replica.election is not None
     assert (replica.election.leader_epoch, replica.election.voted_id) == (1, 1)
@@ -272,8 +252,8 @@ def test_a_majority_of_pre_votes_makes_a_candidate_and_of_votes_a_leader() -> No
     place = {id(each): at for at, each in enumerate(replica.history)}
     persisted = next(each for each in replica.of(Persist) if each.state.voted_id == 1)
     assert all(place[id(each)] > place[id(persisted)] for each in votes)
-    replica.answer(votes[0], response(granted=True, epoch=1))
-    replica.answer(votes[1], response(granted=True, epoch=1))
+    replica.answer(votes[0], vote_answer(granted=True, epoch=1))
+    replica.answer(votes[1], vote_answer(granted=True, epoch=1))
     assert isinstance(replica.role, Leader)
     assert replica.election.leader_id == 1
 
@@ -281,20 +261,20 @@ def test_a_majority_of_pre_votes_makes_a_candidate_and_of_votes_a_leader() -> No
 def test_answers_that_come_too_late_or_twice_count_not() -> None:
     replica = nominee()
     asked = replica.sent(VoteRequest)
-    replica.answer(asked[0], response(granted=True, epoch=0))
-    replica.answer(asked[0], response(granted=True, epoch=0))
+    replica.answer(asked[0], vote_answer(granted=True, epoch=0))
+    replica.answer(asked[0], vote_answer(granted=True, epoch=0))
     assert isinstance(replica.role, Prospective)
-    replica.answer(asked[1], response(granted=True, epoch=0))
+    replica.answer(asked[1], vote_answer(granted=True, epoch=0))
     assert isinstance(replica.role, Candidate)
-    replica.answer(asked[2], response(granted=True, epoch=1))  # to the pre-vote: not to the vote
-    replica.answer(asked[3], response(granted=True, epoch=1))
+    replica.answer(asked[2], vote_answer(granted=True, epoch=1))  # to the pre-vote: not to the vote
+    replica.answer(asked[3], vote_answer(granted=True, epoch=1))
     assert isinstance(replica.role, Candidate)
 
 
 def test_a_lost_pre_vote_ends_in_waiting_in_the_same_epoch() -> None:
     replica = nominee()
     for sent in replica.sent(VoteRequest)[:3]:
-        replica.answer(sent, response(granted=False, epoch=0))
+        replica.answer(sent, vote_answer(granted=False, epoch=0))
     assert isinstance(replica.role, Unattached)
     assert replica.role.epoch == 0
 
@@ -302,13 +282,13 @@ def test_a_lost_pre_vote_ends_in_waiting_in_the_same_epoch() -> None:
 def test_a_lost_vote_is_waited_out() -> None:
     replica = nominee()
     for sent in replica.sent(VoteRequest)[:2]:
-        replica.answer(sent, response(granted=True, epoch=0))
+        replica.answer(sent, vote_answer(granted=True, epoch=0))
     replica.sends = [
         each for each in replica.sent(VoteRequest) if not each.message.topics[0].partitions[0].pre_vote
     ]
     deadline_ms = replica.role.election_deadline_ms
     for sent in replica.sent(VoteRequest)[:3]:
-        replica.answer(sent, response(granted=False, epoch=1))
+        replica.answer(sent, vote_answer(granted=False, epoch=1))
     assert isinstance(replica.role, Candidate)
     assert replica.raft.next_deadline_ms == deadline_ms
     replica.sends.clear()
@@ -327,20 +307,20 @@ def test_a_voter_that_knows_no_pre_votes_gets_a_candidate_at_once() -> None:
 @pytest.mark.parametrize(
     ("answer", "role", "epoch"),
     [
-        (response(epoch=9), Unattached, 9),
-        (response(epoch=9, leader=2, error=ErrorCode.fenced_leader_epoch), Follower, 9),
+        (vote_answer(epoch=9), Unattached, 9),
+        (vote_answer(epoch=9, leader=2, error=ErrorCode.fenced_leader_epoch), Follower, 9),
         (
-            response(epoch=9, leader=7, endpoint=True),
+            vote_answer(epoch=9, leader=7, endpoint=True),
             Follower,
             9,
         ),  # not among the voters, but it says where it is
-        (response(epoch=9, leader=7), Unattached, 9),
-        (response(epoch=9, leader=1), Unattached, 9),  # ourselves, in another life
-        (response(epoch=0, leader=2, granted=False), Follower, 0),
-        (response(epoch=0, error=ErrorCode.invalid_voter_key), Prospective, 0),
-        (response(epoch=0, error=ErrorCode.invalid_request), Prospective, 0),
-        (response(epoch=0, error=ErrorCode.unknown_server_error), Prospective, 0),
-        (response(epoch=0, top_error=ErrorCode.cluster_authorization_failed), Prospective, 0),
+        (vote_answer(epoch=9, leader=7), Unattached, 9),
+        (vote_answer(epoch=9, leader=1), Unattached, 9),  # ourselves, in another life
+        (vote_answer(epoch=0, leader=2, granted=False), Follower, 0),
+        (vote_answer(epoch=0, error=ErrorCode.invalid_voter_key), Prospective, 0),
+        (vote_answer(epoch=0, error=ErrorCode.invalid_request), Prospective, 0),
+        (vote_answer(epoch=0, error=ErrorCode.unknown_server_error), Prospective, 0),
+        (vote_answer(epoch=0, top_error=ErrorCode.cluster_authorization_failed), Prospective, 0),
         (VoteResponse(), Prospective, 0),
         (VoteResponse(error_code=7_777), Prospective, 0),
         (None, Prospective, 0),
