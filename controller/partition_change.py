@@ -76,7 +76,8 @@ def partition_change(
             recovery = LeaderRecoveryState.RECOVERING
     if elr != before.elr:
         record.eligible_leader_replicas = list(elr)
-    if tuple(isr) != before.isr and (isr or rules.is_elr_enabled):
+    is_started_anew = elected.is_unclean and elected.leader != before.leader
+    if is_started_anew or (tuple(isr) != before.isr and (isr or rules.is_elr_enabled)):
         record.isr = list(isr)
     if recovery is not before.leader_recovery_state:
         record.leader_recovery_state = recovery
