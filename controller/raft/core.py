@@ -6,8 +6,7 @@ The parts are modules of functions over a `Core`; `machine.Raft` is the front th
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.quorum_state import QuorumState
 from controller.raft.effects import (
@@ -39,6 +38,9 @@ from controller.raft.voters import Voter, VoterSet
 from protocol.schema import Request, Response
 from protocol.types import ZERO_UUID
 
+if TYPE_CHECKING:
+    from random import Random
+
 logger: Final = logging.getLogger(__name__)
 
 #: A leader resigns if it has not heard a majority for so many fetch timeouts; more than one, so that a follower
@@ -66,7 +68,7 @@ class Core:
     log: RaftLog
     history: QuorumHistory
     peers: Peers
-    random: Random
+    random: "Random"
     role: Role
     #: The time of the current event.
     now_ms: int = 0

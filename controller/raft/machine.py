@@ -64,8 +64,7 @@ What differs from Kafka 4.3.1 on purpose:
 - A leader that resigns tells its listeners (no leader in this epoch); Kafka's learn of it with the next epoch.
 """
 
-from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from controller.quorum_state import QuorumState
 from controller.raft import (
@@ -101,6 +100,9 @@ from protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRa
 from protocol.messages.vote import VoteRequest, VoteResponse
 from protocol.schema import Request, Response
 
+if TYPE_CHECKING:
+    from random import Random
+
 #: Bootstrap servers have node ids from here downwards, as Kafka's; nobody knows their real ones.
 _FIRST_BOOTSTRAP_ID = -2
 #: How long a shutdown may take to hand over; Kafka's.
@@ -115,7 +117,7 @@ class Raft:
     """
 
     def __init__(
-        self, *, settings: RaftSettings, log: RaftLog, election: QuorumState | None, random: Random
+        self, *, settings: RaftSettings, log: RaftLog, election: QuorumState | None, random: "Random"
     ) -> None:
         """`election`: what `quorum-state` says, None if there is none. The log is read for voters."""
         static_voters = VoterSet.of_addresses(settings.static_voters, listener_name=settings.listener_name)

@@ -9,9 +9,12 @@ Source: RequestManager of Kafka 4.3.1.
 """
 
 from dataclasses import dataclass
-from random import Random
+from typing import TYPE_CHECKING
 
 from controller.raft.types import NEVER_MS, Node
+
+if TYPE_CHECKING:
+    from random import Random
 
 
 @dataclass(slots=True)
@@ -26,7 +29,7 @@ class Peers:
     """All nodes that this one talks to."""
 
     def __init__(
-        self, bootstrap: list[Node], *, retry_backoff_ms: int, request_timeout_ms: int, random: Random
+        self, bootstrap: list[Node], *, retry_backoff_ms: int, request_timeout_ms: int, random: "Random"
     ) -> None:
         self._bootstrap = bootstrap
         self._retry_backoff_ms = retry_backoff_ms
