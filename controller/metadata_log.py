@@ -119,7 +119,8 @@ class MetadataLog:
         opened.truncate_to_latest_snapshot()
         if not is_clean:
             log.flush()
-        if log.log_start_offset > 0:
+        if (latest := store.latest) is not None:
+            log.update_high_watermark(latest.offset)  # only what is committed is in a snapshot
             opened._forget_before_start()
         return opened
 
@@ -329,16 +330,6 @@ class MetadataLog:
         for header, batch in self._sound_batches(start_offset, end_offset):
             records = [] if header.is_control else [self._decode(row) for row in records_of(batch)]
             yield Chunk(header.base_offset, records, header.next_offset, header.size_bytes)
-
-    def replay(self, end_offset: int | None = None) -> Iterator[Chunk]:
-        """All there is up to `end_offset` (None: the log's end): the latest snapshot, then the log behind it."""
-        start_offset = self.log_start_offset
-        latest = self._store.latest
-        if latest is not None and latest.offset > 0:
-            for records in self.snapshot_records(latest):
-                yield Chunk(latest.offset - 1, records, latest.offset, 0)
-            start_offset = latest.offset
-        yield from self.chunks(start_offset, self.end_offset if end_offset is None else end_offset)
 
     def quorum_messages(self, start_offset: int | None = None) -> Iterator[tuple[int, QuorumMessage]]:
         """Control records with their offsets, uncommitted ones included, from `start_offset` to the log's end.

@@ -18,6 +18,8 @@ from storage.files import Files
 
 FILE_NAME = "quorum-state"
 _NOBODY = -1
+#: Of the file's two versions.
+_LAST_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +45,14 @@ def read(directory: Path, files: Files) -> QuorumState | None:
         return None
     try:
         fields = json.loads(text)
-        if fields["data_version"] not in (0, 1):
-            raise ValueError(f"data_version {fields['data_version']}")
+        version = _number(fields["data_version"])
+        if version > _LAST_VERSION:
+            raise ValueError(f"data_version {version}")
         voted_directory = fields.get("votedDirectoryId")
         return QuorumState(
             leader_epoch=_number(fields["leaderEpoch"]),
             leader_id=_node(fields["leaderId"]),
-            kraft_version=fields["data_version"],
+            kraft_version=version,
             voted_id=_node(fields["votedId"]),
             voted_directory_id=kafka_uuid.from_text(voted_directory) if voted_directory else ZERO_UUID,
             voters=tuple(_number(voter["voterId"]) for voter in fields.get("currentVoters") or ()),
@@ -87,12 +90,14 @@ def write(directory: Path, state: QuorumState, files: Files) -> None:
     files.write_atomically(directory / FILE_NAME, json.dumps(fields, separators=(",", ":")).encode())
 
 
-def _number(value: object) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"{value!r} is no number")
+def _number(value: object, *, least: int = 0) -> int:
+    if type(value) is not int:  # in Python, true is an int
+        raise TypeError(f"{value!r} is no whole number")
+    if value < least:
+        raise ValueError(f"{value} is too small")
     return value
 
 
 def _node(value: object) -> int | None:
-    number = _number(value)
+    number = _number(value, least=_NOBODY)
     return None if number == _NOBODY else number
