@@ -43,6 +43,8 @@ class ElectionType(IntEnum):
 
 def elect_leaders(state: ClusterState, request: ElectLeadersRequest) -> Result[ElectLeadersResponse]:
     """Hold the elections. Raises InvalidRequest for an unknown type, PolicyViolation if there are too many."""
+    if request.topic_partitions is not None and not request.topic_partitions:
+        return Result(response=ElectLeadersResponse())
     try:
         election = ElectionType(request.election_type)
     except ValueError:
@@ -119,17 +121,4 @@ def _row(index: int, error: KafkaError | None) -> PartitionResult:
         partition_id=index,
         error_code=ErrorCode.none if error is None else error.code,
         error_message=None if error is None else error.message,
-    )
-
-
-def refusal(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
-    """The answer to a request that is refused as a whole: every partition that it names is told."""
-    return ElectLeadersResponse(
-        error_code=error.code,
-        replica_election_results=[
-            ReplicaElectionResult(
-                topic=topic.topic, partition_result=[_row(index, error) for index in topic.partitions]
-            )
-            for topic in request.topic_partitions or ()
-        ],
     )

@@ -53,6 +53,8 @@ def alter_partition_reassignments(
     state: ClusterState, request: AlterPartitionReassignmentsRequest
 ) -> Result[AlterPartitionReassignmentsResponse]:
     """Begin, replace or (with replicas None) cancel reassignments. Raises PolicyViolation if there are too many."""
+    if not request.topics:
+        return Result(response=AlterPartitionReassignmentsResponse())
     draft = Draft(state)
     responses = [
         ReassignableTopicResponse(
@@ -128,7 +130,7 @@ def _reassign(
 def _cancel(draft: Draft, topic: TopicImage, index: int, partition: PartitionImage) -> None:
     """Back to the replicas from before, whoever was added: also from a reassignment that has replaced another."""
     if not is_reassigning(partition):
-        raise NoReassignmentInProgress("No partition reassignment is in progress.")
+        raise NoReassignmentInProgress()
     replicas = _remaining(partition.replicas, partition)
     isr = _remaining(partition.isr, partition)
     if not isr and not _remaining(partition.elr, partition):
@@ -171,22 +173,6 @@ def _row(target: ReassignablePartition, error: KafkaError | None) -> Reassignabl
         partition_index=target.partition_index,
         error_code=ErrorCode.none if error is None else error.code,
         error_message=None if error is None else error.message,
-    )
-
-
-def refusal(
-    request: AlterPartitionReassignmentsRequest, error: KafkaError
-) -> AlterPartitionReassignmentsResponse:
-    """The answer to a request that is refused as a whole."""
-    return AlterPartitionReassignmentsResponse(
-        error_code=error.code,
-        error_message=error.message,
-        responses=[
-            ReassignableTopicResponse(
-                name=topic.name, partitions=[_row(partition, error) for partition in topic.partitions]
-            )
-            for topic in request.topics
-        ],
     )
 
 
