@@ -241,6 +241,70 @@ def test_controlled_shutdown_waits_until_the_others_know():
     assert (answer.should_shut_down, answer.is_fenced) == (True, True)
 
 
+@pytest.mark.parametrize("elr", [True, False])
+def test_two_brokers_leave_at_once(elr: bool):
+    machine = Machine(brokers=[1, 2, 3], elr=elr)
+    machine.set_config("min.insync.replicas", "2")
+    machine.create("t", [1, 2])
+    machine.create("u", [1, 3])
+    for broker_id in (1, 2):
+        assert not beat(machine, broker_id, want_shut_down=True).should_shut_down
+    t, u = machine.partition("t"), machine.partition("u")
+    assert t.leader is None
+    assert (t.isr, t.elr, t.last_known_elr) == (((), (1, 2), (2,)) if elr else ((2,), (), ()))
+    assert (u.leader, u.isr, u.elr) == (3, (3,), (1,) if elr else ())
+    # Neither waits for the other, only for 3, which stays.
+    assert not beat(machine, 1, want_shut_down=True).should_shut_down
+    beat(machine, 3)
+    for broker_id in (1, 2):
+        assert beat(machine, broker_id, want_shut_down=True).should_shut_down
+    # With an ELR the first to come back leads; without, it has to be the one that was the last to leave.
+    for broker_id in (1, 2):
+        epoch = machine.state.image.brokers[broker_id].epoch
+        register(machine, request(broker_id, incarnation=80 + broker_id, previous_broker_epoch=epoch))
+        beat(machine, broker_id)
+    t = machine.partition("t")
+    assert (t.leader, t.isr, t.elr) == ((1, (1,), (2,)) if elr else (2, (2,), ()))
+
+
+def test_a_controlled_shutdown_survives_its_controller():
+    machine = Machine(brokers=[1, 2])
+    machine.create("t", [1, 2])
+    assert not beat(machine, 1, want_shut_down=True).should_shut_down
+    everybody = machine.state.image.brokers.values()
+    machine.state.sessions.start_all(everybody, now_ms=machine.now_ms)  # another controller
+    assert machine.state.image.brokers[1].in_controlled_shutdown
+    # It knows of no offset to wait for; the broker leads nothing any more, and may go.
+    assert beat(machine, 1, want_shut_down=True).should_shut_down
+
+
+def test_who_has_said_goodbye_leads_nothing_until_it_registers_anew():
+    machine = Machine(brokers=[1, 2])
+    machine.create("t", [1])
+    beat(machine, 1, want_shut_down=True)
+    assert machine.partition("t").leader is None
+    beat(machine, 2)
+    assert beat(machine, 1, want_shut_down=True).should_shut_down
+    for _ in range(2):
+        assert beat(machine, 1).is_fenced
+    epoch = machine.state.image.brokers[1].epoch
+    register(machine, request(1, previous_broker_epoch=epoch))
+    assert not beat(machine, 1).is_fenced
+    assert machine.partition("t").leader == 1
+
+
+def test_unregistered_without_a_trace():
+    """Whoever comes back with this id is somebody else: its places in ISR and ELR are gone."""
+    machine = Machine(brokers=[1, 2])
+    machine.set_config("min.insync.replicas", "2")
+    machine.create("t", [1, 2])
+    epoch = machine.state.image.brokers[1].epoch
+    machine.do(brokers.unregister(machine.state, UnregisterBrokerRequest(broker_id=1)))
+    assert (machine.partition("t").isr, machine.partition("t").elr) == ((2,), (1,))
+    register(machine, request(1, previous_broker_epoch=epoch))
+    assert (machine.partition("t").isr, machine.partition("t").elr) == ((2,), ())
+
+
 @pytest.mark.parametrize("want_fence", [True, False])
 def test_who_leads_nothing_may_go_at_once(want_fence: bool):
     machine = Machine(brokers=[1, 2])
