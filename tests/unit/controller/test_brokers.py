@@ -287,6 +287,7 @@ def test_who_has_said_goodbye_leads_nothing_until_it_registers_anew():
     assert beat(machine, 1, want_shut_down=True).should_shut_down
     for _ in range(2):
         assert beat(machine, 1).is_fenced
+    machine.now_ms += 9_000
     epoch = machine.state.image.brokers[1].epoch
     register(machine, request(1, previous_broker_epoch=epoch))
     assert not beat(machine, 1).is_fenced
