@@ -169,10 +169,17 @@ def _begin_snapshot(core: Core, role: Follower, snapshot: OffsetAndEpoch) -> Out
     if snapshot.epoch < 0 or snapshot.offset < 0:
         logger.error("the leader %d names an impossible snapshot: %s", role.leader_id, snapshot)
         return Outcome.BACK_OFF
+    if snapshot.offset < core.log.high_watermark:
+        core.fail(
+            f"The leader of epoch {core.epoch} has a snapshot of everything before {snapshot.offset} for this node, "
+            f"where everything before {core.log.high_watermark} is committed: committed data is lost."
+        )
+        return Outcome.BACK_OFF
     give_up_snapshot(role)
     role.download = core.log.begin_snapshot(snapshot)
     if role.download is None:  # stored already, by a predecessor that stopped before it began anew behind it
-        return _load_snapshot(core, snapshot)
+        _load_snapshot(core, snapshot)
+        return Outcome.DONE
     role.snapshot_id = snapshot
     logger.info("node %d fetches snapshot %s from leader %d", core.me.id, snapshot, role.leader_id)
     return Outcome.DONE
@@ -234,18 +241,22 @@ def _take_piece(core: Core, role: Follower, row: PartitionSnapshotResponse) -> O
             give_up_snapshot(role)
             return Outcome.BACK_OFF
         role.download = role.snapshot_id = None
-        outcome = _load_snapshot(core, snapshot)
-        if outcome is not Outcome.DONE:
-            return outcome
+        _load_snapshot(core, snapshot)
     _fetched_well(core, role)
     return Outcome.DONE
 
 
-def _load_snapshot(core: Core, snapshot: OffsetAndEpoch) -> Outcome:
-    if not core.log.truncate_to_latest_snapshot():
-        logger.warning("snapshot %s is not ahead of the log, which ends at %s", snapshot, core.log.end)
-        return Outcome.BACK_OFF
+def _load_snapshot(core: Core, snapshot: OffsetAndEpoch) -> None:
+    log = core.log
+    if not log.truncate_to_latest_snapshot():
+        # The log is no shorter, or ends in a later epoch: of a leader whose records nobody else has kept. The leader
+        # of this epoch would not have named a snapshot if its log went on where ours ends, and what is committed
+        # is in the snapshot, so the rest may go. (Kafka's node stops here.)
+        log.truncate_to(log.high_watermark)
+        core.history.truncate(log.end.offset)
+        if not log.truncate_to_latest_snapshot():
+            return  # all of the snapshot was here, and committed
+    logger.info("node %d has loaded snapshot %s", core.me.id, snapshot)
     core.history.reload()
-    core.snapshot_loaded(core.log.end)
-    learn_high_watermark(core, core.log.end.offset)
-    return Outcome.DONE
+    core.snapshot_loaded(log.end)
+    learn_high_watermark(core, log.end.offset)

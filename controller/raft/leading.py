@@ -94,8 +94,7 @@ class Followers:
     def flushed(self, end_offset: int) -> None:
         """What the leader itself has made durable."""
         mine = self.find(self._me)
-        if mine is None:  # removed from the voters
-            mine = self.observers[self._me] = Progress(self._me)
+        assert mine is not None, self.voters
         mine.end_offset = max(mine.end_offset or 0, end_offset)
 
     def fetched(self, key: ReplicaKey, end_offset: int, *, leader_end_offset: int, now_ms: int) -> bool:

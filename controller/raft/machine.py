@@ -60,6 +60,8 @@ What differs from Kafka 4.3.1 on purpose:
 - A Fetch that was held back tells of its replica when it comes, not again when it is answered.
 - Impossible messages (two leaders in one epoch, INVALID_REQUEST as an answer, a piece of another snapshot) are
   refused or ignored, and logged; Kafka's node stops. Both stop when told to truncate what is committed.
+- A follower whose log ends in a later epoch than the snapshot it is to load cuts what is not committed; Kafka's stops.
+- Peers that taught nothing new are asked again after `retry_backoff_ms`; Kafka asks at once.
 - A candidate that finds records of its own epoch in its log resumes as Resigned, too.
 - A leader that resigns tells its listeners (no leader in this epoch); Kafka's learn of it with the next epoch.
 """

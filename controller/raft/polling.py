@@ -77,10 +77,7 @@ def _poll_leader(core: Core, role: Leader) -> int:
 def _poll_nominee(core: Core, role: Candidate | Prospective) -> int:
     if core.now_ms >= role.election_deadline_ms and core.shutdown_deadline_ms is None:
         if isinstance(role, Candidate):
-            if core.is_voter:
-                transitions.become_prospective(core)
-            else:  # the voter set that it ran in is not the last one any more
-                transitions.become_unattached(core, core.epoch + 1)
+            transitions.become_prospective(core)
         else:
             voting.lose_pre_vote(core)
         return core.now_ms
@@ -101,8 +98,6 @@ def _poll_follower(core: Core, role: Follower) -> int:
 
 def _poll_unattached(core: Core, role: Unattached) -> int:
     if core.is_voter and core.shutdown_deadline_ms is None:
-        if role.election_deadline_ms == NEVER_MS:  # it has become a voter meanwhile
-            role.election_deadline_ms = core.now_ms + core.random_election_timeout_ms()
         if core.now_ms >= role.election_deadline_ms:
             transitions.become_prospective(core)
             return core.now_ms

@@ -207,8 +207,7 @@ def _update(core: Core, request: UpdateRaftVoterRequest) -> None:
     if is_in_log and not _is_settled(core, role):
         raise _Refused(ErrorCode.request_timed_out)
     known = core.voters if is_in_log else role.told_voters
-    if known is None:
-        raise _Refused(ErrorCode.request_timed_out)
+    assert known is not None, role
     if core.history.kraft_version not in supported:
         raise _Refused(ErrorCode.invalid_request)
     voters = known.with_updated(voter) if is_in_log else known.with_directory(voter)
@@ -229,7 +228,7 @@ def upgrade(core: Core, *, epoch: int, version: int, validate_only: bool) -> Non
     """Raise kraft.version from 0 to 1: the voters, with what each has told of itself, go into the log.
 
     Raises NotController unless this node leads `epoch`; InvalidUpdateVersion for a downgrade, an unknown level, or
-    when a voter does not understand it or has not told its directory id yet. Nothing if the level holds already.
+    when a voter does not understand it or has not told so yet. Nothing if the level holds already.
     """
     role = core.role
     if not isinstance(role, Leader) or role.epoch != epoch:
@@ -245,8 +244,8 @@ def upgrade(core: Core, *, epoch: int, version: int, validate_only: bool) -> Non
     voters = role.told_voters
     if not voters.supports(version):
         raise InvalidUpdateVersion(f"{what} because not all of the voters support it")
-    if any(key.directory_id == ZERO_UUID for key in voters.keys):
-        raise InvalidUpdateVersion(f"{what} because the directory ids of some voters are not known yet")
+    # Who has told its versions has told its directory, too.
+    assert all(key.directory_id != ZERO_UUID for key in voters.keys), voters
     if validate_only:
         return
     role.told_voters = None

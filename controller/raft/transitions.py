@@ -67,8 +67,6 @@ def become_unattached(core: Core, epoch: int, *, leader_id: int | None = None) -
             deadline_ms = former.deadline_ms
         case _:
             deadline_ms = core.now_ms + core.random_election_timeout_ms()
-    if deadline_ms == NEVER_MS and core.is_voter:  # an observer when it became unattached, a voter now
-        deadline_ms = core.now_ms + core.random_election_timeout_ms()
     role = Unattached(epoch=epoch, leader_id=leader_id, voted=voted, election_deadline_ms=deadline_ms)
     _enter(core, role, durably=True)
     core.peers.reset_all()

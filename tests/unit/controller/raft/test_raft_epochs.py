@@ -81,6 +81,12 @@ def test_the_only_voter_leads_a_new_epoch_after_a_restart_with_one_durable_write
     assert again.raft.high_watermark == again.log.end.offset
 
 
+def test_the_only_voter_that_had_just_voted_for_itself_leads_that_epoch() -> None:
+    replica = Replica(settings(1, [1]), election=state(3, voted=1))
+    assert isinstance(replica.role, Leader)
+    assert (replica.role.epoch, replica.raft.epoch_start_offset) == (3, 0)
+
+
 def test_the_first_records_of_an_epoch() -> None:
     cluster = Cluster.static(3)
     leader = cluster.elect()

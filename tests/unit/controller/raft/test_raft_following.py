@@ -363,3 +363,35 @@ def test_records_of_another_topic_are_none() -> None:
     answer.responses[0].topic_id = UUID(int=9)
     answer_fetch(replica, answer)
     assert replica.log.end.offset == 0
+
+
+@pytest.mark.parametrize("mine", [(1, 4), (1, 2, 2, 4, 4)])
+def test_a_log_that_ends_in_a_later_epoch_than_the_snapshot_gives_way(mine: tuple[int, ...]) -> None:
+    """A leader of epoch 4 that only this node has followed: the next leader never saw its records.
+
+    Kafka's node stops, as its truncateToLatestSnapshot compares epochs first.
+    """
+    log = log_of(*mine)
+    replica, sent = fetching_snapshot(log)
+    data = whole_snapshot()
+    replica.answer(sent, piece(data, size=len(data)))
+    assert replica.of(SnapshotLoaded) == [SnapshotLoaded(OffsetAndEpoch(7, 3))]
+    assert replica.log.end == OffsetAndEpoch(7, 3)
+    assert asked(replica).fetch_offset == 7
+
+
+def test_a_snapshot_that_ends_before_what_is_committed_is_the_end() -> None:
+    replica = follower()
+    answer_fetch(replica, fetch_answer(records_of(1, 1, 3), high_watermark=3))
+    effects = answer_fetch(replica, fetch_answer(snapshot=(2, 1)))
+    assert [each for each in effects if isinstance(each, Fatal)]
+
+
+def test_a_leader_that_does_not_answer_is_asked_again_after_others() -> None:
+    replica = follower(fetch_timeout_ms=10_000)
+    replica.pass_time(2_000)
+    other = replica.sends[-1]
+    assert other.node_id in (2, 3)  # anybody
+    assert len(replica.sent(FetchRequest)) == 2
+    replica.answer(other, fetch_answer())
+    assert replica.sends[-1].node_id == 2

@@ -205,6 +205,14 @@ def test_a_voter_that_does_not_understand_is_not_added(answer: Any, error: Error
     assert begin(leader, addition()) is None  # it may try again
 
 
+def test_a_voter_that_has_just_failed_is_not_asked_at_once() -> None:
+    leader = alone()
+    begin(leader, addition())
+    answer_versions(leader, None)
+    leader.replies.clear()
+    assert "not ready" in begin(leader, addition()).error_message
+
+
 def test_a_voter_that_lags_is_not_added() -> None:
     leader = alone()
     begin(leader, addition())
@@ -480,6 +488,30 @@ def test_an_update_is_answered_with_a_later_leader() -> None:
     )
     assert (replica.role.leader_id, replica.role.epoch) == (9, 8)
     assert replica.raft.leader_address == address(9)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        UpdateRaftVoterResponse(error_code=42, current_leader=CurrentLeader(leader_id=2, leader_epoch=5)),
+        UpdateRaftVoterResponse(error_code=120, current_leader=CurrentLeader(leader_id=2, leader_epoch=5)),
+        UpdateRaftVoterResponse(),
+    ],
+)
+def test_an_update_that_is_refused_is_tried_again_later(answer: UpdateRaftVoterResponse) -> None:
+    replica = follower_of_2(static=(1, 2, 3))
+    replica.answer(until_sent(replica, UpdateRaftVoterRequest), answer)
+    assert isinstance(replica.role, Follower)
+    assert not replica.role.has_updated_leader
+    until_sent(replica, UpdateRaftVoterRequest)
+
+
+def test_a_join_that_is_refused_is_tried_again_later() -> None:
+    replica = follower_of_2(voters=(2, 3), auto_join_enable=True)
+    refusal = AddRaftVoterResponse(error_code=ErrorCode.unsupported_version)
+    replica.answer(until_sent(replica, AddRaftVoterRequest), refusal)
+    assert not [each for each in replica.sends if each.node_id == 2]
+    until_sent(replica, AddRaftVoterRequest)
 
 
 def test_a_controller_joins_by_itself_if_it_is_told_to() -> None:

@@ -21,10 +21,13 @@ from controller.quorum_state import QuorumState
 from controller.raft.effects import Persist, Reply
 from controller.raft.leading import Followers
 from controller.raft.roles import Ballot, Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
-from controller.raft.types import TOPIC, ReplicaKey
+from controller.raft.types import TOPIC, OffsetAndEpoch, ReplicaKey, VersionRange
+from controller.raft.voters import Voter
 from controller.raft.voting import grants
 from protocol.error_code import ErrorCode
 from protocol.messages import vote
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.k_raft_version_record import KRaftVersionRecord
 from protocol.messages.vote import VoteRequest, VoteResponse
 
 VOTERS = voter_set(1, 2, 3)
@@ -351,3 +354,46 @@ def test_an_observer_never_runs() -> None:
     replica.pass_time(60_000)
     assert isinstance(replica.role, Unattached)
     assert not replica.sent(VoteRequest)
+
+
+def test_a_prospective_gives_its_vote_and_begins_anew() -> None:
+    replica = nominee(election_timeout_ms=10_000)
+    first, *_ = replica.sent(VoteRequest)
+    replica.answer(first, vote_answer(epoch=5))  # there is a later epoch, without a leader
+    while not isinstance(replica.role, Prospective):
+        replica.pass_time(100)
+    first, *_ = [each for each in replica.sent(VoteRequest) if each.correlation_id > first.correlation_id]
+    replica.answer(first, vote_answer(granted=True, epoch=5))
+    replica.pass_time(1_000)
+    assert row_of(replica.ask(request(2, epoch=5))).vote_granted
+    assert isinstance(replica.role, Prospective)
+    assert replica.role.voted == key(2)
+    assert replica.role.ballot.granting == [1]
+    assert replica.election is not None
+    assert replica.election.voted_id == 2
+
+
+def test_a_voter_that_cannot_be_reached_is_no_trouble() -> None:
+    log = MemoryLog()
+    elsewhere = voter_set(1, 2, 3).with_updated(Voter(key(3), {"OTHER": address(3)}, VersionRange(0, 1)))
+    assert elsewhere is not None
+    log.snapshot(OffsetAndEpoch(0, 0), [KRaftVersionRecord(k_raft_version=1), elsewhere.to_record()])
+    replica = Replica(settings(1, ()), log=log)
+    while not replica.sent(VoteRequest):
+        replica.pass_time(50)
+    assert [each.node_id for each in replica.sent(VoteRequest)] == [2]
+
+
+def test_messages_that_are_none_of_a_quorum() -> None:
+    replica = Replica(settings(1))
+    with pytest.raises(TypeError):
+        replica.raft.receive(replica.now_ms, ApiVersionsRequest(), "token")
+    with pytest.raises(TypeError):
+        replica.raft.answered(replica.now_ms, replica.sends[0], ApiVersionsResponse())
+
+
+def test_what_there_is_to_know_of_who_does_not_lead() -> None:
+    replica = Replica(settings(1))
+    assert replica.raft.epoch_start_offset is None
+    assert replica.raft.leader_address is None
+    assert not replica.raft.is_leader_of(0)
