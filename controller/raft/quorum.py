@@ -49,7 +49,8 @@ from controller.raft.types import Address, LeaderAndEpoch, OffsetAndEpoch, RaftS
 from controller.raft.voters import VoterSet
 from controller.snapshot_writer import SnapshotWriter
 from controller.transactions import TransactionFilter
-from protocol.errors import KafkaError, NotController
+from protocol.errors import ErrorCode, KafkaError, NotController, UnsupportedVersion
+from protocol.messages.vote import VoteRequest, VoteResponse
 from protocol.metadata.features import METADATA_VERSION, UNDERSTOOD_FEATURES
 from protocol.metadata.image import InvalidMetadata, MetadataImage
 from protocol.metadata.records import FeatureLevelRecord, MetadataRecord
@@ -402,8 +403,6 @@ class Quorum:
 
     def _decide_appended(self, now_ms: int) -> list[Effect]:
         self._is_append_queued = False
-        if self._raft.epoch_start_offset is None:  # it does not lead any more
-            return []
         return self._raft.appended(now_ms, self._log.end_offset)
 
     async def _work(self) -> None:
@@ -498,6 +497,9 @@ class Quorum:
             logger.debug(
                 "no answer of node %d at %s to %s: %r", sent.node_id, sent.to, type(sent.message), error
             )
+            if isinstance(error, UnsupportedVersion) and isinstance(sent.message, VoteRequest):
+                # It knows no pre-votes (KIP-996): Raft then asks for its vote at once.
+                response = VoteResponse(error_code=ErrorCode.unsupported_version)
         except Exception:
             logger.exception("a request to node %d at %s has failed", sent.node_id, sent.to)
         self._enqueue(lambda now_ms: self._raft.answered(now_ms, sent, response))
