@@ -69,16 +69,17 @@ def partition_change(
     )
     record = PartitionChangeRecord()
     recovery = wanted.leader_recovery_state
-    if elected.leader != before.leader:
+    is_new_leader = elected.leader != before.leader
+    if is_new_leader:
         record.leader = NO_LEADER if elected.leader is None else elected.leader
         isr, elr = _after_election(elected, isr, elr)
-        if elected.is_unclean:
-            recovery = LeaderRecoveryState.RECOVERING
+    is_unclean = is_new_leader and elected.is_unclean
+    if is_unclean:
+        recovery = LeaderRecoveryState.RECOVERING
     if elr != before.elr:
         record.eligible_leader_replicas = list(elr)
-    is_started_anew = elected.is_unclean and elected.leader != before.leader
-    if is_started_anew or (tuple(isr) != before.isr and (isr or rules.is_elr_enabled)):
-        record.isr = list(isr)
+    if is_unclean or (tuple(isr) != before.isr and (isr or rules.is_elr_enabled)):
+        record.isr = list(isr)  # after an unclean election in any case, though it may be the same
     if recovery is not before.leader_recovery_state:
         record.leader_recovery_state = recovery
     _note_assignment(record, before, wanted, rules)
