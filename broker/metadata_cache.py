@@ -10,6 +10,9 @@ from uuid import UUID
 
 from protocol.metadata.features import KRAFT_VERSION
 from protocol.metadata.image import (
+    DIRECTORY_LOST,
+    DIRECTORY_MIGRATING,
+    DIRECTORY_UNASSIGNED,
     BrokerImage,
     Endpoint,
     MetadataDelta,
@@ -102,9 +105,21 @@ class MetadataCache:
         broker = self.broker(broker_id)
         return broker is not None and not broker.is_fenced and listener_name in broker.endpoints
 
-    def offline_replicas(self, replicas: Sequence[int], listener_name: str) -> list[int]:
-        """The replicas whose broker is gone, fenced or not on this listener."""
-        return [replica for replica in replicas if not self.is_available(replica, listener_name)]
+    def offline_replicas(self, partition: PartitionImage, listener_name: str) -> list[int]:
+        """The replicas whose broker is gone, fenced or not on this listener, or has lost their directory."""
+        return [
+            replica
+            for replica, directory in zip(partition.replicas, partition.directories, strict=True)
+            if not self.is_available(replica, listener_name) or not self._is_online(replica, directory)
+        ]
+
+    def _is_online(self, broker_id: int, directory: UUID) -> bool:
+        """Whether a registered broker has this directory, as far as it is known (KIP-858)."""
+        if directory in (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING):
+            return True
+        online = self.image.brokers[broker_id].log_dirs
+        # Registered before directories had ids: a broker without any directory would not be there.
+        return directory != DIRECTORY_LOST and (not online or directory in online)
 
     def available_replicas(self, replicas: Iterable[int], listener_name: str) -> list[int]:
         """The replicas whose broker is there."""

@@ -153,7 +153,7 @@ def _describe_partition(
         leader_epoch=partition.leader_epoch,
         replica_nodes=replicas,
         isr_nodes=isr,
-        offline_replicas=metadata.offline_replicas(partition.replicas, listener),
+        offline_replicas=metadata.offline_replicas(partition, listener),
     )
 
 

@@ -23,6 +23,7 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from protocol.refusals import refuse
 
 
 async def handle(
@@ -64,4 +65,4 @@ def operation_of(config: AlterableConfig) -> ConfigOperation:
     return ConfigOperation(name, AlterOperation(code), value)
 
 
-API = Api(key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=range(2), handle=handle)
+API = Api(key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=range(2), handle=handle, refuse=refuse)

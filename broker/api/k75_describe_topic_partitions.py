@@ -103,7 +103,7 @@ def _describe_partition(
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=list(partition.elr),
         last_known_elr=list(partition.last_known_elr),
-        offline_replicas=metadata.offline_replicas(partition.replicas, listener),
+        offline_replicas=metadata.offline_replicas(partition, listener),
     )
 
 
