@@ -244,6 +244,9 @@ class _Peer:
             async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
                 host, port = self._address
                 _, connection = await self._runtime.connect(host, port, self._make)
+                # Not in `_make`: where nobody listens uvloop makes a protocol, too, and never speaks of it again.
+                if not connection.is_lost:
+                    self._alive[connection] = self._runtime.loop.create_future()
                 connection.served = await _negotiate(connection)
         except BaseException as error:
             self._failures += 1
@@ -267,7 +270,7 @@ class _Peer:
         return backoff_ms / 1000 * self._runtime.random.uniform(1 - _JITTER, 1 + _JITTER)
 
     def _make(self) -> OutgoingConnection:
-        connection = OutgoingConnection(
+        return OutgoingConnection(
             label=_label(self._address),
             client_id=self._client_id,
             shared=self._shared,
@@ -275,13 +278,12 @@ class _Peer:
             loop=self._runtime.loop,
             on_lost=self._on_lost,
         )
-        self._alive[connection] = self._runtime.loop.create_future()
-        return connection
 
     def _on_lost(self, connection: OutgoingConnection) -> None:
         if self._connection is connection:
             self._connection = None
-        self._alive.pop(connection).set_result(None)
+        if (gone := self._alive.pop(connection, None)) is not None:
+            gone.set_result(None)
 
 
 async def _negotiate(connection: OutgoingConnection) -> dict[int, range]:

@@ -78,6 +78,8 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         self._own: memoryview | None = None
         self._end = 0
         self._closed_because: str | None = None
+        #: Whether the transport has let go of it.
+        self.is_lost = False
         #: What the peer serves: API key -> versions; set by whoever negotiates.
         self.served: dict[int, range] = {}
         self.active_at = loop.time()
@@ -132,6 +134,7 @@ class OutgoingConnection(asyncio.BufferedProtocol):
             self._closed_because = f"{self._label}: {exc or 'the peer has closed the connection'}"
         self._give_up()
         self._own = None
+        self.is_lost = True
         self._on_lost(self)
 
     def pause_writing(self) -> None:

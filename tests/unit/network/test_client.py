@@ -382,8 +382,11 @@ def test_real_sockets():
             answers = await asyncio.gather(*beats)
             assert [answer.throttle_time_ms for answer in answers] == list(range(1000))
         finally:
-            await client.close()
             await node.server.stop()
+        for _ in range(3):
+            with pytest.raises(Disconnected):
+                await client.request(address, 12, HEARTBEAT, timeout_s=5)
+        await asyncio.wait_for(client.close(), 5)  # also after connections that never came to be
         with pytest.raises(Disconnected):
             await NodeClient(runtime, client_id="me").request(
                 address, 35, describe_log_dirs.DescribeLogDirsRequest(), timeout_s=5
