@@ -37,8 +37,8 @@ class MetadataVersion(NamedTuple):
 
 #: Level of metadata.version -> what it is; all that Kafka 4.3.1 has for production.
 METADATA_VERSIONS: Final[Mapping[int, MetadataVersion]] = {
-    7: MetadataVersion("3.3-IV3", changes_records=True),  # controlled shutdown in registrations (KIP-841)
-    8: MetadataVersion("3.4-IV0", changes_records=True),  # migration from ZooKeeper (KIP-866)
+    7: MetadataVersion("3.3-IV3", changes_records=True),  # controlled shutdown in registrations
+    8: MetadataVersion("3.4-IV0", changes_records=True),  # migration from ZooKeeper
     9: MetadataVersion("3.5-IV0", changes_records=False),  # tiered storage (KIP-405)
     10: MetadataVersion("3.5-IV1", changes_records=False),  # replica epochs in Fetch (KIP-903)
     11: MetadataVersion("3.5-IV2", changes_records=True),  # SCRAM credentials
