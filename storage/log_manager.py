@@ -415,10 +415,15 @@ class LogManager:
 
     def _take_away(self, topic_partition: TopicPartition, suffix: str, now_ms: int) -> None:
         self.cleaned_offsets.pop(topic_partition, None)
-        logs = [self.logs.pop(topic_partition, None), self.future_logs.pop(topic_partition, None)]
-        for log in logs:
-            if log is not None:
-                self._put_aside(log, suffix, now_ms)
+        errors = []
+        for logs in (self.logs, self.future_logs):
+            if (log := logs.pop(topic_partition, None)) is not None:
+                try:
+                    self._put_aside(log, suffix, now_ms)
+                except KafkaStorageError as error:  # the other one has another disk
+                    errors.append(error)
+        if errors:
+            raise errors[0]
 
     def _put_aside(
         self, log: Log, suffix: str, now_ms: int, *, before_removal: Callable[[], None] = lambda: None

@@ -114,6 +114,18 @@ def test_a_deleted_partition_takes_its_future_along(files):
     assert folders(files) == []
 
 
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_deleted_partition_on_a_failing_disk(files, failing):
+    """What lies on the other disk goes all the same: nobody would look for it later."""
+    manager, _, _ = begin(files)
+    files.fail("rename", errno=5, under=PATHS[failing])
+    with pytest.raises(KafkaStorageError):
+        manager.delete(A, now_ms=NOW_MS)
+    assert not manager.logs
+    assert not manager.future_logs
+    assert [name.endswith("-delete") for name in folders(files)].count(True) == 1
+
+
 def test_offline(files):
     manager, future, other = begin(files)
     copy(manager.logs[A], future)
