@@ -20,6 +20,8 @@ from protocol.errors import KafkaError
 
 _INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
 _FAILED = 1
+#: Read at once from an input that nobody is interested in, but for its end.
+_INPUT_BYTES = 4096
 
 
 @click.group(cls=CommandsWithTools, context_settings={"help_option_names": ["-h", "--help"]})
@@ -47,24 +49,32 @@ def show_version() -> None:
 @click.option(
     "--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Keep all data in this folder."
 )
+@click.option(
+    "--until-stdin-ends", is_flag=True, help="Stop when the standard input ends, as after a parent's death."
+)
 def start_broker(
-    properties: Path | None, overrides: tuple[str, ...], port: int | None, data_dir: Path | None
+    properties: Path | None,
+    overrides: tuple[str, ...],
+    port: int | None,
+    data_dir: Path | None,
+    until_stdin_ends: bool,
 ) -> None:
-    """Start a broker, by Kafka's own server.properties or as a standalone node.
+    """Start a node, by Kafka's own server.properties or as a standalone one.
 
-    Without a file one process is broker and controller of a cluster of its own, on 127.0.0.1:9092.
+    Without a file one process is broker and controller of a cluster of its own, on 127.0.0.1:9092. With one it is
+    what process.roles says: broker, controller or both.
     """
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     try:
         config = load_config(properties, overrides=overrides, port=port, data_dir=data_dir)
-        run(lambda runtime: _serve(runtime, config))
+        run(lambda runtime: _serve(runtime, config, until_stdin_ends=until_stdin_ends))
     except (CannotStart, KafkaError) as error:
         raise click.ClickException(str(error)) from None
 
 
-async def _serve(runtime: ProductionRuntime, config: BrokerConfig) -> None:
+async def _serve(runtime: ProductionRuntime, config: BrokerConfig, *, until_stdin_ends: bool) -> None:
     """Run a node until a signal ends it: the first one cleanly, the second one at once."""
     stopping = asyncio.Event()
 
@@ -72,6 +82,11 @@ async def _serve(runtime: ProductionRuntime, config: BrokerConfig) -> None:
         if stopping.is_set():
             os._exit(_INTERRUPTED)
         stopping.set()
+
+    def on_input() -> None:
+        if not os.read(sys.stdin.fileno(), _INPUT_BYTES):
+            runtime.loop.remove_reader(sys.stdin.fileno())
+            stopping.set()
 
     def on_failure(failure: "asyncio.Future[str]") -> None:
         # As Kafka, without a clean stop: with a disk that does not answer there might be none.
@@ -83,7 +98,11 @@ async def _serve(runtime: ProductionRuntime, config: BrokerConfig) -> None:
     allow_open_files()
     for number in (signal.SIGINT, signal.SIGTERM):
         runtime.loop.add_signal_handler(number, on_signal, number)
-    node = await Node.start(runtime, config)
+    if until_stdin_ends:
+        runtime.loop.add_reader(sys.stdin.fileno(), on_input)
+    node = await _start_unless_stopped(runtime, config, stopping)
+    if node is None:
+        return
     node.failure.add_done_callback(on_failure)
     # What start-up made lives as long as the process: the collector need not look at it again.
     gc.collect()
@@ -92,3 +111,18 @@ async def _serve(runtime: ProductionRuntime, config: BrokerConfig) -> None:
     click.echo(node.ready_line())
     await stopping.wait()
     await node.stop()
+
+
+async def _start_unless_stopped(
+    runtime: ProductionRuntime, config: BrokerConfig, stopping: asyncio.Event
+) -> Node | None:
+    """The started node; None if it was asked to stop before: a broker may wait for a controller for long."""
+    starting = asyncio.ensure_future(Node.start(runtime, config))
+    stopped = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if starting.done():
+        return starting.result()
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    return None

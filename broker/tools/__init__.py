@@ -13,6 +13,7 @@ import click
 #: Module and function of each command.
 TOOLS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
+        "cluster": ("broker.commands.cluster", "cluster"),
         "dump-log": ("broker.tools.dump_command", "dump_log"),
         "format": ("broker.commands.storage", "format_directories"),
         "info": ("broker.commands.storage", "show_info"),

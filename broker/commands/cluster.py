@@ -1,0 +1,242 @@
+"""`ottla cluster up`: a whole cluster on this machine, one process for each node, for trying things out.
+
+    plan -> server.properties, formatting -> processes -> all READY -> the table -> ... Ctrl-C -> brokers, controllers
+
+Each process belongs to this one: when it goes, however that may be, they notice that their standard input has
+ended, and stop cleanly.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from broker.commands.cluster_plan import (
+    CannotPlan,
+    ClusterPlan,
+    NodePlan,
+    formatting,
+    make_plan,
+    write_properties,
+)
+from broker.commands.storage import format_here, new_uuid
+from broker.config.load import load_config
+from broker.roles.formatting import FormatterError
+from broker.runtime.production import ProductionRuntime, free_ports, run
+from protocol.errors import KafkaError
+from storage.meta_properties import InconsistentMetaProperties
+
+_READY_TIMEOUT_S: Final = 60.0
+_STOP_TIMEOUT_S: Final = 90.0
+_POLL_S: Final = 0.05
+_INTERRUPTED: Final = 130
+
+
+@click.group("cluster")
+def cluster() -> None:
+    """Start a cluster of several processes on this machine."""
+
+
+@cluster.command("up")
+@click.option("--brokers", "broker_count", type=click.IntRange(1, 100), default=3, show_default=True)
+@click.option("--controllers", "controller_count", type=click.IntRange(1, 100), default=3, show_default=True)
+@click.option("--racks", default="", metavar="A,B,C", help="Racks of the brokers, in turn.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=9092,
+    show_default=True,
+    help="The first broker's port, the others' follow; 0 takes free ones.",
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("cluster"),
+    show_default=True,
+    help="Where the nodes have their folders.",
+)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A configuration of all nodes, when they are new.",
+)
+def cluster_up(
+    broker_count: int,
+    controller_count: int,
+    racks: str,
+    port: int,
+    data_dir: Path,
+    overrides: tuple[str, ...],
+) -> None:
+    """Start brokers and controllers on 127.0.0.1, and keep them until Ctrl-C.
+
+    Their data stays in the folder: the next start goes on with it.
+    """
+    try:
+        plan = make_plan(
+            data_dir,
+            broker_count=broker_count,
+            controller_count=controller_count,
+            racks=[rack.strip() for rack in racks.split(",") if rack.strip()],
+            port=port,
+            free_ports=free_ports,
+        )
+        prepare(plan, overrides)
+    except (CannotPlan, FormatterError, InconsistentMetaProperties, KafkaError) as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"{error.filename}: {error.strerror}") from None
+    sys.exit(run(lambda runtime: _keep_up(runtime, plan)))
+
+
+def prepare(plan: ClusterPlan, extra: Sequence[str] = ()) -> None:
+    """Write configurations and format what is new. Raises FormatterError, KafkaError, OSError."""
+    write_properties(plan, extra)
+    for node, options in formatting(plan, new_uuid):
+        format_here(load_config(node.properties_file), options, say=lambda _: None)
+
+
+def command_of(node: NodePlan) -> list[str]:
+    """What runs a node in the foreground until its standard input ends."""
+    return [sys.executable, "-m", "broker", "broker", "--until-stdin-ends", str(node.properties_file)]
+
+
+class Running:
+    """One node's process."""
+
+    def __init__(self, node: NodePlan, process: asyncio.subprocess.Process) -> None:
+        self.node = node
+        self.process = process
+
+    @classmethod
+    async def start(cls, node: NodePlan) -> "Running":
+        """Start it; what it prints goes to its log file, begun anew."""
+        with node.log_file.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                *command_of(node),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C is for this process, which stops them in order
+            )
+        return cls(node, process)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has said so."""
+        return any(line.startswith("READY ") for line in self._lines())
+
+    def last_words(self) -> str:
+        """The end of what it has printed."""
+        return "\n".join(f"    {line}" for line in self._lines()[-5:])
+
+    def _lines(self) -> list[str]:
+        return self.node.log_file.read_text(errors="replace").splitlines()
+
+    async def until_ready(self) -> None:
+        """Wait for it. Raises ClickException if it ends, or says nothing for too long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_READY_TIMEOUT_S):
+                while self.process.returncode is None:
+                    if self.is_ready:
+                        return
+                    await asyncio.sleep(_POLL_S)
+        why = "is not ready" if self.process.returncode is None else f"has ended ({self.process.returncode})"
+        raise click.ClickException(
+            f"Node {self.node.node_id} {why}; the end of {self.node.log_file}:\n{self.last_words()}"
+        )
+
+    async def stop(self) -> None:
+        """Have it stop cleanly; not so cleanly if that takes too long."""
+        with suppress(ProcessLookupError):
+            self.process.terminate()
+        try:
+            async with asyncio.timeout(_STOP_TIMEOUT_S):
+                await self.process.wait()
+        except TimeoutError:
+            click.echo(f"Node {self.node.node_id} does not stop: killed.", err=True)
+            with suppress(ProcessLookupError):
+                self.process.kill()
+            await self.process.wait()
+
+
+async def _keep_up(runtime: ProductionRuntime, plan: ClusterPlan) -> int:
+    """Start all, tell, wait for a signal or for the last one to die; the exit status."""
+    stopping = asyncio.Event()
+
+    def on_signal() -> None:
+        if stopping.is_set():
+            os._exit(_INTERRUPTED)  # the nodes notice, and stop by themselves
+        stopping.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        runtime.loop.add_signal_handler(number, on_signal)
+    nodes = [await Running.start(node) for node in plan.nodes]
+    watching: list[asyncio.Task[None]] = []
+    try:
+        starting = asyncio.gather(*(node.until_ready() for node in nodes))
+        interrupted = asyncio.ensure_future(stopping.wait())
+        first: list[asyncio.Future[Any]] = [starting, interrupted]
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        if not stopping.is_set():
+            starting.result()
+            click.echo(table(nodes))
+            click.echo(
+                f"READY bootstrap.servers={plan.bootstrap_servers} bootstrap.controllers={plan.bootstrap_controllers}; "
+                "stop: Ctrl-C"
+            )
+            watching = [asyncio.ensure_future(_watch(node)) for node in nodes]
+            all_gone = asyncio.ensure_future(asyncio.wait(watching))
+            await asyncio.wait([all_gone, interrupted], return_when=asyncio.FIRST_COMPLETED)
+            all_gone.cancel()
+        starting.cancel()
+        interrupted.cancel()
+        status = 0 if stopping.is_set() else 1
+    except click.ClickException as error:
+        error.show()
+        status = 1
+    for task in watching:
+        task.cancel()
+    # Brokers first: a leaving broker needs a controller.
+    for role in ("broker", "controller"):
+        await asyncio.gather(*(node.stop() for node in nodes if node.node.role == role))
+    return status
+
+
+async def _watch(running: Running) -> None:
+    status = await running.process.wait()
+    click.echo(
+        f"Node {running.node.node_id} has ended ({status}); the end of {running.node.log_file}:\n{running.last_words()}",
+        err=True,
+    )
+
+
+def table(nodes: Sequence[Running]) -> str:
+    """All nodes, one a line."""
+    rows = [("NODE", "ROLE", "RACK", "LISTENER", "PID", "DATA", "LOG")]
+    for running in sorted(nodes, key=lambda each: each.node.node_id):
+        node = running.node
+        pid = str(running.process.pid)
+        rows.append(
+            (
+                str(node.node_id),
+                node.role,
+                node.rack or "-",
+                node.listener,
+                pid,
+                str(node.data_dir),
+                str(node.log_file),
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

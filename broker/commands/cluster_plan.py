@@ -1,0 +1,196 @@
+"""A cluster of processes on this machine, as a plan: who is in it, where it listens, and its server.properties.
+
+    brokers      1, 2, 3, ...        at --port, --port + 1, ...
+    controllers  101, 102, 103, ...  behind them
+    DATA/node-1/server.properties, DATA/node-1/data, DATA/node-1/node.log, ...
+
+A node's server.properties is written once. What an operator changes in it later stays, and so do its ports.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from broker.config.load import load_config
+from broker.roles.formatting import FormatOptions, FormatterError, InitialController
+from storage import meta_properties
+from storage.files import Files
+from storage.kafka_uuid import to_text
+
+#: Ids of brokers are below, ids of controllers from here on.
+FIRST_CONTROLLER_ID: Final = 101
+MAX_NODES: Final = FIRST_CONTROLLER_ID - 1
+_HOST: Final = "127.0.0.1"
+
+
+class CannotPlan(ValueError):
+    """Why there is no such cluster, in a sentence for whoever asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlan:
+    """One process of the cluster."""
+
+    node_id: int
+    role: str
+    rack: str | None
+    port: int
+    folder: Path
+
+    @property
+    def properties_file(self) -> Path:
+        """Its configuration."""
+        return self.folder / "server.properties"
+
+    @property
+    def data_dir(self) -> Path:
+        """Its log directory."""
+        return self.folder / "data"
+
+    @property
+    def log_file(self) -> Path:
+        """What the process prints."""
+        return self.folder / "node.log"
+
+    @property
+    def listener(self) -> str:
+        """Where it is found."""
+        return f"{_HOST}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPlan:
+    """All nodes; controllers first, as they are started."""
+
+    nodes: tuple[NodePlan, ...]
+
+    @property
+    def controllers(self) -> tuple[NodePlan, ...]:
+        """The voters."""
+        return tuple(node for node in self.nodes if node.role == "controller")
+
+    @property
+    def brokers(self) -> tuple[NodePlan, ...]:
+        """Where clients connect."""
+        return tuple(node for node in self.nodes if node.role == "broker")
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """For clients."""
+        return ",".join(node.listener for node in self.brokers)
+
+    @property
+    def bootstrap_controllers(self) -> str:
+        """For admin tools, and for the nodes themselves."""
+        return ",".join(node.listener for node in self.controllers)
+
+
+def make_plan(
+    folder: Path,
+    *,
+    broker_count: int,
+    controller_count: int,
+    racks: Sequence[str] = (),
+    port: int,
+    free_ports: Callable[[int], list[int]],
+) -> ClusterPlan:
+    """The nodes of a cluster in `folder`; ports of nodes that have been there before stay. Raises CannotPlan.
+
+    `port` is the first broker's, 0 lets `free_ports` find some. Racks go round: the first for the first broker.
+    """
+    if not (1 <= broker_count <= MAX_NODES and 1 <= controller_count <= MAX_NODES):
+        raise CannotPlan(f"A cluster has 1 to {MAX_NODES} brokers, and as many controllers.")
+    count = broker_count + controller_count
+    if port and port + count > 65536:
+        raise CannotPlan(f"There are no {count} ports from {port} on.")
+    ports = list(range(port, port + count)) if port else free_ports(count)
+    ids = [*range(1, broker_count + 1)]
+    ids += range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + controller_count)
+    nodes = []
+    for node_id, new_port in zip(ids, ports, strict=True):
+        is_broker = node_id < FIRST_CONTROLLER_ID
+        home = folder / f"node-{node_id}"
+        nodes.append(
+            NodePlan(
+                node_id=node_id,
+                role="broker" if is_broker else "controller",
+                rack=racks[(node_id - 1) % len(racks)] if racks and is_broker else None,
+                port=_known_port(home / "server.properties") or new_port,
+                folder=home,
+            )
+        )
+    plan = ClusterPlan(nodes=tuple(sorted(nodes, key=lambda node: -node.node_id)))
+    known = {path.name for path in folder.glob("node-*")} if folder.exists() else set()
+    if known and known != {node.folder.name for node in nodes}:
+        raise CannotPlan(
+            f"{folder} holds a cluster of other nodes: {', '.join(sorted(known))}. "
+            "Ask for the same ones, or name another folder (--data-dir)."
+        )
+    return plan
+
+
+def write_properties(plan: ClusterPlan, extra: Sequence[str] = ()) -> None:
+    """Write each node's server.properties, where there is none yet. `extra` are KEY=VALUE lines for all."""
+    for node in plan.nodes:
+        node.folder.mkdir(parents=True, exist_ok=True)
+        if not node.properties_file.exists():
+            lines = [*_properties(node, plan), *extra]
+            node.properties_file.write_text("".join(f"{line}\n" for line in lines), encoding="iso-8859-1")
+
+
+def formatting(plan: ClusterPlan, new_uuid: Callable[[], UUID]) -> Iterator[tuple[NodePlan, FormatOptions]]:
+    """What to format and how; nothing for nodes that are formatted. Raises FormatterError."""
+    found = {node.node_id: meta_properties.read(node.data_dir, Files()) for node in plan.nodes}
+    cluster_ids = {each.cluster_id for each in found.values() if each is not None}
+    voters = [found[node.node_id] for node in plan.controllers]
+    if any(voters) and not all(voters):
+        raise FormatterError(
+            "Some controllers have lost their data directories: they cannot be made anew here."
+        )
+    cluster_id = cluster_ids.pop() if cluster_ids else to_text(new_uuid())
+    initial = tuple(
+        InitialController(node.node_id, _HOST, node.port, new_uuid()) for node in plan.controllers
+    )
+    for node in plan.nodes:
+        if found[node.node_id] is None:
+            is_voter = node.role == "controller"
+            yield node, FormatOptions(cluster_id=cluster_id, initial_controllers=initial if is_voter else ())
+
+
+def _known_port(properties_file: Path) -> int | None:
+    """The port that a node has listened at before."""
+    if not properties_file.exists():
+        return None
+    config = load_config(properties_file)
+    return (config.listeners or config.controller_listeners)[0].port
+
+
+def _properties(node: NodePlan, plan: ClusterPlan) -> list[str]:
+    name = "PLAINTEXT" if node.role == "broker" else "CONTROLLER"
+    lines = [
+        f"process.roles={node.role}",
+        f"node.id={node.node_id}",
+        f"listeners={name}://{node.listener}",
+        "controller.listener.names=CONTROLLER",
+        f"controller.quorum.bootstrap.servers={plan.bootstrap_controllers}",
+        f"log.dirs={node.data_dir.resolve()}",
+        "# The system's self-tuning buffers; Kafka's 100 KiB cost more processor time.",
+        "socket.send.buffer.bytes=-1",
+        "socket.receive.buffer.bytes=-1",
+    ]
+    if node.role == "broker":
+        replicas = min(3, len(plan.brokers))
+        lines += [
+            "inter.broker.listener.name=PLAINTEXT",
+            f"offsets.topic.replication.factor={replicas}",
+            f"transaction.state.log.replication.factor={replicas}",
+            f"transaction.state.log.min.isr={min(2, replicas)}",
+            f"share.coordinator.state.topic.replication.factor={replicas}",
+            f"share.coordinator.state.topic.min.isr={min(2, replicas)}",
+            "group.initial.rebalance.delay.ms=0",
+        ]
+        if node.rack is not None:
+            lines.append(f"broker.rack={node.rack}")
+    return lines
