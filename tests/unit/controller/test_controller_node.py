@@ -1,29 +1,30 @@
 """The shell: what is on the disk when, who is told when, and what a restart finds."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
 from uuid import UUID
 
 import pytest
-from controller_support import CLUSTER_ID, directory
+from controller_shell import Shell, create, follow, join
+from controller_support import directory
 
-from controller import activation, quorum_state, snapshots
+from controller import quorum_state, snapshots
+from controller.api import CONTROLLER_APIS
 from controller.metadata_log import MetadataLog
-from controller.node import Controller, InvalidMetadata
-from controller.raft.quorum import Quorum
-from controller.raft.types import Address, LeaderAndEpoch, OffsetAndEpoch, RaftSettings
-from controller.settings import ControllerSettings
+from controller.node import InvalidMetadata
+from controller.raft.types import Address, LeaderAndEpoch
+from controller.result import Result
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaStorageError, NotController, UnsupportedVersion
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.metadata import MetadataRequest
+from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.metadata import records as r
-from protocol.metadata.image import ConfigResource, ConfigResourceType, Endpoint, MetadataImage
+from protocol.metadata.image import ConfigResource, ConfigResourceType, Endpoint
 from protocol.records.builder import build_batch, simple_records
 from storage.append_origin import AppendOrigin
 from storage.files import Files
@@ -31,159 +32,9 @@ from storage.files import Files
 LISTENER = ("CONTROLLER", Endpoint("127.0.0.1", 9093, 0))
 
 
-class Shell:
-    """What the node gives to its controller: a clock that stands still, timers that ring when told to."""
-
-    def __init__(self, log_dir: Path, **settings: Any) -> None:
-        self.log_dir = log_dir
-        self.settings = settings
-        self.seconds = 100.0
-        self.timers: list[tuple[float, Callable[[], object]]] = []
-        self.blocked: list[asyncio.Event] = []
-        self.flushes = 0
-        self.failures: list[BaseException] = []
-        self.error: OSError | None = None
-        self.files = Files()
-        self.quorum: Quorum
-        self.controller: Controller
-
-    def open(self, *, is_clean: bool = False) -> Controller:
-        fields = {"cluster_id": CLUSTER_ID, "node_id": 1, "directory_id": directory(1), **self.settings}
-        settings = ControllerSettings(**fields)
-        activation.format_directory(
-            self.log_dir / "__cluster_metadata-0", settings, self.files, now_ms=1_700_000_000_000
-        )
-        self.quorum = Quorum.open(
-            self.log_dir,
-            settings=RaftSettings(
-                node_id=1,
-                directory_id=directory(1),
-                cluster_id=CLUSTER_ID,
-                listener_name="CONTROLLER",
-                endpoints={}
-                if settings.listener is None
-                else {"CONTROLLER": Address(*settings.listener[1][:2])},
-                static_voters={1: Address("127.0.0.1", 9093)},
-            ),
-            files=self.files,
-            random=Random(3),
-            now_ms=lambda: 1_700_000_000_000,
-            monotonic=lambda: self.seconds,
-            run_blocking=self.run_blocking,
-            call_later=self.call_later,
-            send=self.send,
-            is_clean=is_clean,
-            on_failure=self.failures.append,
-        )
-        self.controller = Controller(
-            self.quorum,
-            log_dir=self.log_dir,
-            settings=settings,
-            files=self.files,
-            random=Random(3),
-            monotonic=lambda: self.seconds,
-            call_later=self.call_later,
-        )
-        return self.controller
-
-    async def start(self, *, is_clean: bool = False) -> Controller:
-        controller = self.open(is_clean=is_clean)
-        await self.quorum.start()
-        return controller
-
-    async def stop(self) -> None:
-        self.controller.stop()
-        await self.quorum.stop()
-
-    async def live_once(self) -> None:
-        """Start, and stop."""
-        await self.start()
-        await self.stop()
-
-    async def run_blocking(self, function: Callable[..., Any], *args: Any) -> Any:
-        for event in self.blocked:
-            await event.wait()
-        if self.error is not None:
-            raise self.error
-        self.flushes += 1
-        return function(*args)
-
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
-        self.timers.append((delay_s, callback))
-        return asyncio.get_running_loop().call_later(10**6, lambda: None)
-
-    def ring(self) -> None:
-        """Let the timer of the sessions ring that was set last."""
-        next(callback for delay_s, callback in reversed(self.timers) if delay_s == 9 / 8)()
-
-    async def send(self, to: Address, message: Any, timeout_ms: int) -> Any:
-        raise AssertionError(f"a single voter asks nobody, but sends {message} to {to}")
-
-
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
-
-
-class Follower:
-    """A listener that keeps what it was told."""
-
-    def __init__(self) -> None:
-        self.image = MetadataImage()
-        self.records: list[r.MetadataRecord] = []
-        self.end_offset = 0
-        self.leaders: list[LeaderAndEpoch] = []
-
-    def on_commit(self, records: Sequence[r.MetadataRecord], base_offset: int, end_offset: int) -> None:
-        assert base_offset == self.end_offset < end_offset
-        self.image.replay_all(records)
-        self.records += records
-        self.end_offset = end_offset
-
-    def on_snapshot(self, chunks: Iterable[list[r.MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
-        self.image = MetadataImage()
-        for records in chunks:
-            self.image.replay_all(records)
-        self.end_offset = snapshot.offset
-
-    def on_leader(self, leader: LeaderAndEpoch) -> None:
-        self.leaders.append(leader)
-
-
-def follow(shell: Shell) -> Follower:
-    follower = Follower()
-    shell.quorum.subscribe(follower)
-    return follower
-
-
-async def join(controller: Controller, *, incarnation: int = 1, previous: int = -1) -> int:
-    response = await controller.request(
-        ApiKey.BROKER_REGISTRATION,
-        BrokerRegistrationRequest(
-            broker_id=1,
-            cluster_id=CLUSTER_ID,
-            incarnation_id=UUID(int=incarnation),
-            rack=None,
-            log_dirs=[directory(1)],
-            previous_broker_epoch=previous,
-            features=[
-                Feature(name="metadata.version", min_supported_version=7, max_supported_version=30),
-                Feature(
-                    name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1
-                ),
-            ],
-        ),
-    )
-    assert response.error_code == ErrorCode.none
-    epoch = response.broker_epoch
-    beat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, current_metadata_offset=10**9)
-    assert not (await controller.request(ApiKey.BROKER_HEARTBEAT, beat)).is_fenced
-    return epoch
-
-
-def create(controller: Controller, name: str, count: int = 1) -> Awaitable[Any]:
-    topic = CreatableTopic(name=name, num_partitions=count, replication_factor=1)
-    return controller.request(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[topic]))
 
 
 async def test_a_new_cluster(shell: Shell):
@@ -411,7 +262,7 @@ async def test_a_transaction_that_was_left_open_never_happened(shell: Shell):
     assert follow(shell).image.topics_by_name == {}
     await shell.stop()
     append(shell.log_dir, topic)
-    controller = await shell.start()
+    await shell.start()
     assert set(follow(shell).image.topics_by_name) == {"t"}
     await shell.stop()
 
@@ -421,7 +272,7 @@ async def test_a_beginning_that_was_cut_short_is_made_anew(shell: Shell):
     path = shell.log_dir / "__cluster_metadata-0" / f"{0:020d}.log"
     path.write_bytes(path.read_bytes()[:91])  # LeaderChange alone
     append(shell.log_dir, b"\x01\x17\x00\x00")  # and a transaction's begin
-    controller = await shell.start()
+    await shell.start()
     assert follow(shell).image.metadata_version == 30
     await shell.stop()
     await shell.start()
@@ -477,7 +328,7 @@ async def test_a_damaged_bootstrap_checkpoint(shell: Shell, damage: str):
 async def test_a_directory_that_was_formatted_with_other_levels(shell: Shell):
     levels = [r.FeatureLevelRecord(name="metadata.version", feature_level=21)]
     snapshots.write_bootstrap(shell.log_dir, levels, Files(), now_ms=0)
-    controller = await shell.start()
+    await shell.start()
     assert follow(shell).image.features == {"metadata.version": 21}
     assert follow(shell).image.configs == {}
     await shell.stop()
@@ -507,4 +358,129 @@ async def test_a_torn_write_loses_a_whole_decision(shell: Shell):
     controller = await shell.start()
     assert follow(shell).image.topics_by_name == {}
     assert set(controller.image.brokers) == {1}
+    await shell.stop()
+
+
+# -- ceasing to lead -----------------------------------------------------------------------------------
+
+
+async def test_who_waits_too_long_is_told_so_and_it_may_still_come_true(shell: Shell):
+    controller = await shell.start()
+    follower = follow(shell)
+    await join(controller)
+    event = asyncio.Event()
+    shell.blocked.append(event)
+    slow = CreateTopicsRequest(
+        timeout_ms=10, topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)]
+    )
+    answer = await controller.request(ApiKey.CREATE_TOPICS, slow)
+    assert answer.topics[0].error_code == ErrorCode.request_timed_out
+    event.set()
+    await create(controller, "u")
+    assert set(follower.image.topics_by_name) == {"t", "u"}
+    await shell.stop()
+
+
+async def lose_the_leadership(shell: Shell) -> None:
+    """As when another voter has a later epoch: what Raft decides about it reaches the driver's listeners."""
+    shell.quorum._change_leader(LeaderAndEpoch(2, 5))
+
+
+async def test_what_was_not_committed_is_forgotten(shell: Shell):
+    controller = await shell.start()
+    follower = follow(shell)
+    await join(controller)
+    await create(controller, "t")
+    shell.blocked.append(asyncio.Event())  # the disk takes nothing more
+    lost = asyncio.ensure_future(create(controller, "u"))
+    await asyncio.sleep(0)
+    assert set(controller.image.topics_by_name) == {"t", "u"}
+    await lose_the_leadership(shell)
+    with pytest.raises(NotController):
+        await lost
+    with pytest.raises(NotController, match="appears to be node 2"):
+        await create(controller, "v")
+    assert not controller.is_active
+    assert controller.image == follower.image
+    assert set(controller.image.topics_by_name) == {"t"}
+    shell.quorum._worker.cancel()
+
+
+async def test_a_record_that_cannot_be_replayed_does_not_get_into_the_log(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    controller = await shell.start()
+    follower = follow(shell)
+    await join(controller)
+    await create(controller, "t")
+    api = CONTROLLER_APIS[ApiKey.DELETE_TOPICS]
+    good = r.TopicRecord(name="half", topic_id=UUID(int=5_000))
+    bad = r.RemoveTopicRecord(topic_id=UUID(int=6_000))
+    broken = api._replace(decide=lambda *_: Result(response=None, records=[good, bad]))
+    monkeypatch.setitem(CONTROLLER_APIS, ApiKey.DELETE_TOPICS, broken)
+    end_offset = shell.quorum.end_offset
+    with pytest.raises(InvalidMetadata, match="does not exist"):
+        await controller.request(ApiKey.DELETE_TOPICS, DeleteTopicsRequest())
+    assert "controller 1 resigns" in caplog.text
+    assert shell.quorum.end_offset == end_offset
+    assert controller.image == follower.image
+    for _ in range(20):
+        await asyncio.sleep(0)
+    shell.seconds += 2
+    shell.quorum._wake.set()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert controller.epoch == 3
+    await create(controller, "u")
+    assert set(follower.image.topics_by_name) == {"t", "u"}
+    assert not shell.failures
+    await shell.stop()
+
+
+async def test_kraft_version_is_raised_by_raft(tmp_path: Path):
+    shell = Shell(tmp_path)
+    shell.endpoints = {"CONTROLLER": Address("127.0.0.1", 9093)}
+    controller = await shell.start()
+    assert shell.quorum.kraft_version == 0
+    update = FeatureUpdateKey(feature="kraft.version", max_version_level=1, upgrade_type=1)
+    request = UpdateFeaturesRequest(feature_updates=[update], validate_only=True)
+    for is_dry in (True, False):
+        request.validate_only = is_dry
+        answer = await controller.request(ApiKey.UPDATE_FEATURES, request)
+        assert answer.error_code == ErrorCode.none, answer
+        assert shell.quorum.kraft_version == int(not is_dry)
+    assert shell.quorum.told_offset == shell.quorum.end_offset
+    await shell.stop()
+    controller = await shell.start()
+    assert shell.quorum.kraft_version == 1
+    assert list(shell.quorum.voters.ids) == [1]
+    assert controller.is_active
+    await shell.stop()
+
+
+async def test_a_single_voter_writes_nothing_while_nothing_happens(shell: Shell):
+    await shell.start()
+    end_offset = shell.quorum.end_offset
+    for _, callback in list(shell.timers):
+        callback()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert shell.quorum.end_offset == end_offset
+    await shell.stop()
+
+
+async def test_a_periodic_task_that_fails_comes_again_later(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    controller = await shell.start()
+    await join(controller)
+
+    def fails(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("controller.brokers.expire_sessions", fails)
+    shell.ring()
+    assert "maybeFenceStaleBroker has failed" in caplog.text
+    assert shell.timers[-1][0] == 300
+    assert controller.is_active
     await shell.stop()

@@ -1,0 +1,180 @@
+"""A single voter with its controller on a real disk, and a clock and timers that the test moves."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from controller_support import CLUSTER_ID, directory
+
+from controller import activation
+from controller.log_cleaning import MetadataLogSettings
+from controller.node import Controller
+from controller.raft.quorum import Quorum
+from controller.raft.types import Address, LeaderAndEpoch, OffsetAndEpoch, RaftSettings
+from controller.settings import ControllerSettings
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.metadata import records as r
+from protocol.metadata.image import MetadataImage
+from storage.files import Files
+
+
+class Shell:
+    """What the node gives to its controller: a clock that stands still, timers that ring when told to."""
+
+    def __init__(self, log_dir: Path, **settings: Any) -> None:
+        self.log_dir = log_dir
+        self.settings = settings
+        self.seconds = 100.0
+        self.timers: list[tuple[float, Callable[[], object]]] = []
+        self.blocked: list[asyncio.Event] = []
+        self.flushes = 0
+        self.failures: list[BaseException] = []
+        self.error: OSError | None = None
+        self.files = Files()
+        self.endpoints: dict[str, Address] = {}
+        self.log_settings = MetadataLogSettings()
+        self.quorum: Quorum
+        self.controller: Controller
+
+    def open(self, *, is_clean: bool = False) -> Controller:
+        fields = {"cluster_id": CLUSTER_ID, "node_id": 1, "directory_id": directory(1), **self.settings}
+        settings = ControllerSettings(**fields)
+        if settings.listener is not None:
+            self.endpoints = {"CONTROLLER": Address(*settings.listener[1][:2])}
+        activation.format_directory(
+            self.log_dir / "__cluster_metadata-0", settings, self.files, now_ms=1_700_000_000_000
+        )
+        self.quorum = Quorum.open(
+            self.log_dir,
+            settings=RaftSettings(
+                node_id=1,
+                directory_id=directory(1),
+                cluster_id=CLUSTER_ID,
+                listener_name="CONTROLLER",
+                endpoints=self.endpoints,
+                static_voters={1: Address("127.0.0.1", 9093)},
+            ),
+            files=self.files,
+            random=Random(3),
+            now_ms=lambda: 1_700_000_000_000,
+            monotonic=lambda: self.seconds,
+            run_blocking=self.run_blocking,
+            call_later=self.call_later,
+            send=self.send,
+            is_clean=is_clean,
+            log_settings=self.log_settings,
+            on_failure=self.failures.append,
+        )
+        self.controller = Controller(
+            self.quorum,
+            log_dir=self.log_dir,
+            settings=settings,
+            files=self.files,
+            random=Random(3),
+            monotonic=lambda: self.seconds,
+            call_later=self.call_later,
+        )
+        return self.controller
+
+    async def start(self, *, is_clean: bool = False) -> Controller:
+        controller = self.open(is_clean=is_clean)
+        await self.quorum.start()
+        return controller
+
+    async def stop(self) -> None:
+        self.controller.stop()
+        await self.quorum.stop()
+
+    async def live_once(self) -> None:
+        """Start, and stop."""
+        await self.start()
+        await self.stop()
+
+    async def run_blocking(self, function: Callable[..., Any], *args: Any) -> Any:
+        for event in self.blocked:
+            await event.wait()
+        if self.error is not None:
+            raise self.error
+        self.flushes += 1
+        return function(*args)
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        self.timers.append((delay_s, callback))
+        return asyncio.get_running_loop().call_later(10**6, lambda: None)
+
+    def ring(self) -> None:
+        """Let the timer of the sessions ring that was set last."""
+        next(callback for delay_s, callback in reversed(self.timers) if delay_s == 9 / 8)()
+
+    async def send(self, to: Address, message: Any, timeout_ms: int) -> Any:
+        raise AssertionError(f"a single voter asks nobody, but sends {message} to {to}")
+
+
+class Follower:
+    """A listener that keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+        self.records: list[r.MetadataRecord] = []
+        self.end_offset = 0
+        self.leaders: list[LeaderAndEpoch] = []
+        self.snapshots: list[OffsetAndEpoch] = []
+
+    def on_commit(self, records: Sequence[r.MetadataRecord], base_offset: int, end_offset: int) -> None:
+        assert base_offset == self.end_offset < end_offset
+        self.image.replay_all(records)
+        self.records += records
+        self.end_offset = end_offset
+
+    def on_snapshot(self, chunks: Iterable[list[r.MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
+        self.image = MetadataImage()
+        for records in chunks:
+            self.image.replay_all(records)
+        self.end_offset = snapshot.offset
+        self.snapshots.append(snapshot)
+
+    def on_leader(self, leader: LeaderAndEpoch) -> None:
+        self.leaders.append(leader)
+
+
+def follow(shell: Shell) -> Follower:
+    follower = Follower()
+    shell.quorum.subscribe(follower)
+    return follower
+
+
+async def join(controller: Controller, *, incarnation: int = 1, previous: int = -1) -> int:
+    response = await controller.request(
+        ApiKey.BROKER_REGISTRATION,
+        BrokerRegistrationRequest(
+            broker_id=1,
+            cluster_id=CLUSTER_ID,
+            incarnation_id=UUID(int=incarnation),
+            rack=None,
+            log_dirs=[directory(1)],
+            previous_broker_epoch=previous,
+            features=[
+                Feature(name="metadata.version", min_supported_version=7, max_supported_version=30),
+                Feature(
+                    name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1
+                ),
+            ],
+        ),
+    )
+    assert response.error_code == ErrorCode.none
+    epoch = response.broker_epoch
+    beat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, current_metadata_offset=10**9)
+    assert not (await controller.request(ApiKey.BROKER_HEARTBEAT, beat)).is_fenced
+    return epoch
+
+
+def create(controller: Controller, name: str, count: int = 1) -> Awaitable[Any]:
+    topic = CreatableTopic(name=name, num_partitions=count, replication_factor=1)
+    return controller.request(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[topic]))
