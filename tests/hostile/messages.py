@@ -38,6 +38,8 @@ class Attacker:
         """A request that parses, header included; its values are of the right type and no more."""
         plan = plan_of(request_class(key), version)
         message = self._struct(plan, depth=0)
+        if key == ApiKey.UNREGISTER_BROKER:
+            message.broker_id = -99  # the broker itself would be gone, as it was told to
         header = request_header(key, version, self.random.getrandbits(31), self._string())
         return header + encode_struct(request_class(key), version, message)
 
