@@ -201,7 +201,7 @@ def _resigned(core: Core, *, epoch: int, successors: list[ReplicaKey]) -> Resign
 
 def _enter(core: Core, role: Role, *, durably: bool) -> None:
     former, core.role = core.role, role
-    logger.info("node %d: %s", core.me.id, role)
+    logger.debug("node %d: %s in epoch %d", core.me.id, type(role).__name__, role.epoch)
     if durably:
         core.persist()
     if isinstance(former, Follower) and former.download is not None:
