@@ -513,7 +513,7 @@ class Quorum:
         if self._settled is not None and not self._settled.done():
             self._settled.set_exception(error)
             return
-        logger.critical("the metadata quorum cannot go on without this node's log: %r", error)
+        logger.critical("this node cannot go on with the metadata log: %r", error)
         self._on_failure(error)
 
     def _end(self) -> None:

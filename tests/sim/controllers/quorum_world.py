@@ -233,6 +233,11 @@ class World:
 
     # -- the network -----------------------------------------------------------------------------------
 
+    def isolate(self, node: Node) -> None:
+        """Nothing gets to the node, or from it."""
+        for other in self.nodes:
+            self.cut |= {(node.node_id, other), (other, node.node_id)}
+
     async def send(self, source: Node, to: Address, message: Any, timeout_ms: int) -> Any:
         target = self.nodes[int(to.host.removeprefix("node"))]
         async with asyncio.timeout(timeout_ms / 1000):

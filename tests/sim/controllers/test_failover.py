@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 from quorum_world import World
 
+from protocol.api_keys import ApiKey
+from protocol.errors import NotController
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.records.builder import build_batch, simple_records
 from tests.harness.faulty_files import RANDOM_LOSSES, Loss
 
 
@@ -60,11 +64,97 @@ def test_the_leader_dies(is_dynamic):
     run(World(seed=1, observers=1, is_dynamic=is_dynamic), story)
 
 
+def test_a_leader_that_nobody_hears_gives_up():
+    """Within one and a half fetch timeouts; who waits is told, and what they waited for is forgotten."""
+
+    async def story(world: World) -> None:
+        await start(world)
+        await world.create("before")
+        old = await world.until_active()
+        world.isolate(old)
+        topic = CreatableTopic(name="lost", num_partitions=1, replication_factor=1)
+        began = world.simulation.loop.time()
+        with pytest.raises(NotController):
+            await old.controller.request(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[topic]))
+        assert 2 < world.simulation.loop.time() - began < 3.1
+        assert set(old.controller.image.topics_by_name) == {"before"}
+        new = await world.until_active()
+        assert new is not old
+        await world.create("meanwhile")
+        world.cut.clear()
+        await finish(world)
+        assert set(new.follower.image.topics_by_name) == {"before", "meanwhile", "last"}
+
+    run(World(seed=2), story)
+
+
+def test_a_new_controller_gives_every_broker_a_whole_session():
+    async def story(world: World) -> None:
+        await start(world)
+        old = await world.until_active()
+        await asyncio.sleep(8)
+        old.crash(Loss.NOTHING)
+        new = await world.until_active()
+        await asyncio.sleep(8.5)
+        assert new.controller.is_active
+        assert not new.controller.image.brokers[100].is_fenced
+        await asyncio.sleep(2)
+        assert new.controller.image.brokers[100].is_fenced
+        await finish(world)
+
+    run(World(seed=3), story)
+
+
+def test_an_idle_quorum_shows_that_it_lives():
+    """A NoOp record every 500 ms (KIP-835)."""
+
+    async def story(world: World) -> None:
+        await start(world)
+        leader = await world.until_active()
+        before = leader.quorum.told_offset
+        await asyncio.sleep(10)
+        assert 19 <= leader.quorum.told_offset - before <= 21
+        await finish(world)
+
+    run(World(seed=4, observers=1), story)
+
+
+def test_a_record_that_nobody_knows_ends_the_nodes_that_see_it():
+    async def story(world: World) -> None:
+        await start(world)
+        await world.create("before")
+        leader = await world.until_active()
+        log = leader.quorum._log
+        offset = log.end_offset
+        rows = simple_records([(None, b"\x01\x1d\x00\x00")], timestamp=0, base_offset=offset)
+        epoch = leader.controller.epoch
+        log._append(build_batch(rows, base_offset=offset, leader_epoch=epoch), epoch=epoch, now_ms=0)
+        leader.quorum._enqueue(lambda now_ms: leader.quorum._raft.appended(now_ms, log.end_offset))
+        await asyncio.sleep(3)
+        assert {str(failure).partition(" at offset ")[2] for failure in world.failures} == {
+            f"{offset}: metadata record of type 29, version 0: this software does not know it"
+        }
+        assert leader.quorum.has_failed
+        assert not leader.controller.is_active
+
+    run(World(seed=5), story)
+
+
+def test_the_same_seed_tells_the_same_story():
+    def told(seed: int) -> list[object]:
+        world = World(seed=seed, observers=1)
+        run(world, survive_anything)
+        return [world.simulation.loop.time(), world.leaders, sorted(world.acknowledged), world.refusals]
+
+    first = told(1)
+    assert first == told(1)
+    assert first != told(3)
+
+
 async def mishap(world: World) -> None:
     """Something goes wrong, or is put right."""
     random, nodes = world.random, list(world.nodes.values())
     node = random.choice(nodes)
-    others = [other.node_id for other in nodes]
     what = random.choice(["crash", "crash", "restart", "stop", "isolate", "one way", "heal", "leader"])
     if what == "leader" and world.active:
         node, what = world.active[-1], "crash"
@@ -76,10 +166,10 @@ async def mishap(world: World) -> None:
         await node.stop()
     elif what == "heal":
         world.cut.clear()
-    elif what in ("isolate", "one way"):
-        world.cut |= {(node.node_id, other) for other in others}
-        if what == "isolate":
-            world.cut |= {(other, node.node_id) for other in others}
+    elif what == "isolate":
+        world.isolate(node)
+    elif what == "one way":
+        world.cut |= {(node.node_id, other) for other in world.nodes}
 
 
 async def survive_anything(world: World) -> None:

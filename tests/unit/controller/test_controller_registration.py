@@ -1,0 +1,130 @@
+"""A controller registers once it may, again until it succeeds, and only with listeners (KIP-919)."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from controller_support import CLUSTER_ID, directory
+
+from controller.raft.types import OffsetAndEpoch
+from controller.registration import ControllerRegistration
+from controller.settings import ControllerSettings
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, NotController
+from protocol.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
+from protocol.metadata import records as r
+from protocol.metadata.image import Endpoint
+
+ME = UUID(int=42)
+LISTENERS = {"CONTROLLER": Endpoint("127.0.0.1", 9093, 0)}
+
+
+class Channel:
+    """Keeps what is asked; answers with what the test says."""
+
+    def __init__(self) -> None:
+        self.asked: list[ControllerRegistrationRequest] = []
+        self.answers: list[Any] = []
+        self.timers: list[tuple[float, Callable[[], object]]] = []
+
+    async def request(self, api_key: int, message: Any) -> Any:
+        assert api_key == ApiKey.CONTROLLER_REGISTRATION
+        self.asked.append(message)
+        answer = self.answers.pop(0) if self.answers else ControllerRegistrationResponse(error_message=None)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        self.timers.append((delay_s, callback))
+        return asyncio.get_running_loop().call_later(10**6, lambda: None)
+
+    def registration(self, listeners: dict[str, Endpoint] = LISTENERS) -> ControllerRegistration:
+        settings = ControllerSettings(
+            cluster_id=CLUSTER_ID, node_id=1, directory_id=directory(1), listeners=listeners
+        )
+        return ControllerRegistration(
+            settings=settings, incarnation_id=ME, request=self.request, call_later=self.call_later
+        )
+
+
+@pytest.fixture
+def channel() -> Channel:
+    return Channel()
+
+
+def level(number: int) -> r.FeatureLevelRecord:
+    return r.FeatureLevelRecord(name="metadata.version", feature_level=number)
+
+
+def registered(controller_id: int, incarnation: UUID) -> r.RegisterControllerRecord:
+    return r.RegisterControllerRecord(controller_id=controller_id, incarnation_id=incarnation)
+
+
+async def told(registration: ControllerRegistration, *records: r.MetadataRecord) -> None:
+    registration.on_commit(records, 0, len(records))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+async def test_once_the_metadata_version_allows_it(channel: Channel):
+    registration = channel.registration()
+    await told(registration, level(14))
+    assert not channel.asked
+    await told(registration, level(15))
+    (asked,) = channel.asked
+    assert (asked.controller_id, asked.incarnation_id) == (1, ME)
+    (listener,) = asked.listeners
+    assert (listener.name, listener.host, listener.port) == ("CONTROLLER", "127.0.0.1", 9093)
+    assert "metadata.version" in {feature.name for feature in asked.features}
+    await told(registration, r.NoOpRecord())  # the answer is here, the record is not yet
+    await told(registration, registered(2, UUID(int=1)), registered(1, ME))
+    await told(registration, level(30))
+    assert len(channel.asked) == 1
+    await told(registration, registered(1, UUID(int=43)))  # somebody with our id: we come again
+    assert len(channel.asked) == 2
+    await registration.stop()
+
+
+async def test_again_until_it_succeeds(channel: Channel):
+    registration = channel.registration()
+    refused = ControllerRegistrationResponse(error_code=ErrorCode.unknown_server_error, error_message=None)
+    channel.answers = [NotController(), refused, ConnectionRefusedError(), TimeoutError()]
+    await told(registration, level(30))
+    for count, delay_s in enumerate((0.1, 0.2, 0.4, 0.8), start=1):
+        assert len(channel.asked) == len(channel.timers) == count
+        assert channel.timers[-1][0] == delay_s
+        await told(registration, level(30))  # waits its time all the same
+        channel.timers[-1][1]()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert len(channel.asked) == 5
+    assert len(channel.timers) == 4
+    await registration.stop()
+
+
+async def test_a_snapshot_says_it_too(channel: Channel):
+    registration = channel.registration()
+    registration.on_snapshot([[level(30)], [registered(1, ME)]], OffsetAndEpoch(9, 1))
+    await asyncio.sleep(0)
+    assert not channel.asked
+    registration.on_snapshot([[level(30)]], OffsetAndEpoch(19, 1))
+    await asyncio.sleep(0)
+    assert len(channel.asked) == 1
+    await registration.stop()
+
+
+async def test_nobody_registers_without_listeners_or_after_the_end(channel: Channel):
+    await told(channel.registration({}), level(30))
+    registration = channel.registration()
+    channel.answers = [NotController()]
+    await told(registration, level(30))
+    await registration.stop()
+    channel.timers[-1][1]()
+    await asyncio.sleep(0)
+    assert len(channel.asked) == 1
