@@ -362,9 +362,13 @@ class Segment(SegmentFiles):
         return self._with_indexes(lambda: self._indexed_position(offset))
 
     def next_offset(self) -> int:
-        """The offset after the last batch: reads from the last index entry on."""
+        """The offset after the last batch: reads from the last index entry on.
+
+        Of a segment that is not in its place yet it reads all headers: a crash may have put its index there already,
+        and one that is made anew would stay behind.
+        """
         next_offset = self.base_offset
-        for found in self.headers(self.start_of(MAX_OFFSET)):
+        for found in self.headers(0 if self.suffix else self.start_of(MAX_OFFSET)):
             next_offset = found.header.next_offset
         return next_offset
 
