@@ -1,4 +1,4 @@
-"""CreateAcls and DeleteAcls: access control entries in the metadata log.
+"""CreateAcls, DeleteAcls and DescribeAcls: access control entries in the metadata log.
 
 Each entry gets an id of its own, by which it is deleted; to users it has none. An entry that is there already is
 created without effect. Every row of a request is judged by itself.
@@ -29,6 +29,7 @@ from protocol.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
+from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from protocol.metadata.acls import (
     CLUSTER_NAME,
     AclFilter,
@@ -36,6 +37,7 @@ from protocol.metadata.acls import (
     AclPermissionType,
     PatternType,
     ResourceType,
+    describe,
 )
 from protocol.metadata.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 
@@ -104,9 +106,15 @@ def delete_acls(state: ClusterState, request: DeleteAclsRequest) -> Result[Delet
     )
 
 
-def _check_enabled(state: ClusterState) -> None:
+def describe_acls(state: ClusterState, request: DescribeAclsRequest) -> Result[DescribeAclsResponse]:
+    """Tell of ACLs whoever asks at a controller's own listener. Raises SecurityDisabled, InvalidRequest."""
+    _check_enabled(state, "No Authorizer is configured on the broker")
+    return Result(response=describe(request, state.image.acls.values()))
+
+
+def _check_enabled(state: ClusterState, otherwise: str = "No Authorizer is configured.") -> None:
     if not state.settings.static_configs.get(AUTHORIZER_KEY, "").strip():
-        raise SecurityDisabled("No Authorizer is configured.")
+        raise SecurityDisabled(otherwise)
 
 
 def _check_creation(creation: AclCreation) -> None:

@@ -45,6 +45,7 @@ CONTROLLER_APIS: Final[Mapping[int, ControllerApi]] = {
     ApiKey.ALTER_CONFIGS: _timeless(configs.alter),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _timeless(configs.incremental_alter),
     ApiKey.UPDATE_FEATURES: _timeless(features.update_features),
+    ApiKey.DESCRIBE_ACLS: _timeless(acls.describe_acls),
     ApiKey.CREATE_ACLS: _timeless(acls.create_acls),
     ApiKey.DELETE_ACLS: _timeless(acls.delete_acls),
     ApiKey.ALTER_CLIENT_QUOTAS: _timeless(quotas.alter_client_quotas),

@@ -3,24 +3,9 @@
 Without an authorizer everything that makes sense on a resource is allowed, as in Kafka.
 """
 
-from enum import IntEnum
 from typing import Final
 
-
-class AclOperation(IntEnum):
-    """Kafka's codes of operations; a bit field has bit `1 << code` set for each one allowed."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
+from protocol.metadata.acls import AclOperation
 
 #: What a response says when the question was not asked.
 NOT_ASKED: Final = -(2**31)

@@ -9,24 +9,16 @@ Touches: broker.metadata (read only); SECURITY_DISABLED without an authorizer. A
 from broker.api import Api, RequestContext
 from broker.broker import Broker
 from protocol.api_keys import ApiKey
-from protocol.errors import InvalidRequest, SecurityDisabled
+from protocol.errors import SecurityDisabled
 from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from protocol.metadata.acls import AclFilter, describe
+from protocol.metadata.acls import describe
 
 
 def handle(request: DescribeAclsRequest, context: RequestContext, broker: Broker) -> DescribeAclsResponse:
     """A row for each resource pattern, with its ACLs."""
     if not broker.config.get("authorizer.class.name"):
         raise SecurityDisabled("No Authorizer is configured on the broker")
-    codes = (
-        request.resource_type_filter,
-        request.pattern_type_filter,
-        request.operation,
-        request.permission_type,
-    )
-    if 0 in codes:
-        raise InvalidRequest("The filter contains UNKNOWN elements")
-    return describe(AclFilter.of(request), broker.metadata.image.acls.values())
+    return describe(request, broker.metadata.image.acls.values())
 
 
 API = Api(key=ApiKey.DESCRIBE_ACLS, versions=range(1, 4), handle=handle)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Self
 
+from protocol.errors import InvalidRequest
 from protocol.messages.delete_acls import DeleteAclsFilter
 from protocol.messages.describe_acls import (
     AclDescription,
@@ -138,8 +139,14 @@ class AclFilter:
         )
 
 
-def describe(asked: AclFilter, acls: Iterable[AccessControlEntryRecord]) -> DescribeAclsResponse:
-    """The ACLs that match, by resource pattern. Cost: O(n) in the number of ACLs."""
+def describe(request: DescribeAclsRequest, acls: Iterable[AccessControlEntryRecord]) -> DescribeAclsResponse:
+    """The ACLs that match, by resource pattern. Raises InvalidRequest if a code is 0.
+
+    Cost: O(n) in the number of ACLs.
+    """
+    asked = AclFilter.of(request)
+    if 0 in (asked.resource_type, asked.pattern_type, asked.operation, asked.permission_type):
+        raise InvalidRequest("The filter contains UNKNOWN elements")
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
     for acl in acls:
         if not asked.matches(acl):

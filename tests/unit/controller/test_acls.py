@@ -8,7 +8,7 @@ from controller_support import Machine
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.acls import create_acls, delete_acls
+from controller.acls import create_acls, delete_acls, describe_acls
 from protocol.errors import ErrorCode, InvalidRequest, SecurityDisabled
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
@@ -86,6 +86,21 @@ def test_without_an_authorizer_there_are_none():
     assert [row.error_code for row in refuse(deletion, refused.value).filter_results] == [
         ErrorCode.security_disabled
     ]
+
+
+def test_controllers_describe_them_too():
+    every = DescribeAclsRequest(
+        resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1, principal_filter=None,
+        host_filter=None, operation=1, permission_type=1,
+    )  # fmt: skip
+    machine = authorizing()
+    create(machine, acl(), acl("u"))
+    response = machine.do(describe_acls(machine.state, every))
+    assert [row.resource_name for row in response.resources] == ["t", "u"]
+    with pytest.raises(InvalidRequest):
+        describe_acls(machine.state, replace(every, operation=0))
+    with pytest.raises(SecurityDisabled):
+        describe_acls(Machine().state, every)
 
 
 def test_created_once():
@@ -284,7 +299,7 @@ def is_meant(asked: DescribeAclsRequest, stored: AccessControlEntryRecord) -> bo
 def test_descriptions_against_the_definition(
     stored: list[AccessControlEntryRecord], asked: DescribeAclsRequest
 ):
-    response = describe(AclFilter.of(asked), stored)
+    response = describe(asked, stored)
     keys = [(row.resource_type, row.resource_name, row.pattern_type) for row in response.resources]
     assert len(set(keys)) == len(keys)
     found = [
