@@ -5,7 +5,7 @@ stored is committed, once a record of the leader's own epoch is among it: an old
 still be replaced by a leader that never saw it (the Raft paper's figure 8). The leader itself counts as one voter,
 by what it has flushed - unless it has been removed from the voter set, whose change it then sees through as the
 leader of others.
-Source: LeaderState of Kafka 4.3.1; KIP-595, KIP-835 (check quorum), KIP-853.
+Source: LeaderState of Kafka 4.3.1; KIP-595, KAFKA-15489 (check quorum), KIP-853.
 """
 
 from collections.abc import Iterable

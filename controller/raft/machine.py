@@ -46,7 +46,7 @@ Where the rules are:
 | `voting` | who votes for whom; pre-votes (KIP-996) |
 | `epochs` | BeginQuorumEpoch, EndQuorumEpoch; who runs first after a leader has gone |
 | `discovery` | what every message teaches about the epoch and its leader |
-| `leading` | followers' progress, the majority's offset, check quorum (KIP-835) |
+| `leading` | followers' progress, the majority's offset, check quorum (KAFKA-15489) |
 | `fetching`, `serving` | what a Fetch is answered; what it moves; the high watermark |
 | `following` | what an answer to Fetch or FetchSnapshot does here; truncation (KIP-595) |
 | `snapshots` | FetchSnapshot (KIP-630) |

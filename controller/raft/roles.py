@@ -134,7 +134,7 @@ class Leader:
     followers: Followers
     #: None until something of this epoch is committed.
     high_watermark: int | None = None
-    #: When to resign for want of a majority that fetches (KIP-835).
+    #: When to resign for want of a majority that fetches (KAFKA-15489).
     check_quorum_deadline_ms: int
     #: When to send BeginQuorumEpoch to those who do not fetch.
     begin_quorum_at_ms: int
