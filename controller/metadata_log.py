@@ -414,8 +414,13 @@ class MetadataLog:
         return None if part is None else SnapshotWriter(part, last_timestamp=header.max_timestamp)
 
     def snapshot_written(self, writer: SnapshotWriter) -> None:
-        """The snapshot is whole: from here on it is served, and older ones may go."""
+        """The snapshot is whole: from here on it is served, and older ones may go.
+
+        Unless the log begins later by now, behind a snapshot that came from the leader: then it goes at once.
+        """
         self._store.add(writer.snapshot)
+        if writer.snapshot.offset < self.log_start_offset:
+            self._forget_before_start()
 
     # -- what goes ---------------------------------------------------------------------------------------
 

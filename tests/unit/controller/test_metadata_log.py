@@ -386,6 +386,20 @@ def test_snapshots_are_of_whole_committed_batches():
         log.create_snapshot(3)
 
 
+def test_an_own_snapshot_that_comes_too_late_goes():
+    source, log = open_log(disk()), open_log(disk())
+    for each in (source, log):
+        write(each, "e1:3")
+    write(source, "e2:3")
+    log.update_high_watermark(2)
+    writer = log.create_snapshot(2)
+    fetch_snapshot(source, log, take_snapshot(source, 6)).freeze()
+    assert log.truncate_to_latest_snapshot()
+    writer.write(image_at(2), kraft_version=0, voters=None, now_ms=0)
+    log.snapshot_written(writer)
+    assert log.earliest_snapshot == log.latest_snapshot == OffsetAndEpoch(6, 2)
+
+
 def test_big_snapshots_come_in_batches():
     files = disk()
     log = open_log(files, MetadataLogSettings())
