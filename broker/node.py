@@ -174,7 +174,7 @@ class Node:
 
     def _on_quorum_failure(self, error: BaseException) -> None:
         """This node's replica of the metadata log cannot go on."""
-        self._fail(f"The metadata quorum has failed on this node: {error}.")
+        self._fail(f"The metadata quorum has failed on this node: {str(error).removesuffix('.')}.")
 
     def _fail(self, why: str) -> None:
         if not self.failure.done():

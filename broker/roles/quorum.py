@@ -27,6 +27,7 @@ from controller.raft.types import Address, RaftSettings
 from controller.registration import ControllerRegistration
 from controller.settings import ConfigValidators, ControllerSettings
 from controller.snapshotting import Snapshotter
+from protocol.errors import ErrorCode
 from protocol.metadata.image import Endpoint, MetadataImage
 from protocol.schema import Request, Response
 from storage.files import Files
@@ -62,6 +63,9 @@ class QuorumRole:
         self._clients: list[NodeClient] = []
         self._raft_client = self._client("raft", reconnect_backoff_max_ms=500)
         self._is_open = False
+        self._on_failure: Callable[[BaseException], None] = lambda error: None
+        #: Controllers that have said to be of another cluster.
+        self._strangers: set[tuple[str, int]] = set()
         self._registration: ControllerRegistration | None = None
         #: From `open` on.
         self.quorum: Quorum
@@ -82,6 +86,7 @@ class QuorumRole:
         `on_failure` is told why the node cannot go on, once it runs. Raises InvalidMetadata, OSError.
         """
         runtime, config, directories = self._runtime, self._config, self._directories
+        self._on_failure = on_failure
         controller_settings = self._controller_settings(listeners)
 
         def read() -> Quorum:
@@ -183,7 +188,28 @@ class QuorumRole:
         response: Response = await self._raft_client.request(
             to, message.__api_key__, message, timeout_s=timeout_ms / 1000
         )
+        if getattr(response, "error_code", 0) == ErrorCode.inconsistent_cluster_id:
+            self._meet_stranger(to)
         return response
+
+    def _meet_stranger(self, address: Address) -> None:
+        """A controller says that it is of another cluster: nothing will come of it if all of them do.
+
+        Kafka's nodes ask on, and their brokers give up when they could not register for a minute.
+        """
+        self._strangers.add(address)
+        config = self._config
+        known = {(host, port) for voter_id, host, port in config.quorum_voters if voter_id != config.node_id}
+        own = {(listener.host, listener.port) for listener in config.advertised_controller_listeners}
+        known |= set(config.quorum_bootstrap_servers) - own
+        if known <= self._strangers and self.leader.leader_id is None:
+            told = ", ".join(f"{host}:{port}" for host, port in sorted(known))
+            self._on_failure(
+                RuntimeError(
+                    f"the controllers at {told} belong to another cluster than this node's log directories "
+                    f"(cluster.id {self._directories.cluster_id})"
+                )
+            )
 
     def _raft_settings(self, listeners: Mapping[str, Endpoint]) -> RaftSettings:
         config = self._config

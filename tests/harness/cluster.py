@@ -1,0 +1,130 @@
+"""A cluster of Ottla processes: controllers and brokers on free ports, started, killed and restarted one by one.
+
+with OttlaCluster(folder, brokers=3, controllers=3, racks="abc") as cluster:
+    AdminClient({"bootstrap.servers": cluster.bootstrap})
+    cluster.kill(cluster.active_controller())
+    cluster.start_node(101)
+"""
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from broker.commands.cluster import prepare
+from broker.commands.cluster_plan import ClusterPlan, NodePlan, make_plan
+from broker.runtime.production import free_ports
+from tests.harness.processes import Child
+
+_READY = re.compile(r"^READY ", re.MULTILINE)
+_LEADER = re.compile(r"node (\d+) leads epoch (\d+)")
+
+
+class OttlaCluster:
+    """All nodes run from `start` on; ids are those of `ottla cluster up`: brokers from 1, controllers from 101 on."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        brokers: int = 3,
+        controllers: int = 3,
+        racks: Sequence[str] = (),
+        settings: dict[str, str] | None = None,
+    ) -> None:
+        self.plan: ClusterPlan = make_plan(
+            folder,
+            broker_count=brokers,
+            controller_count=controllers,
+            racks=list(racks),
+            port=0,
+            free_ports=free_ports,
+        )
+        prepare(self.plan, [f"{key}={value}" for key, value in (settings or {}).items()])
+        self._children: dict[int, Child] = {}
+        self._starts = 0
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def bootstrap(self) -> str:
+        """bootstrap.servers"""
+        return self.plan.bootstrap_servers
+
+    @property
+    def bootstrap_controllers(self) -> str:
+        """bootstrap.controllers"""
+        return self.plan.bootstrap_controllers
+
+    def node(self, node_id: int) -> NodePlan:
+        return next(node for node in self.plan.nodes if node.node_id == node_id)
+
+    def child(self, node_id: int) -> Child:
+        return self._children[node_id]
+
+    @property
+    def running(self) -> list[int]:
+        """The ids of the nodes whose processes live."""
+        return sorted(node_id for node_id, child in self._children.items() if child.is_running)
+
+    def start(self, *, timeout_s: float = 60) -> Self:
+        """Start all nodes and wait until all are ready."""
+        try:
+            for node in self.plan.nodes:
+                self.spawn(node.node_id)
+            for node in self.plan.nodes:
+                self.wait_ready(node.node_id, timeout_s=timeout_s)
+        except BaseException:
+            self.kill(*self.running)
+            raise
+        return self
+
+    def spawn(self, node_id: int) -> Child:
+        """Start a node, without waiting for it; its output is in a file of its own."""
+        self._starts += 1
+        node = self.node(node_id)
+        child = Child(
+            [sys.executable, "-m", "broker", "broker", str(node.properties_file)],
+            log=node.folder / f"node-{self._starts}.log",
+        )
+        self._children[node_id] = child
+        return child
+
+    def wait_ready(self, node_id: int, *, timeout_s: float = 60) -> None:
+        child = self._children[node_id]
+        child.wait_until(lambda: _READY.search(child.output()) is not None, timeout_s=timeout_s)
+
+    def start_node(self, node_id: int, *, timeout_s: float = 60) -> None:
+        """Start a node that was stopped or killed, and wait for it."""
+        self.spawn(node_id)
+        self.wait_ready(node_id, timeout_s=timeout_s)
+
+    def kill(self, *node_ids: int) -> None:
+        """As a crash."""
+        for node_id in node_ids:
+            self._children[node_id].kill()
+
+    def stop_node(self, node_id: int) -> int:
+        """Cleanly; its exit status."""
+        return self._children[node_id].stop(timeout_s=90)
+
+    def stop(self) -> None:
+        """All of them: brokers first, which need a controller to take their leave."""
+        for node in (*self.plan.brokers, *self.plan.controllers):
+            child = self._children.get(node.node_id)
+            if child is not None and child.is_running:
+                child.stop(timeout_s=90)
+
+    def active_controller(self) -> int:
+        """Who leads the quorum, as far as the nodes' output tells: the leader of the latest epoch."""
+        found = [
+            (int(epoch), int(node_id))
+            for child in self._children.values()
+            for node_id, epoch in _LEADER.findall(child.output())
+        ]
+        return max(found)[1]
