@@ -33,7 +33,6 @@ from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from controller.result import Result
 from controller.settings import ConfigValidators, ControllerSettings
 from controller.state import ClusterState
-from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError, NotController, RequestTimedOut, UnsupportedVersion
 from protocol.metadata.image import InvalidMetadata, MetadataImage
 from protocol.metadata.records import (
@@ -47,21 +46,6 @@ from storage.files import Files
 __all__ = ["Controller", "InvalidMetadata"]
 
 logger: Final = logging.getLogger(__name__)
-
-#: Requests about the quorum itself: Raft answers them, on any node.
-QUORUM_APIS: Final = frozenset(
-    {
-        ApiKey.FETCH,
-        ApiKey.VOTE,
-        ApiKey.BEGIN_QUORUM_EPOCH,
-        ApiKey.END_QUORUM_EPOCH,
-        ApiKey.DESCRIBE_QUORUM,
-        ApiKey.FETCH_SNAPSHOT,
-        ApiKey.ADD_RAFT_VOTER,
-        ApiKey.REMOVE_RAFT_VOTER,
-        ApiKey.UPDATE_RAFT_VOTER,
-    }
-)
 
 _TRANSACTION_MARKERS = (BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord)
 
@@ -136,8 +120,6 @@ class Controller:
         timeout was not committed in time, although it may be later. Raises UnsupportedVersion for requests that the
         controller does not serve, and NotController when it is not active, or no longer.
         """
-        if api_key in QUORUM_APIS:
-            return await self._quorum.handle(message)
         api = CONTROLLER_APIS.get(api_key)
         if api is None:
             raise UnsupportedVersion(f"The controller does not serve API key {api_key}.")

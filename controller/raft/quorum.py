@@ -44,16 +44,15 @@ from controller.raft.effects import (
     SnapshotLoaded,
     Stopped,
 )
+from controller.raft.listeners import NOBODY_YET, Listeners, QuorumListener
 from controller.raft.machine import Raft
 from controller.raft.types import Address, LeaderAndEpoch, OffsetAndEpoch, RaftSettings
 from controller.raft.voters import VoterSet
 from controller.snapshot_writer import SnapshotWriter
-from controller.transactions import TransactionFilter
 from protocol.errors import ErrorCode, KafkaError, NotController, UnsupportedVersion
 from protocol.messages.vote import VoteRequest, VoteResponse
-from protocol.metadata.features import METADATA_VERSION, UNDERSTOOD_FEATURES
 from protocol.metadata.image import InvalidMetadata, MetadataImage
-from protocol.metadata.records import FeatureLevelRecord, MetadataRecord
+from protocol.metadata.records import MetadataRecord
 from protocol.schema import Request, Response
 from storage.files import Files
 
@@ -63,32 +62,6 @@ logger: Final = logging.getLogger(__name__)
 READ_BYTES: Final = 1024 * 1024
 #: More requests than these are not held: each voter and observer has one or two, the rest is somebody's mistake.
 MAX_WAITING_REQUESTS: Final = 10_000
-
-NOBODY_YET: Final = LeaderAndEpoch(None, -1)
-
-
-class QuorumListener(Protocol):
-    """Somebody who follows the metadata log. Called on the loop, in the order of the log; must not wait.
-
-    A listener that raises InvalidMetadata ends the node, because it has lost its way; whatever else it raises is its
-    own trouble, and logged.
-    """
-
-    def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
-        """One batch is committed, and these records take effect with it.
-
-        Those of a metadata transaction come together with the batch that ends it; outside of transactions the
-        records stand at `base_offset` and the offsets that follow. A batch of control records has none.
-        """
-
-    def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
-        """Forget everything: this is the state before `snapshot.offset`."""
-
-    def on_leader(self, leader: LeaderAndEpoch) -> None:
-        """There is a new epoch, or a leader of it.
-
-        The leader itself hears it only when everything that was committed before its epoch has been told.
-        """
 
 
 class SendRequest(Protocol):
@@ -154,17 +127,13 @@ class Quorum:
         self._failure: BaseException | None = None
         self._sending: dict[asyncio.Task[None], None] = {}
         self._waiting: dict[asyncio.Future[Response], None] = {}
-        self._listeners: list[QuorumListener] = []
-        self._transactions = TransactionFilter()
+        #: Effects that are decided, and come before anything else is.
+        self._owed: deque[list[Effect]] = deque()
+        self._listeners = Listeners()
         self._snapshotting: asyncio.Task[None] | None = None
         #: Appended in this epoch and not yet told.
         self._appended: deque[Chunk] = deque()
-        #: Behind the last batch that listeners know of.
-        self.told_offset = 0
-        self._told_leader = NOBODY_YET
         self._leader = NOBODY_YET
-        #: Bytes of the log that listeners have been told of since the start, snapshots not counted.
-        self.told_bytes = 0
 
     @classmethod
     def open(
@@ -277,9 +246,19 @@ class Quorum:
         return self._log.end_offset
 
     @property
+    def told_offset(self) -> int:
+        """Behind the last batch that listeners know of; committed."""
+        return self._listeners.end_offset
+
+    @property
+    def told_bytes(self) -> int:
+        """Bytes of the log that listeners have been told of since the start, snapshots not counted."""
+        return self._listeners.log_bytes
+
+    @property
     def is_transaction_open(self) -> bool:
         """Whether records before `told_offset` wait for the end of their metadata transaction."""
-        return self._transactions.is_open
+        return self._listeners.is_transaction_open
 
     @property
     def has_failed(self) -> bool:
@@ -317,13 +296,15 @@ class Quorum:
         effects = self._raft.upgrade_kraft_version(
             self._raft_now_ms(), epoch=epoch, version=level, validate_only=validate_only
         )
-        # They are in the log, as after `append`; what is to be done about them waits for its turn.
-        self._enqueue(lambda _: effects)
+        # They are in the log, as after `append`. What is to be done about them comes before what is decided later.
+        self._owed.append(effects)
+        self._wake.set()
 
     async def handle(self, request: Request, *, listener_name: str | None = None) -> Response:
         """Answer another node's request about the quorum: Vote, Fetch, DescribeQuorum, AddRaftVoter, ...
 
-        `listener_name`: by which it came; None: the first. Takes as long as a Fetch finds nothing new. Raises NotController when this node stops meanwhile.
+        `listener_name`: by which it came; None: the first. Takes as long as a Fetch finds nothing new. Raises
+        NotController when this node stops meanwhile.
         """
         if self._failure is not None or self._is_over or len(self._waiting) >= MAX_WAITING_REQUESTS:
             raise NotController("This node does not take part in the metadata quorum.")
@@ -340,9 +321,9 @@ class Quorum:
         """
         if self._worker is not None:
             self.tell_past(listener)
-            if self._told_leader != NOBODY_YET:
-                listener.on_leader(self._told_leader)
-        self._listeners.append(listener)
+            if self._listeners.leader != NOBODY_YET:
+                listener.on_leader(self._listeners.leader)
+        self._listeners.add(listener)
 
     def unsubscribe(self, listener: QuorumListener) -> None:
         """Tell it nothing more."""
@@ -350,14 +331,7 @@ class Quorum:
 
     def tell_past(self, listener: QuorumListener) -> None:
         """Tell all of the log up to `told_offset` to a listener that knows nothing (any more). Raises InvalidMetadata."""
-        start_offset = 0
-        snapshot = self._log.latest_snapshot
-        if snapshot is not None and 0 < snapshot.offset <= self.told_offset:
-            listener.on_snapshot(self._log.snapshot_records(snapshot), snapshot)
-            start_offset = snapshot.offset
-        transactions = TransactionFilter()
-        for chunk in self._log.chunks(start_offset, self.told_offset):
-            listener.on_commit(_taking_effect(chunk, transactions), chunk.base_offset, chunk.end_offset)
+        self._listeners.tell_past(listener, self._log)
 
     def write_snapshot(self, copy: Callable[[], MetadataImage]) -> bool:
         """Begin to write what `copy` gives as the snapshot of everything that was told; whether it was begun.
@@ -365,7 +339,7 @@ class Quorum:
         It is not if one is being written or is there already, or while a metadata transaction is open: its records
         are before `told_offset`, but not in the image.
         """
-        if self._snapshotting is not None or self._is_over or self._transactions.is_open:
+        if self._snapshotting is not None or self._is_over or self.is_transaction_open:
             return False
         writer = self._log.create_snapshot(self.told_offset)
         if writer is None:
@@ -413,8 +387,9 @@ class Quorum:
                 await self._load_snapshot(snapshot)
             await self._carry_out(self._raft.start(self._raft_now_ms()))
             while not self._is_over:
-                decide = self._next()
-                if decide is not None:
+                if self._owed:
+                    await self._carry_out(self._owed.popleft())
+                elif (decide := self._next()) is not None:
                     await self._carry_out(decide(self._raft_now_ms()))
                 else:
                     if not self._settled.done():
@@ -458,6 +433,8 @@ class Quorum:
 
     async def _carry_out(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
+            if self._failure is not None:
+                return
             match effect:
                 case Persist():
                     await self._run_blocking(
@@ -470,9 +447,7 @@ class Quorum:
                     self._sending[task] = None
                     task.add_done_callback(self._sending.pop)
                 case Reply():
-                    assert isinstance(effect.token, asyncio.Future)
-                    if not effect.token.done():  # who asked may have gone
-                        effect.token.set_result(effect.response)
+                    _reply(effect)
                 case Committed():
                     await self._tell_commits(effect.high_watermark)
                 case LeaderChanged():
@@ -521,8 +496,7 @@ class Quorum:
         self._is_over = True
         self._wake.set()
         self._leader = LeaderAndEpoch(None, self._leader.epoch)
-        if self._leader != self._told_leader:
-            self._tell_leader(self._leader)
+        self._listeners.tell_leader(self._leader)
         for task in list(self._sending):
             task.cancel()
         for answer in list(self._waiting):
@@ -558,21 +532,13 @@ class Quorum:
         return found
 
     def _tell(self, chunk: Chunk) -> None:
-        records = _taking_effect(chunk, self._transactions)
-        self.told_offset = chunk.end_offset
-        self.told_bytes += chunk.size_bytes
-        for listener in list(self._listeners):
-            self._call(listener.on_commit, records, chunk.base_offset, chunk.end_offset)
-        if self._leader != self._told_leader:
-            self._tell_leader_when_due()
+        self._listeners.tell_commit(chunk)
+        self._tell_leader_when_due()
 
     async def _load_snapshot(self, snapshot: OffsetAndEpoch) -> None:
         self._appended.clear()
-        self._transactions = TransactionFilter()
         chunks = await self._run_blocking(lambda: list(self._log.snapshot_records(snapshot)))
-        self.told_offset = snapshot.offset
-        for listener in list(self._listeners):
-            self._call(listener.on_snapshot, chunks, snapshot)
+        self._listeners.tell_snapshot(chunks, snapshot)
 
     def _change_leader(self, leader: LeaderAndEpoch) -> None:
         logger.info("metadata quorum: epoch %d, leader %s", leader.epoch, leader.leader_id)
@@ -582,37 +548,15 @@ class Quorum:
         self._tell_leader_when_due()
 
     def _tell_leader_when_due(self) -> None:
+        """A leader hears of it when all that was committed before its epoch is told, its first record included."""
         if self._leader.leader_id == self.node_id:
             start_offset = self._raft.epoch_start_offset
             if start_offset is None or self.told_offset <= start_offset:
                 return
-        self._tell_leader(self._leader)
-
-    def _tell_leader(self, leader: LeaderAndEpoch) -> None:
-        self._told_leader = leader
-        for listener in list(self._listeners):
-            self._call(listener.on_leader, leader)
-
-    def _call(self, function: Callable[..., None], *arguments: object) -> None:
-        try:
-            function(*arguments)
-        except InvalidMetadata:
-            raise
-        except Exception:
-            # Its bug, or its failing disk: it is committed nevertheless, and the others must hear of it.
-            logger.exception("a listener could not follow the metadata log up to %d", self.told_offset)
+        self._listeners.tell_leader(self._leader)
 
 
-def _taking_effect(chunk: Chunk, transactions: TransactionFilter) -> list[MetadataRecord]:
-    """The records that take effect with this batch. Raises InvalidMetadata for what this software does not know."""
-    taken = transactions.take(enumerate(chunk.records, start=chunk.base_offset))
-    records = [record for _, record in taken]
-    for record in records:
-        if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION:
-            known = UNDERSTOOD_FEATURES[METADATA_VERSION]
-            if record.feature_level not in known:
-                raise InvalidMetadata(
-                    f"The cluster's {METADATA_VERSION} is {record.feature_level}; this software knows "
-                    f"{known.start} to {known.stop - 1}."
-                )
-    return records
+def _reply(effect: Reply) -> None:
+    assert isinstance(effect.token, asyncio.Future)
+    if not effect.token.done():  # who asked may have gone
+        effect.token.set_result(effect.response)

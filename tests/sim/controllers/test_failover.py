@@ -191,7 +191,7 @@ async def survive_anything(world: World) -> None:
     await finish(world)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(8))
 def test_anything_may_happen(seed):
     world = World(seed=seed, voters=3 if seed % 2 else 5, observers=seed % 3, is_dynamic=seed % 4 >= 2)
     run(world, survive_anything)

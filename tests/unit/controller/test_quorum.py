@@ -109,7 +109,7 @@ async def test_a_new_leader_aborts_what_was_left_open(shell: Shell):
 
 async def test_a_listener_that_has_lost_its_way_ends_the_node(shell: Shell):
     controller = await shell.start()
-    shell.quorum._listeners.append(Broken())
+    shell.quorum._listeners.add(Broken())
     with pytest.raises(NotController):
         await join(controller)
     assert [str(failure) for failure in shell.failures] == ["lost my way"]

@@ -1,0 +1,141 @@
+"""Who follows the metadata log on this node, and what they have been told: the same things, in the same order.
+
+    commit      one batch of the log, once; with the records that take effect with it
+    snapshot    in place of everything that was told before
+    leader      who leads an epoch; to the leader itself only behind everything that was committed before its epoch
+
+Metadata transactions (KIP-868) are resolved here, once for all listeners: records of one that is open are held back,
+and come with the batch that ends it. Records that this software does not know end the node, whoever listens.
+Source: KafkaRaftClient.ListenerContext, MetadataBatchLoader of Kafka 4.3.1.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+from controller.metadata_log import Chunk, MetadataLog
+from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
+from controller.transactions import TransactionFilter
+from protocol.metadata.features import METADATA_VERSION, UNDERSTOOD_FEATURES
+from protocol.metadata.image import InvalidMetadata
+from protocol.metadata.records import FeatureLevelRecord, MetadataRecord
+
+logger: Final = logging.getLogger(__name__)
+
+NOBODY_YET: Final = LeaderAndEpoch(None, -1)
+
+
+class QuorumListener(Protocol):
+    """Somebody who follows the metadata log. Called on the loop, in the order of the log; must not wait.
+
+    A listener that raises InvalidMetadata ends the node, because it has lost its way; whatever else it raises is its
+    own trouble, and logged.
+    """
+
+    def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
+        """One batch is committed, and these records take effect with it.
+
+        Those of a metadata transaction come together with the batch that ends it; outside of transactions the
+        records stand at `base_offset` and the offsets that follow. A batch of control records has none.
+        """
+
+    def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
+        """Forget everything: this is the state before `snapshot.offset`."""
+
+    def on_leader(self, leader: LeaderAndEpoch) -> None:
+        """There is a new epoch, or a leader of it, or its leader has given up."""
+
+
+class Listeners:
+    """All listeners of one quorum."""
+
+    def __init__(self) -> None:
+        self._all: list[QuorumListener] = []
+        self._transactions = TransactionFilter()
+        #: Behind the last batch that listeners know of.
+        self.end_offset = 0
+        #: Bytes of the log that they have been told of since the start, snapshots not counted.
+        self.log_bytes = 0
+        self.leader = NOBODY_YET
+
+    @property
+    def is_transaction_open(self) -> bool:
+        """Whether records before `end_offset` wait for the end of their metadata transaction."""
+        return self._transactions.is_open
+
+    def add(self, listener: QuorumListener) -> None:
+        """Tell it what is to come."""
+        self._all.append(listener)
+
+    def remove(self, listener: QuorumListener) -> None:
+        """Tell it nothing more."""
+        self._all.remove(listener)
+
+    def tell_commit(self, chunk: Chunk) -> None:
+        """The next batch is committed. Raises InvalidMetadata."""
+        assert chunk.base_offset == self.end_offset, (chunk.base_offset, self.end_offset)
+        records = _taking_effect(chunk, self._transactions)
+        self.end_offset = chunk.end_offset
+        self.log_bytes += chunk.size_bytes
+        for listener in list(self._all):
+            self._call(listener.on_commit, records, chunk.base_offset, chunk.end_offset)
+
+    def tell_snapshot(self, chunks: Sequence[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
+        """The log begins behind this snapshot. Raises InvalidMetadata."""
+        for records in chunks:
+            _check(records)
+        self._transactions = TransactionFilter()
+        self.end_offset = snapshot.offset
+        for listener in list(self._all):
+            self._call(listener.on_snapshot, chunks, snapshot)
+
+    def tell_leader(self, leader: LeaderAndEpoch) -> None:
+        """Somebody leads, or nobody. Raises InvalidMetadata."""
+        if leader == self.leader:
+            return
+        self.leader = leader
+        for listener in list(self._all):
+            self._call(listener.on_leader, leader)
+
+    def tell_past(self, listener: QuorumListener, log: MetadataLog) -> None:
+        """Tell one listener, which knows nothing, what all know of the log. Raises InvalidMetadata.
+
+        Reads and decodes the log, here and now: 10 us a record, so that 100,000 take a second.
+        """
+        start_offset = 0
+        snapshot = log.latest_snapshot
+        if snapshot is not None and 0 < snapshot.offset <= self.end_offset:
+            listener.on_snapshot(log.snapshot_records(snapshot), snapshot)
+            start_offset = snapshot.offset
+        transactions = TransactionFilter()
+        for chunk in log.chunks(start_offset, self.end_offset):
+            listener.on_commit(_taking_effect(chunk, transactions), chunk.base_offset, chunk.end_offset)
+
+    def _call(self, function: Callable[..., None], *arguments: object) -> None:
+        try:
+            function(*arguments)
+        except InvalidMetadata:
+            raise
+        except Exception:
+            # Its bug, or its failing disk: it is committed nevertheless, and the others must hear of it.
+            logger.exception("a listener could not follow the metadata log up to %d", self.end_offset)
+
+
+def _taking_effect(chunk: Chunk, transactions: TransactionFilter) -> list[MetadataRecord]:
+    """The records that take effect with this batch."""
+    located = transactions.take(enumerate(chunk.records, start=chunk.base_offset))
+    records = [record for _, record in located]
+    _check(records)
+    return records
+
+
+def _check(records: Iterable[MetadataRecord]) -> None:
+    """A cluster of the future may mean more by its records than this software knows."""
+    for record in records:
+        if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION:
+            known = UNDERSTOOD_FEATURES[METADATA_VERSION]
+            if record.feature_level not in known:
+                raise InvalidMetadata(
+                    f"The cluster's {METADATA_VERSION} is {record.feature_level}; this software knows "
+                    f"{known.start} to {known.stop - 1}."
+                )
