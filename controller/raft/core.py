@@ -35,6 +35,7 @@ from controller.raft.types import (
     ReplicaKey,
 )
 from controller.raft.voters import Voter, VoterSet
+from protocol.error_code import ErrorCode
 from protocol.schema import Request, Response
 from protocol.types import ZERO_UUID
 
@@ -78,6 +79,8 @@ class Core:
     #: When a shutdown is given up; None: nobody has asked for one.
     shutdown_deadline_ms: int | None = None
     is_over: bool = False
+    #: What a node refused last, by its id: said once, not fifty times a second.
+    complaints: dict[int, tuple[type[Response], ErrorCode]] = field(default_factory=dict)
     effects: list[Effect] = field(default_factory=list)
     #: What listeners were told last.
     told_leader: LeaderAndEpoch | None = None

@@ -11,6 +11,7 @@ from controller.raft.core import Core, logger
 from controller.raft.roles import Candidate, Follower, Prospective, Unattached
 from controller.raft.types import Endpoints
 from protocol.error_code import ErrorCode
+from protocol.schema import Response
 
 
 class Outcome(Enum):
@@ -81,6 +82,15 @@ def take_response(
         logger.info("a request was refused with %s", error.name)
         return Outcome.BACK_OFF
     return Outcome.GO_ON
+
+
+def refused(core: Core, sender_id: int, response: Response, error: ErrorCode) -> Outcome:
+    """A node has answered by an error that needs a person, or by nothing that can be understood: leave it for now."""
+    complaint = (type(response), error)
+    if core.complaints.get(sender_id) != complaint:
+        core.complaints[sender_id] = complaint
+        logger.warning("node %d has answered with %s: %s", sender_id, type(response).__name__, error.name)
+    return Outcome.BACK_OFF
 
 
 def error_of(code: int) -> ErrorCode:

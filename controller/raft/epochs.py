@@ -8,8 +8,8 @@ that double, so that they do not take votes from each other. Source: KIP-595, KI
 from collections.abc import Sequence
 from typing import Any
 
-from controller.raft.core import Core, logger
-from controller.raft.discovery import Outcome, error_of, learn, take_response
+from controller.raft.core import Core
+from controller.raft.discovery import Outcome, error_of, learn, refused, take_response
 from controller.raft.messages import (
     address_of,
     begin_request,
@@ -139,5 +139,4 @@ def epoch_answered(
             if isinstance(response, EndQuorumEpochResponse) and isinstance(core.role, Resigned):
                 core.role.unacknowledged.discard(sender_id)
             return Outcome.DONE
-    logger.warning("node %d has answered %s by %s", sender_id, type(response).__name__, error.name)
-    return Outcome.BACK_OFF
+    return refused(core, sender_id, response, error)

@@ -11,7 +11,7 @@ Source: KafkaRaftClient.handleFetchResponse and handleFetchSnapshotResponse of K
 """
 
 from controller.raft.core import Core, logger
-from controller.raft.discovery import Outcome, error_of, take_response
+from controller.raft.discovery import Outcome, error_of, refused, take_response
 from controller.raft.log import RaftLog
 from controller.raft.messages import (
     address_of,
@@ -90,8 +90,7 @@ def fetch_answered(core: Core, sender_id: int, response: FetchResponse) -> Outco
     error = error_of(response.error_code)
     row: PartitionData | None = only_partition(response.responses)
     if error is not ErrorCode.none or row is None:
-        logger.warning("node %d has answered Fetch by %s", sender_id, error.name)
-        return Outcome.BACK_OFF
+        return refused(core, sender_id, response, error)
     error = error_of(row.error_code)
     leader_id = node_of(row.current_leader.leader_id)
     endpoints = core.endpoints_of(leader_id, address_of(leader_id, response.node_endpoints))
@@ -100,8 +99,7 @@ def fetch_answered(core: Core, sender_id: int, response: FetchResponse) -> Outco
         return outcome
     role = core.role
     if error is not ErrorCode.none or not isinstance(role, Follower):
-        logger.warning("node %d has answered Fetch by %s", sender_id, error.name)
-        return Outcome.BACK_OFF
+        return refused(core, sender_id, response, error)
     if row.diverging_epoch.epoch >= 0:
         outcome = _truncate(core, OffsetAndEpoch(row.diverging_epoch.end_offset, row.diverging_epoch.epoch))
     elif row.snapshot_id.epoch >= 0 or row.snapshot_id.end_offset >= 0:
@@ -197,8 +195,7 @@ def snapshot_answered(core: Core, sender_id: int, response: FetchSnapshotRespons
     error = error_of(response.error_code)
     row: PartitionSnapshotResponse | None = only_partition(response.topics)
     if error is not ErrorCode.none or row is None:
-        logger.warning("node %d has answered FetchSnapshot by %s", sender_id, error.name)
-        return Outcome.BACK_OFF
+        return refused(core, sender_id, response, error)
     error = error_of(row.error_code)
     leader_id = node_of(row.current_leader.leader_id)
     endpoints = core.endpoints_of(leader_id, address_of(leader_id, response.node_endpoints))
@@ -212,9 +209,8 @@ def snapshot_answered(core: Core, sender_id: int, response: FetchSnapshotRespons
         _fetched_well(core, role)
         return Outcome.DONE
     if error is not ErrorCode.none:
-        logger.warning("leader %d has answered FetchSnapshot by %s", sender_id, error.name)
         give_up_snapshot(role)
-        return Outcome.BACK_OFF
+        return refused(core, sender_id, response, error)
     return _take_piece(core, role, row)
 
 

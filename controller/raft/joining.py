@@ -10,8 +10,8 @@
 Looked at once in a fetch timeout. Source: KafkaRaftClient.pollFollowerAsVoter, pollFollowerAsObserver of Kafka 4.3.1.
 """
 
-from controller.raft.core import Core, logger
-from controller.raft.discovery import Outcome, error_of, take_response
+from controller.raft.core import Core
+from controller.raft.discovery import Outcome, error_of, refused, take_response
 from controller.raft.following import leader_node
 from controller.raft.messages import node_of
 from controller.raft.roles import Follower
@@ -100,11 +100,10 @@ def update_answered(core: Core, sender_id: int, response: UpdateRaftVoterRespons
         return outcome
     role = core.role
     if error in (ErrorCode.none, ErrorCode.unsupported_version) and isinstance(role, Follower):
-        role.has_updated_leader = True
+        role.has_updated_leader = role.has_fetched = True  # it lives, and leads
         role.fetch_deadline_ms = core.now_ms + core.settings.fetch_timeout_ms
         return Outcome.DONE
-    logger.warning("node %d has answered UpdateRaftVoter by %s", sender_id, error.name)
-    return Outcome.BACK_OFF
+    return refused(core, sender_id, response, error)
 
 
 def change_answered(
@@ -123,11 +122,4 @@ def change_answered(
         if isinstance(core.role, Follower):
             core.role.update_voter_at_ms = core.now_ms + core.settings.fetch_timeout_ms
         return Outcome.DONE
-    logger.warning(
-        "node %d has answered %s by %s: %s",
-        sender_id,
-        type(response).__name__,
-        error.name,
-        response.error_message,
-    )
-    return Outcome.BACK_OFF
+    return refused(core, sender_id, response, error)

@@ -196,6 +196,8 @@ class Raft:
         core = self._begin(now_ms)
         if not core.is_over and core.peers.is_expected(sent.node_id, sent.correlation_id):
             is_well = self._answered(sent, response) is Outcome.DONE
+            if is_well:
+                core.complaints.pop(sent.node_id, None)
             core.peers.answered(sent.node_id, sent.correlation_id, now_ms, well=is_well)
         return self._end()
 

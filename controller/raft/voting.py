@@ -8,7 +8,7 @@ or with a stale view, cannot raise everybody's epoch.
 
 from controller.raft import transitions
 from controller.raft.core import Core, logger
-from controller.raft.discovery import Outcome, error_of, take_response
+from controller.raft.discovery import Outcome, error_of, refused, take_response
 from controller.raft.messages import (
     address_of,
     fences,
@@ -114,8 +114,7 @@ def vote_answered(core: Core, sender_id: int, response: VoteResponse) -> Outcome
         return Outcome.DONE
     row = only_partition(response.topics)
     if top_error is not ErrorCode.none or row is None:
-        logger.warning("node %d has answered Vote by %s", sender_id, top_error.name)
-        return Outcome.BACK_OFF
+        return refused(core, sender_id, response, top_error)
     leader_id = node_of(row.leader_id)
     endpoints = core.endpoints_of(leader_id, address_of(leader_id, response.node_endpoints))
     error = error_of(row.error_code)
@@ -123,8 +122,7 @@ def vote_answered(core: Core, sender_id: int, response: VoteResponse) -> Outcome
     if outcome is not Outcome.GO_ON:
         return outcome
     if error is not ErrorCode.none:
-        logger.warning("node %d has answered Vote by %s", sender_id, error.name)
-        return Outcome.BACK_OFF
+        return refused(core, sender_id, response, error)
     role = core.role
     if isinstance(role, Prospective | Candidate):
         role.ballot.record(sender_id, granted=row.vote_granted)

@@ -395,3 +395,13 @@ def test_a_leader_that_does_not_answer_is_asked_again_after_others() -> None:
     assert len(replica.sent(FetchRequest)) == 2
     replica.answer(other, fetch_answer())
     assert replica.sends[-1].node_id == 2
+
+
+def test_what_a_node_refuses_again_and_again_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    replica = follower(fetch_timeout_ms=10_000)
+    for _ in range(50):
+        for sent in replica.sent(FetchRequest):
+            replica.answer(sent, FetchResponse(error_code=ErrorCode.inconsistent_cluster_id))
+        replica.pass_time(20)
+    said = [each for each in caplog.records if "inconsistent_cluster_id" in each.getMessage()]
+    assert len(said) == 2  # by nodes 2 and 3
