@@ -2,13 +2,14 @@
 
 Bytes of one direction of a connection arrive in order, each piece after a latency drawn from the
 seeded source; pieces of different connections overtake each other freely. `cut` holds back what
-travels between two hosts (as TCP does: it is sent again until it arrives), `crash` ends every
-connection of a host at once.
+travels between two hosts, in both directions or in one (as TCP does: it is sent again until it
+arrives), `crash` ends every connection of a host at once, `unplug` does so without a word to its peers.
 """
 
 import asyncio
 import errno
 from collections.abc import Callable
+from contextvars import copy_context
 from random import Random
 from typing import TypeVar
 
@@ -36,6 +37,8 @@ class MemoryListening:
         self.host = host
         self.port = port
         self.factory = factory
+        #: Whoever listens: its process serves the connections (`virtual_process`).
+        self.context = copy_context()
 
     def close(self) -> None:
         """Refuse connections from now on."""
@@ -62,7 +65,12 @@ class MemoryNetwork:
         self.listeners: dict[tuple[str, int], MemoryListening] = {}
         # In order of creation, as dict keys: a fault must hit them in the same order every time.
         self.transports: dict[MemoryTransport, None] = {}
-        self._cut: set[frozenset[str]] = set()
+        #: Seconds that a piece travels longer, by (from, to).
+        self.delays_s: dict[tuple[str, str], float] = {}
+        #: (from, to): nothing arrives.
+        self._cut: set[tuple[str, str]] = set()
+        #: Hosts without power.
+        self._unplugged: set[str] = set()
         self._next_port = 40_000
 
     def listen(self, host: str, port: int, factory: ProtocolFactory) -> MemoryListening:
@@ -86,7 +94,7 @@ class MemoryNetwork:
         """
         host = _ALIASES.get(host, host)
         await asyncio.sleep(self.latency_s(self.random))
-        while self.is_cut(source, host):  # noqa: ASYNC110 (it models polling)
+        while self.is_cut(source, host) or self.is_cut(host, source):  # noqa: ASYNC110 (it models polling)
             # As the first packet of a connection is sent again every second.
             await asyncio.sleep(1)
         listening = self.listeners.get((host, port))
@@ -94,10 +102,11 @@ class MemoryNetwork:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {host}:{port}")
         here, there = (source, self._free_port()), (host, port)
         self.record(f"connect {here[0]}:{here[1]} > {host}:{port}")
-        served = listening.factory()
+        context = listening.context.copy()
+        served = context.run(listening.factory)
         protocol = factory()
-        client = MemoryTransport(self, protocol, own_address=here, peer_address=there)
-        server = MemoryTransport(self, served, own_address=there, peer_address=here)
+        client = MemoryTransport(self, protocol, own_address=here, peer_address=there, context=copy_context())
+        server = MemoryTransport(self, served, own_address=there, peer_address=here, context=context)
         client.peer, server.peer = server, client
         for transport in (server, client):
             self.transports[transport] = None
@@ -109,27 +118,53 @@ class MemoryNetwork:
     def cut(self, host: str, other: str) -> None:
         """Hold back everything between the two hosts, until `heal`."""
         self.record(f"cut {host} | {other}")
-        self._cut.add(frozenset((host, other)))
+        self._cut |= {(host, other), (other, host)}
+
+    def cut_one_way(self, source: str, target: str) -> None:
+        """Hold back what `source` sends to `target`, until `heal`; what `target` sends arrives."""
+        self.record(f"cut {source} > {target}")
+        self._cut.add((source, target))
 
     def heal(self, host: str, other: str) -> None:
         """Let what was held back arrive."""
         self.record(f"heal {host} | {other}")
-        self._cut.discard(frozenset((host, other)))
-        for transport in list(self.transports):
-            transport.receive_due()
+        self._cut -= {(host, other), (other, host)}
+        self._deliver()
 
-    def is_cut(self, host: str, other: str) -> bool:
+    def is_cut(self, source: str, target: str) -> bool:
         """Whether nothing gets from one host to the other."""
-        return bool(self._cut) and frozenset((host, other)) in self._cut
+        if self._unplugged and (source in self._unplugged or target in self._unplugged):
+            return True
+        return bool(self._cut) and (source, target) in self._cut
 
     def crash(self, host: str) -> None:
         """End all listeners and connections of `host`; peers see a reset. Its protocols hear nothing."""
         self.record(f"crash {host}")
+        self._vanish(host, is_silent=False)
+
+    def unplug(self, host: str) -> None:
+        """The power fails: as `crash`, but peers see nothing, and the host is out of reach until `plug_in`."""
+        self.record(f"unplug {host}")
+        self._unplugged.add(host)
+        self._vanish(host, is_silent=True)
+
+    def plug_in(self, host: str) -> None:
+        """It is back, and knows nothing of its connections: what is sent to them is answered with a reset."""
+        self.record(f"plug in {host}")
+        self._unplugged.discard(host)
+        self._deliver()
+
+    def _vanish(self, host: str, *, is_silent: bool) -> None:
         for key in [key for key in self.listeners if key[0] == host]:
             del self.listeners[key]
         for transport in list(self.transports):
             if transport.own_address[0] == host:
-                transport.vanish()
+                transport.vanish(is_silent=is_silent)
+
+    def _deliver(self) -> None:
+        for transport in list(self.transports):
+            transport.receive_due()
+            transport.peer.receive_due()  # which may be one that has vanished: it answers with a reset
 
     def _free_port(self) -> int:
         self._next_port += 1

@@ -15,6 +15,7 @@ import asyncio
 import zlib
 from collections import deque
 from collections.abc import Iterable
+from contextvars import Context
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 #: What one read hands over at most (asyncio's own size).
 _READ_BYTES = 256 * 1024
 _DEFAULT_HIGH_WATER_BYTES = 64 * 1024
+#: What travels belongs to no process.
+_NETWORK = Context()
 
 
 class _Signal(Enum):
@@ -45,11 +48,14 @@ class MemoryTransport(asyncio.Transport):
         *,
         own_address: tuple[str, int],
         peer_address: tuple[str, int],
+        context: Context,
     ) -> None:
+        """`context` is that of the process whose end this is: the protocol is called in it."""
         super().__init__({"sockname": own_address, "peername": peer_address})
         self.own_address = own_address
         self._network = network
         self._loop = network.loop
+        self._context = context
         self._protocol = protocol
         self._label = f"{own_address[0]}:{own_address[1]} < {peer_address[0]}:{peer_address[1]}"
         # Sending.
@@ -75,7 +81,7 @@ class MemoryTransport(asyncio.Transport):
 
     def begin(self) -> None:
         """Have the loop call connection_made."""
-        self._loop.call_soon(self._made)
+        self._loop.call_soon(self._made, context=self._context)
 
     def _made(self) -> None:
         self._is_made = True
@@ -128,7 +134,7 @@ class MemoryTransport(asyncio.Transport):
     def _schedule_flush(self) -> None:
         if not self._is_flush_due:
             self._is_flush_due = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self._flush, context=self._context)
 
     def _flush(self) -> None:
         self._is_flush_due = False
@@ -158,12 +164,14 @@ class MemoryTransport(asyncio.Transport):
 
     def _send(self, what: bytes | _Signal) -> None:
         """Put it on its way; pieces of one direction never overtake each other."""
-        peer = self.peer
-        arrival = self._loop.time() + self._network.latency_s(self._network.random)
+        peer, network = self.peer, self._network
+        arrival = self._loop.time() + network.latency_s(network.random)
+        if network.delays_s:
+            arrival += network.delays_s.get((self.own_address[0], peer.own_address[0]), 0.0)
         if peer._travelling:
             arrival = max(arrival, peer._travelling[-1][0])
         peer._travelling.append((arrival, what))
-        self._loop.call_at(arrival, peer.receive_due)
+        self._loop.call_at(arrival, peer.receive_due, context=_NETWORK)
 
     # Reading
 
@@ -180,7 +188,7 @@ class MemoryTransport(asyncio.Transport):
 
     def receive_due(self) -> None:
         """Take what has arrived by now, unless the network between the two is cut."""
-        if self._network.is_cut(self.own_address[0], self.peer.own_address[0]):
+        if self._network.is_cut(self.peer.own_address[0], self.own_address[0]):
             return
         due = self._loop.time() + 1e-6
         while self._travelling and self._travelling[0][0] <= due:
@@ -198,7 +206,7 @@ class MemoryTransport(asyncio.Transport):
     def _schedule_read(self) -> None:
         if not self._is_read_due and self._received:
             self._is_read_due = True
-            self._loop.call_soon(self._read_once)
+            self._loop.call_soon(self._read_once, context=self._context)
 
     def _read_once(self) -> None:
         """Hand one read's worth to the protocol, then let others have their turn."""
@@ -273,12 +281,13 @@ class MemoryTransport(asyncio.Transport):
             self._is_closing = True
             self._end(None, is_abrupt=True)
 
-    def vanish(self) -> None:
-        """The host died: the peer is reset, the own protocol never called again."""
+    def vanish(self, *, is_silent: bool = False) -> None:
+        """The host died: the peer is reset (unless `is_silent`), the own protocol never called again."""
         if not self._is_ending:
             self._is_ending = True
             self._network.transports.pop(self, None)
-            self._send(_Signal.RESET)
+            if not is_silent:
+                self._send(_Signal.RESET)
 
     def _end(self, error: Exception | None, *, is_abrupt: bool = False) -> None:
         if self._is_ending:
@@ -294,7 +303,7 @@ class MemoryTransport(asyncio.Transport):
                 self._send(_Signal.RESET)
             elif not self._is_eof_sent:
                 self._send(_Signal.EOF)
-        self._loop.call_soon(self._lost, error)
+        self._loop.call_soon(self._lost, error, context=self._context)
 
     def _lost(self, error: Exception | None) -> None:
         if self._is_made:

@@ -102,7 +102,10 @@ class SimulatedRuntime:
         self.random = random.Random(self.simulation.random.getrandbits(64))
         self.monotonic = self.loop.time
         self.call_later = self.loop.call_later
-        self._clock_error_ms = clock_error_ms
+        #: The wall clock's error, ms; may be changed at any time, as an operator sets a clock.
+        self.clock_error_ms = clock_error_ms
+        #: Draws how many seconds a piece of blocking work takes, before it is done and after; None: no time.
+        self.blocking_s: Callable[[], float] | None = None
         self._tasks = Supervisor(self.loop)
         self._tasks.on_task_failure(lambda failure: self.simulation.failures.append(failure.exception))
 
@@ -118,7 +121,7 @@ class SimulatedRuntime:
     def now_ms(self) -> int:
         """Wall clock, ms: virtual time since `EPOCH_MS`, plus this node's clock error."""
         # Through microseconds: 45 timers of 1 s may add up to 44.9999999 s.
-        return EPOCH_MS + self._clock_error_ms + round(self.loop.time() * 1e6) // 1000
+        return EPOCH_MS + self.clock_error_ms + round(self.loop.time() * 1e6) // 1000
 
     def create_task(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
         """Start a supervised background task; its failure also makes `run` raise."""
@@ -130,11 +133,11 @@ class SimulatedRuntime:
 
     async def run_blocking(self, function: Callable[..., T], *args: object) -> T:
         """Run `function` on the loop, between two switches: others run before and after, as ever."""
-        await asyncio.sleep(0)
+        await asyncio.sleep(0 if self.blocking_s is None else self.blocking_s())
         try:
             return function(*args)
         finally:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0 if self.blocking_s is None else self.blocking_s())
 
     def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
         """One after the other, always in the same order."""

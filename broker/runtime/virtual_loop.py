@@ -6,8 +6,13 @@ through the in-memory network, or runs at once, or raises.
 """
 
 import asyncio
-from collections.abc import Callable
+import heapq
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from broker.runtime.virtual_process import CURRENT, Process, ProcessHandle, ProcessTimerHandle
 
 if TYPE_CHECKING:
     from broker.runtime.memory_network import MemoryListening, MemoryNetwork
@@ -38,6 +43,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     # Read and set by BaseEventLoop, which does not declare them.
     _selector: _JumpingSelector
     _clock_resolution: float
+    _ready: "deque[asyncio.Handle]"
+    _scheduled: list[asyncio.TimerHandle]
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,14 +52,66 @@ class VirtualLoop(asyncio.BaseEventLoop):
         # Timers within a microsecond fall together: sums of floats must not decide an order.
         self._clock_resolution = 1e-6
         self.network: MemoryNetwork | None = None
+        # In order of death.
+        self._dead: list[Process] = []
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
         return self._selector.now
 
+    # -- processes -----------------------------------------------------------------------------------
+
+    def kill(self, process: Process) -> None:
+        """Nothing of the process runs any more."""
+        process.kill()
+        self._dead.append(process)
+
+    def resume(self, process: Process) -> None:
+        """A paused process goes on with all that has come due meanwhile."""
+        self._ready.extend(process.resume())
+
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
+        *,
+        name: object = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[T]:
+        """As asyncio; a process keeps its tasks."""
+        task = super().create_task(coro, name=name, context=context)
+        if (process := CURRENT.get() if context is None else context.get(CURRENT)) is not None:
+            process.adopt(task)
+        return task
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: object, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As asyncio; a timer of a process ends with it."""
+        process = CURRENT.get() if context is None else context.get(CURRENT)
+        if process is None:
+            return super().call_at(when, callback, *args, context=context)
+        timer = ProcessTimerHandle(process, when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True  # type: ignore[attr-defined]  # as BaseEventLoop does
+        return timer
+
+    def _call_soon(
+        self, callback: Callable[..., object], args: Sequence[Any], context: Context | None
+    ) -> asyncio.Handle:
+        process = CURRENT.get() if context is None else context.get(CURRENT)
+        if process is None:
+            handle = asyncio.Handle(callback, args, self, context)
+        else:
+            handle = ProcessHandle(process, callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    # -- the rest ------------------------------------------------------------------------------------
+
     def drain(self) -> None:
         """Cancel all tasks and run until they have ended."""
-        tasks = sorted(asyncio.all_tasks(self), key=asyncio.Task.get_name)
+        buried = [task for process in self._dead for task in process.bury()]
+        tasks = sorted(asyncio.all_tasks(self).difference(buried), key=asyncio.Task.get_name)
         for task in tasks:
             task.cancel()
         if tasks:

@@ -17,7 +17,7 @@ An fsync that fails loses what it should have written: a second one that succeed
 
 import errno as errnos
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
@@ -119,6 +119,8 @@ class FaultyFiles(Files):
         self._locked: set[_Node] = set()
         self._fault_counts: dict[Fault, int] = {}
         self._is_dead = False
+        #: Called when a fault kills the process, before `Killed` is raised: for whoever must stop all of it at once.
+        self.on_death: Callable[[], None] = lambda: None
 
     # -- failing -----------------------------------------------------------------------------------
 
@@ -148,6 +150,7 @@ class FaultyFiles(Files):
             if count == fault.nth or (fault.is_lasting and count > fault.nth):
                 if fault.errno is None:
                     self._is_dead = True
+                    self.on_death()
                     return OSError("killed")
                 return OSError(fault.errno, f"Injected {errnos.errorcode[fault.errno]}", str(path))
         return None
