@@ -242,6 +242,10 @@ def upgrade(core: Core, *, epoch: int, version: int, validate_only: bool) -> Non
     if version != RECONFIGURABLE or role.told_voters is None:
         raise InvalidUpdateVersion(what)
     voters = role.told_voters
+    if not core.settings.endpoints:
+        raise InvalidUpdateVersion(
+            f"{what} because this controller has no listener that voters could be told"
+        )
     if not voters.supports(version):
         raise InvalidUpdateVersion(f"{what} because not all of the voters support it")
     # Who has told its versions has told its directory, too.

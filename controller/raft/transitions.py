@@ -156,10 +156,11 @@ def become_leader(core: Core) -> None:
     ]
     if history.kraft_version >= RECONFIGURABLE:
         is_in_log = history.voters_offset is not None and history.voters_offset >= 0
-        if not is_in_log or core.voters.differs_from(core.myself):
+        # A node that is alone may do without a listener: where it once was stays in the log.
+        updated = core.voters.with_updated(core.myself) if settings.endpoints else core.voters
+        assert updated is not None, (core.me, core.voters)
+        if not is_in_log or updated != core.voters:
             # The bootstrap snapshot is not replicated: the log must say who votes. Or we have moved.
-            updated = core.voters.with_updated(core.myself)
-            assert updated is not None, (core.me, core.voters)
             messages += [KRaftVersionRecord(k_raft_version=history.kraft_version), updated.to_record()]
     logger.info(
         "node %d leads epoch %d from offset %d", settings.node_id, role.epoch, role.epoch_start_offset

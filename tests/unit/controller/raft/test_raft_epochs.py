@@ -111,6 +111,9 @@ def test_the_first_leader_writes_the_voters_into_the_log_and_no_later_one() -> N
     record = [each for _, each in moved.log.quorum_messages(4)][-1]
     assert isinstance(record, VotersRecord)
     assert moved.raft.voters.endpoints(1) == {LISTENER: address(77)}
+    nowhere = Replica(settings(1, (), endpoints={}), log=replica.log, election=moved.election)
+    assert isinstance(nowhere.role, Leader)
+    assert nowhere.raft.voters.endpoints(1) == {LISTENER: address(77)}
 
 
 # -- BeginQuorumEpoch --------------------------------------------------------------------------------

@@ -401,6 +401,12 @@ def test_the_upgrade_waits_until_every_voter_has_told_and_understands() -> None:
     assert leader.raft.voters_at(leader.log.end.offset - 1) == voter_set(1, 2, 3)
 
 
+def test_a_controller_without_a_listener_cannot_be_upgraded() -> None:
+    leader = Replica(settings(1, [1], endpoints={}))
+    with pytest.raises(InvalidUpdateVersion, match="no listener"):
+        leader.raft.upgrade_kraft_version(leader.now_ms, epoch=1, version=1)
+
+
 def test_an_upgrade_that_is_truncated_is_none() -> None:
     cluster = Cluster.static(3)
     leader = cluster.elect()
