@@ -74,6 +74,7 @@ class BrokerRole:
             after_retention=self.broker.replicas.notice_retention,
         )
         self._isr_watch: asyncio.Task[None] | None = None
+        self._unfenced: asyncio.Future[None] | None = None
         #: What clients are told, by listener; real ports, also where 0 was asked for.
         self.listeners: tuple[Listener, ...] = ()
 
@@ -141,8 +142,21 @@ class BrokerRole:
         self._isr_watch = self._runtime.create_task(broker.replicas.watch_isrs(), name="isr-watch")
         broker.groups.start()
         await broker.lifecycle.serve()
+        await self._known_as_unfenced()
         self._gate.open(Dispatcher(broker))
         self._maintenance.start()
+
+    async def _known_as_unfenced(self) -> None:
+        """Wait until this broker's own image shows it: the first answer to a client must not leave it out."""
+        self._unfenced = self._runtime.loop.create_future()
+        self._note_unfenced(self.broker.metadata.image)
+        await self._unfenced
+
+    def _note_unfenced(self, image: MetadataImage) -> None:
+        own = image.brokers.get(self.broker.node_id)
+        is_unfenced = own is not None and own.is_active and own.epoch == self.broker.lifecycle.broker_epoch
+        if is_unfenced and self._unfenced is not None and not self._unfenced.done():
+            self._unfenced.set_result(None)
 
     def _refresh_config(self) -> None:
         self.broker.config = self._cluster_config.refresh()
@@ -157,6 +171,7 @@ class BrokerRole:
         if delta.topics_deleted:
             deleted = [(topic_id, topic.name) for topic_id, topic in delta.topics_deleted.items()]
             self.broker.groups.on_topics_deleted(deleted)
+        self._note_unfenced(image)
         own = image.brokers.get(self.broker.node_id)
         lacks_directories = (
             own is not None and not own.log_dirs and self.broker.node_id in delta.brokers_changed

@@ -1,0 +1,364 @@
+"""Whole nodes of a cluster on virtual time: three controllers and three brokers start, work, lose a leader, and start again.
+
+Every node has a disk and a host of its own; what they say to each other goes through the network in memory. Kafka's
+order of things is what is looked at: who may serve when, and what a fail-over leaves undisturbed.
+"""
+
+import asyncio
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from broker.config import BrokerConfig
+from broker.node import CannotStart, Node
+from broker.roles.formatting import FormatOptions, InitialController, format_node
+from broker.runtime.simulated import Simulation
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.describe_cluster import DescribeClusterRequest
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.builder import build_batch, simple_records
+from protocol.records.record import records
+from tests.harness.faulty_files import FaultyFiles
+from tests.harness.wire import WireClient
+
+BROKERS, CONTROLLERS = (1, 2, 3), (101, 102, 103)
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
+PORT = 9092
+DATA = Path("/data")
+
+
+class World:
+    """Hosts `node-1` ..., their disks, and the nodes that run on them."""
+
+    def __init__(self, simulation, **settings):
+        self.simulation = simulation
+        self.settings = settings
+        random = Random(simulation.seed)
+        self.disks = {
+            node_id: FaultyFiles(random=Random(random.getrandbits(32)))
+            for node_id in (*BROKERS, *CONTROLLERS)
+        }
+        self.runtimes = {}
+        self.nodes = {}
+        self._random = random
+        self.format()
+
+    def config(self, node_id, **changes):
+        role, name = ("broker", "PLAINTEXT") if node_id in BROKERS else ("controller", "CONTROLLER")
+        settings = {
+            "process.roles": role,
+            "node.id": str(node_id),
+            "listeners": f"{name}://node-{node_id}:{PORT}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": ",".join(f"node-{each}:{PORT}" for each in CONTROLLERS),
+            "log.dirs": str(DATA),
+            **({"broker.rack": "abc"[node_id - 1]} if node_id in BROKERS else {}),
+            **self.settings,
+            **changes,
+        }
+        return BrokerConfig(settings)
+
+    def format(self, cluster_id=CLUSTER_ID):
+        def new_uuid():
+            return UUID(int=self._random.getrandbits(128), version=4)
+
+        voters = tuple(InitialController(each, f"node-{each}", PORT, new_uuid()) for each in CONTROLLERS)
+        for node_id, files in self.disks.items():
+            format_node(
+                self.config(node_id),
+                FormatOptions(
+                    cluster_id=cluster_id, initial_controllers=voters if node_id in CONTROLLERS else ()
+                ),
+                files=files,
+                now_ms=0,
+                new_uuid=new_uuid,
+                random_bytes=bytes,
+                say=lambda _: None,
+            )
+
+    async def start(self, *node_ids, **changes):
+        """Start these at the same time."""
+        started = await asyncio.gather(*(self.start_one(each, **changes) for each in node_ids))
+        self.nodes.update(zip(node_ids, started, strict=True))
+
+    async def start_one(self, node_id, **changes):
+        runtime = self.runtimes[node_id] = self.simulation.runtime(f"node-{node_id}")
+        return await Node.start(runtime, self.config(node_id, **changes), files=self.disks[node_id])
+
+    async def stop(self, *node_ids):
+        await asyncio.gather(*(self.nodes.pop(each).stop() for each in node_ids))
+
+    def isolate(self, node_id):
+        """Nobody hears of this node any more, nor it of others."""
+        for other in (*BROKERS, *CONTROLLERS):
+            if other != node_id:
+                self.simulation.network.cut(f"node-{node_id}", f"node-{other}")
+
+    def rejoin(self, node_id):
+        for other in (*BROKERS, *CONTROLLERS):
+            if other != node_id:
+                self.simulation.network.heal(f"node-{node_id}", f"node-{other}")
+
+    def active(self):
+        """The controllers that take themselves for the active one."""
+        return [
+            each
+            for each in CONTROLLERS
+            if each in self.nodes and self.nodes[each]._quorum.controller.is_active
+        ]
+
+    async def client(self, node_id):
+        return await WireClient.connect(f"node-{node_id}", PORT)
+
+    async def create(self, name, *, through=1, partitions=3):
+        client = await self.client(through)
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+        created = await client.request(
+            ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
+        )
+        await client.close()
+        assert created.topics[0].error_code == ErrorCode.none, created.topics[0]
+
+    async def leaders(self, name, *, through=1, count=3):
+        """Partition -> leader, once this broker knows all of them."""
+        client = await self.client(through)
+        async with asyncio.timeout(60):
+            while True:
+                metadata = await client.request(
+                    ApiKey.METADATA, 8, MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+                )
+                rows = {row.partition_index: row.leader_id for row in metadata.topics[0].partitions}
+                if len(rows) == count and min(rows.values()) > 0:
+                    await client.close()
+                    return rows
+                await asyncio.sleep(0.05)
+
+    async def produce(self, name, partition, leader):
+        client = await self.client(leader)
+        batch = build_batch(simple_records([(b"k", b"v")], timestamp=1))
+        data = [
+            TopicProduceData(name=name, partition_data=[PartitionProduceData(index=partition, records=batch)])
+        ]
+        produced = await client.request(
+            ApiKey.PRODUCE, 12, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data)
+        )
+        await client.close()
+        assert produced.responses[0].partition_responses[0].error_code == ErrorCode.none
+
+    async def fetch(self, name, partition, leader):
+        client = await self.client(leader)
+        wanted = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
+        request = FetchRequest(max_wait_ms=10, topics=[FetchTopic(topic=name, partitions=[wanted])])
+        fetched = await client.request(ApiKey.FETCH, 12, request)
+        await client.close()
+        row = fetched.responses[0].partitions[0]
+        assert row.error_code == ErrorCode.none
+        return [record.value for record in records(bytes(row.records or b""))]
+
+
+def tell(story, *, seed=3, **settings):
+    """Run a story in a world of its own; its trace."""
+    with Simulation(seed=seed) as simulation:
+        world = World(simulation, **settings)
+
+        async def whole():
+            await story(world)
+            for node_ids in (BROKERS, CONTROLLERS):
+                await world.stop(*(each for each in node_ids if each in world.nodes))
+
+        simulation.run(whole())
+        return list(simulation.trace)
+
+
+async def work(world, name, *, through=1):
+    await world.create(name, through=through)
+    leaders = await world.leaders(name, through=through)
+    for partition, leader in leaders.items():
+        await world.produce(name, partition, leader)
+    return leaders
+
+
+async def read(world, name, leaders):
+    for partition, leader in leaders.items():
+        assert await world.fetch(name, partition, leader) == [b"v"]
+
+
+def test_start_work_failover_and_restart():
+    async def story(world):
+        await world.start(*CONTROLLERS, *BROKERS)
+        assert len(world.active()) == 1
+        first = await work(world, "first")
+        assert set(first.values()) == set(BROKERS)
+        (victim,) = world.active()
+        world.isolate(victim)
+        second = await work(world, "second", through=2)
+        assert victim not in world.active() or len(world.active()) == 2
+        world.rejoin(victim)
+        await asyncio.sleep(10)
+        assert len(world.active()) == 1
+        await read(world, "first", first)
+        await read(world, "second", second)
+        # All at once, as after a power cut that was announced: brokers first.
+        await world.stop(*BROKERS)
+        await world.stop(*CONTROLLERS)
+        await world.start(*CONTROLLERS, *BROKERS)
+        assert await world.leaders("first") == first
+        await read(world, "first", first)
+        await read(world, "second", second)
+
+    tell(story)
+
+
+def test_the_same_seed_gives_the_same_trace():
+    async def story(world):
+        await world.start(*CONTROLLERS, *BROKERS)
+        await work(world, "first")
+
+    traces = [tell(story, seed=seed) for seed in (1, 1, 2)]
+    assert traces[0] == traces[1]
+    assert traces[0] != traces[2]
+
+
+def test_brokers_wait_for_controllers_and_clients_for_brokers():
+    async def story(world):
+        starting = asyncio.ensure_future(world.start(1))
+        await asyncio.sleep(20)
+        assert not starting.done()
+        client = await world.client(1)  # the port is open, nobody answers yet
+        asking = asyncio.ensure_future(client.request(ApiKey.METADATA, 8, MetadataRequest(topics=[])))
+        await asyncio.sleep(1)
+        await world.start(*CONTROLLERS)
+        await starting
+        assert [broker.node_id for broker in (await asking).brokers] == [1]
+        await client.close()
+
+    tell(story)
+
+
+def test_a_broker_gives_up_when_there_is_no_controller():
+    async def story(world):
+        with pytest.raises(CannotStart, match=r"after 5 s to register broker 1: no active controller"):
+            await world.start(1, **{"initial.broker.registration.timeout.ms": "5000"})
+        assert world.simulation.network.listeners == {}
+
+    tell(story)
+
+
+def test_a_second_broker_with_an_id_is_refused_while_the_first_one_lives():
+    async def story(world):
+        await world.start(*CONTROLLERS, 1)
+        world.disks["twin"] = world.disks[2]
+        runtime = world.simulation.runtime("twin")
+        with pytest.raises(CannotStart, match="belongs to node 2"):
+            await Node.start(
+                runtime, world.config(1, listeners="PLAINTEXT://twin:9092"), files=world.disks[2]
+            )
+        twin = FaultyFiles(random=Random(1))
+        config = world.config(
+            1,
+            **{"listeners": "PLAINTEXT://twin:9092", "initial.broker.registration.timeout.ms": "15000"},
+        )
+        format_node(
+            config,
+            FormatOptions(cluster_id=CLUSTER_ID),
+            files=twin,
+            now_ms=0,
+            new_uuid=lambda: UUID(int=77, version=4),
+            random_bytes=bytes,
+            say=lambda _: None,
+        )
+        with pytest.raises(CannotStart, match=r"another node with this node\.id is alive"):
+            await Node.start(runtime, config, files=twin)
+        await work(world, "first")
+
+    tell(story)
+
+
+def test_a_node_of_another_cluster_stops_at_once():
+    async def story(world):
+        await world.start(*CONTROLLERS)
+        files = FaultyFiles(random=Random(1))
+        config = world.config(9, **{"process.roles": "broker", "listeners": "PLAINTEXT://node-9:9092"})
+        format_node(
+            config,
+            FormatOptions(cluster_id="BBBBBBBBBBBBBBBBBBBBBw"),
+            files=files,
+            now_ms=0,
+            new_uuid=lambda: UUID(int=77, version=4),
+            random_bytes=bytes,
+            say=lambda _: None,
+        )
+        runtime = world.simulation.runtime("node-9")
+        with pytest.raises(CannotStart, match="belong to another cluster"):
+            await Node.start(runtime, config, files=files)
+        assert runtime.monotonic() < 30
+
+    tell(story)
+
+
+def test_a_folder_that_is_not_formatted_is_refused():
+    async def story(world):
+        for node_id, role in ((1, "broker"), (101, "controller")):
+            world.disks[node_id] = FaultyFiles(random=Random(1))
+            with pytest.raises(CannotStart, match="is not formatted"):
+                await world.start(node_id)
+            assert world.config(node_id).process_roles == (role,)
+
+    tell(story)
+
+
+def test_a_broker_that_was_cut_off_is_fenced_and_comes_back():
+    async def story(world):
+        await world.start(*CONTROLLERS, *BROKERS)
+        leaders = await work(world, "first")
+        world.isolate(2)
+        await asyncio.sleep(15)
+        assert world.nodes[1].broker.metadata.image.brokers[2].is_fenced
+        await world.create("second", partitions=4)
+        world.rejoin(2)
+        await asyncio.sleep(15)
+        assert not world.nodes[1].broker.metadata.image.brokers[2].is_fenced
+        await read(world, "first", await world.leaders("first", through=2))
+        assert set(leaders.values()) == set(BROKERS)
+
+    tell(story)
+
+
+def test_controllers_are_described_at_their_own_listener():
+    async def story(world):
+        await world.start(*CONTROLLERS)
+        await asyncio.sleep(5)
+        client = await world.client(102)
+        described = await client.request(ApiKey.DESCRIBE_CLUSTER, 2, DescribeClusterRequest(endpoint_type=2))
+        assert [(row.broker_id, row.host) for row in described.brokers] == [
+            (each, f"node-{each}") for each in CONTROLLERS
+        ]
+        assert [described.controller_id] == world.active()
+        assert described.cluster_id == CLUSTER_ID
+        refused = await client.request(ApiKey.DESCRIBE_CLUSTER, 2, DescribeClusterRequest(endpoint_type=1))
+        assert refused.error_code == ErrorCode.mismatched_endpoint_type
+        await client.close()
+
+    tell(story)
+
+
+def test_producer_ids_of_all_brokers_differ():
+    async def story(world):
+        await world.start(*CONTROLLERS, *BROKERS)
+        found = []
+        for node_id in BROKERS:
+            client = await world.client(node_id)
+            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+            answers = [await client.request(ApiKey.INIT_PRODUCER_ID, 4, request) for _ in range(3)]
+            found += [answer.producer_id for answer in answers]
+            await client.close()
+        assert len(set(found)) == 9
+
+    tell(story)
