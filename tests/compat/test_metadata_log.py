@@ -1,19 +1,20 @@
 """`__cluster_metadata-0` read by the other side: Kafka's tools and Kafka itself on our log, we on Kafka's."""
 
+import asyncio
 import json
 import os
 from pathlib import Path
 from random import Random
-from uuid import UUID
 
 import pytest
 
 from controller.metadata_log import MetadataLog
-from controller.node import Controller
-from controller.settings import ControllerSettings
+from controller.raft.quorum import Quorum
+from controller.raft.types import Address, RaftSettings
 from protocol.metadata.frame import encode_record
 from protocol.metadata.image import MetadataImage
 from protocol.records.builder import build_batch, simple_records
+from storage import meta_properties
 from storage.append_origin import AppendOrigin
 from storage.files import Files
 from tests.harness.kafka import KafkaServer, tool
@@ -89,33 +90,58 @@ async def test_we_read_the_log_of_a_kafka_of_its_own(tmp_path: Path):
     create(kafka, "theirs")
     kafka.stop()
 
+    properties = meta_properties.read(kafka.data_dir, Files())
+
     async def run_blocking(function, *args):
         return function(*args)
 
-    controller = Controller.open(
+    async def send(to, message, timeout_ms):
+        raise AssertionError(f"the only voter asks nobody, but sends {message} to {to}")
+
+    follower = Follower()
+    loop = asyncio.get_running_loop()
+    quorum = Quorum.open(
         kafka.data_dir,
-        settings=ControllerSettings(
-            cluster_id="q1Sh-9_ISia_zwGINzRvyQ", node_id=1, directory_id=UUID(int=1000)
+        settings=RaftSettings(
+            node_id=1,
+            directory_id=properties.directory_id,
+            cluster_id=properties.cluster_id,
+            listener_name="CONTROLLER",
+            static_voters={1: Address("127.0.0.1", 9093)},
         ),
         files=Files(),
         random=Random(1),
         now_ms=lambda: 0,
-        monotonic=lambda: 0.0,
+        monotonic=loop.time,
         run_blocking=run_blocking,
-        call_later=lambda delay, callback: _Timer(),
+        call_later=loop.call_later,
+        send=send,
     )
-    await controller.start()
-    image = MetadataImage()
-    controller.subscribe(lambda records, end_offset: image.replay_all(records) and None)
+    quorum.subscribe(follower)
+    await quorum.start()
+    image = follower.image
     assert set(image.topics_by_name) == {"theirs"}
     assert image.topic_config("theirs") == {"retention.ms": "1234567"}
-    # Kafka finalizes what it supports; this node would refuse to serve as a broker of such a cluster.
     assert image.features["metadata.version"] == 30
     assert image.features["group.version"] == 1
     assert set(image.brokers) == set(image.controllers) == {1}
-    await controller.stop()
+    assert quorum.kraft_version == 0
+    assert follower.leader_id == 1
+    await quorum.stop()
 
 
-class _Timer:
-    def cancel(self) -> None:
-        pass
+class Follower:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+        self.leader_id: int | None = None
+
+    def on_commit(self, records, base_offset, end_offset):
+        self.image.replay_all(records)
+
+    def on_snapshot(self, chunks, snapshot):
+        raise AssertionError("so young a log has no snapshot")
+
+    def on_leader(self, leader):
+        self.leader_id = leader.leader_id
