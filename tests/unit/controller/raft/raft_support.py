@@ -1,6 +1,6 @@
 """Replicas of the metadata log in memory, and a network between them in which a test says what happens."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -32,6 +32,7 @@ from controller.raft.types import (
     VersionRange,
 )
 from controller.raft.voters import Voter, VoterSet
+from protocol.codec import decode_request, decode_response, encode_request, encode_response
 from protocol.error_code import ErrorCode
 from protocol.errors import CorruptMessage
 from protocol.messages import fetch, vote
@@ -42,7 +43,7 @@ from protocol.records.batch import BatchHeader, batches, crc_is_valid
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.quorum import QuorumMessage, build_quorum_batch, decode_quorum_record
 from protocol.records.record import records
-from protocol.schema import Response
+from protocol.schema import Request, Response
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
 LISTENER = "CONTROLLER"
@@ -363,12 +364,23 @@ class Replica:
         return [each for each in self.history if isinstance(each, cls)]
 
 
+def over_the_wire(message: Any, versions: Mapping[int, int]) -> Any:
+    """What the peer reads, in the last version unless `versions` has one for the API key."""
+    key_ = type(message).__api_key__
+    version = versions.get(key_, type(message).__versions__.last)
+    if isinstance(message, Request):
+        return decode_request(key_, version, encode_request(key_, version, message))
+    return decode_response(key_, version, encode_response(key_, version, message))
+
+
 class Cluster:
     """Replicas and a network that carries everything at once, except between those whom the test has cut off."""
 
     def __init__(self, *replicas: Replica) -> None:
         self.replicas = {each.id: each for each in replicas}
         self.tokens: dict[object, tuple[Replica, Send]] = {}
+        #: Versions that are spoken, by API key, where it is not the last one.
+        self.versions: dict[int, int] = {}
         self.is_cut: Callable[[int, int], bool] = lambda _from, _to: False
 
     @classmethod
@@ -417,14 +429,18 @@ class Cluster:
                 else:
                     token = object()
                     self.tokens[token] = (replica, sent)
-                    to.do(to.raft.receive(to.now_ms, sent.message, token))
+                    to.do(to.raft.receive(to.now_ms, over_the_wire(sent.message, self.versions), token))
             for token, response in list(replica.replies.items()):
                 if token in self.tokens:
                     is_busy = True
                     del replica.replies[token]
                     asker, sent = self.tokens.pop(token)
                     lost = self.is_cut(replica.id, asker.id)
-                    asker.do(asker.raft.answered(asker.now_ms, sent, None if lost else response))
+                    asker.do(
+                        asker.raft.answered(
+                            asker.now_ms, sent, None if lost else over_the_wire(response, self.versions)
+                        )
+                    )
         return is_busy
 
     def run(self, ms: int, *, step_ms: int = 10) -> None:

@@ -23,6 +23,20 @@ def test_a_leader_is_elected_and_what_it_writes_is_committed_everywhere(count: i
     assert not any(each.of(Fatal) for each in cluster.replicas.values())
 
 
+def test_peers_that_speak_older_versions() -> None:
+    """Of which nobody says where the leader is: it is known from the configuration."""
+    cluster = Cluster.static(3)
+    cluster.versions = {1: 13, 53: 0, 54: 0, 59: 0}  # Fetch, BeginQuorumEpoch, EndQuorumEpoch, FetchSnapshot
+    old = cluster.elect()
+    old.write("a")
+    cluster.run_until(lambda: all(each.raft.high_watermark == 2 for each in cluster.replicas.values()))
+    old.do(old.raft.resign(old.now_ms, old.role.epoch))
+    cluster.run_until(lambda: [each for each in cluster.leaders if each is not old])
+    new = cluster.elect()
+    new.write("b")
+    cluster.run_until(lambda: old.log.values() == ["a", "b"])
+
+
 def test_the_only_voter_leads_at_once() -> None:
     replica = Replica(settings(1, [1]))
     assert isinstance(replica.role, Leader)
