@@ -88,8 +88,11 @@ class NodeClient:
     ) -> Any:  # noqa: ANN401 the API's response
         """Ask and wait for the answer. `versions` narrows what may be used, for who must know the version.
 
+        An ApiVersions request needs no more than its class: who asks is filled in, as Kafka's client does.
         Raises Disconnected, TimeoutError after `timeout_s` (connecting included), and UnsupportedVersion.
         """
+        if isinstance(message, ApiVersionsRequest):
+            message = _introduction()
         response = await self.request_raw(address, api_key, message, timeout_s=timeout_s, versions=versions)
         try:
             return decode_response(api_key, response.version, response.body)
@@ -288,7 +291,7 @@ class _Peer:
 
 async def _negotiate(connection: OutgoingConnection) -> dict[int, range]:
     """What the peer serves, by ApiVersions in our highest version, or in the one that it asks for (KIP-511)."""
-    request = ApiVersionsRequest(client_software_name="ottla", client_software_version=_software_version())
+    request = _introduction()
     highest = KAFKA_VERSIONS[ApiKey.API_VERSIONS].stop - 1
     answer = await _api_versions(connection, request, highest)
     if answer.error_code == ErrorCode.unsupported_version:
@@ -324,6 +327,10 @@ def _choose(served: Mapping[int, range], api_key: int, versions: range | None) -
 
 def _shown(versions: range) -> str:
     return f"{versions.start} to {versions.stop - 1}" if versions else "not at all"
+
+
+def _introduction() -> ApiVersionsRequest:
+    return ApiVersionsRequest(client_software_name="ottla", client_software_version=_software_version())
 
 
 @cache

@@ -150,7 +150,7 @@ def answer_remove(core: Core, request: RemoveRaftVoterRequest, token: object) ->
         if voters is None:
             raise _Refused(
                 ErrorCode.voter_not_found,
-                f"Cannot remove voter {voter.id} ({voter.directory_id}) from the set of voters {former.keys}",
+                f"Cannot remove voter {voter} from the set of voters {former.keys}",
             )
     except _Refused as refused:
         core.reply(token, voter_change_response(refused.error, refused.message, is_addition=False))

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from protocol.types import ZERO_UUID
+from storage import kafka_uuid
 
 #: The topic of the metadata log, its only partition, and the id that it has in every cluster.
 TOPIC: Final = "__cluster_metadata"
@@ -28,6 +29,15 @@ class ReplicaKey(NamedTuple):
     id: int
     #: ZERO_UUID: not known, as of voters that are only configured (kraft.version 0).
     directory_id: UUID = ZERO_UUID
+
+    def __repr__(self) -> str:
+        """As Kafka writes it: the text is part of answers that operators read.
+
+        >>> str(ReplicaKey(1, UUID(int=1))), str([ReplicaKey(2)])
+        ('ReplicaKey(id=1, directoryId=AAAAAAAAAAAAAAAAAAAAAQ)', '[ReplicaKey(id=2, directoryId=<undefined>)]')
+        """
+        directory = "<undefined>" if self.directory_id == ZERO_UUID else kafka_uuid.to_text(self.directory_id)
+        return f"ReplicaKey(id={self.id}, directoryId={directory})"
 
     def names(self, other: "ReplicaKey") -> bool:
         """Whether a voter with this key is `other`. A key without a directory id names the node on any disk.

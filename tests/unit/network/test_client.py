@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from broker.api.k18_api_versions import is_plausible_client
 from broker.network import NetworkServer
 from broker.network.client import ClientSettings, Disconnected, NodeClient
 from broker.runtime.production import run
@@ -26,6 +27,7 @@ class Node:
         self.server = NetworkServer(runtime, self.dispatch)
         self.served = {18: (0, 4), 12: (0, 3), 1: (4, 18)}
         self.seen = []
+        self.introductions = []
         self.connections = []
         self.held = []
         self.is_holding = False
@@ -38,6 +40,7 @@ class Node:
         if connection not in self.connections:
             self.connections.append(connection)
         if key == ApiKey.API_VERSIONS:
+            self.introductions.append(decode_request(key, version, frame[body_at:]))
             return self.api_versions(header)
         request = decode_request(key, version, frame[body_at:])
         if key == ApiKey.FETCH:
@@ -134,6 +137,18 @@ def test_the_highest_version_that_both_know(world):
         # Asked once for its versions; Heartbeat is served up to v3 there, v4 here.
         assert world.node.seen == [(18, 4), (12, 3), (12, 3), (12, 2)]
         assert (await client.served(world.address, timeout_s=1))[1] == range(4, 19)
+
+    world.run(scenario)
+
+
+def test_who_asks_is_told_with_every_api_versions(world):
+    """Kafka and we refuse a request that does not name its software."""
+
+    async def scenario(client):
+        message = api_versions.ApiVersionsRequest()
+        await client.request(world.address, ApiKey.API_VERSIONS, message, timeout_s=1)
+        assert len(world.node.introductions) == 2
+        assert all(is_plausible_client(introduction) for introduction in world.node.introductions)
 
     world.run(scenario)
 
