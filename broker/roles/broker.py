@@ -19,6 +19,7 @@ from broker.broker import Broker
 from broker.cluster_config import ClusterConfig
 from broker.config import BrokerConfig
 from broker.config.listeners import Listener, with_bound_addresses
+from broker.directory_assignments import DirectoryAssignments
 from broker.dispatch import Dispatcher
 from broker.groups.config import OFFSETS_TOPIC, GroupConfig
 from broker.groups.coordinator import GroupCoordinator
@@ -37,6 +38,7 @@ from broker.topic_creator import TopicCreator
 from protocol.api_keys import ApiKey
 from protocol.metadata.features import claimed_features
 from protocol.metadata.image import MetadataDelta, MetadataImage
+from protocol.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +67,14 @@ class BrokerRole:
         self._on_failure = on_failure
         self._cluster_config = ClusterConfig(config, role.metadata)
         self.broker = self._make_broker(config, role)
+        self._assignments = DirectoryAssignments(
+            runtime=runtime,
+            controller=role.channel("directory-assignments", timeout_ms=_FORWARDING_TIMEOUT_MS),
+            node_id=config.node_id,
+            broker_epoch=lambda: self.broker.lifecycle.broker_epoch,
+            image=lambda: role.metadata.image,
+            located=self._located,
+        )
         self._gate = Gate(runtime)
         self._server = NetworkServer(runtime, self._gate, NetworkSettings.from_config(config))
         self._maintenance = Maintenance(
@@ -139,6 +149,7 @@ class BrokerRole:
         self._refresh_config()  # whatever has come while the logs were opened
         broker.replicas.apply_image(broker.metadata.image)
         broker.metadata.on_change(self._on_metadata)
+        self._assignments.look_at_all()
         self._isr_watch = self._runtime.create_task(broker.replicas.watch_isrs(), name="isr-watch")
         broker.groups.start()
         await broker.lifecycle.serve()
@@ -168,6 +179,7 @@ class BrokerRole:
             self._refresh_config()
             self.broker.replicas.change_defaults(self._cluster_config.topic_config)
         self.broker.replicas.apply_delta(delta, image)
+        self._assignments.look_at(delta)
         if delta.topics_deleted:
             deleted = [(topic_id, topic.name) for topic_id, topic in delta.topics_deleted.items()]
             self.broker.groups.on_topics_deleted(deleted)
@@ -186,6 +198,12 @@ class BrokerRole:
         else:
             self.broker.replicas.take_offline(path)
             self.broker.lifecycle.beat_soon()
+
+    def _located(self, topic_partition: TopicPartition) -> UUID | None:
+        """The directory that a replica's log lies in, if it is online."""
+        log = self._logs.get(topic_partition)
+        path = log.directory.parent if log is not None else None
+        return None if path is None or path in self._logs.offline_dirs else self._logs.directory_ids.get(path)
 
     def _offline_log_dirs(self) -> list[UUID]:
         """The failed directories, by id. One that could not be opened at all was never registered."""
@@ -209,6 +227,7 @@ class BrokerRole:
         await self._server.stop(grace_s=0)
 
     def _stop_watching(self) -> None:
+        self._assignments.stop()
         if self._isr_watch is not None:
             self._isr_watch.cancel()
 

@@ -25,6 +25,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import records
+from protocol.types import TopicPartition
 from tests.harness.faulty_files import FaultyFiles
 from tests.harness.wire import WireClient
 
@@ -362,3 +363,21 @@ def test_producer_ids_of_all_brokers_differ():
         assert len(set(found)) == 9
 
     tell(story)
+
+
+def test_the_controller_learns_in_which_directory_a_replica_lies():
+    async def story(world):
+        await world.start(*CONTROLLERS, *BROKERS)
+        await world.create("spread", partitions=12)
+        await asyncio.sleep(2)
+        image = world.nodes[3].broker.metadata.image
+        used = set()
+        for index, partition in image.topics_by_name["spread"].partitions.items():
+            (broker_id,) = partition.replicas
+            logs = world.nodes[broker_id]._directories.logs
+            log = logs.get(TopicPartition("spread", index))
+            assert partition.directories == (logs.directory_ids[log.directory.parent],)
+            used.update(partition.directories)
+        assert len(used) == 6
+
+    tell(story, **{"log.dirs": f"{DATA},/more"})
