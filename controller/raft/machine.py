@@ -5,25 +5,27 @@
 An event is a request, an answer, the passing of time, or something that the driver did to the log. The machine reads
 and writes the log through `RaftLog`, at once; all else that shall happen it says in effects (`effects`).
 
-                          .---------------- fetch timeout ---------------.
-                          |                                              v
-    Unattached --leader--> Follower                    .---election----> Prospective <---.
-      |    ^                 ^ ^                       |    timeout        |  |  |       | election
-      |    |                 | '--- refused, leader known -----------------'  |  |       | timeout
-      |    '---------------- | --- refused, leader unknown -------------------'  |       |
-      '--- election timeout -|---------------------------'               majority grants |
-                             |                                           pre-vote: epoch + 1
-    any role --later epoch, with a leader                                        v       |
-    any role --later epoch, without one--> Unattached                         Candidate -'
-                                               ^                                 |
-                                               | after a while, epoch + 1        | majority grants vote
-                                            Resigned <--no majority fetches,-- Leader
-                                                       asked to, not a voter
+                  a leader is found
+    Unattached ------------------------> Follower <---------------.
+      |    ^                                |                     | refused, the leader
+      |    | refused,                       | fetch timeout       | is known
+      |    | no leader known                v                     |
+      |    '--------------------------- Prospective --------------'
+      '--- election timeout ------------>   |   ^
+                                            |   | election timeout
+                 a majority would vote:     v   |
+                 epoch + 1, own vote     Candidate
+                                            |
+                 a majority votes           v
+                                          Leader --- no majority fetches; asked to; not a voter any more --> Resigned
+                                                                                                                |
+    any role --- a later epoch, with a leader that can be reached ------> Follower                              |
+    any role --- a later epoch, without one ----------------------------> Unattached <--- after a while, epoch + 1
 
 | from | to | when | durable before anything else |
 |---|---|---|---|
 | any | Unattached, Follower | a message of a later epoch | epoch, leader |
-| Unattached, Candidate | Follower | a message names the leader of this epoch | leader |
+| Unattached, Prospective, Candidate | Follower | a message names the leader of this epoch | leader |
 | Unattached, Prospective | the same | it votes for a candidate of its epoch | vote |
 | Unattached | Prospective | voter, election timeout | |
 | Follower | Prospective | voter, no Fetch answered well within the fetch timeout | |

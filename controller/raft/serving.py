@@ -49,8 +49,8 @@ def answer_fetch(core: Core, request: FetchRequest, token: object, *, listener_n
     return None
 
 
-def append_control(core: Core, messages: Sequence[QuorumMessage]) -> int:
-    """Write control records as the leader; returns the offset of the last one. New voters vote at once."""
+def append_control(core: Core, messages: Sequence[QuorumMessage]) -> None:
+    """Write control records as the leader. New voters vote at once."""
     role = core.role
     assert isinstance(role, Leader), role
     base_offset = core.log.append_control(messages, epoch=role.epoch, now_ms=core.now_ms)
@@ -61,7 +61,6 @@ def append_control(core: Core, messages: Sequence[QuorumMessage]) -> int:
         role.check_quorum_deadline_ms = core.now_ms + core.check_quorum_timeout_ms
     appended(core)
     advance(core)
-    return core.log.end.offset - 1
 
 
 def appended(core: Core) -> None:
