@@ -6,6 +6,7 @@ forwards the request; the log is told nevertheless if the validator that was bou
 Source: ConfigurationControlManager and ControllerConfigurationValidator of Kafka 4.3.1.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
@@ -150,11 +151,9 @@ def _resource(number: int, name: str) -> ConfigResource:
 
 
 def _check_broker_name(name: str) -> None:
-    try:
-        broker_id = int(name)
-    except ValueError:
-        raise InvalidRequest("Unable to parse broker name as a base 10 number.") from None
-    if broker_id < 0:
+    if re.fullmatch(r"[+-]?[0-9]{1,20}", name) is None or not -(2**31) <= int(name) < 2**31:
+        raise InvalidRequest("Unable to parse broker name as a base 10 number.")
+    if int(name) < 0:
         raise InvalidRequest("Invalid negative broker ID.")
 
 

@@ -21,6 +21,7 @@ from broker.config.describe import (
     describe_topic,
 )
 from broker.config.loggers import check_logger_resource, logger_levels
+from broker.config.names import node_id_of
 from broker.metadata_cache import MetadataCache
 from protocol.api_keys import ApiKey
 from protocol.config_def import ConfigSource
@@ -101,7 +102,7 @@ def _rows(resource: DescribeConfigsResource, broker: DescribesConfigs) -> Iterab
         case ConfigResourceType.BROKER:
             if not name:
                 return describe_cluster_defaults(broker.config)
-            if name != str(broker.node_id):
+            if node_id_of(name, what="Broker id") != broker.node_id:
                 raise InvalidRequest(
                     f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}"
                 )

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from broker.config.definitions import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
-from broker.config.names import base_key, listener_of
+from broker.config.names import base_key, listener_of, node_id_of
 from protocol.config_def import UpdateMode
 from protocol.errors import InvalidConfig, InvalidRequest
 from storage.log_config import check_local_retention
@@ -112,9 +112,7 @@ def usable_overrides(overrides: Mapping[str, str], *, is_per_broker: bool) -> di
 
 
 def _check_name(config: BrokerConfig, resource_name: str) -> None:
-    if not resource_name.isdecimal():
-        raise InvalidRequest(f"Node id must be an integer, but it is: {resource_name}")
-    if int(resource_name) != config.node_id:
+    if node_id_of(resource_name) != config.node_id:
         raise InvalidRequest(f"Unexpected broker id, expected {config.node_id}, but received {resource_name}")
 
 

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable
 
 from broker.config.broker_config import BrokerConfig
+from broker.config.names import node_id_of
 from protocol.config_def import AlterOperation, ConfigOperation
 from protocol.errors import InvalidConfig, InvalidRequest
 
@@ -64,7 +65,5 @@ def check_logger_resource(config: BrokerConfig, resource_name: str) -> None:
     """Loggers are asked of the node that has them, by its id. Raises InvalidRequest."""
     if not resource_name:
         raise InvalidRequest("Broker id must not be empty")
-    if not resource_name.isdecimal():
-        raise InvalidRequest(f"Node id must be an integer, but it is: {resource_name}")
-    if int(resource_name) != config.node_id:
+    if node_id_of(resource_name) != config.node_id:
         raise InvalidRequest(f"Unexpected broker id, expected {config.node_id} but received {resource_name}")

@@ -5,7 +5,9 @@ Source: DynamicBrokerConfig.brokerConfigSynonyms of Kafka 4.3.1.
 
 import re
 
-__all__ = ["base_key", "listener_of", "synonyms_of", "with_listener_base"]
+from protocol.errors import InvalidRequest
+
+__all__ = ["base_key", "listener_of", "node_id_of", "synonyms_of", "with_listener_base"]
 
 _GROUPS = (
     ("log.roll.ms", "log.roll.hours"),
@@ -52,3 +54,10 @@ def with_listener_base(name: str) -> tuple[str, ...]:
     """As synonyms_of, and a listener's own key falls back to its base."""
     base = base_key(name)
     return synonyms_of(name) if base == name else (name, base)
+
+
+def node_id_of(resource_name: str, *, what: str = "Node id") -> int:
+    """The node that a resource of a broker or its loggers names. Raises InvalidRequest: `what` must be an int32."""
+    if re.fullmatch(r"[+-]?[0-9]{1,20}", resource_name) and -(2**31) <= (node_id := int(resource_name)) < 2**31:
+        return node_id
+    raise InvalidRequest(f"{what} must be an integer, but it is: {resource_name}")

@@ -15,6 +15,7 @@ import pytest
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.messages import alter_partition_reassignments as reassigning
 from protocol.messages import alter_user_scram_credentials as scram
+from protocol.messages import incremental_alter_configs as altering
 from protocol.messages import list_partition_reassignments as listing
 from protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest
@@ -23,6 +24,7 @@ from protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.describe_acls import DescribeAclsRequest
 from protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from protocol.messages.unregister_broker import UnregisterBrokerRequest
@@ -521,6 +523,29 @@ def test_brokers_that_are_not_registered(wires):
         story = [(ApiKey.UNREGISTER_BROKER, UnregisterBrokerRequest(broker_id=broker_id))]
         (told,) = same(wires, story, nth_version=0)
         assert told["error_code"] != 0
+
+
+# -- configurations of another broker -----------------------------------------------------------------------
+
+
+@every_version
+@pytest.mark.parametrize("name", ["2", "-1", "one", "99999999999"])
+def test_a_broker_answers_for_its_own_configurations_only(wires, name: str, nth_version: int):
+    broker = 4
+    setting = altering.AlterableConfig(name="log.retention.ms", config_operation=0, value="5000")
+    altered_resource = altering.AlterConfigsResource(
+        resource_type=broker, resource_name=name, configs=[setting]
+    )
+    described = DescribeConfigsResource(resource_type=broker, resource_name=name, configuration_keys=None)
+    story = [
+        (
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            altering.IncrementalAlterConfigsRequest(resources=[altered_resource]),
+        ),
+        (ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=[described])),
+    ]
+    told = same(wires, story, nth_version=nth_version)
+    assert told[0]["responses"][0]["error_code"] == told[1]["results"][0]["error_code"] == 42
 
 
 # -- without an authorizer ---------------------------------------------------------------------------------

@@ -50,6 +50,8 @@ OWN, CLUSTER = "1", ""
     (OWN,     {"listeners": "PLAINTEXT://127.0.0.1:9099,CONTROLLER://127.0.0.1:9093"}, "restart it with other properties"),
     (OWN,     {"listener.name.plaintext.ssl.keystore.location": "/x"},                "restart it with other properties"),
     # Other brokers
+    ("9" * 5000, {"log.retention.ms": "5000"},          f"Node id must be an integer, but it is: {'9' * 5000}"),
+    ("1_0",   {"log.retention.ms": "5000"},             "Node id must be an integer, but it is: 1_0"),
     ("2",     {"log.retention.ms": "5000"},             "Unexpected broker id, expected 1, but received 2"),
     ("one",   {},                                       "Node id must be an integer, but it is: one"),
 ])  # fmt: skip
