@@ -20,6 +20,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -194,8 +195,9 @@ class Controller:
             settings=settings,
             is_transaction_open=self._quorum.is_transaction_open,
         )
-        self._carry_out(result)
-        self._periodic.start()
+        with suppress(NotController):  # Raft may know of a later epoch by now, and tell it in a moment
+            self._carry_out(result)
+            self._periodic.start()
 
     def _renounce(self, *, is_torn: bool = False) -> None:
         """Follow from now on; `is_torn`: the state holds a part of a decision that is not in the log."""
@@ -264,7 +266,8 @@ class Controller:
                 self._quorum.append(batch, epoch=epoch, metadata_version=self._state.metadata_version)
             except Exception as error:
                 if self._active_epoch is not None:
-                    logger.error("controller %d resigns: %r", self._settings.node_id, error)
+                    level = logging.INFO if isinstance(error, NotController) else logging.ERROR
+                    logger.log(level, "controller %d resigns: %r", self._settings.node_id, error)
                     self._quorum.resign(epoch)
                     self._renounce(is_torn=True)
                 raise

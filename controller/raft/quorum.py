@@ -426,10 +426,13 @@ class Quorum:
         """Let go of snapshots and segments that are too old, or too many."""
         self._clean_at_ms = self._raft_now_ms() + CLEAN_INTERVAL_MS
         now_ms = self._now_ms()
-        self._log.clean(now_ms)
-        if (job := self._log.removals_due(now_ms)) is not None:
-            await self._run_blocking(job.run)
-            job.finish()
+        try:
+            self._log.clean(now_ms)
+            if (job := self._log.removals_due(now_ms)) is not None:
+                await self._run_blocking(job.run)
+                job.finish()
+        except (KafkaError, OSError, InvalidMetadata) as error:
+            logger.error("old parts of the metadata log were not removed: %r", error)
 
     async def _carry_out(self, effects: Iterable[Effect]) -> None:
         for effect in effects:

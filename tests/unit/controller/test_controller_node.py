@@ -14,6 +14,7 @@ from controller import quorum_state, snapshots
 from controller.api import CONTROLLER_APIS
 from controller.metadata_log import MetadataLog
 from controller.node import InvalidMetadata
+from controller.raft.machine import Raft
 from controller.raft.types import Address, LeaderAndEpoch
 from controller.result import Result
 from protocol.api_keys import ApiKey
@@ -24,7 +25,7 @@ from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.metadata import records as r
-from protocol.metadata.image import ConfigResource, ConfigResourceType, Endpoint
+from protocol.metadata.image import ConfigResource, ConfigResourceType, Endpoint, MetadataImage
 from protocol.records.builder import build_batch, simple_records
 from storage.append_origin import AppendOrigin
 from storage.files import Files
@@ -483,4 +484,28 @@ async def test_a_periodic_task_that_fails_comes_again_later(
     assert "maybeFenceStaleBroker has failed" in caplog.text
     assert shell.timers[-1][0] == 300
     assert controller.is_active
+    await shell.stop()
+
+
+async def test_a_stop_lets_requests_in_flight_end(shell: Shell):
+    controller = await shell.start()
+    await join(controller)
+    request = asyncio.ensure_future(create(controller, "t"))
+    await asyncio.sleep(0)
+    stopping = asyncio.ensure_future(shell.stop())
+    await asyncio.sleep(0)
+    with pytest.raises(NotController):
+        await create(controller, "u")
+    assert (await request).topics[0].error_code == ErrorCode.none
+    await stopping
+
+
+async def test_a_leader_that_is_none_any_more_when_it_hears_of_it(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+):
+    controller = shell.open()
+    monkeypatch.setattr(Raft, "is_leader_of", lambda self, epoch: False)
+    await shell.quorum.start()
+    assert not controller.is_active
+    assert controller.image == MetadataImage()
     await shell.stop()
