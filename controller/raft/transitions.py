@@ -30,11 +30,14 @@ def become_initial(core: Core, election: QuorumState | None) -> None:
             None if election.voted_id is None else ReplicaKey(election.voted_id, election.voted_directory_id)
         )
         voted_for_me = voted is not None and voted.names(core.me)
-        if election.leader_id == core.me.id or (voted_for_me and epoch > 0 and end.epoch == epoch):
+        is_open = election.leader_id is None
+        has_begun = is_open and voted_for_me and epoch > 0 and end.epoch == epoch
+        if election.leader_id == core.me.id or has_begun:
             # We led this epoch, or were about to: what we have written in it may be lost in part. To write
-            # anew in the same epoch could give one (offset, epoch) to two records.
+            # anew in the same epoch could give one (offset, epoch) to two records. (Records of another leader
+            # of this epoch were not fetched before that leader was known durably.)
             role = _resigned(core, epoch=epoch, successors=[])
-        elif voted_for_me and core.is_voter:
+        elif is_open and voted_for_me and core.is_voter:
             ballot = Ballot.begin(core.voters, core.me.id)
             role = Candidate(epoch=epoch, ballot=ballot, election_deadline_ms=deadline_ms)
         elif election.leader_id is not None and (endpoints := core.voters.endpoints(election.leader_id)):

@@ -52,6 +52,9 @@ def state(epoch: int, leader: int | None = None, voted: int | None = None, **oth
         (state(4, voted=1, voted_directory_id=directory(1)), 3, Candidate, 4),
         (state(4, voted=1, voted_directory_id=UUID(int=9)), 3, Unattached, 4),  # our former disk
         (state(3, voted=1), 3, Resigned, 3),                                # we had begun to write in it
+        (state(3, leader=2, voted=1), 3, Follower, 3),                      # another one has won
+        (state(4, leader=2, voted=1), 3, Follower, 4),
+        (state(4, leader=9, voted=1), 3, Unattached, 4),
         (state(3, voted=2), 3, Unattached, 3),
         (state(3, leader=2, voted=3), 3, Follower, 3),
     ],
