@@ -75,9 +75,10 @@ def take_response(
         return Outcome.BACK_OFF
     is_leaderless = isinstance(core.role, Unattached | Prospective | Candidate) and not core.leader_endpoints
     if is_leaderless and leader_id is not None and leader_id != core.me.id and endpoints:
-        # An observer may find the leader and its first records in one answer.
+        # If it has brought records, too, they are asked for again: none may be in the log before it is durable who
+        # leads the epoch. (Kafka takes them at once, but writes quorum-state before.)
         transitions.become_follower(core, epoch, leader_id, endpoints)
-        return Outcome.GO_ON if error is ErrorCode.none else Outcome.DONE
+        return Outcome.DONE
     if error in (ErrorCode.invalid_voter_key, ErrorCode.broker_not_available, ErrorCode.invalid_request):
         logger.info("a request was refused with %s", error.name)
         return Outcome.BACK_OFF

@@ -222,7 +222,7 @@ def test_one_fetch_at_a_time() -> None:
     assert len(replica.sent(FetchRequest)) == 1
 
 
-def test_a_leader_is_found_through_bootstrap_servers_together_with_its_first_records() -> None:
+def test_a_leader_is_found_through_bootstrap_servers_and_durably_before_its_records() -> None:
     servers = (address(7), address(8))
     replica = Replica(
         settings(9, (), bootstrap_servers=servers, can_become_voter=False),
@@ -231,13 +231,18 @@ def test_a_leader_is_found_through_bootstrap_servers_together_with_its_first_rec
     (sent,) = replica.sent(FetchRequest)
     assert sent.to in servers
     assert sent.node_id < -1
-    replica.answer(
-        sent, fetch_answer(leader=7, epoch=3, records=records_of(1, 2), high_watermark=2, endpoint=True)
-    )
+    answer = fetch_answer(leader=7, epoch=3, records=records_of(1, 2), high_watermark=2, endpoint=True)
+    replica.answer(sent, answer)
     assert isinstance(replica.role, Follower)
     assert replica.role.leader_endpoints == {LISTENER: address(7)}
-    assert replica.raft.high_watermark == 2
     assert replica.raft.leader_address == address(7)
+    assert replica.election is not None
+    assert replica.election.leader_id == 7
+    assert replica.log.end.offset == 0
+    (sent,) = replica.sent(FetchRequest)
+    assert sent.node_id == 7
+    replica.answer(sent, answer)
+    assert replica.raft.high_watermark == 2
 
 
 def test_bootstrap_servers_that_know_no_leader_are_not_asked_without_a_pause() -> None:
