@@ -139,7 +139,7 @@ class Controller:
 
     def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
         """Replay what another controller has decided; tell those who have waited for what this one has."""
-        if self._active_epoch is None:
+        if self._active_epoch is None and not self._is_stopped:
             for offset, record in enumerate(records, start=base_offset):
                 # Those of a transaction may have begun before the batch, and be more than it is long.
                 self._replay(record, min(offset, end_offset - 1))
@@ -153,6 +153,8 @@ class Controller:
     def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
         """Begin anew with what the snapshot says."""
         assert self._active_epoch is None, "a leader has no use for snapshots"
+        if self._is_stopped:
+            return
         self._state = self._new_state()
         for records in chunks:
             for record in records:
@@ -209,7 +211,7 @@ class Controller:
             if not each.done.done():
                 each.done.set_exception(NotController("This node is not the active controller any more."))
                 each.done.exception()  # seen, whether or not anybody waits for it
-        # A node that stops or has failed is not asked for anything any more, and its log may not be readable.
+        # Who stops or has failed follows nobody any more, and the log may not be readable.
         if self._is_stopped or self._quorum.has_failed:
             return
         if is_torn or self._replayed_offset > self.committed_offset:

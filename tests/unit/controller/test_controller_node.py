@@ -509,3 +509,19 @@ async def test_a_leader_that_is_none_any_more_when_it_hears_of_it(
     assert not controller.is_active
     assert controller.image == MetadataImage()
     await shell.stop()
+
+
+async def test_who_stops_with_something_uncommitted_hears_of_it_in_vain(shell: Shell):
+    """The next leader may commit it before this node has left: it has replayed it already."""
+    controller = await shell.start()
+    await join(controller)
+    shell.blocked.append(asyncio.Event())
+    lost = asyncio.ensure_future(create(controller, "t"))
+    await asyncio.sleep(0)
+    controller.stop()
+    await lose_the_leadership(shell)
+    with pytest.raises(NotController):
+        await lost
+    (chunk,) = shell.quorum._log.chunks(shell.quorum.told_offset, shell.quorum.end_offset)
+    shell.quorum._listeners.tell_commit(chunk)
+    shell.quorum._worker.cancel()
