@@ -44,8 +44,8 @@ types: setup-test
 unit: setup-test
 	$(BIN)/python -m pytest -q -n 2 tests/unit tests/scenario $(ARGS)
 
-sim: setup-test ## whole nodes on virtual time
-	$(BIN)/python -m pytest -q tests/sim $(ARGS)
+sim: setup-test ## quorums and whole nodes on virtual time; SEEDS=... for so many more of each story
+	OTTLA_SIM_SEEDS=$(if $(filter file,$(origin SEEDS)),0,$(SEEDS)) $(BIN)/python -m pytest -q -n 2 tests/sim $(ARGS)
 
 crash: setup-test ## power cuts, failing disks and kills over SEEDS more stories than the checks tell
 	OTTLA_CRASH_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n 2 --timeout 600 tests/unit/storage/test_crash_stories.py $(ARGS)

@@ -1,0 +1,157 @@
+"""Bugs planted on purpose: a simulation that does not find them is no test. Each is a patch of one rule.
+
+Which story finds it, and within how many seeds, is in MUTANTS; `test_raft_mutants` holds the simulation to it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from raft_node import Node
+
+from controller import quorum_state
+from controller.metadata_log import MetadataLog
+from controller.raft import reconfiguration, serving, voting
+from controller.raft.core import Core
+from controller.raft.effects import Flush
+from controller.raft.log import Valid
+from controller.raft.roles import Follower, Leader, Role
+from controller.snapshot_store import PartFile
+
+Patch = Callable[[], Any]
+
+
+@contextmanager
+def vote_not_persisted() -> Iterator[None]:
+    """The epoch is made durable, the vote in it is not: after a crash a node votes again."""
+    write = quorum_state.write
+
+    def forgetful(directory: Any, state: quorum_state.QuorumState, files: Any) -> None:
+        write(directory, replace(state, voted_id=None), files)
+
+    with patch.object(quorum_state, "write", forgetful):
+        yield
+
+
+@contextmanager
+def vote_for_a_shorter_log() -> Iterator[None]:
+    """Whoever asks gets the vote, whatever log it has."""
+    grants = voting.grants
+
+    def generous(role: Role, candidate: Any, *, is_up_to_date: bool, is_pre_vote: bool) -> bool:
+        return grants(role, candidate, is_up_to_date=True, is_pre_vote=is_pre_vote)
+
+    with patch.object(voting, "grants", generous):
+        yield
+
+
+@contextmanager
+def leader_counts_what_it_has_not_flushed() -> Iterator[None]:
+    """The leader's own vote for an offset is given when it has appended."""
+    appended = serving.appended
+
+    def hasty(core: Core) -> None:
+        serving.flushed(core, core.log.end.offset)
+        appended(core)
+
+    with patch.object(serving, "appended", hasty):
+        yield
+
+
+@contextmanager
+def commits_records_of_older_epochs() -> Iterator[None]:
+    """A majority is enough, also for records that a former leader wrote (figure 8 of the Raft paper)."""
+    advance = serving.advance
+
+    def early(core: Core) -> None:
+        role = core.role
+        assert isinstance(role, Leader), role
+        start, role.epoch_start_offset = role.epoch_start_offset, -1
+        try:
+            advance(core)
+        finally:
+            role.epoch_start_offset = start
+
+    with patch.object(serving, "advance", early):
+        yield
+
+
+@contextmanager
+def follower_asks_for_more_before_it_has_flushed() -> Iterator[None]:
+    """What a follower has only in memory counts as stored."""
+    make_durable = Node._make_durable
+
+    def lazy(node: Node, effect: Any) -> None:
+        if not isinstance(effect, Flush) or node.is_leader:
+            make_durable(node, effect)
+
+    with patch.object(Node, "_make_durable", lazy):
+        yield
+
+
+@contextmanager
+def pre_vote_although_a_leader_lives() -> Iterator[None]:
+    """A follower that fetches well says yes to whoever has lost the leader."""
+    grants = voting.grants
+
+    def disloyal(role: Role, candidate: Any, *, is_up_to_date: bool, is_pre_vote: bool) -> bool:
+        if is_pre_vote and isinstance(role, Follower):
+            return is_up_to_date
+        return grants(role, candidate, is_up_to_date=is_up_to_date, is_pre_vote=is_pre_vote)
+
+    with patch.object(voting, "grants", disloyal):
+        yield
+
+
+@contextmanager
+def changes_voters_before_the_last_change_is_committed() -> Iterator[None]:
+    """One change after the other: majorities of the first and the last voter set need not have a voter in common."""
+    with patch.object(reconfiguration, "_settled_voters", lambda core, role, what: core.voters):
+        yield
+
+
+@contextmanager
+def believes_any_log() -> Iterator[None]:
+    """A leader never tells a follower that their logs diverge."""
+    with patch.object(MetadataLog, "validate", lambda log, offset, epoch: Valid()):
+        yield
+
+
+@contextmanager
+def snapshot_not_flushed() -> Iterator[None]:
+    """A snapshot counts before it is on the disk."""
+    freeze = PartFile.freeze
+
+    def hasty(part: PartFile) -> None:
+        with patch.object(part._files, "fsync", lambda fd: None):
+            freeze(part)
+
+    with patch.object(PartFile, "freeze", hasty):
+        yield
+
+
+class Mutant(NamedTuple):
+    """A bug, the story that finds it, and the seeds of which one does."""
+
+    plant: Patch
+    story: str
+    seeds: range
+
+
+MUTANTS = [
+    Mutant(vote_not_persisted, "votes_are_kept", range(20)),
+    Mutant(vote_for_a_shorter_log, "leaders_die_young", range(20)),
+    Mutant(leader_counts_what_it_has_not_flushed, "can_elect_initial_leader", range(40)),
+    Mutant(commits_records_of_older_epochs, "leaders_die_young", range(40)),
+    Mutant(follower_asks_for_more_before_it_has_flushed, "can_elect_initial_leader", range(5)),
+    Mutant(pre_vote_although_a_leader_lives, "isolated_voter_does_not_disturb", range(5)),
+    Mutant(
+        changes_voters_before_the_last_change_is_committed,
+        "cut_off_leader_cannot_shrink_the_quorum",
+        range(5),
+    ),
+    Mutant(believes_any_log, "survives_anything", range(10)),
+    Mutant(snapshot_not_flushed, "survives_anything", range(10)),
+]

@@ -1,0 +1,60 @@
+"""The metadata quorum in virtual time: Kafka's RaftEventSimulationTest, and more, over a fixed set of seeds.
+
+`make sim SEEDS=...` tells every story by so many seeds more. A seed that breaks is told again, with its trace, by
+`raft_stories.tell(name, seed, is_traced=True)`. What must hold is in `raft_judge`.
+"""
+
+import logging
+import os
+
+import pytest
+from raft_mutants import MUTANTS, Mutant
+from raft_stories import STORIES, tell
+
+#: Seeds of the checks, by story; each is a cluster of another size, kraft.version and weather.
+SEEDS = {
+    "can_elect_initial_leader": 20,
+    "votes_are_kept": 20,
+    "isolated_voter_does_not_disturb": 5,
+    "leaders_die_young": 20,
+}
+USUAL_SEEDS = 3
+#: More of them, behind those.
+MORE = int(os.environ.get("OTTLA_SIM_SEEDS", "0"))
+CASES = [
+    pytest.param(name, seed, id=f"{name}-{seed}")
+    for name in STORIES
+    for seed in range(SEEDS.get(name, USUAL_SEEDS) + MORE)
+]
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """Nodes complain of each other all the time here; thousands of lines would be captured."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize(("story", "seed"), CASES)
+def test_story(story, seed):
+    tell(story, seed)
+
+
+@pytest.mark.parametrize("story", ["can_recover_after_all_nodes_killed", "survives_anything"])
+def test_the_same_seed_gives_the_same_trace(story):
+    first, second, other = tell(story, 4), tell(story, 4), tell(story, 5)
+    assert first.events.digest == second.events.digest
+    assert first.events.count == second.events.count
+    assert first.events.digest != other.events.digest
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.plant.__name__)
+def test_a_planted_bug_is_found(mutant: Mutant):
+    for seed in mutant.seeds:
+        try:
+            with mutant.plant():
+                tell(mutant.story, seed)
+        except Exception:  # noqa: BLE001 (whatever breaks by it)
+            return
+    pytest.fail(f"not found by {mutant.story} within the seeds {mutant.seeds}")
