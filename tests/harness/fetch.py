@@ -32,10 +32,13 @@ def java() -> str:
 def kafka_jars() -> Path:
     """The folder of Kafka's jars, complete and as pinned."""
     marker = JARS / ".complete"
-    if not marker.exists():
+    wanted = _CHECKSUMS.read_text()
+    if not marker.exists() or marker.read_text() != wanted:
         _download()
         _verify()
-        marker.touch()
+        for archive in JARS.parent.glob("*.jsa"):
+            archive.unlink()  # of classes from other jars
+        marker.write_text(wanted)
     return JARS
 
 
