@@ -1,0 +1,173 @@
+"""Nodes of a cluster one by one, Ottla's and Kafka's in any mixture: the same properties, files and commands for both.
+
+OttlaNode(folder, controller(101, port, voters="101@127.0.0.1:..."), cluster_id=...).start()
+KafkaNode(folder, broker(3, port, bootstrap=cluster.bootstrap_controllers), cluster_id=...).start()
+"""
+
+import re
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from broker.commands.storage import format_directories
+from storage import meta_properties
+from storage.files import Files
+from tests.harness.kafka import java_command, tool
+from tests.harness.processes import Child, answers
+
+_READY = re.compile(r"^READY ", re.MULTILINE)
+
+
+def controller(node_id: int, port: int, *, voters: str = "", bootstrap: str = "") -> dict[str, str]:
+    """The properties of a controller in a quorum of static voters, or one that is found at `bootstrap`."""
+    return {
+        "process.roles": "controller",
+        "node.id": str(node_id),
+        "listeners": f"CONTROLLER://127.0.0.1:{port}",
+        **_quorum(voters, bootstrap),
+    }
+
+
+def broker(node_id: int, port: int, *, voters: str = "", bootstrap: str = "") -> dict[str, str]:
+    """The properties of a broker under such a quorum."""
+    return {
+        "process.roles": "broker",
+        "node.id": str(node_id),
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "group.initial.rebalance.delay.ms": "0",
+        **_quorum(voters, bootstrap),
+    }
+
+
+def _quorum(voters: str, bootstrap: str) -> dict[str, str]:
+    if voters:
+        where = {"controller.quorum.voters": voters}
+    else:
+        where = {"controller.quorum.bootstrap.servers": bootstrap}
+    return {"controller.listener.names": "CONTROLLER", **where}
+
+
+class Node:
+    """One process with a folder and a server.properties of its own."""
+
+    is_kafka: bool
+
+    def __init__(
+        self,
+        folder: Path,
+        properties: Mapping[str, str],
+        *,
+        cluster_id: str,
+        format_with: Sequence[str] = (),
+    ) -> None:
+        """`format_with` are further arguments of the command that formats, as `--no-initial-controllers`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.data_dir = folder / "data"
+        self.properties_file = folder / "server.properties"
+        self.node_id = int(properties["node.id"])
+        self.port = int(properties["listeners"].rpartition(":")[2])
+        self._cluster_id = cluster_id
+        self._format_with = format_with
+        self._starts = 0
+        self._child: Child | None = None
+        every = {**properties, "log.dirs": str(self.data_dir)}
+        self.properties_file.write_text("".join(f"{key}={value}\n" for key, value in every.items()))
+
+    @property
+    def listener(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def child(self) -> Child:
+        assert self._child is not None, "not started"
+        return self._child
+
+    @property
+    def directory_id(self) -> str:
+        """The id of its directory, once that is formatted."""
+        found = re.search(
+            r"^directory.id=(.*)$", (self.data_dir / "meta.properties").read_text(), re.MULTILINE
+        )
+        assert found is not None
+        return found[1]
+
+    def format(self) -> None:
+        """Format the directory, if it is new."""
+        if meta_properties.read(self.data_dir, Files()) is None:
+            self._format(["-t", self._cluster_id, "-c", str(self.properties_file), *self._format_with])
+
+    def spawn(self) -> None:
+        """Start, without waiting; the output is in a file of its own."""
+        self.format()
+        self._starts += 1
+        self._child = Child(self._command(), log=self.folder / f"node-{self._starts}.log")
+
+    def start(self, *, timeout_s: float = 60) -> None:
+        """Start and wait until requests are served."""
+        self.spawn()
+        self.wait_ready(timeout_s=timeout_s)
+
+    def wait_ready(self, *, timeout_s: float = 60) -> None:
+        self.child.wait_until(self._is_ready, timeout_s=timeout_s, interval_s=0.05)
+
+    def stop(self) -> int:
+        """Cleanly; the exit status."""
+        return self.child.stop(timeout_s=60)
+
+    def kill(self) -> None:
+        """As a crash."""
+        self.child.kill()
+
+    def pause(self) -> None:
+        """Let the others believe that it has crashed."""
+        self.child.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.child.send_signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        """Leave nothing behind, whatever state it is in."""
+        if self._child is not None and self._child.is_running:
+            self._child.kill()
+
+    def _format(self, arguments: list[str]) -> None:
+        raise NotImplementedError
+
+    def _command(self) -> list[str]:
+        raise NotImplementedError
+
+    def _is_ready(self) -> bool:
+        raise NotImplementedError
+
+
+class OttlaNode(Node):
+    """`ottla broker server.properties`"""
+
+    is_kafka = False
+
+    def _format(self, arguments: list[str]) -> None:
+        format_directories.main(arguments, standalone_mode=False)
+
+    def _command(self) -> list[str]:
+        return [sys.executable, "-m", "broker", "broker", str(self.properties_file)]
+
+    def _is_ready(self) -> bool:
+        return _READY.search(self.child.output()) is not None
+
+
+class KafkaNode(Node):
+    """Apache Kafka with the same file."""
+
+    is_kafka = True
+
+    def _format(self, arguments: list[str]) -> None:
+        tool("kafka-storage", "format", *arguments)
+
+    def _command(self) -> list[str]:
+        return [*java_command(heap="512m"), "kafka.Kafka", str(self.properties_file)]
+
+    def _is_ready(self) -> bool:
+        return answers(self.port)
