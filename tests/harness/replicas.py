@@ -1,0 +1,335 @@
+"""Brokers' replicas without controllers: logs, partitions, handlers and fetchers are the real ones, a test is the controller.
+
+    cluster = ReplicaCluster(simulation, [1, 2])
+    cluster.create("orders", {0: [1, 2]})
+    cluster.elect(TopicPartition("orders", 0), 1)          # everybody who is up hears of it
+
+Disks are in memory (`faulty_files`). Requests are answered by the handlers of `broker.api`: `answer` calls one by hand,
+`listen` serves them on the simulation's network.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+from uuid import UUID
+
+from broker.api import RequestContext, api
+from broker.dispatch import Dispatcher
+from broker.metadata_cache import MetadataCache
+from broker.network import NetworkServer
+from broker.network.client import Address
+from broker.replicas.partition import Partition
+from broker.replicas.replica_manager import ReplicaManager
+from broker.replication.fetcher import FetcherSettings
+from broker.replication.fetchers import ReplicaFetchers
+from broker.replication.replica_selector import ReplicaSelector
+from broker.replication.throttles import ReplicationQuota
+from broker.runtime.simulated import SimulatedRuntime, Simulation
+from protocol.api_keys import ApiKey
+from protocol.codec import decode_response, encode_request
+from protocol.framing import response_header
+from protocol.metadata.image import MetadataImage
+from protocol.metadata.records import (
+    BrokerEndpoint,
+    BrokerRegistrationChangeRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+from protocol.types import TopicPartition
+from storage.log_config import LogConfig, default_topic_values
+from storage.log_manager import LogManager
+from tests.harness.faulty_files import FaultyFiles, Loss
+
+LISTENER = "PLAINTEXT"
+PORT = 9092
+TOPIC_ID = UUID(int=0xA)
+DATA = Path("/data")
+_UNLIMITED = 2**63 - 1
+
+
+class ReplicaBroker:
+    """What a handler of `broker.api` needs of a broker to serve replicas. Its disks outlive its processes."""
+
+    def __init__(
+        self,
+        cluster: "ReplicaCluster",
+        node_id: int,
+        *,
+        rack: str | None = None,
+        log_dirs: Sequence[Path] = (DATA,),
+        fetching: Mapping[str, int] | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.node_id = node_id
+        self.rack = rack
+        self.host = f"broker{node_id}"
+        self.log_dirs = log_dirs
+        self.epoch = 0
+        self.is_up = False
+        #: While it is not, its image stays as it is.
+        self.hears = True
+        self.heard = 0
+        self.selector: ReplicaSelector | None = None
+        self.leader_rate = self.follower_rate = _UNLIMITED
+        self.fetching = dict(fetching or {})
+        self.files = FaultyFiles(random=Random(node_id))
+        for path in log_dirs:
+            self.files.make_dir(path)
+            self.files.fsync_dir(path.parent)
+        self.runtime: SimulatedRuntime
+        self.logs: LogManager
+        self.metadata: MetadataCache
+        self.replicas: ReplicaManager
+        self.fetchers: ReplicaFetchers
+        self.cluster_id = "a-cluster"
+        self._server: NetworkServer | None = None
+        self._correlation_id = 0
+
+    @property
+    def config(self) -> Any:
+        raise AssertionError("no handler of replicas' APIs asks for it")
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """A new process: it knows all metadata there is, and begins to follow."""
+        self.runtime = runtime = self.cluster.simulation.runtime(self.host)
+        self.logs = LogManager.open(
+            self.log_dirs,
+            files=self.files,
+            cluster_id=self.cluster_id,
+            node_id=self.node_id,
+            directory_id=lambda: UUID(int=runtime.random.getrandbits(128)),
+            random=runtime.random,
+            now_ms=runtime.now_ms(),
+            topic_config=self.cluster.topic_config,
+        )
+        self.metadata = MetadataCache(MetadataImage())
+        self.fetchers = ReplicaFetchers(
+            runtime=runtime,
+            settings=FetcherSettings(node_id=self.node_id, **self.fetching),
+            fetcher_count=1,
+            address_of=self._address_of,
+            broker_epoch=lambda: self.epoch,
+            quota=ReplicationQuota(rate=lambda: self.follower_rate),
+        )
+        self.replicas = ReplicaManager(
+            node_id=self.node_id,
+            logs=self.logs,
+            metadata=self.metadata,
+            runtime=runtime,
+            topic_config=self.cluster.topic_config,
+            propose_isr=self._propose,
+            followers=self.fetchers,
+            leader_quota=ReplicationQuota(rate=lambda: self.leader_rate),
+            max_lag_ms=self.cluster.max_lag_ms,
+            selector=self.selector,
+        )
+        self.is_up = True
+        self.heard = 0
+        self.epoch = self.cluster.register(self)
+        for records in self.cluster.batches:
+            self.metadata.image.replay_all(records)
+        self.heard = len(self.cluster.batches)
+        self.replicas.apply_image(self.metadata.image)
+        self.metadata.on_change(self.replicas.apply_delta)
+
+    def hear(self) -> None:
+        """What was committed since it last heard."""
+        while self.heard < len(self.cluster.batches):
+            records = self.cluster.batches[self.heard]
+            self.heard += 1
+            self.metadata.on_commit(records, self.heard - 1, self.heard)
+
+    async def listen(self) -> None:
+        """Serve on the network."""
+        self._server = NetworkServer(self.runtime, Dispatcher(cast(Any, self)))
+        await self._server.listen(LISTENER, self.host, PORT)
+
+    async def stop(self) -> None:
+        """An end in order, as far as the network is concerned."""
+        self.is_up = False
+        await self.fetchers.stop()
+        if self._server is not None:
+            await self._server.stop(grace_s=0)
+
+    async def crash(self, loss: Loss) -> None:
+        """The process ends; of the disk stays what `loss` leaves."""
+        self.files = self.files.after_crash(self.runtime.random, loss)
+        await self.stop()
+
+    def checkpoint(self) -> None:
+        """Write down how far high watermarks have come, which maintenance does every five seconds."""
+        for job in self.logs._checkpoints.high_watermark_jobs():
+            job.complete()
+
+    def _address_of(self, broker_id: int) -> Address | None:
+        endpoint = self.metadata.endpoint(broker_id, LISTENER)
+        return None if endpoint is None else (endpoint.host, endpoint.port)
+
+    def _propose(self, partition: Partition) -> None:
+        self.cluster.proposals.append((self, partition))
+
+    # -- work ------------------------------------------------------------------------------------------
+
+    def partition(self, topic_partition: TopicPartition) -> Partition:
+        return self.replicas.partition(topic_partition)
+
+    def answer(self, key: int, message: Any, version: int) -> Any:
+        """The response to a request, or an awaitable of it; hot APIs are encoded and decoded on the way."""
+        self._correlation_id += 1
+        context = RequestContext(key, version, self._correlation_id, "client", "127.0.0.1", LISTENER)
+        served = api(key)
+        if served.handle is not None:
+            return served.handle(message, context, cast(Any, self))
+        assert served.handle_raw is not None
+        reply = served.handle_raw(
+            memoryview(bytearray(encode_request(key, version, message))), context, cast(Any, self)
+        )
+        if isinstance(reply, list):
+            return _decoded(reply, key, version, self._correlation_id)
+        assert reply is not None
+        return _decode_later(reply, key, version, self._correlation_id)
+
+
+async def _decode_later(reply: Any, key: int, version: int, correlation_id: int) -> Any:
+    return _decoded(await reply, key, version, correlation_id)
+
+
+def _decoded(reply: Iterable[bytes | memoryview], key: int, version: int, correlation_id: int) -> Any:
+    whole = b"".join(reply)
+    header = response_header(ApiKey(key), version, correlation_id)
+    assert whole.startswith(header)
+    return decode_response(key, version, whole[len(header) :])
+
+
+class ReplicaCluster:
+    """Brokers, and the metadata log that tells them what they host; ISRs are granted when `grant` is called."""
+
+    max_lag_ms = 30_000
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        broker_ids: Iterable[int],
+        *,
+        racks: Mapping[int, str] | None = None,
+        log_dirs: Sequence[Path] = (DATA,),
+        fetching: Mapping[str, int] | None = None,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        self.simulation = simulation
+        self.batches: list[list[MetadataRecord]] = []
+        self.configs = dict(configs or {})
+        #: What leaders have asked the controller for.
+        self.proposals: list[tuple[ReplicaBroker, Partition]] = []
+        self.brokers = {
+            id: ReplicaBroker(self, id, rack=(racks or {}).get(id), log_dirs=log_dirs, fetching=fetching)
+            for id in broker_ids
+        }
+        self.image = MetadataImage()
+        self.commit(FeatureLevelRecord(name="metadata.version", feature_level=25))
+        for broker in self.brokers.values():
+            broker.start()
+
+    def topic_config(self, name: str) -> LogConfig:
+        return LogConfig.from_overrides(default_topic_values(), self.configs)
+
+    def commit(self, *records: MetadataRecord) -> None:
+        """A batch of the metadata log; brokers hear of it unless they are down or cut off."""
+        self.batches.append(list(records))
+        self.image.replay_all(records)
+        for broker in self.brokers.values():
+            if broker.is_up and broker.hears:
+                broker.hear()
+
+    def register(self, broker: ReplicaBroker) -> int:
+        """A new incarnation; its epoch."""
+        epoch = len(self.batches)
+        self.batches.append([])  # the broker itself hears of it with everything else
+        record = RegisterBrokerRecord(
+            broker_id=broker.node_id,
+            broker_epoch=epoch,
+            incarnation_id=UUID(int=epoch + 1),
+            endpoints=[BrokerEndpoint(name=LISTENER, host=broker.host, port=PORT, security_protocol=0)],
+            rack=broker.rack,
+            fenced=False,
+            log_dirs=sorted(broker.logs.directory_ids.values()),
+        )
+        self.batches[-1].append(record)
+        self.image.replay_all([record])
+        for other in self.brokers.values():
+            if other is not broker and other.is_up and other.hears:
+                other.hear()
+        return epoch
+
+    def create(
+        self, topic: str, partitions: Mapping[int, Sequence[int]], *, topic_id: UUID = TOPIC_ID
+    ) -> None:
+        """A topic whose partitions have these replicas, and no leader yet."""
+        rows: list[MetadataRecord] = [
+            PartitionRecord(
+                partition_id=index,
+                topic_id=topic_id,
+                replicas=list(replicas),
+                isr=list(replicas),
+                leader=-1,
+                leader_epoch=-1,
+                partition_epoch=0,
+                directories=[self.directory(replica) for replica in replicas],
+            )
+            for index, replicas in partitions.items()
+        ]
+        self.commit(TopicRecord(name=topic, topic_id=topic_id), *rows)
+
+    def directory(self, broker_id: int) -> UUID:
+        return min(self.brokers[broker_id].logs.directory_ids.values())
+
+    def change(self, topic_partition: TopicPartition, **fields: Any) -> None:
+        """A PartitionChangeRecord."""
+        topic = self.image.topics_by_name[topic_partition.topic]
+        self.commit(
+            PartitionChangeRecord(partition_id=topic_partition.partition, topic_id=topic.topic_id, **fields)
+        )
+
+    def fence(self, broker_id: int) -> None:
+        """The controller hears nothing of a broker any more; leaders and ISRs are the test's affair."""
+        broker = self.brokers[broker_id]
+        self.commit(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, fenced=1))
+
+    def elect(self, topic_partition: TopicPartition, leader: int, isr: Iterable[int] | None = None) -> int:
+        """A new leader epoch; which."""
+        self.change(topic_partition, leader=leader, isr=None if isr is None else sorted(isr))
+        topic = self.image.topics_by_name[topic_partition.topic]
+        return topic.partitions[topic_partition.partition].leader_epoch
+
+    def grant(self) -> list[tuple[ReplicaBroker, frozenset[int]]]:
+        """Do as the leaders ask; which ISRs were granted to whom."""
+        granted = []
+        proposals, self.proposals = self.proposals, []
+        for broker, partition in proposals:
+            leadership = partition.leadership
+            if leadership is not None and leadership.proposed_isr is not None:
+                isr = leadership.proposed_isr
+                granted.append((broker, isr))
+                self.change(partition.topic_partition, isr=sorted(isr))
+        return granted
+
+
+async def turns(count: int = 50) -> None:
+    """Let everybody do what can be done at this moment."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def until(is_so: Callable[[], object], *, within_s: float = 60) -> None:
+    """Wait, in virtual time."""
+    async with asyncio.timeout(within_s):
+        while not is_so():  # noqa: ASYNC110 (looking costs nothing)
+            await asyncio.sleep(0.005)
