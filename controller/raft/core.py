@@ -81,6 +81,8 @@ class Core:
     is_over: bool = False
     #: What a node refused last, by its id: said once, not fifty times a second.
     complaints: dict[int, tuple[type[Response], ErrorCode]] = field(default_factory=dict)
+    #: The last leader and epoch that could not be.
+    contradiction: tuple[int | None, int] | None = None
     effects: list[Effect] = field(default_factory=list)
     #: What listeners were told last.
     told_leader: LeaderAndEpoch | None = None

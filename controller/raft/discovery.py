@@ -38,9 +38,11 @@ def contradicts(core: Core, leader_id: int | None, epoch: int) -> bool:
 def learn(core: Core, leader_id: int | None, epoch: int, endpoints: Endpoints) -> bool:
     """Take in what a message says about `epoch`, which is not older than ours; False if that cannot be."""
     if contradicts(core, leader_id, epoch):
-        logger.error(
-            "told of leader %s in epoch %d, where the leader is %s: ignored", leader_id, epoch, core.leader_id
-        )
+        if core.contradiction != (leader_id, epoch):  # said once, not with every message
+            core.contradiction = (leader_id, epoch)
+            logger.error(
+                "told of leader %s in epoch %d, which %s leads: ignored", leader_id, epoch, core.leader_id
+            )
         return False
     is_reachable = leader_id is not None and leader_id != core.me.id and bool(endpoints)
     if epoch > core.epoch:
