@@ -3,16 +3,23 @@
 import asyncio
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from random import Random
+from uuid import UUID
 
 import pytest
 
+from controller.image_records import records_of
 from controller.metadata_log import MetadataLog
 from controller.raft.quorum import Quorum
 from controller.raft.types import Address, RaftSettings
+from controller.record_versions import version_of
+from controller.transactions import TransactionFilter
+from protocol.messages.voters_record import Voter, VotersRecord
 from protocol.metadata.frame import encode_record
-from protocol.metadata.image import MetadataImage
+from protocol.metadata.image import InvalidMetadata, MetadataImage
+from protocol.metadata.records import FeatureLevelRecord, NoOpRecord
 from protocol.records.builder import build_batch, simple_records
 from storage import meta_properties
 from storage.append_origin import AppendOrigin
@@ -82,6 +89,67 @@ def test_a_data_folder_goes_from_ottla_to_kafka_and_back(tmp_path: Path):
     ottla.start()
     assert topics(ottla) == {"ours", "theirs"}
     assert (described(ottla, "ours"), described(ottla, "theirs")) == (ours, theirs)
+    ottla.stop()
+
+
+def test_kafkas_tool_reads_our_snapshots(tmp_path: Path):
+    log = MetadataLog.open(tmp_path, files=Files(), random=Random(1), now_ms=0)
+    image = MetadataImage()
+    image.replay_all([FeatureLevelRecord(name="metadata.version", feature_level=30)])
+    for record in CASES:
+        with suppress(InvalidMetadata):  # those that change or end what is not there
+            image.replay_all([record])
+    log.append([NoOpRecord()], epoch=3, metadata_version=30, now_ms=1_700_000_000_000)
+    log.update_high_watermark(1)
+    writer = log.create_snapshot(1)
+    voters = VotersRecord(voters=[Voter(voter_id=7, voter_directory_id=UUID(int=77))])
+    writer.write(image, kraft_version=1, voters=voters, now_ms=5)
+    log.snapshot_written(writer)
+    first, *middle, last = dump(log.directory / "00000000000000000001-0000000003.checkpoint")
+    assert "SnapshotHeader" in first
+    assert "1700000000000" in first
+    assert "SnapshotFooter" in last
+    assert "KRaftVersion" in middle[0]
+    assert "KRaftVoters" in middle[1]
+    assert '"voterId":7' in middle[1]
+    records = list(records_of(image, metadata_version=30))
+    for record, line in zip(records, middle[2:], strict=True):
+        told = json.loads(line.partition("payload: ")[2])
+        version = version_of(record, metadata_version=30)
+        assert (told["type"], told["version"]) == (kafka_name(record), version)
+        assert told["data"] == to_json(record, version)
+
+
+def test_kafka_goes_on_from_our_snapshot_alone(tmp_path: Path):
+    """The log before it is gone: the topics, their configurations, brokers and voters are in the snapshot."""
+    ottla = OttlaServer(tmp_path / "ottla").start()
+    create(ottla, "ours")
+    ours = described(ottla, "ours")
+    ottla.stop()
+    log = MetadataLog.open(ottla.data_dir, files=Files(), random=Random(1), now_ms=0)
+    image, transactions, end = MetadataImage(), TransactionFilter(), log.end_offset
+    for chunk in log.chunks(0, end):
+        located = enumerate(chunk.records, start=chunk.base_offset)
+        image.replay_all(record for _, record in transactions.take(located))
+    said = [message for _, message in log.quorum_messages()]
+    voters = [message for message in said if isinstance(message, VotersRecord)]
+    log.update_high_watermark(end)
+    writer = log.create_snapshot(end)
+    voter_set = voters[-1] if voters else None
+    writer.write(image, kraft_version=1 if voters else 0, voters=voter_set, now_ms=0)
+    log.snapshot_written(writer)
+    log._log.truncate_fully_and_start_at(end, now_ms=0)
+    log.removals_due(10**15).run()
+    log.close()
+    assert not (log.directory / f"{0:020d}.log").exists()
+
+    kafka = KafkaServer(tmp_path / "kafka", data_dir=ottla.data_dir).start()
+    assert described(kafka, "ours") == ours
+    create(kafka, "theirs")
+    kafka.stop()
+    ottla.start()
+    assert topics(ottla) == {"ours", "theirs"}
+    assert described(ottla, "ours") == ours
     ottla.stop()
 
 
