@@ -1,6 +1,7 @@
 """Three and five controllers, crashes that lose what was not flushed, cuts: nothing that was answered is lost."""
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -12,6 +13,9 @@ from protocol.errors import NotController
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.records.builder import build_batch, simple_records
 from tests.harness.faulty_files import RANDOM_LOSSES, Loss
+
+#: Of `test_anything_may_happen`; `make sim SEEDS=...` adds so many.
+SEEDS = 8 + int(os.environ.get("OTTLA_SIM_SEEDS", "0"))
 
 
 def run(world: World, story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
@@ -191,7 +195,7 @@ async def survive_anything(world: World) -> None:
     await finish(world)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_anything_may_happen(seed, caplog):
     world = World(seed=seed, voters=3 if seed % 2 else 5, observers=seed % 3, is_dynamic=seed % 4 >= 2)
     run(world, survive_anything)
