@@ -115,6 +115,8 @@ class NetworkServer:
             async with asyncio.timeout(grace_s):
                 await self._all_closed
         except TimeoutError:
+            if not self.connections:  # the last one went at the same moment
+                return
             log.info("%d connections cut off after %s s", len(self.connections), grace_s)
             self._all_closed = self.runtime.loop.create_future()
             for connection in list(self.connections):

@@ -1,0 +1,274 @@
+"""The way to the active controller: whoever it is, wherever it goes, until the time is over."""
+
+import asyncio
+
+import pytest
+
+from broker.api import RequestContext
+from broker.channel import LeaderWatch, QuorumChannel
+from broker.envelope import unwrap_request, wrap_response
+from broker.network import NetworkServer
+from broker.network.client import NodeClient
+from broker.runtime.simulated import Simulation
+from protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from protocol.codec import decode_request, encode_response
+from protocol.errors import ErrorCode, NotController, RequestTimedOut, UnknownServerError, UnsupportedVersion
+from protocol.framing import parse_request_header, response_header
+from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from protocol.messages.envelope import EnvelopeResponse
+
+CONTEXT = RequestContext(ApiKey.CREATE_TOPICS, 7, 44, "a-client", "192.0.2.7", "PLAINTEXT", "User:alice")
+CREATE = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)])
+
+
+class Controller:
+    """A node that may be asked; `answers` are taken in turn, the last one stays."""
+
+    def __init__(self, world, node_id):
+        self.runtime = world.simulation.runtime(f"c{node_id}")
+        self.node_id = node_id
+        self.answers = [ErrorCode.none]
+        self.asked = []
+        self.served = dict(KAFKA_VERSIONS)
+        self.server = NetworkServer(self.runtime, self.dispatch)
+
+    async def listen(self):
+        await self.server.listen("CONTROLLER", f"c{self.node_id}", 9093)
+
+    def dispatch(self, frame, connection):
+        header, body_at = parse_request_header(frame)
+        key, version = header.api_key, header.api_version
+        message = decode_request(key, version, bytes(frame[body_at:]))
+        if key == ApiKey.API_VERSIONS:
+            rows = [
+                ApiVersion(api_key=each, min_version=versions.start, max_version=versions.stop - 1)
+                for each, versions in self.served.items()
+            ]
+            response = ApiVersionsResponse(api_keys=rows)
+        else:
+            self.asked.append((key, message))
+            answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+            if answer is None:
+                return self.runtime.loop.create_future()  # for ever
+            response = self.respond(key, message, answer)
+        return [response_header(key, version, header.correlation_id), encode_response(key, version, response)]
+
+    def respond(self, key, message, error):
+        if key == ApiKey.ENVELOPE:
+            if isinstance(error, EnvelopeResponse):
+                return error
+            if error in (
+                ErrorCode.not_controller,
+                ErrorCode.cluster_authorization_failed,
+                ErrorCode.unsupported_version,
+            ):
+                return EnvelopeResponse(error_code=error)
+            inner = unwrap_request(message, "CONTROLLER")
+            assert (inner.context.principal, inner.context.client_host) == ("User:alice", "192.0.2.7")
+            encoded = encode_response(inner.header.api_key, inner.header.api_version, _created(error))
+            return EnvelopeResponse(response_data=wrap_response(inner.header, encoded))
+        if key == ApiKey.CREATE_TOPICS:
+            return _created(error)
+        return AlterPartitionResponse(error_code=error)
+
+
+def _created(error):
+    return CreateTopicsResponse(topics=[CreatableTopicResult(name="t", error_code=error)])
+
+
+class World:
+    """Broker 1, and the controllers 101 and 102; who leads is what the test says. A `QuorumView`."""
+
+    node_id = 1
+
+    def __init__(self, simulation):
+        self.simulation = simulation
+        self.runtime = simulation.runtime("broker")
+        self.controllers = {each: Controller(self, each) for each in (101, 102)}
+        self.leader = (None, 0)
+        self.watch = LeaderWatch(self)
+        self.local = None
+        self.local_asked = []
+
+    def leader_address(self):
+        return None if self.leader[0] is None else (f"c{self.leader[0]}", 9093)
+
+    def lead(self, node_id):
+        self.leader = (node_id, self.leader[1] + 1)
+        self.watch.on_leader(self.leader)
+
+    async def request(self, api_key, message, context=None):
+        """As the controller of this process."""
+        self.local_asked.append((self.runtime.monotonic(), context))
+        if len(self.local_asked) < 3:
+            raise NotController
+        return _created(ErrorCode.none)
+
+    def run(self, scenario, *, timeout_ms=10_000, request_timeout_ms=2_000, is_controller=False):
+        async def main():
+            for controller in self.controllers.values():
+                await controller.listen()
+            client = NodeClient(self.runtime, client_id="test")
+            channel = QuorumChannel(
+                runtime=self.runtime,
+                leader=self.watch,
+                local=self if is_controller else None,
+                client=client,
+                timeout_ms=timeout_ms,
+                request_timeout_ms=request_timeout_ms,
+            )
+            try:
+                await scenario(channel)
+            finally:
+                await client.close()
+                for controller in self.controllers.values():
+                    await controller.server.stop(grace_s=0)
+
+        self.simulation.run(main())
+
+
+@pytest.fixture
+def world():
+    with Simulation(seed=2) as simulation:
+        yield World(simulation)
+
+
+async def create(channel, context=CONTEXT):
+    response = await channel.request(ApiKey.CREATE_TOPICS, CREATE, context)
+    return response.topics[0].error_code
+
+
+def test_clients_requests_go_in_envelopes_and_brokers_own_as_they_are(world):
+    async def scenario(channel):
+        world.lead(101)
+        assert await create(channel) == ErrorCode.none
+        assert await create(channel, None) == ErrorCode.none
+        asked = world.controllers[101].asked
+        assert [key for key, _ in asked] == [ApiKey.ENVELOPE, ApiKey.CREATE_TOPICS]
+        assert unwrap_request(asked[0][1], "CONTROLLER").message == asked[1][1]
+        assert channel.controller_versions[ApiKey.CREATE_TOPICS] == range(2, 8)
+
+    world.run(scenario)
+
+
+def test_errors_of_the_request_are_the_clients(world):
+    async def scenario(channel):
+        world.lead(101)
+        world.controllers[101].answers = [ErrorCode.topic_already_exists]
+        assert await create(channel) == ErrorCode.topic_already_exists
+
+    world.run(scenario)
+
+
+@pytest.mark.parametrize("context", [CONTEXT, None], ids=["forwarded", "own"])
+def test_who_was_the_controller_is_asked_no_more(world, context):
+    async def scenario(channel):
+        world.lead(101)
+        world.controllers[101].answers = [ErrorCode.not_controller]
+        world.runtime.call_later(3, world.lead, 102)
+        assert await create(channel, context) == ErrorCode.none
+        assert world.runtime.monotonic() < 3.1  # the news of a leader end the pause
+        assert 20 < len(world.controllers[101].asked) < 40
+        assert len(world.controllers[102].asked) == 1
+
+    world.run(scenario)
+
+
+def test_a_row_that_says_not_controller_is_enough(world):
+    async def scenario(channel):
+        world.lead(101)
+        world.controllers[101].answers = [ErrorCode.not_controller, ErrorCode.none]
+        assert await create(channel, None) == ErrorCode.none
+        request = AlterPartitionRequest(broker_id=1)
+        world.controllers[101].answers = [ErrorCode.not_controller, ErrorCode.stale_broker_epoch]
+        answer = await channel.request(ApiKey.ALTER_PARTITION, request)
+        assert answer.error_code == ErrorCode.stale_broker_epoch
+
+    world.run(scenario)
+
+
+def test_a_leader_that_crashes(world):
+    async def scenario(channel):
+        world.lead(101)
+        world.controllers[101].answers = [None]
+        asking = asyncio.ensure_future(create(channel))
+        await asyncio.sleep(1)
+        world.simulation.network.crash("c101")
+        world.controllers[101].server.connections.clear()  # nobody there hears of it
+        await asyncio.sleep(0.5)
+        world.lead(102)
+        assert await asking == ErrorCode.none
+        assert world.runtime.monotonic() < 2
+
+    world.run(scenario)
+
+
+def test_a_leader_that_does_not_answer_costs_one_attempt(world):
+    async def scenario(channel):
+        world.lead(101)
+        world.controllers[101].answers = [None]
+        world.runtime.call_later(1, world.lead, 102)
+        assert await create(channel) == ErrorCode.none
+        assert 2 <= world.runtime.monotonic() < 2.5
+
+    world.run(scenario)
+
+
+@pytest.mark.parametrize(
+    "leader", [None, 101, 999], ids=["nobody", "one who never is", "one who is not there"]
+)
+def test_the_time_is_over(world, leader):
+    async def scenario(channel):
+        world.lead(leader)
+        world.controllers[101].answers = [ErrorCode.not_controller]
+        with pytest.raises(RequestTimedOut, match="within 5 s"):
+            await create(channel)
+        assert 5 <= world.runtime.monotonic() < 5.3
+
+    world.run(scenario, timeout_ms=5_000)
+
+
+def test_the_controller_of_this_process_is_waited_for_until_it_is_active(world):
+    async def scenario(channel):
+        world.lead(world.node_id)
+        assert await create(channel) == ErrorCode.none
+        assert len(world.local_asked) == 3
+        assert world.local_asked[-1][0] < 0.1
+        assert channel.controller_versions is None
+
+    world.run(scenario, is_controller=True)
+
+
+@pytest.mark.parametrize(("error", "raised"), [
+    (ErrorCode.unsupported_version,          UnsupportedVersion),
+    (ErrorCode.cluster_authorization_failed, UnknownServerError),
+    (EnvelopeResponse(response_data=b"\0"),  UnknownServerError),
+    (EnvelopeResponse(response_data=None),   UnknownServerError),
+])  # fmt: skip
+def test_an_envelope_that_comes_back_without_an_answer(world, error, raised):
+    async def scenario(channel):
+        world.lead(101)
+        world.controllers[101].answers = [error]
+        with pytest.raises(raised):
+            await create(channel)
+
+    world.run(scenario)
+
+
+def test_an_older_controller_is_asked_in_its_versions(world):
+    async def scenario(channel):
+        world.lead(101)
+        world.controllers[101].served[ApiKey.ALTER_PARTITION] = range(2, 3)
+        del world.controllers[101].served[ApiKey.CREATE_TOPICS]
+        await channel.request(ApiKey.ALTER_PARTITION, AlterPartitionRequest(broker_id=1))
+        with pytest.raises(UnsupportedVersion, match="CREATE_TOPICS not at all"):
+            await create(channel, None)
+
+    world.run(scenario)
