@@ -8,9 +8,11 @@ Touches: broker.metadata (read only).
 """
 
 import re
+from collections.abc import Mapping
 
 from broker.api import Api, RequestContext, modules
 from broker.broker import Broker
+from broker.envelope import FORWARDABLE
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import (
@@ -32,7 +34,7 @@ def handle(request: ApiVersionsRequest, context: RequestContext, broker: Broker)
         return ApiVersionsResponse(error_code=ErrorCode.invalid_request)
     features = broker.metadata.finalized_features
     return ApiVersionsResponse(
-        api_keys=served(),
+        api_keys=served(broker.controller.controller_versions),
         # Before v4 a minimum of 0 was taken for an error by some clients (KIP-1022): such rows are left out.
         supported_features=[
             SupportedFeatureKey(name=name, min_version=levels.start, max_version=levels.stop - 1)
@@ -63,17 +65,24 @@ def unsupported_version() -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=ErrorCode.unsupported_version, api_keys=[row])
 
 
-def served() -> list[ApiVersion]:
-    """A row for each module of `broker.api`."""
-    return [
-        ApiVersion(
-            api_key=key,
+def served(controller: Mapping[int, range] | None = None) -> list[ApiVersion]:
+    """A row for each module of `broker.api`.
+
+    What is forwarded is served in the versions that the controller serves, too, as far as they are known: an older
+    one would refuse what is in the envelope.
+    """
+    rows = []
+    for key in sorted(modules()):
+        versions = KAFKA_VERSIONS[ApiKey(key)]
+        first, stop = versions.start, versions.stop
+        if controller is not None and key in FORWARDABLE:
+            theirs = controller.get(key, range(0))
+            first, stop = max(first, theirs.start), min(stop, theirs.stop)
+        if first < stop:
             # librdkafka before 2.11 takes a Produce minimum above 0 for a broker without it (KAFKA-18659).
-            min_version=0 if key == ApiKey.PRODUCE else KAFKA_VERSIONS[ApiKey(key)].start,
-            max_version=KAFKA_VERSIONS[ApiKey(key)].stop - 1,
-        )
-        for key in sorted(modules())
-    ]
+            least = 0 if key == ApiKey.PRODUCE else first
+            rows.append(ApiVersion(api_key=key, min_version=least, max_version=stop - 1))
+    return rows
 
 
 API = Api(key=ApiKey.API_VERSIONS, versions=range(5), handle=handle)

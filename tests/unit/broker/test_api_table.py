@@ -43,3 +43,14 @@ def test_produce_is_advertised_from_0_on():
     assert (rows[ApiKey.PRODUCE].min_version, rows[ApiKey.PRODUCE].max_version) == (0, 13)
     assert (rows[ApiKey.FETCH].min_version, rows[ApiKey.FETCH].max_version) == (4, 18)
     assert sorted(rows) == KEYS
+
+
+def test_what_is_forwarded_is_served_as_the_controller_serves_it():
+    older = {row.api_key: range(row.min_version, row.max_version + 1) for row in served()}
+    older[ApiKey.CREATE_TOPICS] = range(2, 6)
+    del older[ApiKey.DELETE_TOPICS]
+    older[ApiKey.FETCH] = range(2, 6)  # of no interest: not forwarded
+    rows = {row.api_key: (row.min_version, row.max_version) for row in served(older)}
+    assert rows[ApiKey.CREATE_TOPICS] == (2, 5)
+    assert ApiKey.DELETE_TOPICS not in rows
+    assert rows[ApiKey.FETCH] == (4, 18)

@@ -61,3 +61,40 @@ def test_a_partition_in_two_directories_is_refused(tmp_path):
         live(one, two)
     shutil.rmtree(two / "t-0")
     live(one, two)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", "{}", '{"leaderId":1,"leaderEpoch":"x","votedId":-1,"data_version":0}']
+)
+def test_a_quorum_state_that_cannot_be_read_is_refused_with_its_remedy(tmp_path, text):
+    live(tmp_path)
+    state = tmp_path / "__cluster_metadata-0/quorum-state"
+    kept = state.read_text()
+    state.write_text(text)
+    with pytest.raises(CannotStart, match=r"quorum-state cannot be read .* remove the file"):
+        live(tmp_path)
+    state.write_text(kept)
+    live(tmp_path)
+
+
+def test_a_folder_of_another_node_is_refused(tmp_path):
+    live(tmp_path)
+    meta = tmp_path / "meta.properties"
+    meta.write_text(meta.read_text().replace("node.id=1", "node.id=2"))
+    with pytest.raises(CannotStart, match=r"belongs to node 2, but node\.id is 1"):
+        live(tmp_path)
+
+
+def test_a_metadata_log_in_a_directory_of_its_own(tmp_path):
+    runtime = SimulatedRuntime(seed=1)
+    config = load_config(overrides=[f"log.dirs={tmp_path}/data", f"metadata.log.dir={tmp_path}/metadata"])
+
+    async def scenario():
+        node = await Node.start(runtime, config)
+        await node.stop()
+
+    runtime.run(scenario())
+    runtime.simulation.close()
+    assert (tmp_path / "metadata" / METADATA_LOG).exists()
+    assert not (tmp_path / "data/__cluster_metadata-0").exists()
+    assert {path.name for path in tmp_path.glob("*/meta.properties")} == {"meta.properties"}
