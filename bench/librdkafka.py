@@ -97,6 +97,8 @@ class Client:
         self._library = _library()
         #: The library's own view of its requests' round trips: (p50, p99, count) of each interval.
         self._round_trips: list[tuple[float, float, int]] = []
+        #: Broker id -> bytes received from it, at the last interval's end.
+        self._received_bytes: dict[int, int] = {}
         error = ctypes.create_string_buffer(_ERROR_STRING_BYTES)
         conf = ctypes.c_void_p(self._library.rd_kafka_conf_new())
         settings = {**settings, "statistics.interval.ms": str(_STATISTICS_INTERVAL_MS)}
@@ -126,8 +128,16 @@ class Client:
         p50, p99 = (sum(row[at] * row[2] for row in self._round_trips) / count for at in (0, 1))
         return p50, p99
 
+    def share_received_from(self, broker_id: int) -> float:
+        """The part of all bytes that came from this broker, the initial connections to unnamed ones aside."""
+        # The statistics of the interval that is under way.
+        self._library.rd_kafka_poll(self._handle, 2 * _STATISTICS_INTERVAL_MS)
+        return self._received_bytes.get(broker_id, 0) / max(1, sum(self._received_bytes.values()))
+
     def _note_statistics(self, handle: int, text: int, size: int, opaque: int) -> int:
         for broker in json.loads(ctypes.string_at(text, size))["brokers"].values():
+            if broker["nodeid"] >= 0:
+                self._received_bytes[broker["nodeid"]] = broker["rxbytes"]
             rtt = broker["rtt"]
             if rtt["cnt"]:
                 self._round_trips.append((rtt["p50"] / 1e6, rtt["p99"] / 1e6, rtt["cnt"]))

@@ -19,7 +19,7 @@ Sample = dict[str, float]
 GIGABYTE: Final = 1e9
 #: Defaults, but for the local queue: a full one stops fetching for `fetch.queue.backoff.ms`, a second by default,
 #: and then it would be that second which is measured.
-_CONSUMER: Final = {
+CONSUMER_SETTINGS: Final = {
     "queued.min.messages": "1000000",
     "queued.max.messages.kbytes": "262144",
     "fetch.queue.backoff.ms": "2",
@@ -52,7 +52,8 @@ class Load:
     prepare: Callable[[Server, float], None] | None = None
 
 
-def _percentiles(seconds: list[float]) -> Sample:
+def percentiles(seconds: list[float]) -> Sample:
+    """Three of them, as metrics."""
     cuts = statistics.quantiles(seconds, n=1000, method="inclusive")
     return {"p50_s": cuts[499], "p99_s": cuts[989], "p999_s": cuts[998]}
 
@@ -180,7 +181,7 @@ def librdkafka_consume(*, record_bytes: int, partitions: int, megabytes: int) ->
 
     def run(server: Server, scale: float) -> Sample:
         count = int(megabytes * 1e6 * scale) // record_bytes
-        settings = {"bootstrap.servers": server.bootstrap, **_CONSUMER}
+        settings = {"bootstrap.servers": server.bootstrap, **CONSUMER_SETTINGS}
         with librdkafka.Consumer(settings) as consumer:
             before, began = server.usage(), time.perf_counter()
             count = consumer.consume(name, partitions=range(partitions), count=count)
@@ -226,7 +227,7 @@ def one_at_a_time(*, duration_s: float) -> Load:
             took = paced.one_at_a_time(server.port, frame, duration_s=duration_s * scale)
             sample = _requests_sample(server, before, len(took) / sum(took), len(took))
             topic.check(len(took) + 1)
-        return sample | _percentiles(took)
+        return sample | percentiles(took)
 
     return Load(
         name="one-at-a-time",
@@ -246,7 +247,7 @@ def at_rate(*, per_s: int, duration_s: float) -> Load:
             took = paced.at_rate(server.port, frame, per_s=per_s, duration_s=duration_s * scale)
             sample = _requests_sample(server, before, None, len(took))
             topic.check(len(took) + 1)
-        return sample | _percentiles(took)
+        return sample | percentiles(took)
 
     return Load(
         name="at-rate",

@@ -63,6 +63,35 @@ class StartUp:
     start_s: float
 
 
+def usage_of(*roots: Child) -> Usage:
+    """Of these processes and their children, all together."""
+    cpu_s = 0.0
+    resident = private = 0
+    for child in roots:
+        root = psutil.Process(child.pid)
+        for process in (root, *root.children(recursive=True)):
+            times, memory = process.cpu_times(), process.memory_info()
+            cpu_s += times.user + times.system
+            resident += memory.rss
+            private += memory.rss - memory.shared
+    return Usage(cpu_s, resident, private)
+
+
+def kafka_command(properties: Path) -> list[str]:
+    """What starts a node of Apache Kafka as its own script does."""
+    return [fetch.java(), *_JVM_FLAGS, "-cp", f"{fetch.kafka_jars()}/*", "kafka.Kafka", str(properties)]
+
+
+def ottla_environment() -> dict[str, str]:
+    """For processes of this repository."""
+    # Compiled modules are kept, as they are for users: a start that compiles everything is another figure.
+    path = os.environ.get("PYTHONPATH", "")
+    return {
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPATH": f"{_REPOSITORY}{os.pathsep}{path}".rstrip(os.pathsep),
+    }
+
+
 class Server:
     """One broker: started once, measured through its process."""
 
@@ -102,15 +131,7 @@ class Server:
     def usage(self) -> Usage:
         """Of the broker's process and its children."""
         assert self._child is not None
-        root = psutil.Process(self._child.pid)
-        cpu_s = 0.0
-        resident = private = 0
-        for process in (root, *root.children(recursive=True)):
-            times, memory = process.cpu_times(), process.memory_info()
-            cpu_s += times.user + times.system
-            resident += memory.rss
-            private += memory.rss - memory.shared
-        return Usage(cpu_s, resident, private)
+        return usage_of(self._child)
 
     def _format(self) -> None:
         """Prepare a new data folder, where the broker does not do it itself."""
@@ -153,14 +174,7 @@ class Kafka(Server):
                 raise StartFailed(f"{done.stdout}\n{done.stderr}")
 
     def _command(self) -> list[str]:
-        return [
-            fetch.java(),
-            *_JVM_FLAGS,
-            "-cp",
-            f"{fetch.kafka_jars()}/*",
-            "kafka.Kafka",
-            str(self._properties),
-        ]
+        return kafka_command(self._properties)
 
 
 class Ottla(Server):
@@ -176,12 +190,7 @@ class Ottla(Server):
         return command
 
     def _environment(self) -> dict[str, str]:
-        # Compiled modules are kept, as they are for users: a start that compiles everything is another figure.
-        path = os.environ.get("PYTHONPATH", "")
-        return {
-            "PYTHONDONTWRITEBYTECODE": "",
-            "PYTHONPATH": f"{_REPOSITORY}{os.pathsep}{path}".rstrip(os.pathsep),
-        }
+        return ottla_environment()
 
 
 SERVERS: Final[dict[str, type[Server]]] = {"kafka": Kafka, "ottla": Ottla}

@@ -38,6 +38,8 @@ _VERSIONS: Final = {
     ApiKey.API_VERSIONS: 3,
     ApiKey.CREATE_TOPICS: 5,
     ApiKey.DELETE_TOPICS: 4,
+    ApiKey.FETCH: 12,
+    ApiKey.DESCRIBE_QUORUM: 1,
 }
 
 
@@ -74,15 +76,30 @@ class WireClient:
 
     def request(self, api_key: ApiKey, message: Request, answer: type[_R]) -> _R:
         """Send a message and decode the answer."""
-        version = _VERSIONS[api_key]
+        self.send(api_key, message)
+        return self.receive(api_key, answer)
+
+    def fileno(self) -> int:
+        """For `select`."""
+        return self._socket.fileno()
+
+    def send(self, api_key: ApiKey, message: Request) -> None:
+        """Send a message; `receive` its answer later."""
         self._socket.sendall(request_frame(api_key, message))
+
+    def receive(self, api_key: ApiKey, answer: type[_R]) -> _R:
+        """Wait for the answer of what was sent, and decode it. Raises OSError if the connection ends instead."""
+        version = _VERSIONS[api_key]
         frame = self._receive()
         _, body_at = parse_response_header(api_key, version, memoryview(frame))
         return decoder(answer, version)(frame[body_at:])
 
     def _receive(self) -> bytes:
         with self._socket.makefile("rb") as stream:
-            return stream.read(int.from_bytes(stream.read(4), "big"))
+            size = stream.read(4)
+            if not size:
+                raise ConnectionResetError("the broker has closed the connection")
+            return stream.read(int.from_bytes(size, "big"))
 
     def create_topic(self, name: str, *, partitions: int) -> None:
         """Create it and wait until every partition has a leader."""
@@ -139,6 +156,11 @@ def request_frame(api_key: ApiKey, message: Request, *, correlation_id: int = 1)
 
 def produce_frame(topic: str, *, batch_bytes: int, acks: int = -1) -> bytes:
     """A Produce of one record in a batch of exactly `batch_bytes`, to partition 0."""
+    return request_frame(ApiKey.PRODUCE, produce_message(topic, batch_bytes=batch_bytes, acks=acks))
+
+
+def produce_message(topic: str, *, batch_bytes: int, acks: int = -1) -> ProduceRequest:
+    """The same, not encoded yet."""
     value_bytes = batch_bytes
     while True:
         now_ms = int(time.time() * 1000)
@@ -147,7 +169,6 @@ def produce_frame(topic: str, *, batch_bytes: int, acks: int = -1) -> bytes:
             break
         value_bytes -= len(batch) - batch_bytes
     data = PartitionProduceData(index=0, records=batch)
-    request = ProduceRequest(
+    return ProduceRequest(
         acks=acks, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
     )
-    return request_frame(ApiKey.PRODUCE, request)

@@ -1,0 +1,155 @@
+"""What a benchmark asks of a whole cluster: topics on several brokers, who leads what, who leads the quorum."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Final, Self
+
+from bench.wire import RequestFailed, WireClient
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    PartitionDataResponse,
+)
+from protocol.messages.describe_quorum import PartitionData as QuorumPartition
+from protocol.messages.describe_quorum import TopicData as QuorumTopic
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+)
+
+_LATEST: Final = -1
+_PATIENCE_S: Final = 120
+_POLL_S: Final = 0.02
+_TIMEOUT_MS: Final = 60_000
+
+
+class ClusterClient:
+    """One connection to each broker, opened when it is first needed."""
+
+    def __init__(self, ports: Mapping[int, int]) -> None:
+        self._ports = ports
+        self._open: dict[int, WireClient] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def broker(self, node_id: int) -> WireClient:
+        """The connection to one broker."""
+        if node_id not in self._open:
+            self._open[node_id] = self._stack.enter_context(WireClient(self._ports[node_id], timeout_s=90))
+        return self._open[node_id]
+
+    @property
+    def any_broker(self) -> WireClient:
+        """The connection to one that runs."""
+        return self.broker(min(self._ports))
+
+    # -- the cluster -------------------------------------------------------------------------------
+
+    def is_complete(self) -> bool:
+        """Whether every broker knows that all of them are there."""
+        request = MetadataRequest(topics=[])
+        return all(
+            {row.node_id for row in self._ask_metadata(each, request).brokers} == set(self._ports)
+            for each in self._ports
+        )
+
+    def quorum(self) -> PartitionDataResponse:
+        """DescribeQuorum's row. Raises RequestFailed."""
+        topic = QuorumTopic(topic_name="__cluster_metadata", partitions=[QuorumPartition()])
+        request = DescribeQuorumRequest(topics=[topic])
+        response = self.any_broker.request(ApiKey.DESCRIBE_QUORUM, request, DescribeQuorumResponse)
+        if response.error_code or response.topics[0].partitions[0].error_code:
+            raise RequestFailed(f"DescribeQuorum: {response}")
+        return response.topics[0].partitions[0]
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, *, partitions: int, replication_factor: int = 3) -> None:
+        """Create it and wait until each broker sees all replicas in the ISRs."""
+        self.ask_for_topic(name, partitions=partitions, replication_factor=replication_factor)
+        for node_id in self._ports:
+            self.wait_for_isr(name, partitions=partitions, size=replication_factor, asking=node_id)
+
+    def ask_for_topic(self, name: str, *, partitions: int, replication_factor: int = 3) -> None:
+        """Create it, no more. Raises RequestFailed."""
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replication_factor)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS)
+        row = self.any_broker.request(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse).topics[0]
+        if row.error_code:
+            raise RequestFailed(f"{name}: {ErrorCode(row.error_code).name} {row.error_message}")
+
+    def delete_topic(self, name: str) -> None:
+        """Delete it, and wait until no broker knows it."""
+        request = DeleteTopicsRequest(topic_names=[name], timeout_ms=_TIMEOUT_MS)
+        row = self.any_broker.request(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse).responses[0]
+        if row.error_code:
+            raise RequestFailed(f"{name}: {ErrorCode(row.error_code).name}")
+        _wait(lambda: not any(self.partitions(name, asking=each) for each in self._ports), f"{name} to go")
+
+    def partitions(self, name: str, *, asking: int | None = None) -> dict[int, MetadataResponsePartition]:
+        """The partitions as one broker sees them; none while it does not know the topic."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+        topic = self._ask_metadata(min(self._ports) if asking is None else asking, request).topics[0]
+        return {row.partition_index: row for row in topic.partitions}
+
+    def leader(self, name: str, index: int = 0) -> int:
+        """Who leads a partition; -1: nobody."""
+        return self.partitions(name)[index].leader_id
+
+    def wait_for_isr(self, name: str, *, partitions: int, size: int, asking: int | None = None) -> None:
+        """Until one broker sees leaders, and so many replicas in each ISR. Raises TimeoutError."""
+
+        def is_so() -> bool:
+            rows = self.partitions(name, asking=asking).values()
+            return len(rows) == partitions and all(
+                row.leader_id >= 0 and len(row.isr_nodes) == size for row in rows
+            )
+
+        _wait(is_so, f"{name}'s ISRs")
+
+    def record_count(self, name: str) -> int:
+        """The sum of the high watermarks, as their leaders tell."""
+        by_leader: dict[int, list[int]] = {}
+        for index, row in self.partitions(name).items():
+            by_leader.setdefault(row.leader_id, []).append(index)
+        return sum(self._ends(leader, name, indexes) for leader, indexes in by_leader.items())
+
+    def _ends(self, leader: int, name: str, indexes: list[int]) -> int:
+        asked = [ListOffsetsPartition(partition_index=index, timestamp=_LATEST) for index in indexes]
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=asked)], timeout_ms=_TIMEOUT_MS
+        )
+        response = self.broker(leader).request(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
+        rows = response.topics[0].partitions
+        if any(row.error_code for row in rows):
+            raise RequestFailed(f"ListOffsets: {rows}")
+        return sum(row.offset for row in rows)
+
+    def _ask_metadata(self, node_id: int, request: MetadataRequest) -> MetadataResponse:
+        return self.broker(node_id).request(ApiKey.METADATA, request, MetadataResponse)
+
+
+def _wait(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {_PATIENCE_S} s for {what}")
+        time.sleep(_POLL_S)

@@ -1,0 +1,159 @@
+"""Two clusters that are compared: three controllers and three brokers each, as processes of their own on this machine.
+
+    node-1, node-2, node-3         brokers, in the racks a, b and c
+    node-101, node-102, node-103   controllers
+
+Both get the very same files: server.properties, and directories formatted by this project, whose format is Kafka's.
+Apache Kafka's processes run with the flags of its own start script (G1, 1 GB of heap each).
+"""
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from bench.cluster_client import ClusterClient
+from bench.servers import Usage, kafka_command, ottla_environment, usage_of
+from bench.wire import WireClient
+from broker.commands.cluster import prepare
+from broker.commands.cluster_plan import ClusterPlan, NodePlan, make_plan
+from broker.runtime.production import free_ports
+from tests.harness.processes import Child, StartFailed
+
+_START_TIMEOUT_S: Final = 120
+_STOP_TIMEOUT_S: Final = 60
+_RACKS: Final = ("a", "b", "c")
+#: As in `bench.servers`: old topics go quickly, so that the next load has the page cache for itself.
+_SETTINGS: Final = {
+    "min.insync.replicas": "2",
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    "offsets.topic.num.partitions": "5",
+    "log.segment.delete.delay.ms": "500",
+}
+
+
+class Cluster:
+    """All nodes of one kind; a node can be killed and started again."""
+
+    #: How it is called in tables and results.
+    name: str
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        brokers: int = 3,
+        controllers: int = 3,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write and format the directories."""
+        self.plan: ClusterPlan = make_plan(
+            folder,
+            broker_count=brokers,
+            controller_count=controllers,
+            racks=_RACKS,
+            port=0,
+            free_ports=free_ports,
+        )
+        every = {**_SETTINGS, **(settings or {})}
+        prepare(self.plan, [f"{key}={value}" for key, value in every.items()])
+        self._children: dict[int, Child] = {}
+
+    @property
+    def bootstrap(self) -> str:
+        """`bootstrap.servers`."""
+        return self.plan.bootstrap_servers
+
+    @property
+    def broker_ports(self) -> dict[int, int]:
+        """Broker id -> port."""
+        return {node.node_id: node.port for node in self.plan.brokers}
+
+    def client(self) -> ClusterClient:
+        """Connections to all brokers that run; a context manager."""
+        return ClusterClient(
+            {node_id: port for node_id, port in self.broker_ports.items() if self._is_running(node_id)}
+        )
+
+    def node(self, node_id: int) -> NodePlan:
+        """Where a node is."""
+        return next(node for node in self.plan.nodes if node.node_id == node_id)
+
+    def start(self) -> float:
+        """Start all nodes and wait until every broker knows of all brokers; seconds."""
+        began = time.perf_counter()
+        for node in self.plan.nodes:
+            self.spawn(node.node_id)
+        for node in self.plan.nodes:
+            self.wait_until_answering(node.node_id)
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        with self.client() as client:
+            while not client.is_complete():
+                if time.monotonic() > deadline:
+                    raise StartFailed(f"{self.name}: not all brokers have joined after {_START_TIMEOUT_S} s")
+                time.sleep(0.05)
+        return time.perf_counter() - began
+
+    def spawn(self, node_id: int) -> None:
+        """Start a node's process."""
+        node = self.node(node_id)
+        self._children[node_id] = Child(
+            self._command(node.properties_file), log=node.log_file, env=ottla_environment()
+        )
+
+    def wait_until_answering(self, node_id: int) -> None:
+        """Until the node answers ApiVersions."""
+        port = self.node(node_id).port
+        self._children[node_id].wait_until(
+            lambda: WireClient.answers(port), timeout_s=_START_TIMEOUT_S, interval_s=0.005
+        )
+
+    def kill_node(self, node_id: int) -> None:
+        """SIGKILL."""
+        self._children[node_id].kill()
+
+    def stop_node(self, node_id: int) -> None:
+        """SIGTERM, and wait."""
+        self._children[node_id].stop(timeout_s=_STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """SIGKILL to all that run."""
+        for node_id, child in self._children.items():
+            if self._is_running(node_id):
+                child.kill()
+
+    def usage(self) -> Usage:
+        """Of all brokers that run. Differences say nothing across a start."""
+        return usage_of(*(self._children[each] for each in self.broker_ports if self._is_running(each)))
+
+    def node_usage(self, node_id: int) -> Usage:
+        """Of one node."""
+        return usage_of(self._children[node_id])
+
+    def _is_running(self, node_id: int) -> bool:
+        return node_id in self._children and self._children[node_id].is_running
+
+    def _command(self, properties: Path) -> list[str]:
+        raise NotImplementedError
+
+
+class KafkaCluster(Cluster):
+    """Apache Kafka from its jars."""
+
+    name = "kafka"
+
+    def _command(self, properties: Path) -> list[str]:
+        return kafka_command(properties)
+
+
+class OttlaCluster(Cluster):
+    """This project."""
+
+    name = "ottla"
+
+    def _command(self, properties: Path) -> list[str]:
+        return [sys.executable, "-m", "broker", "broker", str(properties)]
+
+
+CLUSTERS: Final[dict[str, type[Cluster]]] = {"kafka": KafkaCluster, "ottla": OttlaCluster}
