@@ -37,7 +37,7 @@ class SnapshotWriter:
         """Write the file, durably. The image must not change meanwhile: a copy. [any thread]
 
         `kraft_version` and `voters` are those that held before the snapshot's offset. Nothing is left of it if it
-        raises: UnwritableMetadata, OSError. Cost: 5 us a record.
+        raises: UnwritableMetadata, OSError. Cost: 7 us a record, 0.7 s for 100,000 partitions.
         """
         messages: list[QuorumMessage] = []
         if kraft_version >= RECONFIGURABLE:
