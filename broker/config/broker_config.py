@@ -252,6 +252,12 @@ class BrokerConfig:
         """The parsed value of any key of BROKER_CONFIGS. Raises KeyError for other names."""
         return self.values[name]
 
+    def dynamic_value(self, name: str) -> Any:  # noqa: ANN401
+        """The parsed value of a key that exists only dynamically, as the rates of throttled replication."""
+        key = DYNAMIC_BROKER_CONFIGS[name]
+        text = self.broker_overrides.get(name, self.cluster_overrides.get(name))
+        return key.default if text is None else key.parse(text)
+
     @staticmethod
     def default(name: str) -> ConfigValue:
         """What holds for a key of BROKER_CONFIGS where nobody says otherwise."""

@@ -38,7 +38,7 @@ def make_replication(
 
     def quota(side: str) -> ReplicationQuota:
         return ReplicationQuota(
-            rate=lambda: cluster_config.current.get(f"{side}.replication.throttled.rate"),
+            rate=lambda: cluster_config.current.dynamic_value(f"{side}.replication.throttled.rate"),
             window_count=config.get("replication.quota.window.num"),
             window_ms=config.get("replication.quota.window.size.seconds") * 1000,
         )

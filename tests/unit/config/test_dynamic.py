@@ -88,6 +88,14 @@ def test_a_brokers_own_value_beats_the_clusters(config):
     assert both.with_dynamic({}, {}).message_max_bytes == 1048588
 
 
+def test_rates_that_exist_only_dynamically(config):
+    rate = "follower.replication.throttled.rate"
+    assert config.dynamic_value(rate) == 2**63 - 1
+    of_cluster = config.with_dynamic({rate: "9"}, {})
+    assert of_cluster.dynamic_value(rate) == 9
+    assert of_cluster.with_dynamic({rate: "9"}, {rate: "7"}).dynamic_value(rate) == 7
+
+
 def test_stored_values_that_cannot_be_used_are_left_out():
     stored = {
         "log.retention.ms": "soon",
