@@ -5,7 +5,8 @@ cut loses them. A crash takes of each disk what was not flushed.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -48,7 +49,7 @@ LOG_SETTINGS = MetadataLogSettings(
 
 
 class Image:
-    """A listener that keeps the image, as a broker does."""
+    """A listener that keeps the image, as a broker does. An AssertionError of a listener is found by the world."""
 
     def __init__(self) -> None:
         self.image = MetadataImage()
@@ -179,6 +180,23 @@ class Oracle:
             assert not missing, (leader, missing)
 
 
+class Complaints(logging.Handler):
+    """What listeners raise is only logged by the driver: here it is a failure."""
+
+    def __init__(self, failures: list[BaseException]) -> None:
+        super().__init__(logging.ERROR)
+        self._failures = failures
+        self._logger = logging.getLogger("controller.raft.listeners")
+        self._logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        assert record.exc_info is not None
+        self._failures.append(record.exc_info[1])
+
+    def end(self) -> None:
+        self._logger.removeHandler(self)
+
+
 class World:
     """A quorum, its observers, and a client that creates topics through whoever leads."""
 
@@ -196,6 +214,7 @@ class World:
         self.refusals = 0
         for node in self.nodes.values():
             node.format()
+        self._complaints = Complaints(self.failures)
 
     @property
     def addresses(self) -> dict[int, Address]:
@@ -258,6 +277,7 @@ class World:
     async def request(self, api_key: int, message: Any) -> Any:
         """Ask whoever is active, as long as it takes. An answer, or NotController, comes in bounded time."""
         while True:
+            self.raise_failures()
             await asyncio.sleep(0.02)
             node = self.random.choice([node for node in self.nodes.values() if node.is_voter])
             if not node.is_up:
@@ -335,9 +355,22 @@ class World:
                 if len(ends) == 1 and self.active:
                     return
 
+    def run(self, story: Callable[["World"], Coroutine[Any, Any, None]]) -> None:
+        """Live through a story."""
+        try:
+            with self.simulation:
+                self.simulation.run(story(self))
+        finally:
+            self._complaints.end()
+
+    def raise_failures(self) -> None:
+        """What nodes and their listeners have complained of."""
+        if self.failures:
+            raise self.failures[0]
+
     def check(self) -> None:
         """All know the same, and it is what a replay of each log says; nothing that was acknowledged is missing."""
-        assert not self.failures
+        self.raise_failures()
         up = [node for node in self.nodes.values() if node.is_up]
         first = up[0].follower.image
         assert self.acknowledged <= first.topics_by_name.keys(), (
