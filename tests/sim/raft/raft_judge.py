@@ -22,7 +22,6 @@ from raft_node import Broken, Node
 from controller.quorum_state import QuorumState
 from controller.raft.roles import Leader
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
-from protocol.messages.voters_record import VotersRecord
 from protocol.records.batch import BatchHeader, batches
 
 
@@ -179,7 +178,3 @@ class Judge:
                 last = max(common, default=-1)
                 differing = [at for at in log.keys() & other.keys() if at <= last and log[at] != other[at]]
                 self._check(not differing, "LogMatching", differing[:3])
-
-    def voters_of(self, message: object) -> list[int] | None:
-        """For traces."""
-        return sorted(each.voter_id for each in message.voters) if isinstance(message, VotersRecord) else None

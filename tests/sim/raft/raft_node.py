@@ -39,6 +39,7 @@ from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsRespon
 from protocol.messages.vote import VoteRequest
 from protocol.messages.voters_record import VotersRecord
 from protocol.metadata import records as r
+from protocol.metadata.frame import decode_record
 from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
 from protocol.records.batch import batches
 from protocol.records.record import records as records_of
@@ -347,7 +348,7 @@ class Node:
                     break
                 rows = [] if header.is_control else [row.value for row in records_of(batch)]
                 for value in rows:
-                    self.image.replay_all([_decoded(value)])
+                    self.image.replay_all([decode_record(value)])
                 self.judge.committed(self, header, self.value)
                 self.told = header.next_offset
         if self.told != high_watermark:
@@ -402,9 +403,3 @@ class Node:
     def is_leader(self) -> bool:
         """Whether it leads, as it thinks."""
         return self.is_running and isinstance(self.raft.role, Leader)
-
-
-def _decoded(value: Any) -> r.MetadataRecord:
-    from protocol.metadata.frame import decode_record
-
-    return decode_record(value)

@@ -395,7 +395,7 @@ def voters_change_under_faults(seed: int, *, is_traced: bool = False) -> Cluster
     yield cluster
     chaos = Chaos(cluster)
     cluster.run_until(cluster.has_leader, "a leader", within_s=30)
-    for _ in range(25):
+    for _ in range(15):
         chaos.is_asking = False
         cluster.random.choice((chaos.add, chaos.remove))()
         if cluster.random.random() < 0.5:

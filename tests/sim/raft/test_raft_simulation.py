@@ -11,6 +11,9 @@ import pytest
 from raft_mutants import MUTANTS, Mutant
 from raft_stories import STORIES, tell
 
+#: A core for itself needs a few seconds for the longest; machines are not always idle.
+pytestmark = pytest.mark.timeout(300)
+
 #: Seeds of the checks, by story; each is a cluster of another size, kraft.version and weather.
 SEEDS = {
     "can_elect_initial_leader": 20,
