@@ -47,11 +47,12 @@ NODE_REQUESTS: Final = frozenset(
 
 @dataclass(slots=True, kw_only=True)
 class ControllerServices:
-    """What a handler may touch. `config` is replaced as a whole when a dynamic configuration changes."""
+    """What a handler may touch."""
 
     node_id: int
     cluster_id: str
-    config: BrokerConfig
+    #: This node's properties under what the metadata log has altered since.
+    current_config: Callable[[], BrokerConfig]
     #: What is committed, as the broker's half of a combined node sees it, too.
     metadata: MetadataCache
     leader: LeaderWatch
@@ -60,3 +61,8 @@ class ControllerServices:
     decided: frozenset[int]
     #: The response to a request that was refused as a whole: (api_key, request, error).
     refuse: Callable[[int, Any, KafkaError], Any]
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration in effect now. Cost: some milliseconds, once for each who asks."""
+        return self.current_config()

@@ -7,6 +7,7 @@ metadata log has been read. Source: ControllerServer of Kafka 4.3.1.
 import socket
 from collections.abc import Mapping
 
+from broker.cluster_config import ClusterConfig
 from broker.config import BrokerConfig
 from broker.config.listeners import Listener, with_bound_addresses
 from broker.controller_api.dispatch import ControllerDispatcher
@@ -45,7 +46,7 @@ class ControllerRole:
         services = ControllerServices(
             node_id=config.node_id,
             cluster_id=cluster_id,
-            config=config,
+            current_config=ClusterConfig(config, role.metadata).refresh,
             metadata=role.metadata,
             leader=role.leader,
             controller=role.local,

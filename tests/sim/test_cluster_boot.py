@@ -23,6 +23,7 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.unregister_broker import UnregisterBrokerRequest
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import records
 from protocol.types import TopicPartition
@@ -327,6 +328,25 @@ def test_a_broker_that_was_cut_off_is_fenced_and_comes_back():
         await asyncio.sleep(15)
         assert not world.nodes[1].broker.metadata.image.brokers[2].is_fenced
         await read(world, "first", await world.leaders("first", through=2))
+        assert set(leaders.values()) == set(BROKERS)
+
+    tell(story)
+
+
+def test_a_broker_whose_registration_is_gone_registers_again():
+    async def story(world):
+        await world.start(*CONTROLLERS, *BROKERS)
+        leaders = await work(world, "first")
+        before = world.nodes[2].broker.lifecycle.broker_epoch
+        client = await world.client(1)
+        request = UnregisterBrokerRequest(broker_id=2)
+        assert (await client.request(ApiKey.UNREGISTER_BROKER, 0, request)).error_code == ErrorCode.none
+        await client.close()
+        await asyncio.sleep(5)
+        assert world.nodes[2].broker.lifecycle.broker_epoch > before
+        image = world.nodes[3].broker.metadata.image.brokers[2]
+        assert (image.epoch, image.is_fenced) == (world.nodes[2].broker.lifecycle.broker_epoch, False)
+        await read(world, "first", await world.leaders("first", through=3))
         assert set(leaders.values()) == set(BROKERS)
 
     tell(story)

@@ -193,7 +193,7 @@ def test_configurations_of_the_node_and_its_loggers():
         )
         described = await client.request(ApiKey.DESCRIBE_CONFIGS, 4, wanted)
         assert "node.id" in {row.name for row in described.results[0].configs}
-        return await client.request(
+        altered = await client.request(
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
             1,
             incremental_alter_configs.IncrementalAlterConfigsRequest(
@@ -204,6 +204,8 @@ def test_configurations_of_the_node_and_its_loggers():
                 ]
             ),
         )
+        wanted.resources[0].configuration_keys = ["log.cleaner.backoff.ms"]
+        return altered, await client.request(ApiKey.DESCRIBE_CONFIGS, 4, wanted)
 
     before = logging.getLogger("broker.lifecycle").level
     try:
@@ -211,10 +213,14 @@ def test_configurations_of_the_node_and_its_loggers():
         assert logging.getLogger("broker.lifecycle").level == logging.ERROR
     finally:
         logging.getLogger("broker.lifecycle").setLevel(before)
-    assert [row.error_code for row in answer.responses] == [
+    altered, described = answer
+    assert [row.error_code for row in altered.responses] == [
         ErrorCode.none,
         ErrorCode.invalid_request,
         ErrorCode.none,
+    ]
+    assert [(row.name, row.value) for row in described.results[0].configs] == [
+        ("log.cleaner.backoff.ms", "777")
     ]
 
 
