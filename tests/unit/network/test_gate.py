@@ -1,0 +1,81 @@
+"""Requests that come too early wait, and are answered in their order."""
+
+import asyncio
+
+import pytest
+from network_support import Client, Handler, frame
+
+from broker.network import NetworkServer
+from broker.network.gate import Gate
+from broker.runtime.simulated import Simulation
+
+
+@pytest.fixture
+def simulation():
+    with Simulation(seed=5) as simulation:
+        yield simulation
+
+
+async def serve(simulation):
+    runtime = simulation.runtime("server")
+    gate = Gate(runtime)
+    server = NetworkServer(runtime, gate)
+    port = (await server.listen("PLAINTEXT", "server", 0)).port
+    _, client = await simulation.runtime("client").connect("server", port, Client)
+    return gate, server, client, Handler(runtime)
+
+
+def test_what_came_early_is_answered_first(simulation):
+    async def scenario():
+        gate, server, client, handler = await serve(simulation)
+        client.send(b"one", b"two")
+        await asyncio.sleep(10)
+        assert client.replies == []
+        gate.open(handler)
+        client.send(b"three")
+        await asyncio.sleep(1)
+        assert client.replies == [b"one", b"two", b"three"]
+        await server.stop()
+
+    simulation.run(scenario())
+
+
+def test_answers_that_wait_and_errors_are_as_ever(simulation):
+    async def scenario():
+        gate, server, client, handler = await serve(simulation)
+        client.send(b"park x")
+        await asyncio.sleep(1)
+        gate.open(handler)
+        await asyncio.sleep(1)
+        handler.release(b"x")
+        await asyncio.sleep(1)
+        assert client.replies == [b"released x"]
+        await server.stop()
+
+    simulation.run(scenario())
+
+
+def test_who_has_gone_is_not_answered(simulation):
+    async def scenario():
+        gate, server, client, handler = await serve(simulation)
+        client.transport.write(frame(b"early"))
+        await asyncio.sleep(1)
+        client.transport.abort()
+        await asyncio.sleep(1)
+        gate.open(handler)
+        await asyncio.sleep(1)
+        assert handler.seen == []
+        await server.stop()
+
+    simulation.run(scenario())
+
+
+def test_the_end_of_a_node_does_not_wait_for_its_beginning(simulation):
+    async def scenario():
+        _, server, client, _ = await serve(simulation)
+        client.send(b"one")
+        await asyncio.sleep(1)
+        await server.stop(grace_s=2)
+        assert client.replies == []
+
+    simulation.run(scenario())
