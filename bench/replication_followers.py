@@ -13,8 +13,10 @@ from protocol.api_keys import ApiKey
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.messages.produce import ProduceResponse
 
+#: Until so many records, or so much time; but some at least.
 _LAG_RECORDS: Final = 600
-_MIN_LAG_RECORDS: Final = 20
+_LAG_S: Final = 6.0
+_MIN_LAG_RECORDS: Final = 10
 _LAG_PAUSE_S: Final = 0.005
 _FETCH_WAIT_MS: Final = 500
 _CATCH_UP_MEGABYTES: Final = 600
@@ -25,15 +27,15 @@ _PATIENCE_S: Final = 120
 
 def high_watermark_lag(cluster: Cluster, scale: float) -> Sample:
     """Seconds from a record's acknowledgement until a consumer that waits at a follower has it."""
-    count = max(_MIN_LAG_RECORDS, int(_LAG_RECORDS * scale))
+    took: list[float] = []
     with topic(cluster, "lag", partitions=1) as (client, name):
         leader = client.leader(name)
         follower = next(node for node in cluster.plan.brokers if node.node_id != leader)
-        rack = follower.rack or ""
+        end = time.monotonic() + _LAG_S * scale
         with WireClient(follower.port) as consumer:
-            took = [
-                _one_record(client.broker(leader), consumer, name, offset, rack) for offset in range(count)
-            ]
+            while len(took) < _MIN_LAG_RECORDS or (len(took) < _LAG_RECORDS and time.monotonic() < end):
+                lag_s = _one_record(client.broker(leader), consumer, name, len(took), follower.rack or "")
+                took.append(lag_s)
     return percentiles(took)
 
 
