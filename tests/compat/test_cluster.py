@@ -1,15 +1,19 @@
 """A cluster of processes: real clients and Kafka's tools while controllers and brokers come and go."""
 
+import signal
 import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from broker.runtime.production import free_ports
 from tests.harness.cluster import OttlaCluster
 from tests.harness.kafka import tool
+from tests.harness.processes import Child, answers
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -182,3 +186,61 @@ def cli(*arguments, timeout_s=60):
         check=False,
     )
     return type("Done", (), {"exit_code": done.returncode, "output": done.stdout + done.stderr})
+
+
+def test_the_command_keeps_a_cluster_up_and_stops_it(tmp_path):
+    arguments = [
+        "--brokers",
+        "1",
+        "--controllers",
+        "1",
+        "--racks",
+        "r",
+        "--port",
+        "0",
+        "--data-dir",
+        str(tmp_path),
+    ]
+    up = Child([sys.executable, "-m", "broker", "cluster", "up", *arguments], log=tmp_path / "up.log")
+    up.wait_until(lambda: "\nREADY " in up.output(), timeout_s=60)
+    rows = {line.split()[0]: line.split() for line in up.output().splitlines() if line[:1].isdigit()}
+    assert (rows["1"][1:3], rows["101"][1:3]) == (["broker", "r"], ["controller", "-"])
+    client = AdminClient({"bootstrap.servers": rows["1"][3]})
+    for future in client.create_topics([NewTopic("t", 1, 1)]).values():
+        future.result(60)
+    processes = [psutil.Process(int(row[4])) for row in rows.values()]
+    processes[0].kill()
+    up.wait_until(lambda: "has ended (-9)" in up.output(), timeout_s=30)
+    up.send_signal(signal.SIGINT)
+    assert up.wait(60) == 0
+    assert not any(process.is_running() for process in processes)
+
+
+def test_the_nodes_of_a_command_that_was_killed_stop_by_themselves(tmp_path):
+    arguments = ["--brokers", "1", "--controllers", "1", "--port", "0", "--data-dir", str(tmp_path / "nodes")]
+    up = Child([sys.executable, "-m", "broker", "cluster", "up", *arguments], log=tmp_path / "up.log")
+    up.wait_until(lambda: "\nREADY " in up.output(), timeout_s=60)
+    processes = [
+        psutil.Process(int(line.split()[4])) for line in up.output().splitlines() if line[:1].isdigit()
+    ]
+    up.kill()
+    _, alive = psutil.wait_procs(processes, timeout=60)
+    assert alive == []
+    # Cleanly: the next start need not recover anything.
+    assert (tmp_path / "nodes/node-1/data/.kafka_cleanshutdown").exists()
+
+
+def test_a_broker_that_waits_for_controllers_can_be_stopped(tmp_path):
+    port, nobody = free_ports(2)
+    (tmp_path / "lonely.properties").write_text(
+        f"process.roles=broker\nnode.id=1\nlisteners=PLAINTEXT://127.0.0.1:{port}\nlog.dirs={tmp_path}/data\n"
+        f"controller.listener.names=CONTROLLER\ncontroller.quorum.bootstrap.servers=127.0.0.1:{nobody}\n"
+    )
+    assert cli("format", "-t", "AAAAAAAAAAAAAAAAAAAAAw", "-c", tmp_path / "lonely.properties").exit_code == 0
+    log = tmp_path / "lonely.log"
+    child = Child([sys.executable, "-m", "broker", "broker", str(tmp_path / "lonely.properties")], log=log)
+    child.wait_until(lambda: answers(port), timeout_s=30)
+    began = time.monotonic()
+    assert child.stop(timeout_s=30) == 0
+    assert time.monotonic() - began < 15
+    assert "READY" not in child.output()
