@@ -14,8 +14,7 @@ from typing import Self
 
 from broker.commands.cluster import prepare
 from broker.commands.cluster_plan import ClusterPlan, NodePlan, make_plan
-from broker.runtime.production import free_ports
-from tests.harness.processes import Child
+from tests.harness.processes import Child, steady_ports
 
 _READY = re.compile(r"^READY ", re.MULTILINE)
 _LEADER = re.compile(r"node (\d+) leads epoch (\d+)")
@@ -39,7 +38,7 @@ class OttlaCluster:
             controller_count=controllers,
             racks=list(racks),
             port=0,
-            free_ports=free_ports,
+            free_ports=steady_ports,
         )
         prepare(self.plan, [f"{key}={value}" for key, value in (settings or {}).items()])
         self._children: dict[int, Child] = {}

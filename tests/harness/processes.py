@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -89,6 +90,27 @@ class Child:
     def cpu_seconds(self) -> float:
         times = psutil.Process(self.pid).cpu_times()
         return times.user + times.system
+
+
+#: Ports that have been given to nodes, which may be down at the moment.
+_steady: set[int] = set()
+
+
+def steady_ports(count: int) -> list[int]:
+    """So many free ports of 127.0.0.1, no port twice, that stay free while their node is down.
+
+    They lie below those that the system gives to outgoing connections (from 32768 on): one of these would now and
+    then sit on the port of a node that is to be restarted.
+    """
+    ports: list[int] = []
+    while len(ports) < count:
+        port = random.randrange(15_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            if port not in _steady:
+                ports.append(port)
+                _steady.add(port)
+    return sorted(ports)
 
 
 def free_port() -> int:
