@@ -48,6 +48,7 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         """Write and format the directories."""
+        self.folder = folder
         self.plan: ClusterPlan = make_plan(
             folder,
             broker_count=brokers,

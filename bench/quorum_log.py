@@ -1,0 +1,124 @@
+"""A metadata log to start from: a cluster with many partitions, one of whose brokers was restarted."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Final
+from uuid import UUID
+
+from controller import snapshots
+from controller.metadata_log import MetadataLog
+from protocol.metadata.image import ConfigResourceType
+from protocol.metadata.records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+from storage.files import Files
+
+PARTITIONS_PER_TOPIC: Final = 100
+_BROKERS: Final = (1, 2, 3)
+_RESTARTED: Final = 1
+_EPOCH: Final = 1
+_NOW_MS: Final = 1_700_000_000_000
+_UNFENCED: Final = -1
+_METADATA_VERSION: Final = "metadata.version"
+
+
+def write_log(data_dir: Path, *, partition_count: int) -> None:
+    """Write the log into a formatted controller's directory, a batch for each topic as a controller would.
+
+    Brokers 1 to 3 have a replica of each partition, and lead a third of them. Then broker 1 is restarted: what
+    it leads goes to another replica, and its ISRs lose and regain it.
+    """
+    files, random = Files(), Random(1)
+    features = [
+        record for chunk in snapshots.read(data_dir / snapshots.BOOTSTRAP_FILE, files) for record in chunk
+    ]
+    version = next(
+        each.feature_level
+        for each in features
+        if isinstance(each, FeatureLevelRecord) and each.name == _METADATA_VERSION
+    )
+    log = MetadataLog.open(data_dir, files=files, random=random, now_ms=_NOW_MS)
+    directories = [UUID(int=random.getrandbits(128), version=4) for _ in _BROKERS]
+    log.append(
+        [*features, *_brokers(features, directories)],
+        epoch=_EPOCH,
+        metadata_version=version,
+        now_ms=_NOW_MS,
+    )
+    topic_ids = [
+        UUID(int=random.getrandbits(128), version=4) for _ in range(partition_count // PARTITIONS_PER_TOPIC)
+    ]
+    for number, topic_id in enumerate(topic_ids):
+        records = list(_topic(f"topic-{number}", topic_id, directories))
+        log.append(records, epoch=_EPOCH, metadata_version=version, now_ms=_NOW_MS)
+    for topic_id in topic_ids:
+        records = [*_broker_leaves(topic_id), *_broker_is_back(topic_id)]
+        log.append(records, epoch=_EPOCH, metadata_version=version, now_ms=_NOW_MS)
+    log.close()
+
+
+def _brokers(features: list[MetadataRecord], directories: list[UUID]) -> Iterator[MetadataRecord]:
+    yield ConfigRecord(
+        resource_type=ConfigResourceType.BROKER, resource_name="", name="min.insync.replicas", value="2"
+    )
+    supported = [
+        BrokerFeature(name=each.name, min_supported_version=0, max_supported_version=each.feature_level)
+        for each in features
+        if isinstance(each, FeatureLevelRecord)
+    ]
+    for number, broker_id in enumerate(_BROKERS):
+        broker_epoch = 100 + broker_id
+        yield RegisterBrokerRecord(
+            broker_id=broker_id,
+            incarnation_id=UUID(int=broker_id),
+            broker_epoch=broker_epoch,
+            endpoints=[BrokerEndpoint(name="PLAINTEXT", host="127.0.0.1", port=9091 + broker_id)],
+            features=supported,
+            log_dirs=[directories[number]],
+        )
+        yield BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=_UNFENCED)
+
+
+def _leader_of(index: int) -> int:
+    return _BROKERS[index % len(_BROKERS)]
+
+
+def _topic(name: str, topic_id: UUID, directories: list[UUID]) -> Iterator[MetadataRecord]:
+    yield TopicRecord(name=name, topic_id=topic_id)
+    for index in range(PARTITIONS_PER_TOPIC):
+        at = index % len(_BROKERS)
+        replicas = [*_BROKERS[at:], *_BROKERS[:at]]
+        yield PartitionRecord(
+            partition_id=index,
+            topic_id=topic_id,
+            replicas=replicas,
+            isr=replicas,
+            leader=replicas[0],
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=[directories[replica - 1] for replica in replicas],
+        )
+
+
+def _broker_leaves(topic_id: UUID) -> Iterator[MetadataRecord]:
+    isr = [each for each in _BROKERS if each != _RESTARTED]
+    for index in range(PARTITIONS_PER_TOPIC):
+        change = PartitionChangeRecord(partition_id=index, topic_id=topic_id, isr=isr)
+        if _leader_of(index) == _RESTARTED:
+            change.leader = isr[0]
+        yield change
+
+
+def _broker_is_back(topic_id: UUID) -> Iterator[MetadataRecord]:
+    for index in range(PARTITIONS_PER_TOPIC):
+        yield PartitionChangeRecord(partition_id=index, topic_id=topic_id, isr=list(_BROKERS))

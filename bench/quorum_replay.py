@@ -1,0 +1,93 @@
+"""A metadata log with many partitions: replayed into an image, and a controller that starts with it."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from bench.clusters import Cluster, KafkaCluster
+from bench.loads import LoadFailed, Sample
+from bench.quorum_log import PARTITIONS_PER_TOPIC, write_log
+from bench.wire import WireClient
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from tests.harness import fetch
+
+_PARTITIONS: Final = 100_000
+_CONTROLLER: Final = 101
+_TIMEOUT_S: Final = 180
+_POLL_S: Final = 0.01
+_SETTLE_S: Final = 1.0
+_JAVA_REPLAY: Final = Path(__file__).parent / "ImageReplay.java"
+
+
+def replay(cluster: Cluster, scale: float) -> Sample:
+    """From the log's file to an image, in a new process; memory once everything else has been collected."""
+    alone, count = _with_log(cluster, scale)
+    data_dir = str(alone.node(_CONTROLLER).data_dir)
+    if isinstance(cluster, KafkaCluster):
+        # One gigabyte, as Kafka's start script gives; System.gc() must collect at once.
+        command = [
+            fetch.java(), "-Xmx1G", "-XX:+UseG1GC", "-cp", f"{fetch.kafka_jars()}/*", str(_JAVA_REPLAY), data_dir
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+    else:
+        command = [sys.executable, "-m", "bench.quorum_replay_image", data_dir]
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_TIMEOUT_S,
+            cwd=_JAVA_REPLAY.parent.parent,
+        )
+    shutil.rmtree(alone.folder)
+    if done.returncode:
+        raise LoadFailed(f"{cluster.name}: {done.stderr[-2000:]}")
+    sample: Sample = json.loads(done.stdout.splitlines()[-1])
+    if sample.pop("partitions") != count:
+        raise LoadFailed(f"{cluster.name}: {done.stdout}, not {count} partitions")
+    return sample
+
+
+def start(cluster: Cluster, scale: float) -> Sample:
+    """Until the only controller of a quorum answers a CreateTopics that its leader has looked at."""
+    alone, _ = _with_log(cluster, scale)
+    began = time.perf_counter()
+    try:
+        alone.spawn(_CONTROLLER)
+        deadline = began + _TIMEOUT_S
+        while not _serves(alone.node(_CONTROLLER).port):
+            if time.perf_counter() > deadline:
+                raise LoadFailed(f"{cluster.name}: the controller does not serve after {_TIMEOUT_S} s")
+            time.sleep(_POLL_S)
+        took_s = time.perf_counter() - began
+        cpu_s = alone.node_usage(_CONTROLLER).cpu_s
+        time.sleep(_SETTLE_S)
+        private_bytes = alone.node_usage(_CONTROLLER).private_bytes
+    finally:
+        alone.kill()
+    shutil.rmtree(alone.folder)
+    return {"start_s": took_s, "cpu_s": cpu_s, "private_bytes": private_bytes}
+
+
+def _with_log(cluster: Cluster, scale: float) -> tuple[Cluster, int]:
+    """A controller that is alone, with the log, not started; and the number of partitions."""
+    alone = type(cluster)(cluster.folder.parent / f"{cluster.name}-alone", brokers=1, controllers=1)
+    count = max(PARTITIONS_PER_TOPIC, int(_PARTITIONS * scale) // PARTITIONS_PER_TOPIC * PARTITIONS_PER_TOPIC)
+    write_log(alone.node(_CONTROLLER).data_dir, partition_count=count)
+    return alone, count
+
+
+def _serves(port: int) -> bool:
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=1000, validate_only=True)
+    with suppress(OSError), WireClient(port) as client:
+        row = client.request(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse).topics[0]
+        return row.error_code != ErrorCode.not_controller
+    return False
