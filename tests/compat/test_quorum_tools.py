@@ -1,0 +1,475 @@
+"""Kafka's own tools on a cluster of Ottla processes: three controllers whose voters stand in the log, three brokers.
+
+A JVM takes a second of CPU to start, so each test is a story of several steps. `test_cluster_tools.py` has what needs
+one node only.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.compat.admin import PATIENCE_S, eventually_equal, produce, read, wait_until
+from tests.harness.cluster import OttlaCluster
+from tests.harness.kafka import run_tool, tool
+from tests.harness.nodes import OttlaNode, controller
+from tests.harness.processes import free_port
+
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(os.environ.get("KAFKA_ORACLE") == "1", reason="is about Ottla's quorum"),
+]
+
+CONTROLLERS, BROKERS = [101, 102, 103], [1, 2, 3]
+#: Brokers that are killed are missed soon, a few records are worth a snapshot, and replication goes in small steps.
+SETTINGS = {
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "metadata.log.max.record.bytes.between.snapshots": "2000",
+    "auto.leader.rebalance.enable": "false",
+    "replica.fetch.max.bytes": "100000",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaCluster]:
+    with OttlaCluster(tmp_path_factory.mktemp("quorum"), racks="abc", settings=SETTINGS) as cluster:
+        yield cluster
+        cluster.kill(*cluster.running)  # a clean stop takes seconds, and is tested elsewhere
+
+
+def lines(output: str) -> list[str]:
+    return [line for line in output.splitlines() if line.strip()]
+
+
+def directory_id(cluster: OttlaCluster, node_id: int) -> str:
+    text = (cluster.node(node_id).data_dir / "meta.properties").read_text()
+    return re.findall(r"^directory.id=(.*)$", text, re.MULTILINE)[0]
+
+
+def create(cluster: OttlaCluster, topic: str, *replicas: list[int]) -> AdminClient:
+    """A topic with these replicas of its partitions; the client that made it."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(topic, len(replicas), replica_assignment=list(replicas))])[topic].result(
+        PATIENCE_S
+    )
+    wait_until(lambda: leaders(admin, topic) == [first for first, *_ in replicas])
+    return admin
+
+
+def leaders(admin: AdminClient, topic: str) -> list[int]:
+    partitions = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
+    return [partition.leader for _, partition in sorted(partitions.items())]
+
+
+def in_sync(admin: AdminClient, topic: str) -> list[set[int]]:
+    partitions = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
+    return [set(partition.isrs) for _, partition in sorted(partitions.items())]
+
+
+def as_json(path: Path, **content: object) -> str:
+    path.write_text(json.dumps({"version": 1, **content}))
+    return str(path)
+
+
+@pytest.mark.parametrize("option", ["--bootstrap-server", "--bootstrap-controller"])
+def test_the_quorum_is_described(cluster, option):
+    where = (option, cluster.bootstrap if option == "--bootstrap-server" else cluster.bootstrap_controllers)
+    told = dict(
+        re.findall(
+            r"^(\w+):\s+(.*)$", tool("kafka-metadata-quorum", *where, "describe", "--status"), re.MULTILINE
+        )
+    )
+    assert set(told) == {
+        *("ClusterId", "LeaderId", "LeaderEpoch", "HighWatermark"),
+        *("MaxFollowerLag", "MaxFollowerLagTimeMs", "CurrentVoters", "CurrentObservers"),
+    }
+    assert int(told["LeaderId"]) == cluster.active_controller()
+    assert int(told["LeaderEpoch"]) >= 1
+    assert int(told["HighWatermark"]) > 10
+    assert 0 <= int(told["MaxFollowerLag"]) < 10
+    assert json.loads(told["CurrentVoters"]) == [
+        {
+            "id": node_id,
+            "directoryId": directory_id(cluster, node_id),
+            "endpoints": [f"CONTROLLER://{cluster.node(node_id).listener}"],
+        }
+        for node_id in CONTROLLERS
+    ]
+    observers = {row["id"]: row["directoryId"] for row in json.loads(told["CurrentObservers"])}
+    assert observers == {node_id: directory_id(cluster, node_id) for node_id in BROKERS}
+
+    head, *rows = lines(tool("kafka-metadata-quorum", *where, "describe", "--replication"))
+    assert head.split() == [
+        *("NodeId", "DirectoryId", "LogEndOffset", "Lag"),
+        *("LastFetchTimestamp", "LastCaughtUpTimestamp", "Status"),
+    ]
+    roles = {}
+    for row in rows:
+        node_id, directory, end, lag, fetched_at, caught_up_at, role = row.split()
+        roles[int(node_id)] = role
+        assert directory == directory_id(cluster, int(node_id))
+        assert int(end) > 10
+        assert 0 <= int(lag) < 10
+        # Within a minute of one another: times of day, not of some other clock.
+        assert abs(int(fetched_at) - int(rows[0].split()[4])) < 60_000
+        assert int(caught_up_at) <= int(fetched_at)
+    assert roles == {
+        **dict.fromkeys(CONTROLLERS, "Follower"),
+        **dict.fromkeys(BROKERS, "Observer"),
+        cluster.active_controller(): "Leader",
+    }
+
+
+def test_a_controller_joins_and_leaves(cluster, tmp_path):
+    """KIP-853: a fourth controller observes, is made a voter, and is removed again."""
+    new = OttlaNode(
+        tmp_path / "node-104",
+        controller(104, free_port(), bootstrap=cluster.bootstrap_controllers),
+        cluster_id=AdminClient({"bootstrap.servers": cluster.bootstrap})
+        .list_topics(timeout=PATIENCE_S)
+        .cluster_id,
+        format_with=["--no-initial-controllers"],
+    )
+    new.start()
+    by_broker, by_controller = (
+        ("--bootstrap-server", cluster.bootstrap),
+        ("--bootstrap-controller", cluster.bootstrap_controllers),
+    )
+
+    def voters() -> list[int]:
+        told = tool("kafka-metadata-quorum", *by_broker, "describe", "--status")
+        return [row["id"] for row in json.loads(re.findall(r"CurrentVoters:\s+(.*)", told)[0])]
+
+    add = ("--command-config", str(new.properties_file), "add-controller")
+    remove = ("remove-controller", "--controller-id", "104", "--controller-directory-id", new.directory_id)
+    try:
+        told = tool("kafka-metadata-quorum", *by_controller, *add)
+        assert told == (
+            f"Added controller 104 with directory id {new.directory_id} and endpoints: "
+            f"CONTROLLER://127.0.0.1:{new.port}\n"
+        )
+        assert voters() == [*CONTROLLERS, 104]
+        again = run_tool("kafka-metadata-quorum", *by_broker, *add)
+        assert again.returncode == 1
+        assert (
+            "DuplicateVoterException: The voter id for 104 is already part of the set of voters"
+            in again.stderr
+        )
+
+        told = tool("kafka-metadata-quorum", *by_broker, *remove)
+        assert told == f"Removed  KRaft controller 104 with directory id {new.directory_id}\n"
+        again = run_tool("kafka-metadata-quorum", *by_controller, *remove)
+        assert again.returncode == 1
+        assert f"Cannot remove voter ReplicaKey(id=104, directoryId={new.directory_id}) from" in again.stderr
+        assert voters() == CONTROLLERS
+    finally:
+        new.end()
+
+
+def test_static_voters_are_written_to_the_log(tmp_path):
+    """A quorum of `controller.quorum.voters` learns to change its voters when kraft.version is raised."""
+    ports = {node_id: free_port() for node_id in CONTROLLERS}
+    static = ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in ports.items())
+    nodes = [
+        OttlaNode(
+            tmp_path / str(node_id),
+            controller(node_id, port, voters=static),
+            cluster_id="q1Sh-9_ISia_zwGINzRvyQ",
+        )
+        for node_id, port in ports.items()
+    ]
+    where = ("--bootstrap-controller", ",".join(node.listener for node in nodes))
+    try:
+        for node in nodes:
+            node.spawn()
+        for node in nodes:
+            node.wait_ready()
+        # Controllers that have not heard of one another yet cannot tell an admin client where they are.
+        wait_until(lambda: run_tool("kafka-metadata-quorum", *where, "describe", "--status").returncode == 0)
+        # Not the leader: Kafka's admin client hangs if it asks for the controller while nobody leads.
+        leaves = next(node for node in nodes if "becomes active" not in node.child.output())
+        remove = ("remove-controller", "--controller-id", str(leaves.node_id))
+        refused = run_tool(
+            "kafka-metadata-quorum", *where, *remove, "--controller-directory-id", leaves.directory_id
+        )
+        assert refused.returncode == 1
+        assert (
+            "Cluster doesn't support removing voter because the kraft.version feature is 0" in refused.stderr
+        )
+        upgrade = ("upgrade", "--feature", "kraft.version=1")
+        # Refused until every voter has told the leader what it understands.
+        wait_until(lambda: run_tool("kafka-features", *where, *upgrade).returncode == 0)
+        told = tool(
+            "kafka-metadata-quorum", *where, *remove, "--controller-directory-id", leaves.directory_id
+        )
+        assert told == f"Removed  KRaft controller {leaves.node_id} with directory id {leaves.directory_id}\n"
+        status = tool("kafka-metadata-quorum", *where, "describe", "--status")
+        assert [
+            (row["id"], row["directoryId"])
+            for row in json.loads(re.findall(r"CurrentVoters:\s+(.*)", status)[0])
+        ] == [(node.node_id, node.directory_id) for node in nodes if node is not leaves]
+    finally:
+        for node in nodes:
+            node.end()
+
+
+def test_features(cluster):
+    elr = "eligible.leader.replicas.version"
+    by_controller = ("--bootstrap-controller", cluster.bootstrap_controllers)
+
+    def finalized(*where: str) -> dict[str, str]:
+        told = tool("kafka-features", *where, "describe")
+        return dict(re.findall(r"Feature: (\S+)\s.*FinalizedVersionLevel: (\S+)", told))
+
+    told = finalized("--bootstrap-server", cluster.bootstrap)
+    assert told == {"metadata.version": "4.3-IV0", "kraft.version": "1", elr: "1"}
+    assert (
+        tool("kafka-features", *by_controller, "downgrade", "--feature", f"{elr}=0")
+        == f"{elr} was downgraded to 0.\n"
+    )
+    told = finalized(*by_controller)
+    assert (told[elr], told["group.version"], told["metadata.version"]) == ("0", "0", "4.3-IV0")
+    upgrade = ("upgrade", "--feature", f"{elr}=1")
+    assert (
+        tool("kafka-features", "--bootstrap-server", cluster.bootstrap, *upgrade)
+        == f"{elr} was upgraded to 1.\n"
+    )
+    refused = run_tool("kafka-features", *by_controller, "downgrade", "--feature", "kraft.version=0")
+    assert refused.returncode == 1
+    assert "Invalid upgrade" in refused.stdout or "downgrade" in refused.stdout
+
+
+def test_partitions_are_reassigned(cluster, tmp_path):
+    where = ("--bootstrap-server", cluster.bootstrap)
+    admin = create(cluster, "moves", [1, 2], [2, 1])
+    produce(cluster.bootstrap, "moves", [b"x" * 1000] * 500)
+    topics = as_json(tmp_path / "topics.json", topics=[{"topic": "moves"}])
+    generate = ("--generate", "--topics-to-move-json-file", topics, "--broker-list", "1,2,3")
+    _, current, _, proposed = lines(tool("kafka-reassign-partitions", *where, *generate))
+    assert [row["replicas"] for row in json.loads(current)["partitions"]] == [[1, 2], [2, 1]]
+    assert [row["partition"] for row in json.loads(proposed)["partitions"]] == [0, 1]
+
+    def plan(name: str, *replicas: list[int]) -> tuple[str, str]:
+        rows = [{"topic": "moves", "partition": index, "replicas": row} for index, row in enumerate(replicas)]
+        return "--reassignment-json-file", as_json(tmp_path / name, partitions=rows)
+
+    to_three = plan("plan.json", [3, 2], [1, 2])
+    told = tool("kafka-reassign-partitions", *where, "--execute", *to_three, "--throttle", "50000000")
+    assert "The inter-broker throttle limit was set to 50000000 B/s" in told
+    assert told.endswith("Successfully started partition reassignments for moves-0,moves-1\n")
+    eventually_equal(lambda: in_sync(admin, "moves"), [{2, 3}, {1, 2}])
+    told = tool("kafka-configs", *where, "--describe", "--entity-type", "brokers", "--entity-name", "3")
+    assert "follower.replication.throttled.rate=50000000" in told
+    assert "leader.replication.throttled.rate=50000000" in told
+    told = lines(tool("kafka-reassign-partitions", *where, "--verify", *to_three))
+    assert told == [
+        "Status of partition reassignment:",
+        "Reassignment of partition moves-0 is completed.",
+        "Reassignment of partition moves-1 is completed.",
+        "Clearing broker-level throttles on brokers 1,2,3",
+        "Clearing topic-level throttles on topic moves",
+    ]
+    told = tool("kafka-topics", *where, "--describe", "--topic", "moves")
+    assert "Configs: min.insync.replicas=1\n" in told
+    assert [message.offset() for message in read(cluster.bootstrap, "moves", 500)] == list(range(500))
+
+    # One that would take a minute: a first fetch is not held back, those after it are.
+    away = plan("away.json", [1, 2])
+    tool("kafka-reassign-partitions", *where, "--execute", *away, "--throttle", "1000")
+    told = tool("kafka-reassign-partitions", *where, "--list")
+    assert re.search(r"moves-0: replicas: (1,2,3|1,3,2)\. adding: 1\. removing: 3\.", told), told
+    told = tool("kafka-reassign-partitions", *where, "--verify", *away)
+    assert "Reassignment of partition moves-0 is still in progress." in told
+    told = tool("kafka-reassign-partitions", *where, "--cancel", *away)
+    assert "Successfully cancelled partition reassignment for: moves-0" in told
+    assert tool("kafka-reassign-partitions", *where, "--list") == "No partition reassignments found.\n"
+    eventually_equal(lambda: in_sync(admin, "moves"), [{2, 3}, {1, 2}])
+    assert leaders(admin, "moves")[0] in {2, 3}
+
+
+def test_leaders_are_elected(cluster, tmp_path):
+    """Preferred leaders; and, when all that were in sync are gone, one that was not."""
+    where = ("--bootstrap-server", cluster.bootstrap)
+    admin = create(cluster, "leads", [3, 2], [2, 3])
+    produce(cluster.bootstrap, "leads", [b"known to both"])
+
+    def flagged(flag: str) -> list[str]:
+        told = tool("kafka-topics", *where, "--describe", "--topic", "leads", f"--{flag}")
+        return re.findall(r"Partition: (\d)", told)
+
+    cluster.kill(3)
+    wait_until(lambda: in_sync(admin, "leads") == [{2}, {2}])
+    assert flagged("under-replicated-partitions") == ["0", "1"]
+    assert flagged("at-min-isr-partitions") == ["0", "1"]
+    produce(cluster.bootstrap, "leads", [b"known to 2 only"], acks=1)
+    cluster.kill(2)
+    wait_until(lambda: leaders(admin, "leads") == [-1, -1])
+    assert flagged("unavailable-partitions") == ["0", "1"]
+    cluster.start_node(3)
+    told = tool("kafka-topics", *where, "--describe", "--topic", "leads")
+    assert re.findall(r"Leader: (\S+)\s.*Isr: (\S*)\s+Elr: (\S*)\s", told) == [("none", "", "2")] * 2
+    one = ("--topic", "leads", "--partition", "0")
+    refused = run_tool("kafka-leader-election", *where, "--election-type", "preferred", *one)
+    assert refused.returncode == 1
+    assert "PreferredLeaderNotAvailableException" in refused.stdout + refused.stderr
+    told = tool("kafka-leader-election", *where, "--election-type", "unclean", *one)
+    assert told == "Successfully completed leader election (UNCLEAN) for partitions leads-0\n"
+    wait_until(lambda: leaders(admin, "leads") == [3, -1])
+    cluster.start_node(2)
+    wait_until(lambda: in_sync(admin, "leads") == [{2, 3}, {2, 3}])
+    assert leaders(admin, "leads") == [3, 2]
+    (message,) = read(cluster.bootstrap, "leads", 1)
+    assert message.value() == b"known to both"
+
+    cluster.stop_node(3)  # it hands its leadership over
+    assert leaders(admin, "leads") == [2, 2]
+    cluster.start_node(3)
+    wait_until(lambda: in_sync(admin, "leads") == [{2, 3}, {2, 3}])
+    rows = [{"topic": "leads", "partition": index} for index in (0, 1)]
+    plan = ("--path-to-json-file", as_json(tmp_path / "election.json", partitions=rows))
+    told = tool("kafka-leader-election", *where, "--election-type", "preferred", *plan)
+    assert lines(told) == [
+        "Successfully completed leader election (PREFERRED) for partitions leads-0",
+        "Valid replica already elected for partitions leads-1",
+    ]
+    wait_until(lambda: leaders(admin, "leads") == [3, 2])
+
+
+def test_topics_of_several_replicas(cluster):
+    where = ("--bootstrap-server", cluster.bootstrap)
+    tool(
+        "kafka-topics",
+        *where,
+        "--create",
+        "--topic",
+        "wide",
+        "--partitions",
+        "6",
+        "--replication-factor",
+        "3",
+    )
+    head, *rows = lines(tool("kafka-topics", *where, "--describe", "--topic", "wide"))
+    assert "PartitionCount: 6\tReplicationFactor: 3\t" in head
+    found = []
+    for row in rows:
+        leader, replicas, isr = re.findall(r"Leader: (\d)\tReplicas: (\S+)\tIsr: (\S+)\t", row)[0]
+        assert leader == replicas[0]
+        assert sorted(replicas.split(",")) == sorted(isr.split(",")) == ["1", "2", "3"]
+        found.append(leader)
+    assert sorted(found) == ["1", "1", "2", "2", "3", "3"]
+    refused = run_tool(
+        "kafka-topics",
+        *where,
+        "--create",
+        "--topic",
+        "wider",
+        "--partitions",
+        "1",
+        "--replication-factor",
+        "4",
+    )
+    assert refused.returncode == 1
+    assert "The target replication factor of 4 cannot be reached because only 3 broker(s) are registered" in (
+        refused.stdout
+    )
+
+
+def test_configurations(cluster):
+    """One broker's, all brokers', a topic's and a user's, told to one broker and known to all."""
+    where = ("--bootstrap-server", cluster.bootstrap)
+    create(cluster, "configured", [2, 3])
+    broker, topic, user = (
+        ("--entity-type", "brokers", "--entity-name", "2"),
+        ("--entity-type", "topics", "--entity-name", "configured"),
+        ("--entity-type", "users", "--entity-name", "alice"),
+    )
+    tool("kafka-configs", *where, "--alter", *broker, "--add-config", "log.cleaner.threads=2")
+    tool(
+        "kafka-configs",
+        *where,
+        "--alter",
+        *topic,
+        "--add-config",
+        "retention.ms=123456,min.insync.replicas=2",
+    )
+    tool("kafka-configs", *where, "--alter", *user, "--add-config", "producer_byte_rate=1024")
+    told = tool("kafka-configs", *where, "--describe", *broker)
+    assert (
+        "log.cleaner.threads=2 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:log.cleaner.threads=2" in told
+    )
+    told = tool("kafka-configs", *where, "--describe", *topic)
+    assert "  retention.ms=123456 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=123456}" in told
+    told = tool("kafka-configs", *where, "--describe", *user)
+    assert told == "Quota configs for user-principal 'alice' are producer_byte_rate=1024.0\n"
+
+
+def test_every_broker_tells_what_it_serves(cluster):
+    told = tool("kafka-broker-api-versions", "--bootstrap-server", cluster.bootstrap)
+    found = re.findall(
+        r"^127\.0\.0\.1:(\d+) \(id: (\d) rack: (\w) isFenced: false\) -> \($", told, re.MULTILINE
+    )
+    assert sorted((int(node_id), rack, int(port)) for port, node_id, rack in found) == [
+        (node_id, rack, cluster.node(node_id).port) for node_id, rack in zip(BROKERS, "abc", strict=True)
+    ]
+    for name in (
+        "AlterPartitionReassignments(45)",
+        "ElectLeaders(43)",
+        "DescribeQuorum(55)",
+        "AddRaftVoter(80)",
+    ):
+        assert len(re.findall(rf"{re.escape(name)}: \d.*\[usable: \d\]", told)) == 3
+
+
+def test_files_of_the_metadata_log(cluster, tmp_path):
+    """Offline: `kafka-dump-log` and `kafka-metadata-shell` on copies of the log and of a snapshot."""
+    create(cluster, "filed", *[[1, 2, 3]] * 20)
+    source = cluster.node(cluster.active_controller()).data_dir / "__cluster_metadata-0"
+
+    def snapshots() -> list[Path]:
+        return sorted(path for path in source.glob("*.checkpoint") if int(path.name.split("-")[0]) > 0)
+
+    wait_until(lambda: any(b"filed" in path.read_bytes() for path in snapshots()))
+    copy = tmp_path / "dir" / "__cluster_metadata-0"
+    copy.mkdir(parents=True)
+    snapshot = Path(shutil.copy(snapshots()[-1], copy))
+    log = Path(shutil.copy(max(source.glob("*.log")), copy))
+
+    def dump(path: Path) -> tuple[list[str], dict[str, list[dict[str, object]]]]:
+        """The names of control records in order; the data of the others by type."""
+        told = tool("kafka-dump-log", "--cluster-metadata-decoder", "--files", str(path))
+        assert "isvalid: false" not in told
+        rows = [line for line in lines(told) if line.startswith("|")]
+        control = [found[1] for row in rows if (found := re.search(r"headerKeys: \[\] ([A-Z]\w+):? \{", row))]
+        data: dict[str, list[dict[str, object]]] = {}
+        for row in rows:
+            if "payload: " in row:
+                one = json.loads(row.partition("payload: ")[2])
+                data.setdefault(one["type"], []).append(one["data"])
+        return control, data
+
+    control, data = dump(snapshot)
+    assert control == ["SnapshotHeader", "KRaftVersion", "KRaftVoters", "SnapshotFooter"]
+    assert {row["brokerId"] for row in data["REGISTER_BROKER_RECORD"]} == set(BROKERS)
+    assert {row["controllerId"] for row in data["REGISTER_CONTROLLER_RECORD"]} >= set(CONTROLLERS)
+    filed = next(row for row in data["TOPIC_RECORD"] if row["name"] == "filed")
+    partitions = [row for row in data["PARTITION_RECORD"] if row["topicId"] == filed["topicId"]]
+    assert [row["partitionId"] for row in partitions] == list(range(20))
+    assert all(row["replicas"] == [1, 2, 3] for row in partitions)
+    control, data = dump(log)
+    assert control[0] == "LeaderChange"
+    assert "NO_OP_RECORD" in data
+
+    def shell(path: Path, *command: str) -> list[str]:
+        return lines(tool("kafka-metadata-shell", "--snapshot", str(path), *command))
+
+    assert shell(snapshot, "ls", "/image/topics/byName/filed") == sorted([*map(str, range(20)), "id", "name"])
+    (told,) = shell(snapshot, "cat", "/image/topics/byName/filed/7")
+    assert told.startswith("PartitionRegistration(replicas=[1, 2, 3], directories=[")
+    assert "leader=1, leaderRecoveryState=RECOVERED, leaderEpoch=0" in told
+    assert shell(snapshot, "cat", "/image/features/metadataVersion") == ["4.3-IV0"]
