@@ -1,0 +1,151 @@
+"""Apache Kafka's broker under Ottla's controllers: it registers, hosts topics, serves clients, and both sides may come and go."""
+
+import time
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from storage import meta_properties
+from storage.files import Files
+from tests.harness.cluster import OttlaCluster
+from tests.harness.kafka import java_command, tool
+from tests.harness.processes import Child, free_port
+
+pytestmark = pytest.mark.timeout(300)
+
+KAFKA_ID = 7
+
+
+class Mixed:
+    """Three controllers of Ottla's, a broker of Ottla's, and Kafka's broker 7."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.cluster = OttlaCluster(folder / "ottla", brokers=1, controllers=3)
+        self.port = free_port()
+        self.properties = folder / "kafka.properties"
+        self._child = None
+
+    @property
+    def kafka(self):
+        return f"127.0.0.1:{self.port}"
+
+    def start(self):
+        self.cluster.start()
+        voter = meta_properties.read(self.cluster.plan.controllers[0].data_dir, Files())
+        self.properties.write_text(
+            f"process.roles=broker\nnode.id={KAFKA_ID}\nlisteners=PLAINTEXT://{self.kafka}\n"
+            f"controller.listener.names=CONTROLLER\nlog.dirs={self.folder}/kafka\n"
+            f"controller.quorum.bootstrap.servers={self.cluster.bootstrap_controllers}\n"
+            "offsets.topic.replication.factor=1\n"
+        )
+        tool("kafka-storage", "format", "-t", voter.cluster_id, "-c", str(self.properties))
+        self.start_kafka()
+
+    def start_kafka(self):
+        command = [*java_command(heap="512m"), "kafka.Kafka", str(self.properties)]
+        self._child = Child(command, log=self.folder / "kafka.log")
+        self._child.wait_until(lambda: KAFKA_ID in self.alive(), timeout_s=90, interval_s=0.5)
+
+    def stop_kafka(self):
+        self._child.stop(timeout_s=60)
+
+    def alive(self):
+        """The brokers that Ottla's names as unfenced."""
+        return sorted(
+            AdminClient({"bootstrap.servers": self.cluster.bootstrap}).list_topics(timeout=30).brokers
+        )
+
+    def stop(self):
+        if self._child is not None and self._child.is_running:
+            self._child.kill()
+        self.cluster.stop()
+
+    def create(self, name, *, through):
+        """A topic whose only replica is Kafka's."""
+        client = AdminClient({"bootstrap.servers": through})
+        topic = NewTopic(name, num_partitions=2, replica_assignment=[[KAFKA_ID], [KAFKA_ID]])
+        for future in client.create_topics([topic]).values():
+            future.result(60)
+
+    def produce(self, topic, first=0, count=100):
+        producer = Producer({"bootstrap.servers": self.kafka})
+        for number in range(first, first + count):
+            producer.produce(topic, b"%d" % number)
+        assert producer.flush(60) == 0
+
+    def consume(self, topic, count=100):
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.kafka,
+                "group.id": f"of-{topic}-{count}",
+                "auto.offset.reset": "earliest",
+            }
+        )
+        consumer.subscribe([topic])
+        values, deadline = [], time.monotonic() + 60
+        while len(values) < count and time.monotonic() < deadline:
+            message = consumer.poll(1)
+            if message is not None and message.error() is None:
+                values.append(int(message.value()))
+        consumer.close()
+        return sorted(values)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    mixed = Mixed(tmp_path_factory.mktemp("mixed"))
+    try:
+        mixed.start()
+        yield mixed
+    finally:
+        mixed.stop()
+
+
+def test_both_kinds_of_brokers_are_in_the_cluster(mixed):
+    assert mixed.alive() == [1, KAFKA_ID]
+    told = tool("kafka-cluster", "list-endpoints", "--bootstrap-server", mixed.kafka)
+    assert sorted(line.split()[0] for line in told.splitlines()[1:]) == ["1", str(KAFKA_ID)]
+    told = tool("kafka-metadata-quorum", "--bootstrap-server", mixed.kafka, "describe", "--status")
+    assert f'"id": {KAFKA_ID}' in told.partition("CurrentObservers")[2]
+
+
+def test_its_topics_records_and_groups(mixed):
+    mixed.create("through-kafka", through=mixed.kafka)
+    mixed.create("through-ottla", through=mixed.cluster.bootstrap)
+    for topic in ("through-kafka", "through-ottla"):
+        mixed.produce(topic)
+        assert mixed.consume(topic) == list(range(100))
+
+
+def test_the_active_controller_goes(mixed):
+    victim = mixed.cluster.active_controller()
+    mixed.cluster.kill(victim)
+    mixed.create("after-failover", through=mixed.kafka)
+    mixed.produce("after-failover")
+    assert mixed.consume("after-failover") == list(range(100))
+    mixed.cluster.start_node(victim)
+    assert mixed.alive() == [1, KAFKA_ID]
+
+
+def test_kafkas_broker_goes_and_comes_back(mixed):
+    mixed.create("kept", through=mixed.cluster.bootstrap)
+    mixed.produce("kept")
+    mixed.stop_kafka()
+    assert mixed.alive() == [1]
+    mixed.start_kafka()
+    mixed.produce("kept", first=100)
+    assert mixed.consume("kept", 200) == list(range(200))
+
+
+def test_all_controllers_go_and_come_back(mixed):
+    controllers = [node.node_id for node in mixed.cluster.plan.controllers]
+    mixed.cluster.kill(*controllers)
+    for controller in controllers:
+        mixed.cluster.spawn(controller)
+    for controller in controllers:
+        mixed.cluster.wait_ready(controller)
+    mixed.create("afterwards", through=mixed.kafka)
+    mixed.produce("afterwards")
+    assert mixed.consume("afterwards") == list(range(100))
