@@ -251,3 +251,22 @@ def test_killed_while_truncating():
         offsets = offsets_in(log)
         assert offsets == list(range(len(offsets))), nth
         assert len(offsets) >= 3
+
+
+def test_a_hole_comes_back_with_what_was_truncated():
+    """What is not flushed may have a hole, and so may what a truncation that is not flushed has removed: that, and no other."""
+    files = FaultyFiles(random=Random(1))
+    _, log = new_log(files)
+    append(log, 20)
+    first, second = log.segments.closed[:2]
+    hole = second.base_offset - 1
+    log.close_files()
+    files.unlink(Path("/data/a/recovery-point-offset-checkpoint"))
+    files.tear(first.path_of(".log"), first.start_of(hole))
+    log = open_manager(files.after_crash(Random(1), Loss.NOTHING)).logs[TP]
+    expected = [*range(hole), *range(hole + 1, 20)]
+    assert offsets_in(log) == expected
+    log.flush()
+    log.truncate_to(3, now_ms=NOW_MS)
+    _, log = after_power_cut(log.files)
+    assert offsets_in(log) == expected
