@@ -73,11 +73,11 @@ class World:
 
         voters = tuple(InitialController(each, f"node-{each}", PORT, new_uuid()) for each in CONTROLLERS)
         for node_id, files in self.disks.items():
+            config = self.config(node_id)
+            is_in_log = node_id in CONTROLLERS and not config.quorum_voters
             format_node(
-                self.config(node_id),
-                FormatOptions(
-                    cluster_id=cluster_id, initial_controllers=voters if node_id in CONTROLLERS else ()
-                ),
+                config,
+                FormatOptions(cluster_id=cluster_id, initial_controllers=voters if is_in_log else ()),
                 files=files,
                 now_ms=0,
                 new_uuid=new_uuid,
@@ -192,7 +192,11 @@ async def read(world, name, leaders):
         assert await world.fetch(name, partition, leader) == [b"v"]
 
 
-def test_start_work_failover_and_restart():
+STATIC = {"controller.quorum.voters": ",".join(f"{each}@node-{each}:{PORT}" for each in CONTROLLERS)}
+
+
+@pytest.mark.parametrize("settings", [{}, STATIC], ids=["voters in the log", "static voters"])
+def test_start_work_failover_and_restart(settings):
     async def story(world):
         await world.start(*CONTROLLERS, *BROKERS)
         assert len(world.active()) == 1
@@ -215,7 +219,7 @@ def test_start_work_failover_and_restart():
         await read(world, "first", first)
         await read(world, "second", second)
 
-    tell(story)
+    tell(story, **settings)
 
 
 def test_the_same_seed_gives_the_same_trace():
