@@ -143,11 +143,15 @@ class BrokerRole:
         )
         await broker.lifecycle.caught_up()
         self._refresh_config()
+        opened_at = broker.metadata.last_applied_offset
         await self._runtime.run_blocking(
             self._logs.load, self._cluster_config.topic_config, self._runtime.now_ms()
         )
-        self._refresh_config()  # whatever has come while the logs were opened
+        self._refresh_config()
         broker.replicas.apply_image(broker.metadata.image)
+        if broker.metadata.last_applied_offset != opened_at:
+            # Topics may have been configured anew while their logs were opened.
+            broker.replicas.change_defaults(self._cluster_config.topic_config)
         broker.metadata.on_change(self._on_metadata)
         self._assignments.look_at_all()
         self._isr_watch = self._runtime.create_task(broker.replicas.watch_isrs(), name="isr-watch")
