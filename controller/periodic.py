@@ -20,6 +20,7 @@ from controller import brokers, rebalancing
 from controller.result import Result
 from controller.settings import ControllerSettings
 from controller.state import ClusterState
+from protocol.errors import NotController
 from protocol.metadata.records import NoOpRecord
 
 logger: Final = logging.getLogger(__name__)
@@ -113,6 +114,8 @@ class PeriodicTasks:
         try:
             has_more = self._run(task)
             next_ms = AT_ONCE_MS if has_more else task.interval_ms(self._settings)
+        except NotController:
+            next_ms = None  # the leadership has gone, and this controller is about to hear of it
         except Exception:
             logger.exception("the periodic task %s has failed", task.name)
             next_ms = AFTER_FAILURE_MS

@@ -1,7 +1,9 @@
 """How a controller makes itself known to the active one: where it listens, and what it supports (KIP-919).
 
     (none) --metadata.version >= 15--> asking --RegisterController of this incarnation is committed--> registered
-                                         '-- failed: again after 100 ms, 200 ms, ... 2 min --'
+                       again after       | ^                                                           |
+                       100 ms, 200 ms,   '-' failed      <-- another incarnation with this id is ------'
+                       ... 2 min
 
 Whether it is registered is read from the log, not from the answer. Source: ControllerRegistrationManager of Kafka 4.3.1.
 """
@@ -88,9 +90,16 @@ class ControllerRegistration:
                 case FeatureLevelRecord(name=name) if name == METADATA_VERSION:
                     self._metadata_version, is_concerned = record.feature_level, True
                 case RegisterControllerRecord(controller_id=id) if id == self._settings.node_id:
-                    self._is_registered = record.incarnation_id == self._incarnation_id
+                    self._note_own(is_registered=record.incarnation_id == self._incarnation_id)
                     is_concerned = True
         return is_concerned
+
+    def _note_own(self, *, is_registered: bool) -> None:
+        if self._is_registered and not is_registered:
+            # Two nodes with one id would else register by turns, as fast as the log takes it.
+            logger.warning("another process has registered as controller %d", self._settings.node_id)
+            self._try_later()
+        self._is_registered = is_registered
 
     def _register_if_due(self) -> None:
         if (
@@ -124,11 +133,18 @@ class ControllerRegistration:
             failure = None if response.error_code == ErrorCode.none else ErrorCode(response.error_code).name
         except (KafkaError, OSError, TimeoutError) as error:
             failure = repr(error)
+        except Exception as error:
+            logger.exception("controller %d could not register", self._settings.node_id)
+            failure = repr(error)
         self._asking = None
         if failure is None:
-            self._failures = 0
             return
         logger.info("controller %d could not register: %s", self._settings.node_id, failure)
+        self._try_later()
+
+    def _try_later(self) -> None:
+        if self._timer is not None or self._is_stopped:
+            return
         delay_s = min(_FIRST_BACKOFF_S * 2**self._failures, _MAX_BACKOFF_S)
         self._failures = min(self._failures + 1, 20)
         self._timer = self._call_later(delay_s, self._ask_again)

@@ -12,7 +12,7 @@ from typing import Final
 from controller.log_cleaning import MetadataLogSettings, SnapshotTrigger
 from controller.raft.quorum import Quorum
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
-from protocol.metadata.image import MetadataImage
+from protocol.metadata.image import InvalidMetadata, MetadataImage
 from protocol.metadata.records import MetadataRecord
 
 logger: Final = logging.getLogger(__name__)
@@ -39,9 +39,16 @@ class Snapshotter:
         """Begin to write a snapshot if it is time, and no other one is being written."""
         size_bytes, self._seen_bytes = self._quorum.told_bytes - self._seen_bytes, self._quorum.told_bytes
         reason = self._trigger.committed(size_bytes, self._now_ms())
-        if reason is not None and self._quorum.write_snapshot(lambda: self._image().copy()):
+        if reason is None or self._image().metadata_version is None:
+            return  # before the first records a snapshot would say nothing, and in no version
+        try:
+            if not self._quorum.write_snapshot(lambda: self._image().copy()):
+                return
             logger.info("writing a snapshot of the metadata before offset %d: %s", end_offset, reason)
-            self._trigger.reset(self._now_ms())
+        except (OSError, InvalidMetadata) as error:
+            # Later again, not with every record from here on.
+            logger.error("a snapshot of the metadata cannot be written: %r", error)
+        self._trigger.reset(self._now_ms())
 
     def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
         """There is one already."""

@@ -330,14 +330,22 @@ class Quorum:
         self._listeners.remove(listener)
 
     def tell_past(self, listener: QuorumListener) -> None:
-        """Tell all of the log up to `told_offset` to a listener that knows nothing (any more). Raises InvalidMetadata."""
-        self._listeners.tell_past(listener, self._log)
+        """Tell all of the log up to `told_offset` to a listener that knows nothing (any more).
+
+        Raises InvalidMetadata and OSError; the node has to stop then.
+        """
+        try:
+            self._listeners.tell_past(listener, self._log)
+        except Exception as error:
+            # Whoever asks is not always the worker: a controller that could not append starts anew within a request.
+            self._fail(error)
+            raise
 
     def write_snapshot(self, copy: Callable[[], MetadataImage]) -> bool:
         """Begin to write what `copy` gives as the snapshot of everything that was told; whether it was begun.
 
         It is not if one is being written or is there already, or while a metadata transaction is open: its records
-        are before `told_offset`, but not in the image.
+        are before `told_offset`, but not in the image. Raises InvalidMetadata and OSError.
         """
         if self._snapshotting is not None or self._is_over or self.is_transaction_open:
             return False
@@ -363,6 +371,8 @@ class Quorum:
             self._log.snapshot_written(writer)
         except (KafkaError, OSError, InvalidMetadata) as error:
             logger.error("a snapshot of the metadata was not written: %r", error)
+        except Exception:
+            logger.exception("a snapshot of the metadata was not written")
         finally:
             self._snapshotting = None
 

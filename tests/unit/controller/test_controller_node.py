@@ -487,6 +487,37 @@ async def test_a_periodic_task_that_fails_comes_again_later(
     await shell.stop()
 
 
+async def test_a_periodic_task_of_a_leader_that_is_none_any_more(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    controller = await shell.start()
+    await join(controller)
+    shell.seconds += 20
+    monkeypatch.setattr(Raft, "is_leader_of", lambda self, epoch: False)
+    count = len(shell.timers)
+    shell.ring()
+    assert not controller.is_active
+    assert len(shell.timers) == count
+    assert "has failed" not in caplog.text
+    await shell.stop()
+
+
+async def test_a_log_that_cannot_be_read_again_ends_the_node(shell: Shell, monkeypatch: pytest.MonkeyPatch):
+    controller = await shell.start()
+    await join(controller)
+
+    def unreadable(*_: object) -> None:
+        raise InvalidMetadata("rotten")
+
+    monkeypatch.setattr(shell.quorum._log, "chunks", unreadable)
+    monkeypatch.setattr(Raft, "is_leader_of", lambda self, epoch: False)
+    with pytest.raises(InvalidMetadata):
+        await create(controller, "t")
+    assert [str(failure) for failure in shell.failures] == ["rotten"]
+    assert shell.quorum.has_failed
+    await shell.stop()
+
+
 async def test_a_stop_lets_requests_in_flight_end(shell: Shell):
     controller = await shell.start()
     await join(controller)

@@ -86,7 +86,31 @@ async def test_once_the_metadata_version_allows_it(channel: Channel):
     await told(registration, registered(2, UUID(int=1)), registered(1, ME))
     await told(registration, level(30))
     assert len(channel.asked) == 1
-    await told(registration, registered(1, UUID(int=43)))  # somebody with our id: we come again
+    await registration.stop()
+
+
+async def test_two_with_one_id_do_not_chase_each_other(channel: Channel, caplog: pytest.LogCaptureFixture):
+    registration = channel.registration()
+    await told(registration, level(30), registered(1, ME))
+    for count, delay_s in enumerate((0.1, 0.2, 0.4), start=1):
+        await told(registration, registered(1, UUID(int=43)))
+        assert [channel.timers[-1][0], len(channel.asked)] == [delay_s, count - 1]
+        channel.timers[-1][1]()
+        await told(registration, registered(1, ME))
+        assert len(channel.asked) == count
+    assert "another process has registered as controller 1" in caplog.text
+    await registration.stop()
+
+
+async def test_a_registration_that_fails_as_none_should_is_tried_again(
+    channel: Channel, caplog: pytest.LogCaptureFixture
+):
+    registration = channel.registration()
+    channel.answers = [ZeroDivisionError()]
+    await told(registration, level(30))
+    assert "could not register" in caplog.text
+    channel.timers[-1][1]()
+    await told(registration)
     assert len(channel.asked) == 2
     await registration.stop()
 

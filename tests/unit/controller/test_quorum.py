@@ -228,6 +228,31 @@ async def test_a_snapshot_that_cannot_be_written_is_no_end(shell: Shell, caplog:
     await shell.stop()
 
 
+async def test_snapshots_that_are_due_and_cannot_be(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    follower = Follower()
+    settings = MetadataLogSettings(max_record_bytes_between_snapshots=1, max_snapshot_interval_ms=0)
+    shell.open()
+    shell.quorum.subscribe(follower)
+    shell.quorum.subscribe(
+        Snapshotter(shell.quorum, image=lambda: follower.image, settings=settings, now_ms=lambda: 0)
+    )
+    tried: list[int] = []
+
+    def create_snapshot(end_offset: int) -> None:
+        tried.append(end_offset)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shell.quorum._log, "create_snapshot", create_snapshot)
+    await shell.quorum.start()
+    # LeaderChange alone has no metadata.version that a snapshot could be written in: the first records have.
+    assert tried == [6]
+    assert "a snapshot of the metadata cannot be written" in caplog.text
+    assert "could not follow" not in caplog.text
+    await shell.stop()
+
+
 # -- sending -------------------------------------------------------------------------------------------
 
 
