@@ -97,7 +97,8 @@ class NodeClient:
         try:
             return decode_response(api_key, response.version, response.body)
         except MalformedMessage as error:
-            self._peers[_plain(address)].drop(f"a response that cannot be understood: {error}")
+            if (peer := self._peers.get(_plain(address))) is not None:
+                peer.drop(f"a response that cannot be understood: {error}")
             raise Disconnected(f"{_label(address)}: {error}") from error
 
     async def request_raw(
@@ -208,7 +209,9 @@ class _Peer:
         try:
             return await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            if connecting.cancelled():  # dropped; else it is the caller who was cancelled
+            task = asyncio.current_task()
+            # Dropped; else, or as well, it is the caller who was cancelled.
+            if connecting.cancelled() and not (task is not None and task.cancelling()):
                 raise Disconnected(f"{_label(self._address)}: the connection was given up") from None
             raise
 
