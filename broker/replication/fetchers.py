@@ -48,8 +48,9 @@ class ReplicaFetchers:
         if partition.leader_id is None or self._is_stopped:
             self.unfollow(partition)
             return
-        name = str(partition.topic_partition).encode()
-        key = (partition.leader_id, crc32(name) % self._fetcher_count)
+        topic, index = partition.topic_partition
+        # A topic's partitions one after the other, so that none gets more than its share of them.
+        key = (partition.leader_id, (crc32(topic.encode()) + index) % self._fetcher_count)
         if self._by_partition.get(partition, key) != key:
             self.unfollow(partition)
         self._by_partition[partition] = key

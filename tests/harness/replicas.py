@@ -9,7 +9,7 @@ Disks are in memory (`faulty_files`). Requests are answered by the handlers of `
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -18,7 +18,7 @@ from uuid import UUID
 from broker.api import RequestContext, api
 from broker.dispatch import Dispatcher
 from broker.metadata_cache import MetadataCache
-from broker.network import NetworkServer
+from broker.network import Buffers, Connection, NetworkServer, Reply
 from broker.network.client import Address
 from broker.replicas.partition import Partition
 from broker.replicas.replica_manager import ReplicaManager
@@ -53,6 +53,12 @@ DATA = Path("/data")
 _UNLIMITED = 2**63 - 1
 
 
+class NoController:
+    """The test is the controller; nobody asks it over a channel."""
+
+    controller_versions = None
+
+
 class ReplicaBroker:
     """What a handler of `broker.api` needs of a broker to serve replicas. Its disks outlive its processes."""
 
@@ -69,6 +75,9 @@ class ReplicaBroker:
         self.node_id = node_id
         self.rack = rack
         self.host = f"broker{node_id}"
+        self.port = PORT
+        #: What becomes of its responses on their way; for tests of what followers do with that.
+        self.tamper: Callable[[bytes], bytes] | None = None
         self.log_dirs = log_dirs
         self.epoch = 0
         self.is_up = False
@@ -88,6 +97,7 @@ class ReplicaBroker:
         self.replicas: ReplicaManager
         self.fetchers: ReplicaFetchers
         self.cluster_id = "a-cluster"
+        self.controller = NoController()
         self._server: NetworkServer | None = None
         self._correlation_id = 0
 
@@ -149,8 +159,23 @@ class ReplicaBroker:
 
     async def listen(self) -> None:
         """Serve on the network."""
-        self._server = NetworkServer(self.runtime, Dispatcher(cast(Any, self)))
-        await self._server.listen(LISTENER, self.host, PORT)
+        dispatch = Dispatcher(cast(Any, self))
+
+        def answer(frame: memoryview, connection: Connection) -> Reply:
+            reply = dispatch(frame, connection)
+            if isinstance(reply, list):
+                return self._tampered(reply)
+            return None if reply is None else self._tampered_later(reply)
+
+        self._server = NetworkServer(self.runtime, answer)
+        await self._server.listen(LISTENER, self.host, self.port)
+
+    def _tampered(self, reply: Buffers) -> Buffers:
+        return reply if self.tamper is None else [self.tamper(b"".join(reply))]
+
+    async def _tampered_later(self, reply: Awaitable[Buffers | None]) -> Buffers | None:
+        buffers = await reply
+        return None if buffers is None else self._tampered(buffers)
 
     async def stop(self) -> None:
         """An end in order, as far as the network is concerned."""
@@ -257,7 +282,9 @@ class ReplicaCluster:
             broker_id=broker.node_id,
             broker_epoch=epoch,
             incarnation_id=UUID(int=epoch + 1),
-            endpoints=[BrokerEndpoint(name=LISTENER, host=broker.host, port=PORT, security_protocol=0)],
+            endpoints=[
+                BrokerEndpoint(name=LISTENER, host=broker.host, port=broker.port, security_protocol=0)
+            ],
             rack=broker.rack,
             fenced=False,
             log_dirs=sorted(broker.logs.directory_ids.values()),

@@ -1,0 +1,9 @@
+import pytest
+
+from broker.runtime.simulated import Simulation
+
+
+@pytest.fixture
+def simulation():
+    with Simulation(seed=1) as simulation:
+        yield simulation

@@ -1,0 +1,502 @@
+"""Fetchers of real partitions over the simulation's network: what they do when something is wrong."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from broker.replicas.fetch_sessions import FetchSessionCache
+from broker.replication.fetchers import ReplicaFetchers
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from protocol.metadata.records import RemoveTopicRecord
+from protocol.records.builder import build_batch, simple_records
+from protocol.records.record import records
+from protocol.types import TopicPartition
+from tests.harness.faulty_files import Loss
+from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster, turns, until
+
+
+@asynccontextmanager
+async def replicating(simulation, partitions=1, **options):
+    """Broker 1 leads all partitions of "orders", broker 2 follows."""
+    cluster = ReplicaCluster(simulation, [1, 2], **options)
+    cluster.create("orders", {index: [1, 2] for index in range(partitions)})
+    for broker in cluster.brokers.values():
+        await broker.listen()
+    for index in range(partitions):
+        cluster.elect(at(index), 1)
+    yield cluster
+    for broker in cluster.brokers.values():
+        if broker.is_up:
+            await broker.stop()
+
+
+def at(index: int) -> TopicPartition:
+    return TopicPartition("orders", index)
+
+
+def write(broker: ReplicaBroker, index: int, *values: bytes) -> int:
+    """One batch; the log end."""
+    now_ms = broker.runtime.now_ms()
+    batch = build_batch(simple_records([(None, value) for value in values], timestamp=now_ms))
+    broker.partition(at(index)).append_records(bytearray(batch), required_acks=1, now_ms=now_ms)
+    return broker.partition(at(index)).log.log_end_offset
+
+
+def values(broker: ReplicaBroker, index: int) -> list[bytes | None]:
+    log = broker.partition(at(index)).log
+    return [record.value for _, data in log.records_since(log.log_start_offset) for record in records(data)]
+
+
+def end(broker: ReplicaBroker, index: int) -> int:
+    return broker.partition(at(index)).log.log_end_offset
+
+
+def run(simulation, story):
+    simulation.run(story())
+
+
+# -- partition by partition --------------------------------------------------------------------------------
+
+
+def test_partitions_of_a_leader_are_followed(simulation):
+    async def story():
+        async with replicating(simulation, 3) as cluster:
+            leader, follower = cluster.brokers.values()
+            for index in range(3):
+                write(leader, index, b"a", b"b")
+            await until(lambda: all(end(follower, index) == 2 for index in range(3)))
+            await until(lambda: all(follower.partition(at(i)).log.high_watermark == 2 for i in range(3)))
+            assert [follower.fetchers.lag(follower.partition(at(i))) for i in range(3)] == [0, 0, 0]
+            assert follower.fetchers.lag(leader.partition(at(0))) is None
+
+    run(simulation, story)
+
+
+def test_an_error_of_one_partition_holds_up_no_other(simulation, caplog):
+    """The leader has not heard of an election yet: that partition is asked for again after replica.fetch.backoff.ms."""
+
+    async def story():
+        async with replicating(simulation, 2) as cluster:
+            leader, follower = cluster.brokers.values()
+            leader.hears = False
+            cluster.elect(at(0), 1)
+            write(leader, 1, b"other")
+            await until(lambda: end(follower, 1) == 1)
+            began = simulation.loop.time()
+            leader.hears = True
+            leader.hear()
+            write(leader, 0, b"late")
+            await until(lambda: end(follower, 0) == 1)
+            assert 0.5 < simulation.loop.time() - began < 1.1
+            assert "orders-0: broker 1 says unknown_leader_epoch" in caplog.text
+
+    caplog.set_level("INFO")
+    run(simulation, story)
+
+
+def test_a_corrupt_batch_is_not_appended_and_asked_for_again(simulation, caplog):
+    def damage(response: bytes) -> bytes:
+        return response.replace(b"rotten", b"rotTen")
+
+    async def story():
+        async with replicating(simulation, 3) as cluster:
+            leader, follower = cluster.brokers.values()
+            write(leader, 1, b"good")
+            await until(lambda: end(follower, 1) == 1)
+            leader.tamper = damage
+            write(leader, 1, b"rotten")
+            await asyncio.sleep(1)
+            for index in (0, 2):
+                write(leader, index, b"other")
+            await until(lambda: end(follower, 0) == end(follower, 2) == 1)
+            await asyncio.sleep(5)
+            assert values(follower, 1) == [b"good"]
+            assert 4 <= caplog.text.count("orders-1: broker 1 sends what cannot be appended") <= 7
+            leader.tamper = None
+            await until(lambda: end(follower, 1) == 2)
+            assert values(follower, 1) == [b"good", b"rotten"]
+
+    run(simulation, story)
+
+
+def test_a_truncated_response_is_not_appended(simulation):
+    """Its length is wrong for what it holds: the connection is given up."""
+
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            await until(lambda: leader.partition(at(0)).leadership.followers[2].log_end_offset == 0)
+            leader.tamper = lambda response: response[:-40] if b"whole" in response else response
+            write(leader, 0, b"whole" * 20)
+            await asyncio.sleep(3)
+            assert end(follower, 0) == 0
+            leader.tamper = None
+            await until(lambda: end(follower, 0) == 1)
+
+    run(simulation, story)
+
+
+def test_a_log_that_cannot_be_written_is_followed_no_more(simulation, caplog):
+    async def story():
+        async with replicating(simulation, 2) as cluster:
+            leader, follower = cluster.brokers.values()
+            await turns()
+            follower.logs.logs[at(0)].take_offline(OSError("no space"))
+            for index in range(2):
+                write(leader, index, b"a")
+            await until(lambda: end(follower, 1) == 1)
+            assert "orders-0 is not followed any more" in caplog.text
+            assert end(follower, 0) == 0
+
+    run(simulation, story)
+
+
+# -- connections and sessions ------------------------------------------------------------------------------
+
+
+def test_a_session_that_the_leader_has_forgotten_is_opened_anew(simulation, caplog):
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            write(leader, 0, b"a")
+            await until(lambda: end(follower, 0) == 1)
+            leader.replicas.fetch_sessions = FetchSessionCache(slots=10, random=leader.runtime.random)
+            write(leader, 0, b"b")
+            await until(lambda: end(follower, 0) == 2, within_s=0.6)
+            write(leader, 0, b"c")
+            await until(lambda: end(follower, 0) == 3)
+            assert caplog.text.count("fetch_session_id_not_found") == 1
+
+    caplog.set_level("INFO")
+    run(simulation, story)
+
+
+def test_without_room_for_sessions_everything_is_told_each_time(simulation):
+    async def story():
+        async with replicating(simulation, 2) as cluster:
+            leader, follower = cluster.brokers.values()
+            leader.replicas.fetch_sessions = FetchSessionCache(slots=0, random=leader.runtime.random)
+            for _ in range(3):
+                count = write(leader, 1, b"a")
+                await until(lambda: end(follower, 1) == count)  # noqa: B023
+
+    run(simulation, story)
+
+
+def test_a_leader_that_comes_back_elsewhere(simulation):
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            write(leader, 0, b"a")
+            await until(lambda: end(follower, 0) == 1)
+            await leader.crash(Loss.NOTHING)
+            await asyncio.sleep(10)
+            leader.port = 9999
+            leader.start()
+            await leader.listen()
+            write(leader, 0, b"b")
+            await until(lambda: end(follower, 0) == 2, within_s=3)
+
+    run(simulation, story)
+
+
+def test_a_leader_without_an_address_is_waited_for(simulation):
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            known, follower.fetchers._address_of = follower.fetchers._address_of, lambda broker_id: None
+            write(leader, 0, b"a")
+            await asyncio.sleep(5)
+            assert end(follower, 0) == 0
+            follower.fetchers._address_of = known
+            await until(lambda: end(follower, 0) == 1, within_s=1.1)
+
+    run(simulation, story)
+
+
+def test_a_silent_leader_is_given_up_after_its_time(simulation):
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            write(leader, 0, b"a")
+            await until(lambda: end(follower, 0) == 1)
+            simulation.network.cut("broker1", "broker2")
+            write(leader, 0, b"b")
+            await asyncio.sleep(60)
+            assert end(follower, 0) == 1
+            simulation.network.heal("broker1", "broker2")
+            await until(lambda: end(follower, 0) == 2)
+
+    run(simulation, story)
+
+
+# -- partitions that come and go while a fetch is under way --------------------------------------------------
+
+
+def test_a_partition_that_joins_a_running_session(simulation):
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            await asyncio.sleep(0.2)
+            cluster.create("more", {0: [1, 2]}, topic_id=TOPIC_ID.__class__(int=0xB))
+            cluster.elect(TopicPartition("more", 0), 1)
+            write(leader, 0, b"a")
+            now_ms = leader.runtime.now_ms()
+            batch = bytearray(build_batch(simple_records([(None, b"x")], timestamp=now_ms)))
+            more = TopicPartition("more", 0)
+            leader.partition(more).append_records(batch, required_acks=1, now_ms=now_ms)
+            # Not before the fetch that is held back has its answer, which the first partition brings at once.
+            await until(lambda: follower.partition(more).log.log_end_offset == 1, within_s=0.1)
+
+    run(simulation, story)
+
+
+def test_an_answer_of_an_older_epoch_is_not_appended(simulation):
+    """The leader changes hands while its answer is under way: what it brings counts no more."""
+
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            await asyncio.sleep(0.2)
+            simulation.network.latency_s = lambda random: 0.1
+            write(leader, 0, b"from e0")
+            await asyncio.sleep(0.05)  # it travels
+            leader.hears = False
+            assert cluster.elect(at(0), 2, isr=[2]) == 1
+            await asyncio.sleep(1)
+            assert end(follower, 0) == 0
+            write(follower, 0, b"from e1")
+            leader.hears = True
+            leader.hear()
+            await until(lambda: values(leader, 0) == [b"from e1"])
+
+    run(simulation, story)
+
+
+def test_a_topic_that_is_made_anew_while_a_fetch_is_under_way(simulation):
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            simulation.network.latency_s = lambda random: 0.02
+            write(leader, 0, b"old", b"old")
+            await until(lambda: end(follower, 0) == 2)
+            write(leader, 0, b"older")
+            await asyncio.sleep(0.01)
+            cluster.commit(RemoveTopicRecord(topic_id=TOPIC_ID))
+            assert not follower.replicas.hosted
+            cluster.create("orders", {0: [1, 2]}, topic_id=TOPIC_ID.__class__(int=0xC))
+            cluster.elect(at(0), 1)
+            write(leader, 0, b"new")
+            await until(lambda: end(follower, 0) == 1)
+            await asyncio.sleep(2)
+            assert values(follower, 0) == [b"new"]
+
+    run(simulation, story)
+
+
+def test_a_fetcher_without_partitions_is_stopped(simulation):
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            write(leader, 0, b"a")
+            await until(lambda: end(follower, 0) == 1)
+            assert len(follower.fetchers._fetchers) == 1
+            cluster.elect(at(0), 2)
+            await asyncio.sleep(0.1)
+            assert not follower.fetchers._fetchers
+            assert not leader._server.connections
+            write(follower, 0, b"b")
+            await until(lambda: end(leader, 0) == 2)
+
+    run(simulation, story)
+
+
+def test_a_partition_without_leader_is_not_followed(simulation):
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            await asyncio.sleep(0.1)
+            cluster.elect(at(0), -1)
+            assert not follower.fetchers._fetchers
+            cluster.elect(at(0), 1)
+            write(leader, 0, b"a")
+            await until(lambda: end(follower, 0) == 1)
+
+    run(simulation, story)
+
+
+def test_partitions_are_spread_over_fetchers(simulation):
+    async def story():
+        async with replicating(simulation, 8) as cluster:
+            leader, follower = cluster.brokers.values()
+            await follower.fetchers.stop()
+            follower.fetchers = ReplicaFetchers(
+                runtime=follower.runtime,
+                settings=follower.fetchers._settings,
+                fetcher_count=3,
+                address_of=follower._address_of,
+                broker_epoch=lambda: follower.epoch,
+                quota=follower.fetchers._quota,
+            )
+            for partition in follower.replicas.partitions():
+                follower.fetchers.follow(partition)
+            assert {number for _, number in follower.fetchers._fetchers} == {0, 1, 2}
+            for index in range(8):
+                write(leader, index, b"a")
+            await until(lambda: all(end(follower, index) == 1 for index in range(8)))
+            await follower.fetchers.stop()
+
+    run(simulation, story)
+
+
+# -- log starts ----------------------------------------------------------------------------------------------
+
+
+async def delete_records(broker: ReplicaBroker, offset: int, *, timeout_ms: int = 1_000):
+    row = DeleteRecordsPartition(partition_index=0, offset=offset)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name="orders", partitions=[row])], timeout_ms=timeout_ms
+    )
+    answer = broker.answer(ApiKey.DELETE_RECORDS, request, 2)
+    response = await answer if asyncio.isfuture(answer) else answer
+    (row,) = response.topics[0].partitions
+    return row.error_code, row.low_watermark
+
+
+def test_delete_records_waits_until_followers_have_deleted_them(simulation):
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            for number in range(10):
+                write(leader, 0, b"%d" % number)
+            await until(lambda: leader.partition(at(0)).log.high_watermark == 10)
+            assert await delete_records(leader, 4) == (ErrorCode.none, 4)
+            assert follower.partition(at(0)).log.log_start_offset == 4
+            simulation.network.cut("broker1", "broker2")
+            assert await delete_records(leader, 6) == (ErrorCode.request_timed_out, -1)
+            # A broker that is fenced need not have deleted anything.
+            cluster.fence(2)
+            assert await delete_records(leader, 7) == (ErrorCode.none, 7)
+            simulation.network.heal("broker1", "broker2")
+
+    run(simulation, story)
+
+
+def test_retention_of_a_follower_is_told_to_its_leader(simulation):
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            write(leader, 0, b"a", b"b", b"c")
+            await until(lambda: follower.partition(at(0)).log.high_watermark == 3)
+            follower.partition(at(0)).log.maybe_increment_log_start_offset(2, reason="retention")
+            follower.replicas.notice_retention()
+            progress = leader.partition(at(0)).leadership.followers[2]
+            await until(lambda: progress.log_start_offset == 2, within_s=1.1)
+
+    run(simulation, story)
+
+
+def test_who_was_away_too_long_begins_where_the_leader_begins(simulation, caplog):
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            write(leader, 0, b"a")
+            await until(lambda: end(follower, 0) == 1)
+            await follower.crash(Loss.NOTHING)
+            cluster.fence(2)
+            cluster.change(at(0), isr=[1])
+            for number in range(9):
+                write(leader, 0, b"%d" % number)
+            assert await delete_records(leader, 5) == (ErrorCode.none, 5)
+            follower.start()
+            await follower.listen()
+            await until(lambda: end(follower, 0) == 10)
+            log = follower.partition(at(0)).log
+            assert log.log_start_offset == 5
+            assert list(log.leader_epochs.entries) == list(leader.partition(at(0)).log.leader_epochs.entries)
+            assert "orders-0: beginning anew at 5" in caplog.text
+
+    run(simulation, story)
+
+
+def test_an_empty_log_begins_within_a_batch(simulation):
+    """DeleteRecords has cut within a batch: batches are whole, so the follower's log begins with all of it."""
+
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            await follower.crash(Loss.NOTHING)
+            cluster.fence(2)
+            cluster.change(at(0), isr=[1])
+            write(leader, 0, b"a", b"b", b"c", b"d")
+            assert await delete_records(leader, 2) == (ErrorCode.none, 2)
+            follower.start()
+            await follower.listen()
+            await until(lambda: end(follower, 0) == 4)
+            log = follower.partition(at(0)).log
+            await until(lambda: log.log_start_offset == 2)
+            assert log.segments.active.base_offset == 0
+
+    run(simulation, story)
+
+
+def test_a_leader_that_has_less_after_an_unclean_election(simulation):
+    async def story():
+        async with replicating(simulation) as cluster:
+            first, second = cluster.brokers.values()
+            write(first, 0, b"both")
+            await until(lambda: end(second, 0) == 1)
+            simulation.network.cut("broker1", "broker2")
+            write(first, 0, b"one", b"two")
+            cluster.elect(at(0), 2, isr=[2])
+            write(second, 0, b"other")
+            simulation.network.heal("broker1", "broker2")
+            await until(lambda: values(first, 0) == [b"both", b"other"])
+
+    run(simulation, story)
+
+
+# -- rates ---------------------------------------------------------------------------------------------------
+
+
+def megabyte(broker: ReplicaBroker) -> None:
+    for _ in range(100):
+        write(broker, 0, bytes(10_000))
+
+
+def test_a_throttled_follower_keeps_to_its_rate(simulation):
+    configs = {"follower.replication.throttled.replicas": "0:2"}
+
+    async def story():
+        async with replicating(simulation, 2, configs=configs, fetching={"max_bytes": 50_000}) as cluster:
+            leader, follower = cluster.brokers.values()
+            follower.follower_rate = 100_000
+            megabyte(leader)
+            write(leader, 1, b"not throttled")
+            began = simulation.loop.time()
+            await until(lambda: end(follower, 1) == 1, within_s=1)
+            await until(lambda: end(follower, 0) == 100)
+            assert 7 < simulation.loop.time() - began < 13
+
+    run(simulation, story)
+
+
+@pytest.mark.parametrize(("is_in_isr", "least_s", "most_s"), [(False, 7, 13), (True, 0, 1)])
+def test_a_leader_throttles_who_is_not_in_the_isr(simulation, is_in_isr, least_s, most_s):
+    configs = {"leader.replication.throttled.replicas": "*"}
+
+    async def story():
+        async with replicating(simulation, configs=configs, fetching={"max_bytes": 50_000}) as cluster:
+            leader, follower = cluster.brokers.values()
+            leader.leader_rate = 100_000
+            megabyte(leader)
+            if not is_in_isr:
+                cluster.change(at(0), isr=[1])
+            began = simulation.loop.time()
+            await until(lambda: end(follower, 0) == 100)
+            assert least_s <= simulation.loop.time() - began <= most_s
+
+    run(simulation, story)
