@@ -79,6 +79,8 @@ class BrokerLifecycle:
         self._is_registered = False
         self._wants_fence = True
         self._is_leaving = False
+        #: Whether the last heartbeat was not answered.
+        self._is_unheard = False
         self._wants_beat = asyncio.Event()
         self._caught_up: asyncio.Future[None] = runtime.loop.create_future()
         self._unfenced: asyncio.Future[None] = runtime.loop.create_future()
@@ -245,12 +247,19 @@ class BrokerLifecycle:
                 ApiKey.BROKER_HEARTBEAT, request
             )
         except KafkaError as error:
-            logger.warning("a heartbeat failed: %r", error)
+            # While no controller can be reached each heartbeat fails: that is told once.
+            logger.log(
+                logging.DEBUG if self._is_unheard else logging.WARNING, "a heartbeat failed: %s", error
+            )
+            self._is_unheard = True
             return None
         except Exception:
             # Without heartbeats the broker would be fenced: whatever this was, the next one may pass.
             logger.exception("a heartbeat failed")
             return None
+        if self._is_unheard:
+            logger.info("heartbeats are answered again")
+            self._is_unheard = False
         if response.error_code != ErrorCode.none:
             logger.warning("heartbeat answered with %s", ErrorCode(response.error_code).name)
             if response.error_code == ErrorCode.stale_broker_epoch and not self._is_leaving:

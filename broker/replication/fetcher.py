@@ -132,6 +132,7 @@ class ReplicaFetcher:
         self._session: FollowerSession[Key, FetchPartition] = FollowerSession()
         self._work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._is_failing = False
 
     def __bool__(self) -> bool:
         return bool(self._following)
@@ -199,9 +200,22 @@ class ReplicaFetcher:
                 if fetching:
                     await self._fetch(address)
             except (OSError, TimeoutError, KafkaError) as error:
-                logger.warning("fetching from broker %d failed: %s", self._leader_id, error)
-                self._session.on_refusal(is_gone=False)
+                self._on_failure(error)
                 self._delay(ready)
+            else:
+                self._on_success()
+
+    def _on_failure(self, error: Exception) -> None:
+        # A broker that is gone is tried every now and then, and complained of once.
+        level = logging.DEBUG if self._is_failing else logging.WARNING
+        logger.log(level, "fetching from broker %d failed: %s", self._leader_id, error)
+        self._is_failing = True
+        self._session.on_refusal(is_gone=False)
+
+    def _on_success(self) -> None:
+        if self._is_failing:
+            logger.info("broker %d answers again", self._leader_id)
+            self._is_failing = False
 
     async def _rest(self) -> None:
         """Until there is work: something new to follow, or the end of a pause."""
@@ -399,7 +413,8 @@ class ReplicaFetcher:
                     self._on_bytes(partition, len(action.records))
                     follower.on_appended(action)
                 case TruncateTo():
-                    logger.info("%s: truncating to %d", partition, action.offset)
+                    if action.offset < partition.log.log_end_offset:
+                        logger.info("%s: truncating to %d", partition, action.offset)
                     partition.truncate_to(action.offset, now_ms=now_ms)
                     follower.on_truncated()
                 case TruncateFullyAndStartAt():
