@@ -5,7 +5,6 @@ KafkaNode(folder, broker(3, port, bootstrap=cluster.bootstrap_controllers), clus
 """
 
 import re
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -120,13 +119,6 @@ class Node:
     def kill(self) -> None:
         """As a crash."""
         self.child.kill()
-
-    def pause(self) -> None:
-        """Let the others believe that it has crashed."""
-        self.child.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self.child.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
         """Leave nothing behind, whatever state it is in."""

@@ -84,6 +84,14 @@ class Child:
     def send_signal(self, number: int) -> None:
         self._process.send_signal(number)
 
+    def pause(self) -> None:
+        """SIGSTOP: the others come to believe that it has crashed."""
+        self.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT"""
+        self.send_signal(signal.SIGCONT)
+
     def resident_bytes(self) -> int:
         return psutil.Process(self.pid).memory_info().rss
 
