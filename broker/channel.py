@@ -9,7 +9,7 @@ Source: NodeToControllerRequestThread, ForwardingManager, RaftControllerNodeProv
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -157,7 +157,8 @@ class QuorumChannel:
                     return await self._local.request(api_key, message, context)
                 if address is not None:
                     left_s = deadline - self._runtime.monotonic()
-                    return await self._ask(address, api_key, message, context, max(left_s, 0.0))
+                    asking = self._ask(address, api_key, message, context, max(left_s, 0.0))
+                    return await self._unless_deposed(address, asking)
             except NotController:
                 pass  # it was, a moment ago
             except (Disconnected, TimeoutError) as error:
@@ -168,6 +169,21 @@ class QuorumChannel:
             if (is_here, address) == (self._leader.is_here, self._leader.address):
                 backoff_s = LOCAL_BACKOFF_S if is_here else RETRY_BACKOFF_S
                 await self._leader.changed(timeout_s=min(backoff_s, left_s))
+
+    async def _unless_deposed(self, address: Address, asking: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
+        """Wait for the answer, but not of one who is known not to lead any more: it may have died in silence."""
+        task = asyncio.ensure_future(asking)
+        try:
+            while not task.done():
+                changed = asyncio.ensure_future(self._leader.changed(timeout_s=self._timeout_s))
+                either: list[asyncio.Future[Any]] = [task, changed]
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                if not task.done() and (self._leader.is_here or self._leader.address not in (address, None)):
+                    raise Disconnected(f"{address[0]}:{address[1]} does not lead any more")
+            return task.result()
+        finally:
+            task.cancel()
 
     async def _ask(
         self,

@@ -192,7 +192,9 @@ class BrokerConfig:
         own_ports = {
             listener.port for listener in (*self.controller_listeners, *self.advertised_controller_listeners)
         }
-        return len(self.quorum_bootstrap_servers) == 1 and self.quorum_bootstrap_servers[0][1] in own_ports
+        # At port 0, which the system picks, nobody else could find this controller.
+        is_own = 0 in own_ports or self.quorum_bootstrap_servers[0][1] in own_ports
+        return len(self.quorum_bootstrap_servers) == 1 and is_own
 
     @cached_property
     def quorum_voters(self) -> tuple[tuple[int, str, int], ...]:

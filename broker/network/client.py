@@ -54,6 +54,9 @@ class ClientSettings:
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 1_000
     connect_timeout_ms: int = 10_000
+    #: Whether a request waits until a peer that could not be reached may be tried again; else it fails at once,
+    #: for who can ask others meanwhile.
+    waits_for_reconnect: bool = True
     #: None: never closed by us.
     max_idle_ms: int | None = 540_000
 
@@ -200,6 +203,9 @@ class _Peer:
         if self._connection is not None and not self._connection.is_closed:
             return self._connection
         if self._connecting is None:
+            pause_s = self._next_attempt_at - self._runtime.monotonic()
+            if pause_s > 0 and self._failures and not self._settings.waits_for_reconnect:
+                raise Disconnected(f"{_label(self._address)}: not tried again for {pause_s:.3f} s")
             self._connecting = self._runtime.loop.create_task(
                 self._connect(), name=f"connect-{_label(self._address)}"
             )

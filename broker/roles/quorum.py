@@ -61,7 +61,8 @@ class QuorumRole:
         self._config = config
         self._directories = directories
         self._clients: list[NodeClient] = []
-        self._raft_client = self._client("raft", reconnect_backoff_max_ms=500)
+        # Raft has other nodes to ask while one cannot be reached.
+        self._raft_client = self._client("raft", reconnect_backoff_max_ms=500, waits_for_reconnect=False)
         self._is_open = False
         self._on_failure: Callable[[BaseException], None] = lambda error: None
         #: Controllers that have said to be of another cluster.
@@ -92,9 +93,7 @@ class QuorumRole:
         def read() -> Quorum:
             log_dir = directories.metadata_log_dir
             if config.is_whole_cluster:
-                activation.format_directory(
-                    log_dir / "__cluster_metadata-0", controller_settings, files, now_ms=runtime.now_ms()
-                )
+                activation.format_directory(log_dir / "__cluster_metadata-0", files, now_ms=runtime.now_ms())
             return Quorum.open(
                 log_dir,
                 settings=self._raft_settings(listeners),
@@ -169,7 +168,9 @@ class QuorumRole:
             for client in self._clients:
                 await client.close()
 
-    def _client(self, purpose: str, *, reconnect_backoff_max_ms: int = 1_000) -> NodeClient:
+    def _client(
+        self, purpose: str, *, reconnect_backoff_max_ms: int = 1_000, waits_for_reconnect: bool = True
+    ) -> NodeClient:
         config = self._config
         client = NodeClient(
             self._runtime,
@@ -177,6 +178,7 @@ class QuorumRole:
             settings=ClientSettings(
                 response_max_bytes=config.socket_request_max_bytes,
                 reconnect_backoff_max_ms=reconnect_backoff_max_ms,
+                waits_for_reconnect=waits_for_reconnect,
                 connect_timeout_ms=config.get("socket.connection.setup.timeout.ms"),
                 max_idle_ms=config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else None,
             ),
@@ -242,7 +244,6 @@ class QuorumRole:
         return ControllerSettings(
             cluster_id=self._directories.cluster_id,
             node_id=config.node_id,
-            directory_id=self._directories.metadata_directory_id,
             listeners=listeners,
             hosts_broker=config.is_broker,
             num_partitions=config.num_partitions,

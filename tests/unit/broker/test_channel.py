@@ -210,11 +210,25 @@ def test_a_leader_that_crashes(world):
     world.run(scenario)
 
 
-def test_a_leader_that_does_not_answer_costs_one_attempt(world):
+@pytest.mark.parametrize("is_gone", [False, True], ids=["silent", "gone"])
+def test_a_leader_that_has_a_successor_is_not_waited_for(world, is_gone):
     async def scenario(channel):
         world.lead(101)
         world.controllers[101].answers = [None]
-        world.runtime.call_later(1, world.lead, 102)
+        if is_gone:
+            world.simulation.network.crash("c101")
+        world.runtime.call_later(1, world.lead, None)
+        world.runtime.call_later(1.9, world.lead, 102)
+        assert await create(channel) == ErrorCode.none
+        assert 1.9 <= world.runtime.monotonic() < 1.95
+
+    world.run(scenario)
+
+
+def test_a_leader_that_does_not_answer_costs_one_attempt(world):
+    async def scenario(channel):
+        world.lead(101)
+        world.controllers[101].answers = [None, ErrorCode.none]
         assert await create(channel) == ErrorCode.none
         assert 2 <= world.runtime.monotonic() < 2.5
 

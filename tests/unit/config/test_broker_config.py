@@ -341,6 +341,7 @@ def test_a_broker_alone():
     ({"controller_quorum_voters": "1@localhost:9093,2@other:9093"}, False),
     ({"controller_quorum_bootstrap_servers": "localhost:9093,other:9093"}, False),
     ({"controller_quorum_bootstrap_servers": "other:19093"}, False),
+    ({"listeners": "PLAINTEXT://:9092,CONTROLLER://:0"}, True),
 ])  # fmt: skip
 def test_who_is_a_cluster_by_itself(changes, is_whole):
     assert config(**changes).is_whole_cluster is is_whole

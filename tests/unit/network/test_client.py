@@ -318,6 +318,22 @@ def test_reconnecting_backs_off(world):
     world.run(scenario)
 
 
+def test_who_can_ask_others_does_not_wait_for_a_peer_that_is_gone(world):
+    async def scenario(client):
+        world.listening.close()
+        with pytest.raises(Disconnected, match="nobody listens"):
+            await world.beat(client)
+        began = world.runtime.monotonic()
+        with pytest.raises(Disconnected, match="not tried again for"):
+            await world.beat(client)
+        assert world.runtime.monotonic() == began
+        await world.listen()
+        await asyncio.sleep(0.1)
+        assert await world.beat(client, 4) == 4
+
+    world.run(scenario, waits_for_reconnect=False)
+
+
 def test_a_network_that_is_cut_is_a_timeout_not_a_wait_for_ever(world):
     async def scenario(client):
         world.simulation.network.cut("here", "other")
