@@ -13,6 +13,7 @@ from pathlib import Path
 from controller import snapshots
 from controller.configs import MIN_INSYNC_REPLICAS
 from controller.features import DEFAULT_LEVELS
+from controller.formatting import bootstrap_records
 from controller.record_versions import TRANSACTIONS_3_6_IV1
 from controller.result import Result
 from controller.settings import ControllerSettings
@@ -30,21 +31,16 @@ from storage.file_names import LOG
 from storage.files import Files
 
 
-def format_directory(directory: Path, settings: ControllerSettings, files: Files, *, now_ms: int) -> None:
-    """Write what `kafka-storage format` leaves for a cluster with this node as its only voter. [any thread]
+def format_directory(directory: Path, files: Files, *, now_ms: int) -> None:
+    """Write what `kafka-storage format` leaves for a cluster with a configured voter. [any thread]
 
-    `directory` is the metadata log's. What is there already stays, somebody may have formatted it otherwise; and a log that is in use needs no first
-    records. Voters live in the log (kraft.version 1, KIP-853) where this one has an address to be found at.
+    `directory` is the metadata log's. What is there already stays, somebody may have formatted it otherwise; and a
+    log that is in use needs no first records.
     """
     log_dir = directory.parent
     if files.exists(log_dir / snapshots.BOOTSTRAP_FILE) or _is_in_use(directory, files):
         return
-    levels = settings.initial_features or DEFAULT_LEVELS
-    records = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items() if level]
-    snapshots.write_bootstrap(log_dir, records, files, now_ms=now_ms)
-    if settings.listener is not None:
-        files.make_dir(directory)
-        snapshots.write_first_voters(directory, settings, files, now_ms=now_ms)
+    snapshots.write_bootstrap(log_dir, bootstrap_records(DEFAULT_LEVELS), files, now_ms=now_ms)
 
 
 def _is_in_use(directory: Path, files: Files) -> bool:

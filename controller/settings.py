@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from uuid import UUID
 
 from protocol.config_def import ConfigKey
 from protocol.metadata.image import Endpoint
@@ -15,10 +14,6 @@ class ControllerSettings:
 
     cluster_id: str
     node_id: int
-    #: Of the directory with the metadata log (meta.properties): the voter's identity next to its id.
-    directory_id: UUID
-    #: Where this controller listens: (listener name, endpoint), as told to voters; None: nowhere yet.
-    listener: tuple[str, Endpoint] | None = None
     #: Whether the broker of this id runs in this process: what the log says of it when the process starts
     #: is about a predecessor that has stopped.
     hosts_broker: bool = True
@@ -37,8 +32,6 @@ class ControllerSettings:
     #: The broker keys that were set in server.properties or on the command line, as text: where the
     #: defaults of topics come from (min.insync.replicas, log.retention.hours, ...).
     static_configs: Mapping[str, str] = field(default_factory=dict)
-    #: Feature levels of a cluster that starts with this node; None: `features.DEFAULT_LEVELS`.
-    initial_features: Mapping[str, int] | None = None
 
 
 #: Raises KafkaError if the resource cannot have these configurations: (name, all that would hold, all that hold).

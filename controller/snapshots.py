@@ -19,12 +19,11 @@ from typing import Final, Protocol
 
 from controller.log_cleaning import MAX_BATCH_BYTES
 from controller.raft.types import OffsetAndEpoch
-from controller.settings import ControllerSettings
 from protocol.errors import CorruptMessage, KafkaError
 from protocol.messages.k_raft_version_record import KRaftVersionRecord
 from protocol.messages.snapshot_footer_record import SnapshotFooterRecord
 from protocol.messages.snapshot_header_record import SnapshotHeaderRecord
-from protocol.messages.voters_record import Endpoint, KRaftVersionFeature, Voter, VotersRecord
+from protocol.messages.voters_record import VotersRecord
 from protocol.metadata.frame import decode_record, encode_record
 from protocol.metadata.image import InvalidMetadata
 from protocol.metadata.records import MetadataRecord
@@ -57,24 +56,6 @@ class Sink(Protocol):
         """Add bytes."""
 
 
-def voters_record(settings: ControllerSettings) -> VotersRecord:
-    """This node as the only voter."""
-    assert settings.listener is not None, "kraft.version 1 needs voters that can be reached"
-    name, endpoint = settings.listener
-    return VotersRecord(
-        voters=[
-            Voter(
-                voter_id=settings.node_id,
-                voter_directory_id=settings.directory_id,
-                endpoints=[Endpoint(name=name, host=endpoint.host, port=endpoint.port)],
-                k_raft_version_feature=KRaftVersionFeature(
-                    min_supported_version=0, max_supported_version=_MAX_KRAFT_VERSION
-                ),
-            )
-        ]
-    )
-
-
 # -- writing -------------------------------------------------------------------------------------------
 
 
@@ -84,11 +65,6 @@ def write_bootstrap(log_dir: Path, records: Sequence[MetadataRecord], files: Fil
     data = _Bytes()
     write_to(data, framed, (), epoch=0, last_timestamp=0, now_ms=now_ms)
     files.write_atomically(log_dir / BOOTSTRAP_FILE, b"".join(data.pieces))
-
-
-def write_first_voters(directory: Path, settings: ControllerSettings, files: Files, *, now_ms: int) -> None:
-    """Write that this node is the only voter before the log has its first record."""
-    write_voters(directory, voters_record(settings), files, now_ms=now_ms)
 
 
 def write_voters(directory: Path, voters: VotersRecord, files: Files, *, now_ms: int) -> None:
@@ -185,17 +161,6 @@ def last_contained_timestamp(path: Path, files: Files) -> int:
     header = quorum_messages(path, files)[0]
     assert isinstance(header, SnapshotHeaderRecord), header
     return header.last_contained_log_timestamp
-
-
-def read_first_voters(directory: Path, files: Files) -> VotersRecord | None:
-    """Who votes before the log has its first record; None under kraft.version 0. Raises InvalidMetadata."""
-    path = directory / FIRST_CHECKPOINT_FILE
-    if not files.exists(path):
-        return None
-    for message in quorum_messages(path, files):
-        if isinstance(message, VotersRecord):
-            return message
-    raise InvalidMetadata(f"{path} names no voters")
 
 
 def sound_batches(path: Path, files: Files) -> Iterator[tuple[BatchHeader, memoryview]]:

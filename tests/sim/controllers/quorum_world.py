@@ -90,16 +90,14 @@ class Node:
 
     @property
     def settings(self) -> ControllerSettings:
-        return ControllerSettings(
-            cluster_id=CLUSTER_ID, node_id=self.node_id, directory_id=self.directory_id, hosts_broker=False
-        )
+        return ControllerSettings(cluster_id=CLUSTER_ID, node_id=self.node_id, hosts_broker=False)
 
     def format(self) -> None:
         """As an operator does it, once."""
         directory = LOG_DIR / "__cluster_metadata-0"
         self.files.make_dir(directory)
         if self.is_voter:
-            activation.format_directory(directory, self.settings, self.files, now_ms=0)
+            activation.format_directory(directory, self.files, now_ms=0)
             if self.world.is_dynamic:
                 snapshots.write_voters(directory, self.world.voters.to_record(), self.files, now_ms=0)
         self.files = self.files.after_crash(self.world.random, Loss.NOTHING)

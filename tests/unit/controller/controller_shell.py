@@ -44,12 +44,9 @@ class Shell:
         self.controller: Controller
 
     def open(self, *, is_clean: bool = False) -> Controller:
-        fields = {"cluster_id": CLUSTER_ID, "node_id": 1, "directory_id": directory(1), **self.settings}
-        settings = ControllerSettings(**fields)
-        if settings.listener is not None:
-            self.endpoints = {"CONTROLLER": Address(*settings.listener[1][:2])}
+        settings = ControllerSettings(**{"cluster_id": CLUSTER_ID, "node_id": 1, **self.settings})
         activation.format_directory(
-            self.log_dir / "__cluster_metadata-0", settings, self.files, now_ms=1_700_000_000_000
+            self.log_dir / "__cluster_metadata-0", self.files, now_ms=1_700_000_000_000
         )
         self.quorum = Quorum.open(
             self.log_dir,

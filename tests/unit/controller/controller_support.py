@@ -42,9 +42,7 @@ class Machine:
     ) -> None:
         self.now_ms = 1_000_000
         self.state = ClusterState(
-            settings=ControllerSettings(
-                cluster_id=CLUSTER_ID, node_id=1, directory_id=directory(1), **settings
-            ),
+            settings=ControllerSettings(cluster_id=CLUSTER_ID, node_id=1, **settings),
             validators=validators or ConfigValidators(),
             random=Random(7),
         )

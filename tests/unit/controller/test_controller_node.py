@@ -12,10 +12,13 @@ from controller_support import directory
 
 from controller import quorum_state, snapshots
 from controller.api import CONTROLLER_APIS
+from controller.features import DEFAULT_LEVELS
+from controller.formatting import bootstrap_records
 from controller.metadata_log import MetadataLog
 from controller.node import InvalidMetadata
 from controller.raft.machine import Raft
-from controller.raft.types import Address, LeaderAndEpoch
+from controller.raft.types import Address, LeaderAndEpoch, ReplicaKey, VersionRange
+from controller.raft.voters import Voter, VoterSet
 from controller.result import Result
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaStorageError, NotController, UnsupportedVersion
@@ -25,12 +28,10 @@ from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.metadata import records as r
-from protocol.metadata.image import ConfigResource, ConfigResourceType, Endpoint, MetadataImage
+from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
 from protocol.records.builder import build_batch, simple_records
 from storage.append_origin import AppendOrigin
 from storage.files import Files
-
-LISTENER = ("CONTROLLER", Endpoint("127.0.0.1", 9093, 0))
 
 
 @pytest.fixture
@@ -62,16 +63,19 @@ async def test_a_new_cluster(shell: Shell):
 
 
 async def test_voters_live_in_the_log_where_they_have_addresses(tmp_path: Path):
-    shell = Shell(tmp_path, listener=LISTENER)
-    controller = await shell.start()
-    await shell.stop()
+    shell = Shell(tmp_path)
+    shell.endpoints = {"CONTROLLER": Address("127.0.0.1", 9093)}
+    me = Voter(ReplicaKey(1, directory(1)), shell.endpoints, VersionRange(0, 1))
     metadata = tmp_path / "__cluster_metadata-0"
-    voters = snapshots.read_first_voters(metadata, Files())
-    assert voters is not None
-    assert [(voter.voter_id, voter.voter_directory_id) for voter in voters.voters] == [(1, directory(1))]
+    metadata.mkdir()
+    snapshots.write_voters(metadata, VoterSet({1: me}).to_record(), Files(), now_ms=0)
+    # It counts as used: no records are written for it, as if nothing had been formatted.
+    snapshots.write_bootstrap(tmp_path, bootstrap_records(DEFAULT_LEVELS), Files(), now_ms=0)
+    await shell.start()
+    await shell.stop()
     assert '"data_version":1' in (metadata / "quorum-state").read_text()
     # Later without an address: the log says who votes.
-    shell.settings.clear()
+    shell.endpoints = {}
     controller = await shell.start()
     assert controller.epoch == 2
     await shell.stop()

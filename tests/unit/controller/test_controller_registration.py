@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from controller_support import CLUSTER_ID, directory
+from controller_support import CLUSTER_ID
 
 from controller.raft.types import OffsetAndEpoch
 from controller.registration import ControllerRegistration
@@ -45,9 +45,7 @@ class Channel:
         return asyncio.get_running_loop().call_later(10**6, lambda: None)
 
     def registration(self, listeners: dict[str, Endpoint] = LISTENERS) -> ControllerRegistration:
-        settings = ControllerSettings(
-            cluster_id=CLUSTER_ID, node_id=1, directory_id=directory(1), listeners=listeners
-        )
+        settings = ControllerSettings(cluster_id=CLUSTER_ID, node_id=1, listeners=listeners)
         return ControllerRegistration(
             settings=settings, incarnation_id=ME, request=self.request, call_later=self.call_later
         )
