@@ -120,10 +120,11 @@ class OttlaCluster:
                 child.stop(timeout_s=90)
 
     def active_controller(self) -> int:
-        """Who leads the quorum, as far as the nodes' output tells: the leader of the latest epoch."""
+        """Who leads the quorum, as far as the output of all processes so far tells: the leader of the latest epoch."""
         found = [
             (int(epoch), int(node_id))
-            for child in self._children.values()
-            for node_id, epoch in _LEADER.findall(child.output())
+            for node in self.plan.controllers
+            for log in node.folder.glob("node-*.log")
+            for node_id, epoch in _LEADER.findall(log.read_text(errors="replace"))
         ]
         return max(found)[1]

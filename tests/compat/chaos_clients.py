@@ -1,0 +1,222 @@
+"""librdkafka's clients, each in a thread of its own, that write down what they did and saw."""
+
+import json
+import random
+import threading
+import time
+from collections import defaultdict
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+from protocol.errors import ErrorCode
+from tests.harness.history import History, Poll, Send
+
+#: How long librdkafka tries to deliver a message: longer than any fault.
+_DELIVERY_TIMEOUT_MS = 300_000
+
+
+class _Client(threading.Thread):
+    """A thread that goes on until `is_over` is set; what ends it otherwise is raised by `finish`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.is_over = threading.Event()
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001 - raised by `finish`
+            self._error = error
+
+    def finish(self) -> None:
+        self.is_over.set()
+        self.join()
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        raise NotImplementedError
+
+
+class RecordingProducer(_Client):
+    """Idempotent, acks=all: values that nobody else writes, in bursts, to all partitions."""
+
+    def __init__(
+        self, name: str, bootstrap: str, history: History, *, topic: str, partitions: int, seed: int
+    ) -> None:
+        super().__init__(name)
+        self._history = history
+        self._topic, self._partitions = topic, partitions
+        self._random = random.Random(seed)
+        self._count = 0
+        #: The longest time for which nothing was acknowledged: (seconds, when it was over).
+        self.longest_silence = (0.0, 0.0)
+        self._last_ack = time.monotonic()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "client.id": name,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 5,
+                "message.timeout.ms": _DELIVERY_TIMEOUT_MS,
+                "socket.timeout.ms": 5_000,
+                "request.timeout.ms": 4_000,
+                "reconnect.backoff.max.ms": 1_000,
+                "retry.backoff.ms": 50,
+                "compression.type": self._random.choice(("none", "lz4")),
+                "error_cb": self._on_error,
+                "log_level": 2,
+            }
+        )
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(send.is_ok is True for send in self._history.sends if send.client == self.name)
+
+    def _work(self) -> None:
+        while not self.is_over.is_set():
+            # Bounded, so that a cluster that is down for a while is not buried afterwards.
+            if len(self._producer) < 2_000:
+                for _ in range(self._random.choice((1, 3, 20))):
+                    self._produce(self._random.randrange(self._partitions))
+            self._producer.poll(self._random.uniform(0.005, 0.05))
+
+    def _produce(self, partition: int) -> None:
+        self._count += 1
+        value = f"{self.name}-{self._count}".encode()
+        send = self._history.begin(
+            Send(client=self.name, topic=self._topic, partition=partition, values=[value], acks=-1),
+            time.monotonic(),
+        )
+
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            send.ended_s = time.monotonic()
+            if error is None:
+                send.is_ok = True
+                send.base_offset = message.offset()
+                self.longest_silence = max(
+                    self.longest_silence, (send.ended_s - self._last_ack, send.ended_s)
+                )
+                self._last_ack = send.ended_s
+            else:
+                send.errors.append(_code(error))
+                self._history.errors.append(f"{self.name}: {value!r} to {partition}: {error}")
+
+        # Padded behind the value: segments shall roll.
+        self._producer.produce(self._topic, value.ljust(200), partition=partition, on_delivery=on_delivery)
+
+    def flush(self, timeout_s: float) -> int:
+        """Wait for what is on its way; how much is left. After `finish`."""
+        return self._producer.flush(timeout_s)
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._history.errors.append(f"{self.name}: {error}")
+
+
+class RecordingConsumer(_Client):
+    """Reads all partitions from their beginning, without a group; with a rack from the replica that is closest."""
+
+    def __init__(
+        self, name: str, bootstrap: str, history: History, *, topic: str, partitions: int, rack: str = ""
+    ) -> None:
+        super().__init__(name)
+        self._history = history
+        self._topic = topic
+        self.polls: list[Poll] = []
+        #: How often a partition's records came from a broker that did not lead it, as librdkafka's statistics tell.
+        self.from_followers = 0
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "client.id": name,
+                "group.id": name,
+                "enable.auto.commit": False,
+                # A position that is out of range, or behind a truncation, is an error: nothing is ever deleted here.
+                "auto.offset.reset": "error",
+                "check.crcs": True,
+                "client.rack": rack,
+                "fetch.wait.max.ms": 200,
+                "fetch.error.backoff.ms": 50,
+                "socket.timeout.ms": 5_000,
+                "reconnect.backoff.max.ms": 1_000,
+                "topic.metadata.refresh.interval.ms": 2_000,
+                "statistics.interval.ms": 1_000 if rack else 0,
+                "stats_cb": self._on_statistics,
+                "log_level": 2,
+            }
+        )
+        self._consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+
+    def _work(self) -> None:
+        while not self.is_over.is_set():
+            self._poll()
+        self._consumer.close()
+
+    def read_to_the_end(self, ends: dict[int, int], *, timeout_s: float) -> list[Poll]:
+        """Instead of `start`: all that is there, as polls that are not in the history."""
+        deadline = time.monotonic() + timeout_s
+        left = {partition for partition, end in ends.items() if end > 0}
+        while left:
+            assert time.monotonic() < deadline, (
+                f"{self.name}: partitions {left} were not read to their ends {ends}"
+            )
+            for poll in self._poll():
+                if poll.found[-1][0] >= ends[poll.partition] - 1:
+                    left.discard(poll.partition)
+        self._consumer.close()
+        return self.polls
+
+    def ends(self, partitions: int) -> dict[int, int]:
+        """The high watermark of each partition."""
+        found = {}
+        for index in range(partitions):
+            _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, index), timeout=30)
+            found[index] = end
+        return found
+
+    def _poll(self) -> list[Poll]:
+        found: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
+        for message in self._consumer.consume(500, timeout=0.2):
+            error = message.error()
+            if error is None:
+                value = message.value()
+                assert value is not None
+                found[_known(message.partition())].append((_known(message.offset()), value.rstrip()))
+            elif not error.retriable() or error.fatal():
+                self._history.errors.append(f"{self.name}: {message.partition()}: {error}")
+        now = time.monotonic()
+        polls = [
+            Poll(
+                client=self.name,
+                topic=self._topic,
+                partition=partition,
+                found=records,
+                broker_id=-1,
+                high_watermark=-1,
+                time_s=now,
+            )
+            for partition, records in found.items()
+        ]
+        self.polls += polls
+        return polls
+
+    def _on_statistics(self, text: str) -> None:
+        topics: dict[str, Any] = json.loads(text)["topics"]
+        for row in topics.get(self._topic, {}).get("partitions", {}).values():
+            self.from_followers += row["leader"] >= 0 <= row["broker"] != row["leader"]
+
+
+def _known(number: int | None) -> int:
+    assert number is not None
+    return number
+
+
+def _code(error: KafkaError) -> ErrorCode:
+    try:
+        return ErrorCode(error.code())
+    except ValueError:
+        return ErrorCode.unknown_server_error  # librdkafka's own, below zero

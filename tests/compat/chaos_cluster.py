@@ -1,0 +1,214 @@
+"""A cluster whose nodes see each other through proxies only, and the nemesis that breaks it, as a seed draws it.
+
+    clients ---------------------------> PLAINTEXT of a broker
+    brokers ------> proxy of a broker -> REPLICATION
+    all nodes ----> proxy of a voter --> CONTROLLER
+
+So a broker that is cut off still has its clients: they must not be told that anything is written.
+"""
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.harness.cluster import OttlaCluster
+from tests.harness.processes import steady_ports
+from tests.harness.proxy import Network
+
+BROKERS = (1, 2, 3)
+CONTROLLERS = (101, 102, 103)
+RACKS = "abc"
+
+#: Shorter than Kafka's defaults, so that much happens in a minute, and long enough for a loaded machine.
+SETTINGS = {
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "3000",
+    "replica.socket.timeout.ms": "3000",
+    "replica.fetch.backoff.ms": "200",
+    "request.timeout.ms": "3000",
+    "controller.socket.timeout.ms": "3000",
+    "min.insync.replicas": "2",
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    # Segments that end: recovery, and followers that begin in the middle.
+    "log.segment.bytes": "1048576",
+}
+
+#: How often each kind of `Nemesis` is drawn, beside the others.
+_WEIGHTS = (4, 3, 3, 1, 1, 1, 1, 1)
+
+
+class ProxiedCluster(OttlaCluster):
+    """See the module; `network` is what lies between the nodes."""
+
+    def __init__(self, folder: Path, network: Network) -> None:
+        super().__init__(
+            folder, brokers=len(BROKERS), controllers=len(CONTROLLERS), racks=RACKS, settings=SETTINGS
+        )
+        self.network = network
+        for node, port in zip(self.plan.nodes, steady_ports(len(self.plan.nodes)), strict=True):
+            lines = node.properties_file.read_text()
+            if node.role == "controller":
+                # The voters are known by the planned ports: these become the proxies'.
+                network.serve(node.node_id, port=node.port, target_port=port)
+                planned = f"listeners=CONTROLLER://{node.listener}"
+                assert planned in lines
+                lines = lines.replace(
+                    planned,
+                    f"listeners=CONTROLLER://127.0.0.1:{port}\nadvertised.listeners=CONTROLLER://{node.listener}",
+                )
+            else:
+                proxy_port = network.serve(node.node_id, target_port=port)
+                planned = f"listeners=PLAINTEXT://{node.listener}"
+                assert planned in lines
+                lines = lines.replace(planned, f"{planned},REPLICATION://127.0.0.1:{port}").replace(
+                    "inter.broker.listener.name=PLAINTEXT",
+                    f"advertised.listeners=PLAINTEXT://{node.listener},REPLICATION://127.0.0.1:{proxy_port}\n"
+                    "listener.security.protocol.map="
+                    "PLAINTEXT:PLAINTEXT,REPLICATION:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
+                    "inter.broker.listener.name=REPLICATION",
+                )
+            node.properties_file.write_text(lines)
+
+    def logs(self, node_id: int) -> list[Path]:
+        """What each of a node's processes has printed, in order."""
+        return sorted(self.node(node_id).folder.glob("node-*.log"), key=lambda path: path.stat().st_ctime_ns)
+
+
+class _Mending(NamedTuple):
+    due: float
+    node_id: int
+    mend: Callable[[int], None]
+
+
+class Nemesis:
+    """See the module. A node suffers one thing at a time; `story` tells what was done, with seconds since the start."""
+
+    def __init__(self, cluster: ProxiedCluster, seed: int) -> None:
+        self._cluster = cluster
+        self._network = cluster.network
+        self._random = random.Random(seed)
+        self._mendings: list[_Mending] = []
+        self.began = time.monotonic()
+        self.story: list[str] = []
+        self._kinds: dict[str, Callable[[int], Callable[[int], None] | None]] = {
+            "kill": self._kill,
+            "pause": self._pause,
+            "isolate": self._isolate,
+            "deafen": self._deafen,
+            "mute": self._mute,
+            "slow": self._slow,
+            "reset": self._reset,
+            "stop": self._stop,
+        }
+
+    def rage(self, seconds: float) -> None:
+        """Break something every now and then, and mend it after a while. Raises AssertionError if a node ends by itself."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self._sleep(self._random.uniform(0.3, 3.5))
+            victims = self._victims()
+            if not victims:
+                continue
+            node_id = self._random.choice(victims)
+            [kind] = self._random.choices(list(self._kinds), weights=_WEIGHTS)
+            lasts_s = self._random.choice((0.5, 2.0, 4.0, 7.0)) * self._random.uniform(0.7, 1.3)
+            mend = self._kinds[kind](node_id)
+            self._note(f"{kind} {node_id}" + (f" for {lasts_s:.1f} s" if mend else ""))
+            if mend is not None:
+                self._mendings.append(_Mending(time.monotonic() + lasts_s, node_id, mend))
+
+    def heal(self) -> None:
+        """Mend everything, and wait until all nodes are ready."""
+        for mending in self._mendings:
+            mending.mend(mending.node_id)
+        self._mendings.clear()
+        self._network.heal()
+        self._note("healed")
+        for node_id in (*CONTROLLERS, *BROKERS):
+            self._cluster.wait_ready(node_id, timeout_s=90)
+        self._note("all are ready")
+
+    # -- when and whom -----------------------------------------------------------------------------
+
+    def _victims(self) -> list[int]:
+        """Who may suffer now: one controller at a time, seldom two brokers; more often than not somebody who leads."""
+        suffering = {mending.node_id for mending in self._mendings}
+        bound = 2 if self._random.random() < 0.3 else 1
+        victims: list[int] = []
+        if len(suffering.intersection(BROKERS)) < bound:
+            victims += [node_id for node_id in BROKERS if node_id not in suffering]
+        if not suffering.intersection(CONTROLLERS):
+            victims.append(self._cluster.active_controller())
+            victims.append(self._random.choice(CONTROLLERS))
+        return victims
+
+    def _sleep(self, seconds: float) -> None:
+        """Mend in the meantime what is due."""
+        deadline = time.monotonic() + seconds
+        while (now := time.monotonic()) < deadline:
+            for mending in [each for each in self._mendings if each.due <= now]:
+                self._mendings.remove(mending)
+                mending.mend(mending.node_id)
+                self._note(f"mended {mending.node_id}")
+            self._check()
+            time.sleep(0.05)
+
+    def _check(self) -> None:
+        suffering = {mending.node_id for mending in self._mendings}
+        for node_id in (*BROKERS, *CONTROLLERS):
+            child = self._cluster.child(node_id)
+            assert child.is_running or node_id in suffering, (
+                f"node {node_id} has ended:\n{child.output()[-3000:]}"
+            )
+
+    def _note(self, text: str) -> None:
+        self.story.append(f"{time.monotonic() - self.began:8.2f} {text}")
+
+    # -- kinds: each breaks, and returns what mends it -----------------------------------------------
+
+    def _kill(self, node_id: int) -> Callable[[int], None]:
+        self._cluster.kill(node_id)
+        return self._restart
+
+    def _stop(self, node_id: int) -> Callable[[int], None]:
+        """Cleanly, as far as it gets in the time that it is given."""
+        self._cluster.child(node_id).send_signal(signal.SIGTERM)
+        return self._restart
+
+    def _restart(self, node_id: int) -> None:
+        if self._cluster.child(node_id).is_running:
+            self._cluster.kill(node_id)
+        self._cluster.spawn(node_id)
+
+    def _pause(self, node_id: int) -> Callable[[int], None]:
+        self._cluster.child(node_id).send_signal(signal.SIGSTOP)
+        return self._resume
+
+    def _resume(self, node_id: int) -> None:
+        self._cluster.child(node_id).send_signal(signal.SIGCONT)
+
+    def _isolate(self, node_id: int) -> Callable[[int], None]:
+        self._network.isolate(node_id, (*BROKERS, *CONTROLLERS))
+        return self._network.heal
+
+    def _deafen(self, node_id: int) -> Callable[[int], None]:
+        """It hears nothing, and is heard."""
+        self._network.isolate(node_id, (*BROKERS, *CONTROLLERS), out_of=False)
+        return self._network.heal
+
+    def _mute(self, node_id: int) -> Callable[[int], None]:
+        """It hears, and nobody hears it."""
+        self._network.isolate(node_id, (*BROKERS, *CONTROLLERS), into=False)
+        return self._network.heal
+
+    def _slow(self, node_id: int) -> Callable[[int], None]:
+        self._network.delay(node_id, self._random.uniform(0.01, 0.3))
+        return self._network.heal
+
+    def _reset(self, node_id: int) -> None:
+        """Its connections break, and can be opened again."""
+        self._network.reset(node_id)

@@ -1,0 +1,175 @@
+"""Brokers and controllers are killed, paused and cut off at random, while librdkafka writes and reads with acks=all.
+
+At the end everything is mended. Nothing acknowledged is lost, nothing stands twice or in another order, no reader went
+back or passed something over, and the three replicas are the same bytes.
+
+    OTTLA_CHAOS_SECONDS=600 OTTLA_CHAOS_SEED=7 python -m pytest -n0 -s tests/compat/test_chaos.py
+
+The order of faults is the seed's; what the cluster is about at the time is not, so a seed need not break again.
+"""
+
+import dataclasses
+import json
+import os
+import random
+import re
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from broker.main import main
+from protocol.types import TopicPartition
+from storage.checkpoints import HIGH_WATERMARK_FILE, OffsetCheckpoint
+from storage.files import Files
+from tests.compat.chaos_clients import RecordingConsumer, RecordingProducer
+from tests.compat.chaos_cluster import BROKERS, CONTROLLERS, Nemesis, ProxiedCluster
+from tests.harness.history import History
+from tests.harness.history_checker import check
+from tests.harness.proxy import Network
+
+SECONDS = float(os.environ.get("OTTLA_CHAOS_SECONDS", "75"))
+SEED = int(os.environ.get("OTTLA_CHAOS_SEED", random.randrange(1_000_000)))
+
+TOPIC = "chaos"
+PARTITIONS = 4
+#: How soon, after the last fault, everybody is in the ISR again, and everything is written.
+RECOVERY_S = 60
+
+_LEFTOVER = re.compile(r"\.(deleted|swap|cleaned|part|tmp)$|-(delete|stray|future)$|-stray$")
+_NOISE = re.compile(r"^\S* ?\S* ?(WARNING|ERROR|CRITICAL)\b", re.MULTILINE)
+
+pytestmark = pytest.mark.timeout(SECONDS + 400)
+
+
+def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    history = History()
+    with Network() as network:
+        cluster = ProxiedCluster(tmp_path, network)
+        nemesis: Nemesis | None = None
+        try:
+            with cluster:
+                create_topic(cluster)
+                nemesis = Nemesis(cluster, SEED)
+                run(cluster, nemesis, history)
+            check_folders(cluster)
+        except BaseException:
+            explain(cluster, nemesis, history, tmp_path)
+            raise
+
+
+def create_topic(cluster: ProxiedCluster) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, len(BROKERS))])[TOPIC].result(30)
+
+
+def run(cluster: ProxiedCluster, nemesis: Nemesis, history: History) -> None:
+    options = {"topic": TOPIC, "partitions": PARTITIONS}
+    producers = [
+        RecordingProducer(f"producer-{number}", cluster.bootstrap, history, seed=SEED + number, **options)
+        for number in range(2)
+    ]
+    consumers = [
+        RecordingConsumer(
+            f"consumer-{rack or 'of-leaders'}", cluster.bootstrap, history, rack=rack, **options
+        )
+        for rack in ("", "b")
+    ]
+    clients = [*producers, *consumers]
+    for client in clients:
+        client.start()
+    nemesis.rage(SECONDS)
+    nemesis.heal()
+    healed = time.monotonic()
+    wait_for_full_isr(cluster)
+    isr_s = time.monotonic() - healed
+    for producer in producers:
+        producer.finish()
+        assert producer.flush(RECOVERY_S) == 0, f"{producer.name} cannot write what it has"
+    reader = RecordingConsumer("reader", cluster.bootstrap, history, **options)
+    reader.read_to_the_end(reader.ends(PARTITIONS), timeout_s=RECOVERY_S)
+    for consumer in consumers:
+        consumer.finish()
+        history.polls += consumer.polls
+    assert history.errors == []
+    assert check(history, final=reader.polls) == {}
+    acknowledged = sum(producer.acknowledged for producer in producers)
+    assert acknowledged == len(history.sends) > 0
+    assert sum(consumer.from_followers for consumer in consumers) > 0, "nothing was read from followers"
+    told = {
+        "seed": SEED,
+        "seconds": SECONDS,
+        "faults": dict(
+            Counter(line.split()[1] for line in nemesis.story if " for " in line or "reset" in line)
+        ),
+        "acknowledged": acknowledged,
+        "longest silence, s": [
+            f"{seconds:.1f} until {over - nemesis.began:.1f}"
+            for seconds, over in (producer.longest_silence for producer in producers)
+        ],
+        "ISR full after, s": round(isr_s, 1),
+        "read from followers": sum(consumer.from_followers for consumer in consumers),
+        "resident MB": {node: round(cluster.child(node).resident_bytes() / 1e6) for node in cluster.running},
+        "warnings": {node: warnings(cluster, node) for node in (*BROKERS, *CONTROLLERS)},
+    }
+    say("\n".join(nemesis.story))
+    say(json.dumps(told))
+
+
+def wait_for_full_isr(cluster: ProxiedCluster) -> None:
+    """Until every partition, of idle topics too, has a leader and all its replicas in the ISR, as every broker knows."""
+    deadline = time.monotonic() + RECOVERY_S
+    for broker_id in BROKERS:
+        admin = AdminClient({"bootstrap.servers": cluster.node(broker_id).listener})
+        while missing := [
+            f"{broker_id} of {name}-{index}: leader {row.leader}, ISR {sorted(row.isrs)}"
+            for name, topic in admin.list_topics(timeout=30).topics.items()
+            for index, row in topic.partitions.items()
+            if row.leader not in BROKERS or sorted(row.isrs) != list(BROKERS)
+        ]:
+            assert time.monotonic() < deadline, missing
+            time.sleep(0.1)
+
+
+def check_folders(cluster: ProxiedCluster) -> None:
+    """The nodes have stopped: replicas are equal, sound, committed to their ends; nothing is left over."""
+    folders = [cluster.node(node_id).data_dir for node_id in BROKERS]
+    first, *others = map(str, folders)
+    command = ["verify-log", first, *(word for other in others for word in ("--compare", other))]
+    compared = CliRunner().invoke(main, command)
+    assert compared.exit_code == 0, compared.output
+    watermarks = [OffsetCheckpoint(folder / HIGH_WATERMARK_FILE, Files()).read() for folder in folders]
+    ends = [watermarks[0][TopicPartition(TOPIC, index)] for index in range(PARTITIONS)]
+    for found in watermarks:
+        assert [found[TopicPartition(TOPIC, index)] for index in range(PARTITIONS)] == ends
+    for node_id in (*BROKERS, *CONTROLLERS):
+        folder = cluster.node(node_id).data_dir
+        verified = CliRunner().invoke(main, ["verify-log", str(folder)])
+        assert verified.exit_code == 0, verified.output
+        assert [path for path in folder.rglob("*") if _LEFTOVER.search(path.name)] == []
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def warnings(cluster: ProxiedCluster, node_id: int) -> int:
+    return sum(len(_NOISE.findall(log.read_text(errors="replace"))) for log in cluster.logs(node_id))
+
+
+def explain(cluster: ProxiedCluster, nemesis: Nemesis | None, history: History, folder: Path) -> None:
+    """What is needed to understand a failure."""
+    file = folder / "history.jsonl"
+    with file.open("w") as output:
+        for entry in (*history.sends, *history.polls):
+            output.write(f"{json.dumps(dataclasses.asdict(entry), default=repr)}\n")
+    say(f"seed {SEED}, {SECONDS:g} s; the history is in {file}, the nodes' folders beside it")
+    if nemesis is not None:
+        say("\n".join(nemesis.story))
+    for node_id in (*BROKERS, *CONTROLLERS):
+        for log in cluster.logs(node_id)[-2:]:
+            say(f"---- {log}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-30:]))
