@@ -34,6 +34,14 @@ def create(cluster, name, *, partitions=1, replicas=1, timeout_s=60):
         future.result(timeout_s)
 
 
+def wait_for_brokers(cluster, expected):
+    """Whoever is asked may hear of it a moment later."""
+    deadline = time.monotonic() + 60
+    while (found := sorted(admin(cluster).list_topics(timeout=30).brokers)) != expected:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.2)
+
+
 def produce(cluster, topic, count=100):
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     for number in range(count):
@@ -124,7 +132,7 @@ def test_the_active_controller_is_killed(cluster):
     cluster.kill(victim)
     began = time.monotonic()
     create(cluster, "after-failover")
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 45  # about two seconds on an idle machine
     produce(cluster, "after-failover")
     assert cluster.active_controller() != victim
     cluster.start_node(victim)
@@ -143,10 +151,10 @@ def test_a_broker_that_was_killed_comes_back(cluster):
 def test_a_broker_that_is_stopped_leaves_at_once(cluster):
     began = time.monotonic()
     assert cluster.stop_node(3) == 0
-    assert time.monotonic() - began < 20
-    assert sorted(admin(cluster).list_topics(timeout=30).brokers) == [1, 2]
+    assert time.monotonic() - began < 40
+    wait_for_brokers(cluster, [1, 2])
     cluster.start_node(3)
-    assert sorted(admin(cluster).list_topics(timeout=30).brokers) == [1, 2, 3]
+    wait_for_brokers(cluster, [1, 2, 3])
 
 
 def test_a_second_node_with_an_id_is_refused(cluster, tmp_path):
@@ -242,5 +250,5 @@ def test_a_broker_that_waits_for_controllers_can_be_stopped(tmp_path):
     child.wait_until(lambda: answers(port), timeout_s=30)
     began = time.monotonic()
     assert child.stop(timeout_s=30) == 0
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 30  # its registration would be given up after 60
     assert "READY" not in child.output()
