@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Hashable
 from typing import Final, Protocol
 from uuid import UUID
 
+from broker.replicas.copying import append_copy
 from broker.replicas.fetch_sessions import FetchedPartition, FetchSession
 from broker.replication.leadership import Leadership
 from protocol.errors import (
@@ -32,7 +33,7 @@ from protocol.metadata.image import PartitionImage
 from protocol.types import TopicPartition
 from storage.append_origin import AppendOrigin
 from storage.index import TimestampOffset
-from storage.log import AppendInfo, Log, UnexpectedAppendOffset
+from storage.log import AppendInfo, Log
 from storage.validation import ValidatedRecords
 
 #: The special timestamps of ListOffsets (KIP-79, KIP-405, KIP-734, KIP-1005, KIP-1023).
@@ -157,6 +158,8 @@ class Partition:
         self._advance_high_watermark()
         # Also without a new high watermark: parked requests must hear that the leader changed.
         self.notify()
+        if not is_new_epoch:
+            self.check_isr(self._surroundings.now_ms())
         return is_new_epoch
 
     def _assign(self, replicas: tuple[int, ...]) -> None:
@@ -182,6 +185,15 @@ class Partition:
             max_lag_ms=self._surroundings.max_lag_ms,
             now_ms=self._surroundings.now_ms(),
         )
+
+    def replace_log(self, log: Log) -> None:
+        """The replica has moved to another log directory, and has everything that it had (`log_moves`)."""
+        assert log.log_end_offset == self.log.log_end_offset, (log.log_end_offset, self.log.log_end_offset)
+        if self.leadership is not None and (log.latest_epoch is None or log.latest_epoch < self.leader_epoch):
+            # An epoch without records is in no batch that could have been copied.
+            log.assign_epoch(self.leader_epoch, log.log_end_offset)
+        self.log = log
+        self.notify()
 
     def resign(self) -> None:
         """The topic is gone, or moved away: answer nobody any more."""
@@ -346,9 +358,17 @@ class Partition:
             self._signal(self)  # who waits for a low watermark
 
     def check_isr(self, now_ms: int) -> None:
-        """Ask for an ISR without the members that have fallen behind, if some have."""
-        if self.leadership is not None and self.leadership.followers:
-            self._propose(self.leadership.shrunk(log_end_offset=self.log.log_end_offset, now_ms=now_ms))
+        """Ask for an ISR without the members that have fallen behind, or with one that has caught up, if there are such."""
+        leadership = self.leadership
+        if leadership is None or not leadership.followers:
+            return
+        log_end_offset = self.log.log_end_offset
+        isr = leadership.shrunk(log_end_offset=log_end_offset, now_ms=now_ms)
+        if isr is None and len(leadership.isr) <= len(leadership.followers):
+            isr = leadership.returned(
+                high_watermark=self.log.high_watermark, log_end_offset=log_end_offset, now_ms=now_ms
+            )
+        self._propose(isr)
 
     def _propose(self, isr: frozenset[int] | None) -> None:
         if isr is not None:
@@ -367,6 +387,7 @@ class Partition:
         self._advance_high_watermark()
         # Also without a new high watermark: too small an ISR is an answer to those who wait.
         self.notify()
+        self.check_isr(self._surroundings.now_ms())
 
     def on_isr_refused(self, *, leader_epoch: int) -> None:
         """The controller has not tried, and the ISR is what it was."""
@@ -390,15 +411,7 @@ class Partition:
         """
         log = self.log
         if len(records):
-            try:
-                info = log.append_as_follower(records, leader_epoch=leader_epoch, now_ms=now_ms)
-            except UnexpectedAppendOffset as error:
-                # The leader's log starts within a batch (DeleteRecords): an empty log begins with all of it.
-                is_empty = log.log_end_offset == log.log_start_offset
-                if not (is_empty and error.first_offset < log.log_end_offset <= error.last_offset):
-                    raise
-                log.truncate_fully_and_start_at(error.first_offset, now_ms=now_ms)
-                info = log.append_as_follower(records, leader_epoch=leader_epoch, now_ms=now_ms)
+            info = append_copy(log, records, leader_epoch=leader_epoch, now_ms=now_ms)
             self.appended_bytes += info.size_bytes
         self.leader_high_watermark = high_watermark
         has_moved = log.maybe_increment_high_watermark(min(high_watermark, log.log_end_offset))

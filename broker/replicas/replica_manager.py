@@ -17,14 +17,17 @@ from uuid import UUID
 from broker.metadata_cache import MetadataCache
 from broker.replicas.committing import Awaited, Commitment, when_settled
 from broker.replicas.fetch_sessions import FetchSessionCache, PartitionKey
+from broker.replicas.log_moves import LogMoves
 from broker.replicas.partition import Partition
 from broker.replicas.purgatory import Purgatory
 from broker.replication.replica_selector import ClientMetadata, PartitionView, ReplicaSelector, ReplicaView
 from broker.replication.throttles import ReplicationQuota, is_throttled
 from broker.runtime import Runtime
 from protocol.errors import (
+    InvalidTopic,
     KafkaError,
     KafkaStorageError,
+    LogDirNotFound,
     NotLeaderOrFollower,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -38,6 +41,7 @@ from protocol.metadata.image import (
 )
 from protocol.records.batch import BatchHeader
 from protocol.types import TopicPartition
+from storage import file_names
 from storage.append_origin import AppendOrigin
 from storage.log import AppendInfo
 from storage.log_config import LogConfig
@@ -85,6 +89,7 @@ class ReplicaManager:
         propose_isr: Callable[[Partition], None],
         followers: Followers,
         leader_quota: ReplicationQuota,
+        move_quota: ReplicationQuota,
         max_lag_ms: int = 30_000,
         selector: ReplicaSelector | None = None,
         fetch_session_slots: int = 1000,
@@ -108,6 +113,15 @@ class ReplicaManager:
         self.fetch_sessions = FetchSessionCache(slots=fetch_session_slots, random=runtime.random)
         #: Fetches that wait for records, and appends that wait for the in-sync replicas.
         self.purgatory = Purgatory(call_later=runtime.call_later, call_soon=runtime.loop.call_soon)
+        #: Replicas on their way to other log directories.
+        self.moves = LogMoves(
+            runtime=runtime,
+            logs=logs,
+            node_id=node_id,
+            image=lambda: metadata.image,
+            quota=move_quota,
+            on_promoted=self._on_promoted,
+        )
         #: Each partition twice: by (topic name, index) and by (topic id, index).
         self.hosted: dict[PartitionKey, Partition] = {}
         #: Partitions that have no log because of a failing disk.
@@ -166,9 +180,12 @@ class ReplicaManager:
         """For ever: ask for ISRs without those who have fallen behind; twice in replica.lag.time.max.ms."""
         while True:
             await asyncio.sleep(self.max_lag_ms / 2000)
-            now_ms = self.now_ms()
-            for partition in list(self.partitions()):
-                partition.check_isr(now_ms)
+            self._check_isrs()
+
+    def _check_isrs(self) -> None:
+        now_ms = self.now_ms()
+        for partition in list(self.partitions()):
+            partition.check_isr(now_ms)
 
     # -- throttled followers -----------------------------------------------------------------------------
 
@@ -250,15 +267,21 @@ class ReplicaManager:
         """
         strays = [
             topic_partition
-            for topic_partition, log in self.logs.logs.items()
+            for topic_partition, log in {**self.logs.future_logs, **self.logs.logs}.items()
             if not self._is_ours(topic_partition, log.topic_id, image)
         ]
         for topic_partition in strays:
             logger.warning("%s is on disk but not in the metadata: set aside as stray", topic_partition)
             self.logs.delete_stray(topic_partition, now_ms=self.runtime.now_ms())
+        self.logs.promote_abandoned(
+            lambda at, _, directory: self._is_in(at, directory, image), now_ms=self.runtime.now_ms()
+        )
         for topic in image.topics_by_id.values():
             for index in topic.partitions:
                 self._apply_partition(topic, index, is_new=False)
+        for topic_partition in list(self.logs.future_logs):
+            if topic_partition in self.hosted:
+                self.moves.begin(self.hosted[topic_partition])
         return strays
 
     def apply_delta(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -271,6 +294,8 @@ class ReplicaManager:
             if changed is not None:
                 for index in sorted(indexes):
                     self._apply_partition(changed, index)
+        if delta.brokers_changed:
+            self._check_isrs()  # who was fenced, or had another epoch, may join
         for resource in delta.configs_changed:
             if resource.type is ConfigResourceType.TOPIC and resource.name in image.topics_by_name:
                 self._update_config(image.topics_by_name[resource.name])
@@ -314,6 +339,11 @@ class ReplicaManager:
             return False
         partition = topic.partitions.get(topic_partition.partition)
         return partition is not None and self.node_id in partition.replicas
+
+    def _is_in(self, topic_partition: TopicPartition, directory: UUID, image: MetadataImage) -> bool:
+        """Whether the metadata says that this broker's replica is in this directory."""
+        partition = image.topics_by_name[topic_partition.topic].partitions[topic_partition.partition]
+        return partition.directories[partition.replicas.index(self.node_id)] == directory
 
     def _apply_partition(self, topic: TopicImage, index: int, *, is_new: bool = True) -> None:
         image = topic.partitions[index]
@@ -389,6 +419,7 @@ class ReplicaManager:
     def _resign(self, partition: Partition) -> None:
         was_leader, epoch = partition.is_leader, partition.leader_epoch
         self._followers.unfollow(partition)
+        self.moves.forget(partition)
         partition.resign()
         if was_leader:
             self._tell_resigned(partition, epoch)
@@ -403,6 +434,49 @@ class ReplicaManager:
             partition = self.hosted.get((topic.topic_id, index))
             if partition is not None:
                 partition.on_config_changed()
+
+    # -- log directories -------------------------------------------------------------------------------
+
+    def move_log(self, topic_partition: TopicPartition, path: Path) -> None:
+        """Begin to move a replica to another log directory; to the one that it is in: end its move.
+
+        Raises InvalidTopic (its name leaves no room for that of a future log), LogDirNotFound, KafkaStorageError
+        (one of the directories is offline), and what `partition` raises.
+        """
+        try:
+            file_names.future_directory(topic_partition, unique="0" * 32)
+        except KafkaStorageError as error:
+            raise InvalidTopic(str(error)) from error
+        known = {each.absolute(): each for each in (*self.logs.directory_ids, *self.logs.offline_dirs)}
+        if path not in known:
+            raise LogDirNotFound(f"{path} is not a log directory of broker {self.node_id}")
+        path = known[path]
+        if path in self.logs.offline_dirs:
+            raise KafkaStorageError(f"{path} is offline")
+        partition = self.partition(topic_partition)
+        future = self.logs.future_logs.get(topic_partition)
+        if future is not None and future.directory.parent != path:
+            self.moves.cancel(partition)
+        if partition.log.directory.parent == path:
+            return
+        if self.logs.offline_dirs:
+            # There may be a future log in one of them, and two are one too many.
+            raise KafkaStorageError(f"{[*self.logs.offline_dirs]} is offline: nothing moves")
+        self.logs.create_future(
+            topic_partition, path, topic_id=partition.topic_id, now_ms=self.runtime.now_ms()
+        )
+        self.moves.begin(partition)
+
+    def directory_of(self, topic_partition: TopicPartition) -> Path | None:
+        """The log directory that the controller should know a replica to be in; None: it has no log."""
+        partition = self.hosted.get(topic_partition)
+        return None if partition is None else self.moves.directory_of(partition)
+
+    def _on_promoted(self, partition: Partition) -> None:
+        if not partition.is_leader:
+            # The fetcher knows the old log.
+            self._followers.unfollow(partition)
+            self._followers.follow(partition)
 
     # -- for those who wait for records to be committed -------------------------------------------------
 

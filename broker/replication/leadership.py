@@ -156,6 +156,21 @@ class Leadership:
             return None
         return self.isr | {replica} if self._is_eligible(replica, progress.broker_epoch) else None
 
+    def returned(self, *, high_watermark: int, log_end_offset: int, now_ms: int) -> frozenset[int] | None:
+        """The ISR with a follower that has caught up before, when it could not join; None: there is none that can.
+
+        A follower that has nothing new to ask is not heard of again within its fetch session: whoever was held up by
+        another proposal, or by a registration that was not known here yet, would stay out until the next append.
+        """
+        for replica, progress in self.followers.items():
+            if (
+                replica not in self.isr
+                and progress.is_caught_up(log_end_offset, now_ms=now_ms, max_lag_ms=self._max_lag_ms)
+                and (isr := self.expanded(replica, high_watermark=high_watermark)) is not None
+            ):
+                return isr
+        return None
+
     def shrunk(self, *, log_end_offset: int, now_ms: int) -> frozenset[int] | None:
         """The ISR without the members that have fallen behind; None if there are none, or something is proposed."""
         if self.proposed_isr is not None:

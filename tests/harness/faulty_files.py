@@ -170,6 +170,14 @@ class FaultyFiles(Files):
 
     # -- after a crash -----------------------------------------------------------------------------
 
+    def after_kill(self) -> "FaultyFiles":
+        """The disk that the next process finds if only the process died: what was not flushed may still be lost."""
+        self._is_dead = True
+        survivor = FaultyFiles(random=self.random, now_ms=self.now_ms)
+        survivor._root, survivor._moment = self._root, self._moment
+        survivor.directories_with_lost_pages = self.directories_with_lost_pages
+        return survivor
+
     def after_crash(self, random: Random, loss: Loss) -> "FaultyFiles":
         """The disk that the next process finds; this one is dead."""
         self._is_dead = True

@@ -166,6 +166,18 @@ def test_one_change_at_a_time():
     assert leads.shrunk(log_end_offset=200, now_ms=10 * LAG_MS) is None
 
 
+def test_who_was_held_up_by_another_proposal_joins_without_a_further_fetch():
+    """Within its session a follower that has everything asks nothing new, and is not heard of again."""
+    leads = leadership(isr=(1,))
+    fetch(leads, 2, 100)
+    fetch(leads, 3, 100)
+    leads.propose(leads.expanded(2, high_watermark=50))
+    assert leads.returned(high_watermark=50, log_end_offset=100, now_ms=0) is None
+    leads.update(replicas=(1, 2, 3), isr=(1, 2))
+    assert leads.returned(high_watermark=50, log_end_offset=100, now_ms=10 * LAG_MS) == {1, 2, 3}
+    assert leads.returned(high_watermark=50, log_end_offset=200, now_ms=10 * LAG_MS) is None, "too long ago"
+
+
 def test_members_that_fall_behind_have_to_go():
     leads = leadership(now_ms=0)
     fetch(leads, 2, 100, leader_end=100, now_ms=1_000)
