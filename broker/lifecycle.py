@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 _IMPATIENT_S: Final = 0.01
 #: How often a registration is tried that the controller may accept later.
 _REGISTRATION_BACKOFF_S: Final = 0.5
+#: So long a broker may be refused for features that it will claim as soon as it has read of them in the metadata log.
+_LEARNING_S: Final = 10.0
 #: A leaving broker waits for so long at most, and no longer after so many heartbeats in a row without an answer.
 _LEAVE_TIMEOUT_S: Final = 60.0
 _MAX_FAILURES_WHEN_LEAVING: Final = 2
@@ -81,6 +83,7 @@ class BrokerLifecycle:
         self._is_leaving = False
         #: Whether the last heartbeat was not answered.
         self._is_unheard = False
+        self._learning_until: float | None = None
         self._wants_beat = asyncio.Event()
         self._caught_up: asyncio.Future[None] = runtime.loop.create_future()
         self._unfenced: asyncio.Future[None] = runtime.loop.create_future()
@@ -122,7 +125,7 @@ class BrokerLifecycle:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while (error := await self._try_to_register()) != ErrorCode.none:
-                    if error in _FINAL_REFUSALS:
+                    if error in _FINAL_REFUSALS and not self._may_learn(error):
                         raise RegistrationRefused(
                             f"The controller refuses to register {broker} ({error.name}): {_FINAL_REFUSALS[error]}."
                         )
@@ -139,6 +142,18 @@ class BrokerLifecycle:
                 f"Giving up after {timeout_ms / 1000:g} s to register {broker}: {why}."
             ) from None
         self._keeping_alive = self._runtime.create_task(self._keep_alive(), name="broker-heartbeat")
+
+    def _may_learn(self, error: ErrorCode) -> bool:
+        """Whether the refusal may only mean that this broker does not know the cluster's features yet.
+
+        Kafka's brokers always claim the same ones; ours claim what they do not serve only where it is finalized.
+        """
+        now = self._runtime.monotonic()
+        if error != ErrorCode.unsupported_version:
+            return False
+        if self._learning_until is None:
+            self._learning_until = now + _LEARNING_S
+        return now < self._learning_until
 
     async def caught_up(self) -> None:
         """Wait until this broker knows the metadata up to its registration, as the controller sees it."""
