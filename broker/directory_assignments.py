@@ -108,6 +108,10 @@ class DirectoryAssignments:
             for index in sorted(delta.partitions_changed[topic_id])
         )
 
+    def look_at_place(self, place: Place) -> None:
+        """See to one replica: it is, or will soon be, in another directory."""
+        self._note([place])
+
     def stop(self) -> None:
         """Tell nothing more."""
         if self._telling is not None:

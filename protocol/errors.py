@@ -21,6 +21,12 @@ class KafkaError(Exception):
         self.message = message
 
 
+class LogDirNotFound(KafkaError):
+    """Not one of the broker's log directories."""
+
+    code = ErrorCode.log_dir_not_found
+
+
 class MalformedMessage(KafkaError):
     """Bytes from a peer that are not the message they claim to be; its connection is closed."""
 
@@ -325,6 +331,12 @@ class RecordListTooLarge(KafkaError):
     """The batches of one partition are longer than a segment."""
 
     code = ErrorCode.record_list_too_large
+
+
+class ReplicaNotAvailable(KafkaError):
+    """The replica is not on this broker."""
+
+    code = ErrorCode.replica_not_available
 
 
 class RequestTimedOut(KafkaError):

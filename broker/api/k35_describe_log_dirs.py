@@ -17,7 +17,8 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from storage.log_manager import LogDirInfo
+from protocol.types import TopicPartition
+from storage.log_manager import LogDirInfo, LogManager
 
 
 def handle(
@@ -28,22 +29,33 @@ def handle(
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     return DescribeLogDirsResponse(
-        results=[answer_directory(info, wanted) for info in broker.replicas.logs.describe_dirs()]
+        results=[
+            answer_directory(info, wanted, broker.replicas.logs)
+            for info in broker.replicas.logs.describe_dirs()
+        ]
     )
 
 
-def answer_directory(info: LogDirInfo, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
+def answer_directory(
+    info: LogDirInfo, wanted: set[tuple[str, int]] | None, logs: LogManager
+) -> DescribeLogDirsResult:
     """One directory; KAFKA_STORAGE_ERROR and nothing else if it is offline."""
     path = str(info.path.absolute())
     if info.error is not None:
         return DescribeLogDirsResult(error_code=ErrorCode.kafka_storage_error, log_dir=path)
     topics: dict[str, DescribeLogDirsTopic] = {}
-    for topic_partition, size_bytes in info.logs:
+    rows = [(*row, False) for row in info.logs] + [(*row, True) for row in info.future_logs]
+    for topic_partition, size_bytes, is_future in rows:
         if wanted is None or topic_partition in wanted:
             name, index = topic_partition
-            # A leader lags behind nobody, and there are no future replicas yet.
             topics.setdefault(name, DescribeLogDirsTopic(name=name)).partitions.append(
-                DescribeLogDirsPartition(partition_index=index, partition_size=size_bytes)
+                DescribeLogDirsPartition(
+                    partition_index=index,
+                    partition_size=size_bytes,
+                    # A log lags behind its own high watermark, which it never does.
+                    offset_lag=_future_lag(topic_partition, logs) if is_future else 0,
+                    is_future_key=is_future,
+                )
             )
     return DescribeLogDirsResult(
         log_dir=path,
@@ -51,6 +63,12 @@ def answer_directory(info: LogDirInfo, wanted: set[tuple[str, int]] | None) -> D
         total_bytes=-1 if info.total_bytes is None else info.total_bytes,
         usable_bytes=-1 if info.usable_bytes is None else info.usable_bytes,
     )
+
+
+def _future_lag(topic_partition: TopicPartition, logs: LogManager) -> int:
+    """How many offsets a future log is behind the log that it is to replace; -1 if that one is offline."""
+    current, future = logs.get(topic_partition), logs.future_logs[topic_partition]
+    return -1 if current is None else current.log_end_offset - future.log_end_offset
 
 
 API = Api(key=ApiKey.DESCRIBE_LOG_DIRS, versions=range(1, 6), handle=handle)

@@ -75,6 +75,7 @@ class BrokerRole:
             image=lambda: role.metadata.image,
             located=self._located,
         )
+        self.broker.replicas.moves.on_directory = self._assignments.look_at_place
         self._gate = Gate(runtime)
         self._server = NetworkServer(runtime, self._gate, NetworkSettings.from_config(config))
         self._maintenance = Maintenance(
@@ -204,9 +205,8 @@ class BrokerRole:
             self.broker.lifecycle.beat_soon()
 
     def _located(self, topic_partition: TopicPartition) -> UUID | None:
-        """The directory that a replica's log lies in, if it is online."""
-        log = self._logs.get(topic_partition)
-        path = log.directory.parent if log is not None else None
+        """The directory that a replica's log lies in, or will in a moment, if it is online."""
+        path = self.broker.replicas.directory_of(topic_partition)
         return None if path is None or path in self._logs.offline_dirs else self._logs.directory_ids.get(path)
 
     def _offline_log_dirs(self) -> list[UUID]:
@@ -232,6 +232,7 @@ class BrokerRole:
 
     def _stop_watching(self) -> None:
         self._assignments.stop()
+        self.broker.replicas.moves.stop()
         if self._isr_watch is not None:
             self._isr_watch.cancel()
 

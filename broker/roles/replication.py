@@ -59,6 +59,11 @@ def make_replication(
         broker_epoch=broker_epoch,
         quota=quota("follower"),
     )
+    move_quota = ReplicationQuota(
+        rate=lambda: cluster_config.current.dynamic_value("replica.alter.log.dirs.io.max.bytes.per.second"),
+        window_count=config.get("alter.log.dirs.replication.quota.window.num"),
+        window_ms=config.get("alter.log.dirs.replication.quota.window.size.seconds") * 1000,
+    )
     isr_changes = IsrChanges(
         runtime=runtime,
         controller=role.channel("alter-partition", timeout_ms=_ALTER_PARTITION_TIMEOUT_MS),
@@ -74,6 +79,7 @@ def make_replication(
         propose_isr=isr_changes.submit,
         followers=fetchers,
         leader_quota=quota("leader"),
+        move_quota=move_quota,
         max_lag_ms=config.replica_lag_time_max_ms,
         selector=_selector(config),
         fetch_session_slots=config.max_incremental_fetch_session_cache_slots,

@@ -85,7 +85,7 @@ class ReplicaBroker:
         self.hears = True
         self.heard = 0
         self.selector: ReplicaSelector | None = None
-        self.leader_rate = self.follower_rate = _UNLIMITED
+        self.leader_rate = self.follower_rate = self.move_rate = _UNLIMITED
         self.fetching = dict(fetching or {})
         self.files = FaultyFiles(random=Random(node_id))
         for path in log_dirs:
@@ -138,6 +138,7 @@ class ReplicaBroker:
             propose_isr=self._propose,
             followers=self.fetchers,
             leader_quota=ReplicationQuota(rate=lambda: self.leader_rate),
+            move_quota=ReplicationQuota(rate=lambda: self.move_rate),
             max_lag_ms=self.cluster.max_lag_ms,
             selector=self.selector,
         )

@@ -73,7 +73,9 @@ class Surroundings:
         self.proposed.append(partition.leadership.proposed_isr)
 
 
-def follower_fetches(partition: Partition, replica: int, offset: int, *, now_ms: int = NOW_MS, **fields) -> None:
+def follower_fetches(
+    partition: Partition, replica: int, offset: int, *, now_ms: int = NOW_MS, **fields
+) -> None:
     """The follower `replica` has everything before `offset`."""
     row = {"log_start_offset": 0, "broker_epoch": -1, "session": None} | fields
     partition.on_follower_fetch(replica, fetch_offset=offset, now_ms=now_ms, **row)
@@ -151,6 +153,7 @@ class BrokerInFolder:
             propose_isr=self.proposals.append,
             followers=self,
             leader_quota=ReplicationQuota(rate=lambda: self.leader_rate),
+            move_quota=ReplicationQuota(rate=lambda: self.move_rate),
             logs=self.logs,
             metadata=self.metadata,
             runtime=runtime,
@@ -158,7 +161,7 @@ class BrokerInFolder:
         )
         self.correlation_id = 0
 
-    leader_rate = 2**63 - 1
+    leader_rate = move_rate = 2**63 - 1
 
     def follow(self, partition: Partition) -> None:
         self.following[partition] = partition.leader_id

@@ -1,0 +1,57 @@
+"""AlterReplicaLogDirs (key 34): replicas of this broker move to other ones of its log directories (KIP-113).
+
+Who asks: admin clients (kafka-reassign-partitions.sh with log_dirs), each broker for itself.
+Versions: v1-2. v2 flexible.
+The answer comes when the move has begun; DescribeLogDirs tells how far it is. Naming the directory that the replica is in
+ends a move.
+Differs from Kafka: never throttles; the directory of a partition that is not here yet (REPLICA_NOT_AVAILABLE) is not
+remembered for the day when it comes.
+Touches: broker.replicas (log moves). Never waits.
+"""
+
+from pathlib import Path
+
+from broker.api import Api, RequestContext
+from broker.broker import Broker
+from protocol.api_keys import ApiKey
+from protocol.errors import KafkaError, NotLeaderOrFollower, ReplicaNotAvailable, UnknownTopicOrPartition
+from protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from protocol.types import TopicPartition
+
+
+def handle(
+    request: AlterReplicaLogDirsRequest, context: RequestContext, broker: Broker
+) -> AlterReplicaLogDirsResponse:
+    """Each partition on its own; of one that is named twice the last directory counts."""
+    wanted = {
+        TopicPartition(topic.name, index): Path(directory.path)
+        for directory in request.dirs
+        for topic in directory.topics
+        for index in topic.partitions
+    }
+    topics: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for topic_partition, path in wanted.items():
+        topic, index = topic_partition
+        row = AlterReplicaLogDirPartitionResult(partition_index=index)
+        topics.setdefault(topic, AlterReplicaLogDirTopicResult(topic_name=topic)).partitions.append(row)
+        try:
+            move(topic_partition, path, broker)
+        except KafkaError as error:
+            row.error_code = error.code
+    return AlterReplicaLogDirsResponse(results=list(topics.values()))
+
+
+def move(topic_partition: TopicPartition, path: Path, broker: Broker) -> None:
+    """Begin to move one replica. Raises what `ReplicaManager.move_log` raises, and ReplicaNotAvailable."""
+    try:
+        broker.replicas.move_log(topic_partition, path)
+    except (NotLeaderOrFollower, UnknownTopicOrPartition) as error:
+        raise ReplicaNotAvailable(str(error)) from error
+
+
+API = Api(key=ApiKey.ALTER_REPLICA_LOG_DIRS, versions=range(1, 3), handle=handle)

@@ -1,0 +1,397 @@
+"""Replicas that move to another log directory of their broker (KIP-113, KIP-858)."""
+
+import asyncio
+import errno
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, KafkaStorageError
+from protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from protocol.metadata.records import FeatureLevelRecord, RemoveTopicRecord
+from protocol.records.builder import build_batch, simple_records
+from protocol.records.record import records
+from protocol.types import TopicPartition
+from tests.harness.faulty_files import Loss
+from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster, until
+
+A, B = Path("/disks/a"), Path("/disks/b")
+ORDERS = TopicPartition("orders", 0)
+
+
+@asynccontextmanager
+async def brokers(simulation, count=1, **options):
+    """Broker 1 leads "orders", others follow; the metadata knows where each replica is."""
+    ids = list(range(1, count + 1))
+    cluster = ReplicaCluster(simulation, ids, log_dirs=[A, B], **options)
+    cluster.create("orders", {0: ids})
+    for broker in cluster.brokers.values():
+        await broker.listen()
+    cluster.change(ORDERS, directories=[directory_id(broker) for broker in cluster.brokers.values()])
+    cluster.elect(ORDERS, 1)
+    yield cluster
+    for broker in cluster.brokers.values():
+        if broker.is_up:
+            await broker.stop()
+
+
+def path_of(broker: ReplicaBroker) -> Path:
+    return broker.partition(ORDERS).log.directory.parent
+
+
+def other(broker: ReplicaBroker) -> Path:
+    return B if path_of(broker) == A else A
+
+
+def directory_id(broker: ReplicaBroker, path: Path | None = None):
+    return broker.logs.directory_ids[path or path_of(broker)]
+
+
+def move(broker: ReplicaBroker, path: Path, *, topic: str = "orders", index: int = 0) -> ErrorCode:
+    request = AlterReplicaLogDirsRequest(
+        dirs=[
+            AlterReplicaLogDir(
+                path=str(path), topics=[AlterReplicaLogDirTopic(name=topic, partitions=[index])]
+            )
+        ]
+    )
+    (result,) = broker.answer(ApiKey.ALTER_REPLICA_LOG_DIRS, request, 2).results
+    (row,) = result.partitions
+    assert (result.topic_name, row.partition_index) == (topic, index)
+    return ErrorCode(row.error_code)
+
+
+def described(broker: ReplicaBroker) -> dict[tuple[str, bool], int]:
+    """(directory, whether it is a future log) -> offset lag."""
+    response = broker.answer(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None), 4)
+    return {
+        (Path(result.log_dir).name, row.is_future_key): row.offset_lag
+        for result in response.results
+        for topic in result.topics
+        for row in topic.partitions
+    }
+
+
+def write(broker: ReplicaBroker, *values: bytes) -> None:
+    now_ms = broker.runtime.now_ms()
+    batch = build_batch(simple_records([(None, value) for value in values], timestamp=now_ms))
+    broker.partition(ORDERS).append_records(bytearray(batch), required_acks=1, now_ms=now_ms)
+
+
+def values(broker: ReplicaBroker) -> list[bytes | None]:
+    log = broker.partition(ORDERS).log
+    return [record.value for _, data in log.records_since(log.log_start_offset) for record in records(data)]
+
+
+class Told:
+    """What the broker would tell the controller."""
+
+    def __init__(self, broker: ReplicaBroker) -> None:
+        self.broker = broker
+        self.paths: list[Path | None] = []
+        broker.replicas.moves.on_directory = self
+
+    def __call__(self, place) -> None:
+        assert place == (TOPIC_ID, 0)
+        self.paths.append(self.broker.replicas.directory_of(ORDERS))
+
+
+def accept(cluster: ReplicaCluster, broker: ReplicaBroker, path: Path) -> None:
+    """The controller notes where the replica is."""
+    known = list(cluster.image.topics_by_name["orders"].partitions[0].directories)
+    known[broker.node_id - 1] = directory_id(broker, path)
+    cluster.change(ORDERS, directories=known)
+
+
+def test_a_leader_moves_while_it_is_written(simulation):
+    async def story():
+        async with brokers(simulation) as cluster:
+            broker = cluster.brokers[1]
+            old, new = path_of(broker), other(broker)
+            told = Told(broker)
+            write(broker, b"a", b"b")
+            assert described(broker) == {(old.name, False): 0}
+            assert move(broker, new) == ErrorCode.none
+            assert described(broker) == {(old.name, False): 0, (new.name, True): 2}
+            await until(lambda: told.paths == [new])
+            write(broker, b"c")
+            await asyncio.sleep(5)
+            assert path_of(broker) == old, "not before the metadata says so"
+            accept(cluster, broker, new)
+            await until(lambda: path_of(broker) == new)
+            assert described(broker) == {(new.name, False): 0}
+            write(broker, b"d")
+            assert values(broker) == [b"a", b"b", b"c", b"d"]
+            assert broker.partition(ORDERS).log.high_watermark == 4
+            assert told.paths == [new]
+            # The name is the partition's, and the old log is gone after a restart as well.
+            await broker.crash(Loss.NOTHING)
+            broker.start()
+            assert (path_of(broker), values(broker)) == (new, [b"a", b"b", b"c", b"d"])
+
+    simulation.run(story())
+
+
+def test_below_3_7_nobody_is_told(simulation):
+    async def story():
+        async with brokers(simulation) as cluster:
+            broker = cluster.brokers[1]
+            cluster.commit(FeatureLevelRecord(name="metadata.version", feature_level=16))
+            told, new = Told(broker), other(broker)
+            write(broker, b"a")
+            assert move(broker, new) == ErrorCode.none
+            await until(lambda: path_of(broker) == new)
+            assert not told.paths
+
+    simulation.run(story())
+
+
+def test_a_leadership_without_records_is_remembered(simulation):
+    async def story():
+        async with brokers(simulation) as cluster:
+            broker = cluster.brokers[1]
+            write(broker, b"a")
+            cluster.elect(ORDERS, 1)
+            epochs = list(broker.partition(ORDERS).log.leader_epochs.entries)
+            new = other(broker)
+            move(broker, new)
+            accept(cluster, broker, new)
+            await until(lambda: path_of(broker) == new)
+            assert list(broker.partition(ORDERS).log.leader_epochs.entries) == epochs
+
+    simulation.run(story())
+
+
+def test_a_follower_moves_and_follows_on(simulation):
+    async def story():
+        async with brokers(simulation, 2) as cluster:
+            leader, follower = cluster.brokers.values()
+            new = other(follower)
+            write(leader, b"a")
+            move(follower, new)
+            accept(cluster, follower, new)
+            await until(lambda: path_of(follower) == new)
+            write(leader, b"b")
+            await until(lambda: leader.partition(ORDERS).log.high_watermark == 2)
+            assert values(follower) == [b"a", b"b"]
+
+    simulation.run(story())
+
+
+def test_the_copy_is_truncated_with_the_log(simulation):
+    async def story():
+        async with brokers(simulation, 2) as cluster:
+            first, second = cluster.brokers.values()
+            write(first, b"both")
+            await until(lambda: second.partition(ORDERS).log.log_end_offset == 1)
+            simulation.network.cut("broker1", "broker2")
+            write(first, b"lost", b"lost")
+            told, new = Told(first), other(first)
+            move(first, new)
+            await until(lambda: told.paths == [new])
+            assert first.logs.future_logs[ORDERS].log_end_offset == 3
+            cluster.elect(ORDERS, 2, isr=[2])
+            write(second, b"other")
+            simulation.network.heal("broker1", "broker2")
+            await until(lambda: values(first) == [b"both", b"other"])
+            accept(cluster, first, new)
+            await until(lambda: path_of(first) == new)
+            assert values(first) == [b"both", b"other"]
+
+    simulation.run(story())
+
+
+def test_the_copy_finds_where_the_log_was_truncated_meanwhile(simulation):
+    """The log has been truncated, and is longer than before: only the epochs tell that the copy is another one."""
+
+    async def story():
+        async with brokers(simulation, 2) as cluster:
+            first, second = cluster.brokers.values()
+            write(first, b"both")
+            await until(lambda: second.partition(ORDERS).log.log_end_offset == 1)
+            simulation.network.cut("broker1", "broker2")
+            write(first, b"lost", b"lost")
+            told, new = Told(first), other(first)
+            move(first, new)
+            await until(lambda: told.paths == [new])
+            first.move_rate = -1
+            cluster.elect(ORDERS, 2, isr=[2])
+            write(second, b"x", b"y", b"z")
+            simulation.network.heal("broker1", "broker2")
+            await until(lambda: values(first) == [b"both", b"x", b"y", b"z"])
+            assert first.logs.future_logs[ORDERS].log_end_offset == 3
+            first.move_rate = 1_000_000
+            accept(cluster, first, new)
+            await until(lambda: path_of(first) == new)
+            assert values(first) == [b"both", b"x", b"y", b"z"]
+
+    simulation.run(story())
+
+
+def test_a_log_that_begins_within_a_batch_moves(simulation):
+    async def story():
+        async with brokers(simulation) as cluster:
+            broker = cluster.brokers[1]
+            write(broker, b"a", b"b", b"c", b"d")
+            broker.partition(ORDERS).delete_records(2)
+            new = other(broker)
+            move(broker, new)
+            accept(cluster, broker, new)
+            await until(lambda: path_of(broker) == new)
+            log = broker.partition(ORDERS).log
+            assert (log.log_start_offset, log.log_end_offset) == (2, 4)
+
+    simulation.run(story())
+
+
+@pytest.mark.parametrize("is_accepted", [False, True])
+def test_a_restart_in_the_middle(simulation, is_accepted):
+    """What the metadata has accepted already is promoted at the start; else the copy goes on."""
+
+    async def story():
+        async with brokers(simulation) as cluster:
+            broker = cluster.brokers[1]
+            old, new = path_of(broker), other(broker)
+            told = Told(broker)
+            for _ in range(20):
+                write(broker, b"a")
+            move(broker, new)
+            await until(lambda: told.paths)
+            broker.replicas.moves.stop()
+            await broker.crash(Loss.NOTHING)
+            if is_accepted:
+                accept(cluster, broker, new)
+            broker.start()
+            if not is_accepted:
+                assert path_of(broker) == old
+                told = Told(broker)
+                await until(lambda: told.paths == [new])
+                accept(cluster, broker, new)
+                await until(lambda: path_of(broker) == new)
+            assert path_of(broker) == new
+            assert values(broker) == [b"a"] * 20
+            assert not broker.logs.future_logs
+
+    simulation.run(story())
+
+
+def test_a_move_that_is_taken_back(simulation):
+    async def story():
+        async with brokers(simulation) as cluster:
+            broker = cluster.brokers[1]
+            old, new = path_of(broker), other(broker)
+            told = Told(broker)
+            write(broker, b"a")
+            move(broker, new)
+            assert move(broker, old) == ErrorCode.none
+            assert described(broker) == {(old.name, False): 0}
+            assert not told.paths, "the controller has heard of nothing"
+            move(broker, new)
+            await until(lambda: told.paths == [new])
+            move(broker, old)
+            assert told.paths == [new, old]
+            accept(cluster, broker, old)
+            await asyncio.sleep(5)
+            assert path_of(broker) == old
+
+    simulation.run(story())
+
+
+def test_a_topic_is_deleted_while_it_moves(simulation):
+    async def story():
+        async with brokers(simulation) as cluster:
+            broker = cluster.brokers[1]
+            write(broker, b"a")
+            move(broker, other(broker))
+            cluster.commit(RemoveTopicRecord(topic_id=TOPIC_ID))
+            await asyncio.sleep(5)
+            assert not broker.logs.logs
+            assert not broker.logs.future_logs
+            assert broker.replicas.moves._task is None
+
+    simulation.run(story())
+
+
+def test_a_future_log_of_a_topic_that_was_deleted_meanwhile_is_a_stray(simulation):
+    async def story():
+        async with brokers(simulation) as cluster:
+            broker = cluster.brokers[1]
+            write(broker, b"a")
+            move(broker, other(broker))
+            broker.replicas.moves.stop()
+            await broker.crash(Loss.NOTHING)
+            cluster.commit(RemoveTopicRecord(topic_id=TOPIC_ID))
+            broker.start()
+            assert not broker.logs.logs
+            assert not broker.logs.future_logs
+            names = {path.parent.name for path in broker.files.contents()}
+            assert sum(name.endswith("-stray") for name in names) == 2
+
+    simulation.run(story())
+
+
+@pytest.mark.parametrize("fails", ["old", "new"])
+def test_a_directory_fails_while_a_log_moves(simulation, fails):
+    async def story():
+        async with brokers(simulation) as cluster:
+            broker = cluster.brokers[1]
+            old, new = path_of(broker), other(broker)
+            broker.logs.on_dir_failure = lambda path, error: broker.replicas.take_offline(path)
+            told = Told(broker)
+            write(broker, b"a")
+            move(broker, new)
+            await until(lambda: told.paths == [new])
+            bad = old if fails == "old" else new
+            broker.files.fail("write", errno=errno.EIO, under=bad, is_lasting=True)
+            if fails == "old":
+                with pytest.raises(KafkaStorageError):
+                    write(broker, b"b")
+            else:
+                write(broker, b"b")
+                await until(lambda: told.paths[-1] == old)  # taken back: there it is, and it serves
+                write(broker, b"c")
+                assert values(broker) == [b"a", b"b", b"c"]
+            await until(lambda: broker.replicas.moves._task is None)
+
+    simulation.run(story())
+
+
+def test_copies_keep_to_their_rate(simulation):
+    async def story():
+        async with brokers(simulation) as cluster:
+            broker = cluster.brokers[1]
+            broker.move_rate = 1_000_000
+            for _ in range(100):
+                write(broker, bytes(100_000))
+            told, new = Told(broker), other(broker)
+            began = simulation.loop.time()
+            move(broker, new)
+            await until(lambda: told.paths == [new])
+            assert 7 < simulation.loop.time() - began < 12
+
+    simulation.run(story())
+
+
+def test_what_cannot_move(simulation):
+    async def story():
+        async with brokers(simulation) as cluster:
+            broker = cluster.brokers[1]
+            new = other(broker)
+            assert move(broker, Path("/elsewhere")) == ErrorCode.log_dir_not_found
+            assert move(broker, Path("relative")) == ErrorCode.log_dir_not_found
+            assert move(broker, new, topic="unknown") == ErrorCode.replica_not_available
+            assert move(broker, new, index=7) == ErrorCode.replica_not_available
+            assert move(broker, new, topic="t" * 249) == ErrorCode.invalid_topic_exception
+            assert move(broker, path_of(broker)) == ErrorCode.none
+            broker.logs.take_offline(new, OSError("no disk"))
+            assert move(broker, new) == ErrorCode.kafka_storage_error
+            assert not broker.logs.future_logs
+
+    simulation.run(story())
