@@ -1,0 +1,309 @@
+"""A real Kafka 4.3.1 broker and two Ottla brokers under three Ottla controllers.
+
+The Kafka broker (3) registers, hosts and replicates partitions, coordinates groups, and lives through the loss of the
+active controller, a restart of its own and one of all controllers. Then leadership of one partition goes through all
+three brokers, logs that have parted are truncated on either side, and in the end all replicas have the same bytes.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, ElectionType, KafkaException, Message, Producer, TopicPartition
+
+from storage.files import Files
+from storage.verify import compare
+from tests.compat.admin import PATIENCE_S, admin_of, produce, read, wait_until
+from tests.compat.replicated import Topic, wait_in_sync
+from tests.harness.cluster import OttlaCluster
+from tests.harness.nodes import KafkaNode, broker
+from tests.harness.processes import free_port
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(
+        os.environ.get("KAFKA_ORACLE") == "1", reason="has both, whichever serves the other tests"
+    ),
+]
+
+OTTLA, KAFKA = (1, 2), 3
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+#: Brokers that are killed or paused are missed soon; nobody moves leaders but the test.
+SETTINGS = {
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "500",
+    "auto.leader.rebalance.enable": "false",
+    "offsets.topic.num.partitions": "6",
+    "offsets.topic.replication.factor": "3",
+    "log.segment.bytes": "1048576",
+}
+
+
+class Mixture:
+    """The cluster, and its Kafka broker."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ottla = OttlaCluster(folder / "ottla", brokers=len(OTTLA), settings=SETTINGS).start()
+        cluster_id = admin_of(self.ottla.bootstrap).list_topics(timeout=PATIENCE_S).cluster_id
+        own = broker(KAFKA, free_port(), bootstrap=self.ottla.bootstrap_controllers)
+        self.kafka = KafkaNode(folder / "kafka", {**own, **SETTINGS}, cluster_id=cluster_id)
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.ottla.bootstrap},{self.kafka.listener}"
+
+    def listener(self, node_id: int) -> str:
+        return self.kafka.listener if node_id == KAFKA else self.ottla.node(node_id).listener
+
+    def data_dirs(self) -> list[Path]:
+        return [*(self.ottla.node(node_id).data_dir for node_id in OTTLA), self.kafka.data_dir]
+
+    def pause(self, node_id: int) -> None:
+        (self.kafka.child if node_id == KAFKA else self.ottla.child(node_id)).pause()
+
+    def resume(self, node_id: int) -> None:
+        (self.kafka.child if node_id == KAFKA else self.ottla.child(node_id)).resume()
+
+    def kill(self, node_id: int) -> None:
+        (self.kafka.child if node_id == KAFKA else self.ottla.child(node_id)).kill()
+
+    def start(self, node_id: int) -> None:
+        if node_id == KAFKA:
+            self.kafka.start()
+        else:
+            self.ottla.start_node(node_id)
+
+    def end(self) -> None:
+        self.kafka.end()
+        self.ottla.kill(*self.ottla.running)
+
+
+@pytest.fixture(scope="module")
+def mixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixture]:
+    mixture = Mixture(tmp_path_factory.mktemp("mixed"))
+    try:
+        mixture.kafka.start()
+        yield mixture
+    finally:
+        mixture.end()
+
+
+def produce_everywhere(bootstrap: str, topic: str, count: int) -> None:
+    """Idempotent, acks=all, round the partitions."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+    errors = []
+    for number in range(count):
+        producer.produce(
+            topic,
+            b"%d" % number,
+            b"key-%d" % number,
+            partition=number % 3,
+            on_delivery=lambda error, _: error is not None and errors.append(error),
+        )
+    assert producer.flush(60) == 0
+    assert not errors
+
+
+def consume_as_group(bootstrap: str, topic: str, group: str, count: int) -> list[int]:
+    """What a member of the group is handed until it has so many records, each committed; in order of its values."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    taken: list[Message] = []
+    deadline = time.monotonic() + 60
+    while len(taken) < count:
+        assert time.monotonic() < deadline, f"{len(taken)} of {count} records came"
+        for message in consumer.consume(count - len(taken), 0.5):
+            assert message.error() is None, message.error()
+            taken.append(message)
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return sorted(int(message.value()) for message in taken)
+
+
+def groups_led_by_kafka(topic: Topic) -> str:
+    """A group whose coordinator is the Kafka broker: its partition of the offsets topic is led there."""
+    leaders = topic.leaders
+
+    def java_hash(text: str) -> int:
+        value = 0
+        for character in text:
+            value = (31 * value + ord(character)) & 0xFFFFFFFF
+        return value & 0x7FFFFFFF
+
+    names = (f"group-{number}" for number in range(1000))
+    return next(name for name in names if leaders[java_hash(name) % len(leaders)] == KAFKA)
+
+
+def test_kafkas_broker_serves(mixture):
+    """Topics made by it, records through it, a group that it coordinates."""
+    admin = admin_of(mixture.kafka.listener)
+    assert sorted(admin.list_topics(timeout=PATIENCE_S).brokers) == [*OTTLA, KAFKA]
+    topic = Topic.create(mixture.kafka.listener, "served", [3, 1, 2], [1, 2, 3], [2, 3, 1])
+    produce_everywhere(mixture.kafka.listener, "served", 300)
+    assert consume_as_group(mixture.bootstrap, "served", "first", 300) == list(range(300))
+    assert topic.in_sync == [{1, 2, 3}] * 3
+    offsets = Topic(mixture.kafka.listener, "__consumer_offsets")
+    group = groups_led_by_kafka(offsets)
+    assert consume_as_group(mixture.ottla.bootstrap, "served", group, 300) == list(range(300))
+
+
+def test_the_active_controller_is_lost(mixture):
+    """SIGKILL: Kafka's broker finds the next one, and is never fenced."""
+    topic = Topic.create(mixture.bootstrap, "failover", [3, 1, 2], [1, 2, 3], [2, 3, 1])
+    victim = mixture.ottla.active_controller()
+    mixture.ottla.kill(victim)
+    produce_everywhere(mixture.bootstrap, "failover", 300)
+    Topic.create(mixture.kafka.listener, "after-failover", [3, 1])
+    assert mixture.ottla.active_controller() != victim
+    produce(mixture.bootstrap, "after-failover", [b"value"])
+    assert (topic.leaders, topic.in_sync) == ([3, 1, 2], [{1, 2, 3}] * 3)
+    mixture.ottla.start_node(victim)
+    assert consume_as_group(mixture.kafka.listener, "failover", "second", 300) == list(range(300))
+
+
+def test_kafkas_broker_is_restarted(mixture):
+    """Its controlled shutdown hands its leadership over; it comes back in sync."""
+    topic = Topic.create(mixture.bootstrap, "restarted", [3, 1, 2])
+    produce(mixture.bootstrap, "restarted", [b"before"] * 10)
+    assert mixture.kafka.stop() == 143  # Java's status after SIGTERM
+    assert topic.leaders == [1]
+    assert topic.in_sync == [{1, 2}]
+    produce(mixture.ottla.bootstrap, "restarted", [b"meanwhile"] * 10)
+    mixture.kafka.start()
+    wait_in_sync(topic, [1, 2, 3])
+    topic.elect(ElectionType.PREFERRED)
+    wait_until(lambda: topic.leaders == [3])
+    values = [message.value() for message in read(mixture.kafka.listener, "restarted", 20)]
+    assert values == [b"before"] * 10 + [b"meanwhile"] * 10
+
+
+def test_all_controllers_are_restarted(mixture):
+    """SIGKILL to all three: nothing is decided for a while, nothing is forgotten, and brokers go on."""
+    controllers = [node.node_id for node in mixture.ottla.plan.controllers]
+    topic = Topic.create(mixture.bootstrap, "orphaned", [3, 1, 2])
+    mixture.ottla.kill(*controllers)
+    produce(mixture.kafka.listener, "orphaned", [b"without controllers"] * 10)
+    for node_id in controllers:
+        mixture.ottla.spawn(node_id)
+    for node_id in controllers:
+        mixture.ottla.wait_ready(node_id)
+    Topic.create(mixture.kafka.listener, "after-restart", [3, 2, 1])
+    produce(mixture.bootstrap, "after-restart", [b"value"] * 10)
+    wait_in_sync(topic, [1, 2, 3])
+    assert len(read(mixture.bootstrap, "orphaned", 10)) == 10
+
+
+def test_leadership_goes_through_all_brokers(mixture):
+    """By reassigned order and preferred elections; each leader's batches end up with both others."""
+    topic = Topic.create(mixture.bootstrap, "round", [3, 1, 2])
+    values: list[bytes] = []
+    orders = ([3, 1, 2], [1, 2, 3], [2, 3, 1], [3, 2, 1])
+    for order in orders:
+        topic.reassign(mixture.ottla.node(1).port, order)
+        if topic.leaders != [order[0]]:
+            topic.elect(ElectionType.PREFERRED)
+        wait_until(lambda leader=order[0]: topic.leaders == [leader])
+        for codec in CODECS:
+            more = [b"%d-%s-%d" % (order[0], codec.encode(), number) for number in range(40)]
+            produce(mixture.listener(order[0]), "round", more, compression_type=codec, acks="all")
+            values += more
+        wait_in_sync(topic, [1, 2, 3])
+        found = read(mixture.bootstrap, "round", len(values))
+        assert [message.value() for message in found] == values
+    assert_identical(mixture, "round-0", end=len(values))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "also"),
+    [(KAFKA, 1, 2), (1, KAFKA, 2), (2, 1, KAFKA)],
+    ids=["of-kafka", "of-ottla", "of-both"],
+)
+def test_a_tail_that_nobody_else_has_is_truncated(mixture, old, new, also):
+    """KIP-101's appendix (a): `old` leads and is alone, is killed, and `new` is elected uncleanly.
+
+    What only `old` had is gone when it follows again, whichever of the two is Kafka's. In the last round a third
+    replica, Kafka's, has taken nothing from either in between.
+    """
+    name = f"tail-of-{old}"
+    topic = Topic.create(mixture.bootstrap, name, [new, also, old])
+    produce(mixture.bootstrap, name, [b"known to all"] * 20)
+    topic.reassign(mixture.ottla.node(1).port, [old, new, also])
+    topic.elect(ElectionType.PREFERRED)
+    wait_until(lambda: topic.leaders == [old])
+    produce(mixture.bootstrap, name, [b"known to all"] * 20)
+    wait_in_sync(topic, [1, 2, 3])
+
+    mixture.pause(new)
+    mixture.pause(also)
+    time.sleep(1)  # fetches that wait at the leader end without records: those would be read after the pause
+    produce(mixture.listener(old), name, [b"lost %d" % number for number in range(30)], acks=1)
+    alone = Topic(mixture.listener(old), name)
+    wait_until(lambda: alone.in_sync == [{old}])
+    produce(mixture.listener(old), name, [b"lost as well"], acks=1)
+    mixture.kill(old)
+    assert b"lost as well" in tail(mixture, old, name)
+    mixture.resume(new)
+    mixture.resume(also)
+    survivor = Topic(f"{mixture.listener(new)},{mixture.listener(also)}", name)
+    wait_until(lambda: survivor.leaders == [-1])
+    wait_until(lambda: elected(survivor))
+    leader = survivor.leaders[0]
+    assert leader in {new, also}
+    produce(mixture.listener(leader), name, [b"of the new leader"] * 10)
+    mixture.start(old)
+    wait_in_sync(survivor, [1, 2, 3])
+    produce(mixture.listener(leader), name, [b"the end"])
+    values = [b"known to all"] * 40 + [b"of the new leader"] * 10 + [b"the end"]
+    assert b"lost" not in tail(mixture, old, name)
+    for reader in (old, new):
+        found = read(mixture.listener(reader), name, len(values))
+        assert [message.value() for message in found] == values
+    assert_identical(mixture, f"{name}-0", end=len(values))
+
+
+def tail(mixture: Mixture, node_id: int, topic: str) -> bytes:
+    """The last segment of a replica of the topic's only partition."""
+    data_dir = mixture.kafka.data_dir if node_id == KAFKA else mixture.ottla.node(node_id).data_dir
+    return max((data_dir / f"{topic}-0").glob("*.log")).read_bytes()
+
+
+def elected(topic: Topic) -> bool:
+    """Whether an unclean election has found a leader; brokers that were paused are not unfenced at once."""
+    if topic.leaders == [-1]:
+        with suppress(KafkaException):  # ELIGIBLE_LEADERS_NOT_AVAILABLE, for a moment
+            topic.elect(ElectionType.UNCLEAN)
+    return topic.leaders != [-1]
+
+
+def assert_identical(mixture: Mixture, folder: str, *, end: int) -> None:
+    """The segments of all three replicas, byte by byte."""
+
+    def segments() -> list[dict[str, bytes]]:
+        found = [data_dir / folder for data_dir in mixture.data_dirs()]
+        return [{path.name: path.read_bytes() for path in sorted(each.glob("*.log"))} for each in found]
+
+    wait_until(
+        lambda: len({tuple(each.items()) for each in segments()}) == 1,
+        timeout_s=10,
+        told="not the same bytes",
+    )
+    report = compare(*(data_dir / folder for data_dir in mixture.data_dirs()), files=Files())
+    assert report.is_sound, report.findings
+    assert len(report.partitions) == 2
+    consumer = Consumer({"bootstrap.servers": mixture.bootstrap, "group.id": "none"})
+    partition = TopicPartition(folder.rpartition("-")[0], 0)
+    assert consumer.get_watermark_offsets(partition, timeout=PATIENCE_S) == (0, end)
+    consumer.close()
+
+
+def test_everything_is_equal_in_the_end(mixture):
+    """All brokers stopped: every log that two of them have is the same, the offsets topic included."""
+    assert mixture.kafka.stop() == 143
+    for node_id in OTTLA:
+        mixture.ottla.stop_node(node_id)
+    report = compare(*mixture.data_dirs(), files=Files())
+    assert report.is_sound, report.findings
+    assert len(report.partitions) > 20

@@ -1,0 +1,248 @@
+"""Controllers of both kinds in one quorum, and brokers of both kinds under it.
+
+First two Kafka 4.3.1 controllers and an Ottla one, voters by configuration: Kafka's brings the cluster up with all its
+default features, Ottla's is a follower that loads Kafka's snapshot, a leader that Kafka's follow, and a follower again.
+Then a quorum whose voters stand in the log: an Ottla controller takes it over from a Kafka one, and gives it back.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from protocol.api_keys import ApiKey
+from protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    PartitionData,
+)
+from protocol.messages.describe_quorum import TopicData as QuorumTopic
+from tests.compat.admin import PATIENCE_S, admin_of, produce, read, wait_until
+from tests.compat.replicated import Topic, wait_in_sync
+from tests.harness.blocking_wire import BlockingWire
+from tests.harness.kafka import tool
+from tests.harness.nodes import KafkaNode, Node, OttlaNode, broker, controller
+from tests.harness.processes import free_port
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(
+        os.environ.get("KAFKA_ORACLE") == "1", reason="has both, whichever serves the other tests"
+    ),
+]
+
+CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
+METADATA_LOG = "__cluster_metadata-0"
+OTTLA, KAFKAS = 101, (102, 103)
+#: A few records are worth a snapshot; internal topics have as many replicas as there are brokers.
+SETTINGS = {
+    "metadata.log.max.record.bytes.between.snapshots": "2000",
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "500",
+    "offsets.topic.num.partitions": "3",
+    "offsets.topic.replication.factor": "2",
+}
+
+
+def leader_of(port: int) -> int:
+    """Who leads the quorum, as a broker or controller at this port says; -1 while it cannot tell."""
+    request = DescribeQuorumRequest(
+        topics=[QuorumTopic(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
+    )
+    with BlockingWire(port) as wire:
+        answer: DescribeQuorumResponse = wire.call(ApiKey.DESCRIBE_QUORUM, 2, request)
+    rows = [row for topic in answer.topics for row in topic.partitions]
+    return rows[0].leader_id if answer.error_code == 0 and rows and rows[0].error_code == 0 else -1
+
+
+class Mixture:
+    """Three voters and two brokers, one process each."""
+
+    def __init__(self, folder: Path) -> None:
+        ports = {node_id: free_port() for node_id in (OTTLA, *KAFKAS)}
+        voters = ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in ports.items())
+
+        def node(kind: type[Node], properties: dict[str, str]) -> Node:
+            place = folder / properties["node.id"]
+            return kind(place, {**properties, **SETTINGS}, cluster_id=CLUSTER_ID)
+
+        # Kafka's do not win the election for their being asked first: Ottla's has the longer patience with a leader.
+        ottla = controller(OTTLA, ports[OTTLA], voters=voters) | {
+            "controller.quorum.fetch.timeout.ms": "3000"
+        }
+        self.voters = {OTTLA: node(OttlaNode, ottla)}
+        self.voters |= {
+            each: node(KafkaNode, controller(each, ports[each], voters=voters)) for each in KAFKAS
+        }
+        self.ottla = node(OttlaNode, broker(1, free_port(), voters=voters))
+        self.kafka = node(KafkaNode, broker(2, free_port(), voters=voters))
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.ottla.listener},{self.kafka.listener}"
+
+    @property
+    def leader(self) -> int:
+        return leader_of(self.ottla.port)
+
+    def work(self, name: str) -> None:
+        """Create a topic by each of the brokers; acks=all, then read from both replicas' leaders."""
+        for through, replicas in ((self.ottla, [1, 2]), (self.kafka, [2, 1])):
+            topic = Topic.create(through.listener, f"{name}-{replicas[0]}", replicas)
+            values = [b"%d" % number for number in range(50)]
+            produce(self.bootstrap, topic.name, values, enable_idempotence=True)
+            found = read(self.bootstrap, topic.name, len(values))
+            assert [message.value() for message in found] == values
+            wait_in_sync(topic, [1, 2])
+
+    def end(self) -> None:
+        for node in (self.ottla, self.kafka, *self.voters.values()):
+            node.end()
+
+
+@pytest.fixture(scope="module")
+def mixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixture]:
+    mixture = Mixture(tmp_path_factory.mktemp("mixed"))
+    try:
+        yield mixture
+    finally:
+        mixture.end()
+
+
+def test_an_ottla_broker_under_kafka_controllers(mixture):
+    """Registered with all features that Kafka finalizes by default, unfenced, replicating with a Kafka broker."""
+    for node_id in KAFKAS:
+        mixture.voters[node_id].spawn()
+    mixture.kafka.spawn()
+    mixture.ottla.start()
+    mixture.kafka.wait_ready()
+    assert mixture.leader in KAFKAS
+    mixture.work("under-kafka")
+    moves = Topic.create(mixture.bootstrap, "moves", [1, 2])
+    mixture.ottla.stop()  # a controlled shutdown, granted by Kafka's controller
+    assert Topic(mixture.kafka.listener, "moves").leaders == [2]
+    mixture.ottla.start()
+    wait_in_sync(moves, [1, 2])
+    configs = AdminClient({"bootstrap.servers": mixture.ottla.listener})
+    assert sorted(configs.list_topics(timeout=PATIENCE_S).brokers) == [1, 2]
+
+
+def test_an_ottla_controller_joins_and_leads(mixture):
+    """It loads Kafka's snapshot, follows, and is elected when Kafka's leader is killed."""
+    late = mixture.voters[OTTLA]
+    late.start()
+    log = late.data_dir / METADATA_LOG
+    wait_until(lambda: any(not path.name.startswith("0" * 20) for path in log.glob("*.checkpoint")))
+    for _ in range(8):
+        leader = mixture.leader
+        if leader == OTTLA:
+            break
+        victim = mixture.voters[leader]
+        victim.kill()
+        wait_until(lambda killed=leader: mixture.leader not in {-1, killed})
+        victim.start()
+    assert mixture.leader == OTTLA
+    mixture.work("under-ottla")
+
+
+def test_a_kafka_controller_that_lost_its_disk_loads_our_snapshot(mixture):
+    victim = mixture.voters[KAFKAS[0]]
+    victim.kill()
+    shutil.rmtree(victim.data_dir)
+    assert mixture.leader == OTTLA
+    victim.start()
+    log = victim.data_dir / METADATA_LOG
+    wait_until(lambda: any(not path.name.startswith("0" * 20) for path in log.glob("*.checkpoint")))
+
+
+def test_kafka_controllers_take_over_again(mixture):
+    mixture.voters[OTTLA].kill()
+    wait_until(lambda: mixture.leader in KAFKAS)
+    mixture.work("under-kafka-again")
+    mixture.voters[OTTLA].start()
+    end = (mixture.voters[mixture.leader].data_dir / METADATA_LOG / f"{0:020d}.log").stat().st_size
+    copy = mixture.voters[OTTLA].data_dir / METADATA_LOG / f"{0:020d}.log"
+    wait_until(lambda: not copy.exists() or copy.stat().st_size >= end)
+
+
+def test_all_metadata_logs_have_the_same_bytes(mixture):
+    """As far as each goes back: voters and observers, Kafka's and ours."""
+    nodes = [*mixture.voters.values(), mixture.ottla, mixture.kafka]
+    for node in nodes:
+        node.kill()
+    logs = [max((node.data_dir / METADATA_LOG).glob("*.log")) for node in nodes]
+    by_start: dict[str, list[bytes]] = {}
+    for log in logs:
+        by_start.setdefault(log.name, []).append(log.read_bytes())
+    assert any(len(found) > 1 for found in by_start.values())
+    for found in by_start.values():
+        shortest = min(map(len, found))
+        assert shortest > 0
+        assert len({data[:shortest] for data in found}) == 1
+
+
+def test_a_quorum_goes_from_kafka_to_ottla_and_back(tmp_path):
+    """KIP-853's way to replace controllers, without a stop: add the new one as voter, remove the old one."""
+    ports = {101: free_port(), 102: free_port()}
+    where = ",".join(f"127.0.0.1:{port}" for port in ports.values())
+    kafka = KafkaNode(
+        tmp_path / "101",
+        controller(101, ports[101], bootstrap=where),
+        cluster_id=CLUSTER_ID,
+        format_with=["--standalone"],
+    )
+    ottla = OttlaNode(
+        tmp_path / "102",
+        controller(102, ports[102], bootstrap=where),
+        cluster_id=CLUSTER_ID,
+        format_with=["--no-initial-controllers"],
+    )
+    serving = OttlaNode(tmp_path / "1", broker(1, free_port(), bootstrap=where), cluster_id=CLUSTER_ID)
+
+    def replace(old: Node, new: Node) -> None:
+        told = tool(
+            "kafka-metadata-quorum",
+            *("--bootstrap-server", serving.listener, "--command-config", str(new.properties_file)),
+            "add-controller",
+        )
+        assert told.startswith(
+            f"Added controller {new.node_id} with directory id {new.directory_id} and endpoints"
+        )
+        told = tool(
+            "kafka-metadata-quorum",
+            *(
+                "--bootstrap-server",
+                serving.listener,
+                "remove-controller",
+                "--controller-id",
+                str(old.node_id),
+            ),
+            *("--controller-directory-id", old.directory_id),
+        )
+        assert told == f"Removed  KRaft controller {old.node_id} with directory id {old.directory_id}\n"
+        wait_until(lambda: leader_of(serving.port) == new.node_id)
+        status = tool("kafka-metadata-quorum", "--bootstrap-server", serving.listener, "describe", "--status")
+        (voters,) = re.findall(r"CurrentVoters:\s+(.*)", status)
+        assert re.findall(r'"id": (\d+)', voters) == [str(new.node_id)]
+
+    try:
+        kafka.start()
+        serving.start()
+        Topic.create(serving.listener, "made-by-kafka", [1])
+        ottla.start()
+        replace(kafka, ottla)
+        kafka.kill()
+        Topic.create(serving.listener, "made-by-ottla", [1])
+        kafka.start()
+        replace(ottla, kafka)
+        ottla.kill()
+        Topic.create(serving.listener, "made-by-kafka-again", [1])
+        topics = admin_of(serving.listener).list_topics(timeout=PATIENCE_S).topics
+        assert set(topics) == {"made-by-kafka", "made-by-ottla", "made-by-kafka-again"}
+    finally:
+        for node in (kafka, ottla, serving):
+            node.end()
