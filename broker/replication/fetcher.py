@@ -86,7 +86,7 @@ class FetcherSettings:
 class Following:
     """One partition that is followed in one leader epoch."""
 
-    __slots__ = ("asked", "follower", "is_over", "partition", "resumes_at")
+    __slots__ = ("asked", "follower", "is_over", "partition", "refusal", "resumes_at")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -96,6 +96,8 @@ class Following:
         #: On the monotonic clock: not before then is anything asked; None: at any time.
         self.resumes_at: float | None = None
         self.is_over = False
+        #: The last error that the leader has answered with, and the log has been told of.
+        self.refusal: int | None = None
 
     @property
     def key(self) -> Key:
@@ -337,10 +339,11 @@ class ReplicaFetcher:
                 logger.info("%s: leader epoch %d is over", following.partition, asked.leader_epoch)
                 follower.on_fenced(asked)
             case code:
-                # Mostly one of us has yet to hear of the newest epoch, or of the topic.
-                logger.info(
-                    "%s: broker %d says %s", following.partition, self._leader_id, ErrorCode(code).name
-                )
+                # Mostly one of us has yet to hear of the newest epoch, or of the topic: it is asked again, and told once.
+                level = logging.DEBUG if code == following.refusal else logging.INFO
+                name = ErrorCode(code).name
+                logger.log(level, "%s: broker %d says %s", following.partition, self._leader_id, name)
+                following.refusal = code
                 self._delay([following])
         self._note(following)
 
