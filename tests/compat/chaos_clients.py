@@ -72,10 +72,6 @@ class RecordingProducer(_Client):
             }
         )
 
-    @property
-    def acknowledged(self) -> int:
-        return sum(send.is_ok is True for send in self._history.sends if send.client == self.name)
-
     def _work(self) -> None:
         while not self.is_over.is_set():
             # Bounded, so that a cluster that is down for a while is not buried afterwards.

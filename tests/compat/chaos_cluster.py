@@ -94,6 +94,8 @@ class Nemesis:
         self._mendings: list[_Mending] = []
         self.began = time.monotonic()
         self.story: list[str] = []
+        #: The kinds of what was done, in order.
+        self.suffered: list[str] = []
         self._kinds: dict[str, Callable[[int], Callable[[int], None] | None]] = {
             "kill": self._kill,
             "pause": self._pause,
@@ -117,6 +119,7 @@ class Nemesis:
             [kind] = self._random.choices(list(self._kinds), weights=_WEIGHTS)
             lasts_s = self._random.choice((0.5, 2.0, 4.0, 7.0)) * self._random.uniform(0.7, 1.3)
             mend = self._kinds[kind](node_id)
+            self.suffered.append(kind)
             self._note(f"{kind} {node_id}" + (f" for {lasts_s:.1f} s" if mend else ""))
             if mend is not None:
                 self._mendings.append(_Mending(time.monotonic() + lasts_s, node_id, mend))

@@ -41,7 +41,11 @@ PARTITIONS = 4
 RECOVERY_S = 60
 
 _LEFTOVER = re.compile(r"\.(deleted|swap|cleaned|part|tmp)$|-(delete|stray|future)$|-stray$")
-_NOISE = re.compile(r"^\S* ?\S* ?(WARNING|ERROR|CRITICAL)\b", re.MULTILINE)
+_WARNING = re.compile(r"^\S+ \S+ WARNING ", re.MULTILINE)
+_BUG = re.compile(r"^\S+ \S+ (?:ERROR|CRITICAL) .*|^Traceback", re.MULTILINE)
+#: What a node may warn of for each fault: who is gone is complained of once, not at each attempt.
+_WARNINGS_PER_FAULT = 3
+_MAX_RESIDENT_BYTES = 200_000_000
 
 pytestmark = pytest.mark.timeout(SECONDS + 400)
 
@@ -80,44 +84,58 @@ def run(cluster: ProxiedCluster, nemesis: Nemesis, history: History) -> None:
         for rack in ("", "b")
     ]
     clients = [*producers, *consumers]
-    for client in clients:
-        client.start()
-    nemesis.rage(SECONDS)
-    nemesis.heal()
-    healed = time.monotonic()
-    wait_for_full_isr(cluster)
-    isr_s = time.monotonic() - healed
-    for producer in producers:
-        producer.finish()
-        assert producer.flush(RECOVERY_S) == 0, f"{producer.name} cannot write what it has"
-    reader = RecordingConsumer("reader", cluster.bootstrap, history, **options)
-    reader.read_to_the_end(reader.ends(PARTITIONS), timeout_s=RECOVERY_S)
-    for consumer in consumers:
-        consumer.finish()
-        history.polls += consumer.polls
+    try:
+        for client in clients:
+            client.start()
+        nemesis.rage(SECONDS)
+        nemesis.heal()
+        healed = time.monotonic()
+        wait_for_full_isr(cluster)
+        recovery_s = time.monotonic() - healed
+        for producer in producers:
+            producer.finish()
+            assert producer.flush(RECOVERY_S) == 0, f"{producer.name} cannot write what it has"
+        reader = RecordingConsumer("reader", cluster.bootstrap, history, **options)
+        reader.read_to_the_end(reader.ends(PARTITIONS), timeout_s=RECOVERY_S)
+        for consumer in consumers:
+            consumer.finish()
+            history.polls += consumer.polls
+    finally:
+        for client in clients:
+            client.is_over.set()
     assert history.errors == []
     assert check(history, final=reader.polls) == {}
-    acknowledged = sum(producer.acknowledged for producer in producers)
+    acknowledged = sum(send.is_ok is True for send in history.sends)
     assert acknowledged == len(history.sends) > 0
-    assert sum(consumer.from_followers for consumer in consumers) > 0, "nothing was read from followers"
-    told = {
-        "seed": SEED,
-        "seconds": SECONDS,
-        "faults": dict(
-            Counter(line.split()[1] for line in nemesis.story if " for " in line or "reset" in line)
-        ),
-        "acknowledged": acknowledged,
-        "longest silence, s": [
-            f"{seconds:.1f} until {over - nemesis.began:.1f}"
-            for seconds, over in (producer.longest_silence for producer in producers)
-        ],
-        "ISR full after, s": round(isr_s, 1),
-        "read from followers": sum(consumer.from_followers for consumer in consumers),
-        "resident MB": {node: round(cluster.child(node).resident_bytes() / 1e6) for node in cluster.running},
-        "warnings": {node: warnings(cluster, node) for node in (*BROKERS, *CONTROLLERS)},
-    }
+    from_followers = sum(consumer.from_followers for consumer in consumers)
+    assert from_followers > 0, "nothing was read from followers"
+    silences = [
+        f"{seconds:.1f} until {over - nemesis.began:.1f}"
+        for seconds, over in (producer.longest_silence for producer in producers)
+    ]
+    told = {"seed": SEED, "seconds": SECONDS, "acknowledged": acknowledged, "longest silence, s": silences}
+    told |= {"ISR full after, s": round(recovery_s, 1), "read from followers": from_followers}
     say("\n".join(nemesis.story))
-    say(json.dumps(told))
+    say(json.dumps(told | check_nodes(cluster, nemesis)))
+
+
+def check_nodes(cluster: ProxiedCluster, nemesis: Nemesis) -> dict[str, object]:
+    """The processes are small, and what they have printed is little, and no bug; the figures."""
+    faults = Counter(nemesis.suffered)
+    logs = {
+        node_id: "".join(log.read_text(errors="replace") for log in cluster.logs(node_id))
+        for node_id in (*BROKERS, *CONTROLLERS)
+    }
+    assert {node_id: found for node_id, log in logs.items() if (found := _BUG.findall(log))} == {}
+    warnings = {node_id: len(_WARNING.findall(log)) for node_id, log in logs.items()}
+    assert max(warnings.values()) <= _WARNINGS_PER_FAULT * sum(faults.values())
+    resident_bytes = {node_id: cluster.child(node_id).resident_bytes() for node_id in logs}
+    assert max(resident_bytes.values()) < _MAX_RESIDENT_BYTES
+    return {
+        "faults": dict(faults),
+        "warnings": warnings,
+        "resident MB": {node_id: round(size / 1e6) for node_id, size in resident_bytes.items()},
+    }
 
 
 def wait_for_full_isr(cluster: ProxiedCluster) -> None:
@@ -155,10 +173,6 @@ def check_folders(cluster: ProxiedCluster) -> None:
 
 def say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
-
-
-def warnings(cluster: ProxiedCluster, node_id: int) -> int:
-    return sum(len(_NOISE.findall(log.read_text(errors="replace"))) for log in cluster.logs(node_id))
 
 
 def explain(cluster: ProxiedCluster, nemesis: Nemesis | None, history: History, folder: Path) -> None:
