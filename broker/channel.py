@@ -102,11 +102,9 @@ class LeaderWatch:
         """Where the leader is reached, if it is known and elsewhere."""
         return None if self.is_here or self.leader_id is None else self._quorum.leader_address()
 
-    async def changed(self, *, timeout_s: float) -> None:
-        """Wait for another leader, for so long at most."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._changed.wait()
+    def changed(self, *, timeout_s: float) -> Coroutine[Any, Any, None]:
+        """Wait for another leader than the one at the moment of the call, for so long at most."""
+        return _rung(self._changed, timeout_s)  # this bell, though it is waited for later
 
     def on_leader(self, leader: object) -> None:
         """There is a new epoch, or a leader of it."""
@@ -118,6 +116,12 @@ class LeaderWatch:
 
     def on_snapshot(self, chunks: object, snapshot: object) -> None:
         """Nor do snapshots."""
+
+
+async def _rung(bell: asyncio.Event, timeout_s: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await bell.wait()
 
 
 class QuorumChannel:

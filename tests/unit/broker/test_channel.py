@@ -225,6 +225,17 @@ def test_a_leader_that_has_a_successor_is_not_waited_for(world, is_gone):
     world.run(scenario)
 
 
+def test_a_successor_that_comes_in_the_moment_of_asking_is_noticed(world):
+    async def scenario(channel):
+        world.lead(101)
+        world.controllers[101].answers = [None]
+        world.runtime.loop.call_soon(world.lead, 102)  # before anything that the request starts has begun
+        assert await create(channel) == ErrorCode.none
+        assert world.runtime.monotonic() < 0.1
+
+    world.run(scenario)
+
+
 def test_a_leader_that_does_not_answer_costs_one_attempt(world):
     async def scenario(channel):
         world.lead(101)
