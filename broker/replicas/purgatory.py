@@ -56,6 +56,13 @@ class Delayed:
         """The time is over."""
         self._finish(is_timed_out=True)
 
+    def hasten(self, timeout_ms: int) -> None:
+        """Wait for so long from now, no longer than was wanted in the first place (give or take this time)."""
+        if not self.is_done:
+            if self.timer is not None:
+                self.timer.cancel()
+            self._purgatory.arm(self, timeout_ms)
+
     def abandon(self) -> None:
         """Nobody waits for the answer any more: leave without completing."""
         if not self.is_done:
@@ -108,8 +115,12 @@ class Purgatory:
         for key in operation.keys:
             self._waiting.setdefault(key, {})[operation] = None
         self.delayed_count += 1
-        operation.timer = self._call_later(timeout_ms / 1000, operation.expire)
+        self.arm(operation, timeout_ms)
         return operation
+
+    def arm(self, operation: Delayed, timeout_ms: int) -> None:
+        """Let it expire after so long."""
+        operation.timer = self._call_later(timeout_ms / 1000, operation.expire)
 
     def signal(self, key: Hashable) -> None:
         """What `key` stands for has changed: ask its operations, after the present callback.

@@ -75,6 +75,26 @@ def test_partitions_of_a_leader_are_followed(simulation):
     run(simulation, story)
 
 
+def test_the_high_watermark_travels_with_records_or_soon_without(simulation):
+    """A stream of small appends costs a fetch each, not two; what comes last is known as committed in a moment."""
+
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            write(leader, 0, b"first")
+            await until(lambda: follower.partition(at(0)).log.high_watermark == 1)
+            sizes = []
+            leader.tamper = lambda response: sizes.append(len(response)) or response
+            for number in range(20):
+                write(leader, 0, b"%d" % number)
+                while leader.partition(at(0)).log.high_watermark < number + 2:  # noqa: ASYNC110 (virtual time)
+                    await asyncio.sleep(0.0001)
+            assert len(sizes) <= 22
+            await until(lambda: follower.partition(at(0)).log.high_watermark == 21, within_s=0.02)
+
+    run(simulation, story)
+
+
 def test_an_error_of_one_partition_holds_up_no_other(simulation, caplog):
     """The leader has not heard of an election yet: that partition is asked for again after replica.fetch.backoff.ms."""
 
