@@ -30,6 +30,8 @@ _SETTINGS: Final = {
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
     "offsets.topic.num.partitions": "5",
     "log.segment.delete.delay.ms": "500",
+    # Six JVMs that start at once on few cores may take longer than a minute.
+    "initial.broker.registration.timeout.ms": "180000",
 }
 
 
