@@ -110,10 +110,10 @@ class MetadataCache:
         return [
             replica
             for replica, directory in zip(partition.replicas, partition.directories, strict=True)
-            if not self.is_available(replica, listener_name) or not self._is_online(replica, directory)
+            if not self.is_available(replica, listener_name) or not self.is_online(replica, directory)
         ]
 
-    def _is_online(self, broker_id: int, directory: UUID) -> bool:
+    def is_online(self, broker_id: int, directory: UUID) -> bool:
         """Whether a registered broker has this directory, as far as it is known (KIP-858)."""
         if directory in (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING):
             return True

@@ -57,6 +57,9 @@ class Surroundings(Protocol):
     def is_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
         """Whether this incarnation of a broker may be in an ISR."""
 
+    def is_online(self, broker_id: int, directory: UUID) -> bool:
+        """Whether a broker has not lost this log directory, as far as that is known."""
+
     def is_alive(self, broker_id: int) -> bool:
         """Whether the broker is registered and not fenced."""
 
@@ -71,6 +74,7 @@ class Partition:
     """See the module. Everything is synchronous and belongs to the loop's thread."""
 
     __slots__ = (
+        "_directories",
         "_signal",
         "_surroundings",
         "_told_log_start_offset",
@@ -119,6 +123,8 @@ class Partition:
         #: What it knows of its followers; None unless it leads.
         self.leadership: Leadership | None = None
         self.replicas: tuple[int, ...] = ()
+        #: Where each of them lies; empty where no record says so.
+        self._directories: tuple[UUID, ...] = ()
         self.isr: frozenset[int] = frozenset()
         #: Sessions' partitions that hear of every change (`fetch_sessions`); followers' of appends, too.
         self.watchers: dict[FetchedPartition, None] = {}
@@ -140,6 +146,7 @@ class Partition:
         is_new_epoch = image.leader_epoch > self.leader_epoch
         if not is_new_epoch and image.partition_epoch <= self.partition_epoch:
             if image.partition_epoch == self.partition_epoch:
+                self._directories = image.directories
                 self._assign(image.replicas)
             return False
         assert image.leader_epoch >= self.leader_epoch, (str(self), image.leader_epoch, self.leader_epoch)
@@ -148,6 +155,7 @@ class Partition:
         self.leader_epoch = image.leader_epoch
         self.partition_epoch = image.partition_epoch
         self.replicas = image.replicas
+        self._directories = image.directories
         self.isr = frozenset(image.isr)
         if not self.is_leader:
             self.leadership = None
@@ -181,7 +189,7 @@ class Partition:
             start_offset=start_offset,
             replicas=self.replicas,
             isr=self.isr,
-            is_eligible=self._surroundings.is_eligible,
+            is_eligible=self._is_eligible,
             max_lag_ms=self._surroundings.max_lag_ms,
             now_ms=self._surroundings.now_ms(),
         )
@@ -194,6 +202,17 @@ class Partition:
             log.assign_epoch(self.leader_epoch, log.log_end_offset)
         self.log = log
         self.notify()
+
+    def _is_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
+        """Whether a replica may join the ISR: its broker may, and has not lost the replica's directory.
+
+        It had everything until its disk failed, and may be heard of for a moment after that: the controller has just
+        taken it out of the ISR, and it would be back at once.
+        """
+        directory = dict(zip(self.replicas, self._directories, strict=False)).get(broker_id)
+        return self._surroundings.is_eligible(broker_id, broker_epoch) and (
+            directory is None or self._surroundings.is_online(broker_id, directory)
+        )
 
     def resign(self) -> None:
         """The topic is gone, or moved away: answer nobody any more."""

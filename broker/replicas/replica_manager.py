@@ -166,6 +166,10 @@ class ReplicaManager:
         broker = self.metadata.broker(broker_id)
         return broker is not None and broker.is_active and broker_epoch in (-1, broker.epoch)
 
+    def is_online(self, broker_id: int, directory: UUID) -> bool:
+        """Whether a broker has not lost this log directory, as far as that is known."""
+        return self.metadata.is_online(broker_id, directory)
+
     def is_alive(self, broker_id: int) -> bool:
         """Whether the broker is registered and not fenced."""
         broker = self.metadata.broker(broker_id)
@@ -368,7 +372,8 @@ class ReplicaManager:
                 is_new=is_new and keys[0] not in self._offline,
             )
         except KafkaError as error:
-            logger.error("%s gets no log: %s", topic_partition, error)
+            if keys[0] not in self._offline:  # else it is tried anew with each change
+                logger.error("%s gets no log: %s", topic_partition, error)
             self._offline.update(keys)
             return None
         partition = Partition(

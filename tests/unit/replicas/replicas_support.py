@@ -54,6 +54,7 @@ class Surroundings:
     def __init__(self) -> None:
         self.clock_ms = NOW_MS
         self.proposed: list[frozenset[int]] = []
+        self.lost_directories: set[UUID] = set()
         #: Broker id -> its epoch; others have none.
         self.broker_epochs: dict[int, int] = {}
 
@@ -62,6 +63,9 @@ class Surroundings:
 
     def is_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
         return broker_epoch in (-1, self.broker_epochs.get(broker_id, -1))
+
+    def is_online(self, broker_id: int, directory: UUID) -> bool:
+        return directory not in self.lost_directories
 
     def is_alive(self, broker_id: int) -> bool:
         return True

@@ -1,5 +1,7 @@
 """Roles and epochs (KIP-320), the ISR's rules for writing, and what offsets a partition tells."""
 
+from uuid import UUID
+
 import pytest
 from replicas_support import NODE_ID, NOW_MS, PartitionOnDisk, follower_fetches, image
 
@@ -149,6 +151,22 @@ def test_the_high_watermark_is_the_slowest_of_the_isr(tmp_path):
     partition.apply(image(leader=OTHER, epoch=2, replicas=(1, 2, 3)))
     with pytest.raises(NotLeaderOrFollower):
         partition.is_committed(2)
+
+
+def test_who_has_lost_his_directory_does_not_join_the_isr(tmp_path):
+    """He had everything until his disk failed: nothing else keeps him from being proposed at once."""
+    on_disk = PartitionOnDisk(tmp_path)
+    partition, proposed = on_disk.partition, on_disk.surroundings.proposed
+    directories = {"replicas": (1, OTHER), "directories": (UUID(int=1), UUID(int=2))}
+    partition.apply(image(epoch=1, **directories))
+    follower_fetches(partition, OTHER, 0)
+    on_disk.surroundings.lost_directories.add(UUID(int=2))
+    partition.apply(image(epoch=1, partition_epoch=2, isr=(1,), **directories))
+    follower_fetches(partition, OTHER, 0)
+    assert not proposed
+    on_disk.surroundings.lost_directories.clear()
+    follower_fetches(partition, OTHER, 0)
+    assert proposed == [{1, OTHER}]
 
 
 def test_appends_and_roles_signal(on_disk):

@@ -1,0 +1,80 @@
+"""A log directory of one broker fails in a cluster: its partitions get other leaders, and clients go on (KIP-112, KIP-858)."""
+
+import asyncio
+import errno
+from pathlib import Path
+
+from test_cluster_boot import BROKERS, CONTROLLERS, tell
+
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.builder import build_batch, simple_records
+
+LASTING, FAILING = Path("/disks/a"), Path("/disks/b")
+PARTITIONS = 12
+
+
+async def produce(world, partition, leader):
+    client = await world.client(leader)
+    batch = build_batch(simple_records([(b"k", b"v")], timestamp=1))
+    data = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=partition, records=batch)])]
+    request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=data)
+    produced = await client.request(ApiKey.PRODUCE, 12, request)
+    await client.close()
+    return produced.responses[0].partition_responses[0].error_code
+
+
+def partitions(world, through):
+    return world.nodes[through].broker.metadata.image.topics_by_name["t"].partitions
+
+
+def test_a_directory_that_fails_moves_leadership_away():
+    async def story(world):
+        await world.start(*CONTROLLERS, *BROKERS)
+        client = await world.client(2)
+        topic = CreatableTopic(name="t", num_partitions=PARTITIONS, replication_factor=3)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
+        created = await client.request(ApiKey.CREATE_TOPICS, 7, request)
+        assert created.topics[0].error_code == ErrorCode.none
+        await client.close()
+        leaders = await world.leaders("t", through=2, count=PARTITIONS)
+        ids = {each: world.nodes[each].broker.replicas.logs.directory_ids for each in BROKERS}
+
+        def known(partition, broker_id):
+            image = partitions(world, 2)[partition]
+            return image.directories[image.replicas.index(broker_id)]
+
+        # The controller hears where the replicas are: only so can it tell whom the failure concerns.
+        async with asyncio.timeout(60):
+            while any(  # noqa: ASYNC110
+                known(each, broker_id) not in ids[broker_id].values()
+                for each in range(PARTITIONS)
+                for broker_id in BROKERS
+            ):
+                await asyncio.sleep(0.05)
+        for partition, leader in leaders.items():
+            assert await produce(world, partition, leader) == ErrorCode.none
+        first = next(each for each in leaders if known(each, leaders[each]) == ids[leaders[each]][FAILING])
+        victim = leaders[first]
+        hit = {each for each in leaders if known(each, victim) == ids[victim][FAILING]}
+        assert hit < leaders.keys()
+
+        world.disks[victim].fail("write", errno=errno.EIO, under=FAILING, is_lasting=True)
+        assert await produce(world, first, victim) == ErrorCode.kafka_storage_error
+        async with asyncio.timeout(60):
+            while any(victim in partitions(world, 2)[each].isr for each in hit):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        now = dict(partitions(world, 2))
+        for partition, image in now.items():
+            if partition in hit:
+                assert victim not in (image.leader, *image.isr)
+            else:
+                assert set(image.isr) == set(BROKERS)
+            async with asyncio.timeout(5):
+                while await produce(world, partition, image.leader) != ErrorCode.none:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)  # it has yet to hear of its election
+        assert not world.nodes[victim].failure.done()
+
+    tell(story, **{"log.dirs": f"{LASTING},{FAILING}"})
