@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from protocol.api_keys import ApiKey
 from protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     PartitionData,
+    PartitionDataResponse,
+    TopicData,
 )
-from protocol.messages.describe_quorum import TopicData as QuorumTopic
 from tests.compat.admin import PATIENCE_S, admin_of, produce, read, wait_until
 from tests.compat.replicated import Topic, wait_in_sync
 from tests.harness.blocking_wire import BlockingWire
@@ -48,15 +48,28 @@ SETTINGS = {
 }
 
 
-def leader_of(port: int) -> int:
-    """Who leads the quorum, as a broker or controller at this port says; -1 while it cannot tell."""
+def quorum_at(port: int) -> PartitionDataResponse | None:
+    """The quorum as its leader describes it, asked through a broker or controller; None while nobody can."""
     request = DescribeQuorumRequest(
-        topics=[QuorumTopic(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
+        topics=[TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
     )
     with BlockingWire(port) as wire:
         answer: DescribeQuorumResponse = wire.call(ApiKey.DESCRIBE_QUORUM, 2, request)
     rows = [row for topic in answer.topics for row in topic.partitions]
-    return rows[0].leader_id if answer.error_code == 0 and rows and rows[0].error_code == 0 else -1
+    return rows[0] if answer.error_code == 0 and rows and rows[0].error_code == 0 else None
+
+
+def leader_of(port: int) -> int:
+    """Who leads; -1 while nobody does."""
+    found = quorum_at(port)
+    return -1 if found is None else found.leader_id
+
+
+def has_all(port: int, voter: int) -> bool:
+    """Whether this voter has everything that is committed."""
+    found = quorum_at(port)
+    ends = {} if found is None else {row.replica_id: row.log_end_offset for row in found.current_voters}
+    return found is not None and ends.get(voter, -1) >= found.high_watermark > 0
 
 
 class Mixture:
@@ -127,8 +140,7 @@ def test_an_ottla_broker_under_kafka_controllers(mixture):
     assert Topic(mixture.kafka.listener, "moves").leaders == [2]
     mixture.ottla.start()
     wait_in_sync(moves, [1, 2])
-    configs = AdminClient({"bootstrap.servers": mixture.ottla.listener})
-    assert sorted(configs.list_topics(timeout=PATIENCE_S).brokers) == [1, 2]
+    assert sorted(admin_of(mixture.ottla.listener).list_topics(timeout=PATIENCE_S).brokers) == [1, 2]
 
 
 def test_an_ottla_controller_joins_and_leads(mixture):
@@ -137,6 +149,7 @@ def test_an_ottla_controller_joins_and_leads(mixture):
     late.start()
     log = late.data_dir / METADATA_LOG
     wait_until(lambda: any(not path.name.startswith("0" * 20) for path in log.glob("*.checkpoint")))
+    wait_until(lambda: has_all(mixture.ottla.port, OTTLA))
     for _ in range(8):
         leader = mixture.leader
         if leader == OTTLA:
@@ -145,6 +158,7 @@ def test_an_ottla_controller_joins_and_leads(mixture):
         victim.kill()
         wait_until(lambda killed=leader: mixture.leader not in {-1, killed})
         victim.start()
+        wait_until(lambda: has_all(mixture.ottla.port, OTTLA))
     assert mixture.leader == OTTLA
     mixture.work("under-ottla")
 
@@ -164,9 +178,7 @@ def test_kafka_controllers_take_over_again(mixture):
     wait_until(lambda: mixture.leader in KAFKAS)
     mixture.work("under-kafka-again")
     mixture.voters[OTTLA].start()
-    end = (mixture.voters[mixture.leader].data_dir / METADATA_LOG / f"{0:020d}.log").stat().st_size
-    copy = mixture.voters[OTTLA].data_dir / METADATA_LOG / f"{0:020d}.log"
-    wait_until(lambda: not copy.exists() or copy.stat().st_size >= end)
+    wait_until(lambda: has_all(mixture.ottla.port, OTTLA))
 
 
 def test_all_metadata_logs_have_the_same_bytes(mixture):

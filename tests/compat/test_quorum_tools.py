@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.compat.admin import PATIENCE_S, eventually_equal, produce, read, wait_until
+from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, produce, read, wait_until
+from tests.compat.replicated import Topic
 from tests.harness.cluster import OttlaCluster
 from tests.harness.kafka import run_tool, tool
 from tests.harness.nodes import OttlaNode, controller
@@ -50,26 +50,6 @@ def lines(output: str) -> list[str]:
 def directory_id(cluster: OttlaCluster, node_id: int) -> str:
     text = (cluster.node(node_id).data_dir / "meta.properties").read_text()
     return re.findall(r"^directory.id=(.*)$", text, re.MULTILINE)[0]
-
-
-def create(cluster: OttlaCluster, topic: str, *replicas: list[int]) -> AdminClient:
-    """A topic with these replicas of its partitions; the client that made it."""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([NewTopic(topic, len(replicas), replica_assignment=list(replicas))])[topic].result(
-        PATIENCE_S
-    )
-    wait_until(lambda: leaders(admin, topic) == [first for first, *_ in replicas])
-    return admin
-
-
-def leaders(admin: AdminClient, topic: str) -> list[int]:
-    partitions = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
-    return [partition.leader for _, partition in sorted(partitions.items())]
-
-
-def in_sync(admin: AdminClient, topic: str) -> list[set[int]]:
-    partitions = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
-    return [set(partition.isrs) for _, partition in sorted(partitions.items())]
 
 
 def as_json(path: Path, **content: object) -> str:
@@ -131,9 +111,7 @@ def test_a_controller_joins_and_leaves(cluster, tmp_path):
     new = OttlaNode(
         tmp_path / "node-104",
         controller(104, free_port(), bootstrap=cluster.bootstrap_controllers),
-        cluster_id=AdminClient({"bootstrap.servers": cluster.bootstrap})
-        .list_topics(timeout=PATIENCE_S)
-        .cluster_id,
+        cluster_id=admin_of(cluster.bootstrap).list_topics(timeout=PATIENCE_S).cluster_id,
         format_with=["--no-initial-controllers"],
     )
     new.start()
@@ -247,7 +225,7 @@ def test_features(cluster):
 
 def test_partitions_are_reassigned(cluster, tmp_path):
     where = ("--bootstrap-server", cluster.bootstrap)
-    admin = create(cluster, "moves", [1, 2], [2, 1])
+    topic = Topic.create(cluster.bootstrap, "moves", [1, 2], [2, 1])
     produce(cluster.bootstrap, "moves", [b"x" * 1000] * 500)
     topics = as_json(tmp_path / "topics.json", topics=[{"topic": "moves"}])
     generate = ("--generate", "--topics-to-move-json-file", topics, "--broker-list", "1,2,3")
@@ -263,7 +241,7 @@ def test_partitions_are_reassigned(cluster, tmp_path):
     told = tool("kafka-reassign-partitions", *where, "--execute", *to_three, "--throttle", "50000000")
     assert "The inter-broker throttle limit was set to 50000000 B/s" in told
     assert told.endswith("Successfully started partition reassignments for moves-0,moves-1\n")
-    eventually_equal(lambda: in_sync(admin, "moves"), [{2, 3}, {1, 2}])
+    eventually_equal(lambda: topic.in_sync, [{2, 3}, {1, 2}])
     told = tool("kafka-configs", *where, "--describe", "--entity-type", "brokers", "--entity-name", "3")
     assert "follower.replication.throttled.rate=50000000" in told
     assert "leader.replication.throttled.rate=50000000" in told
@@ -289,14 +267,14 @@ def test_partitions_are_reassigned(cluster, tmp_path):
     told = tool("kafka-reassign-partitions", *where, "--cancel", *away)
     assert "Successfully cancelled partition reassignment for: moves-0" in told
     assert tool("kafka-reassign-partitions", *where, "--list") == "No partition reassignments found.\n"
-    eventually_equal(lambda: in_sync(admin, "moves"), [{2, 3}, {1, 2}])
-    assert leaders(admin, "moves")[0] in {2, 3}
+    eventually_equal(lambda: topic.in_sync, [{2, 3}, {1, 2}])
+    assert topic.leaders[0] in {2, 3}
 
 
 def test_leaders_are_elected(cluster, tmp_path):
     """Preferred leaders; and, when all that were in sync are gone, one that was not."""
     where = ("--bootstrap-server", cluster.bootstrap)
-    admin = create(cluster, "leads", [3, 2], [2, 3])
+    topic = Topic.create(cluster.bootstrap, "leads", [3, 2], [2, 3])
     produce(cluster.bootstrap, "leads", [b"known to both"])
 
     def flagged(flag: str) -> list[str]:
@@ -304,12 +282,12 @@ def test_leaders_are_elected(cluster, tmp_path):
         return re.findall(r"Partition: (\d)", told)
 
     cluster.kill(3)
-    wait_until(lambda: in_sync(admin, "leads") == [{2}, {2}])
+    wait_until(lambda: topic.in_sync == [{2}, {2}])
     assert flagged("under-replicated-partitions") == ["0", "1"]
     assert flagged("at-min-isr-partitions") == ["0", "1"]
     produce(cluster.bootstrap, "leads", [b"known to 2 only"], acks=1)
     cluster.kill(2)
-    wait_until(lambda: leaders(admin, "leads") == [-1, -1])
+    wait_until(lambda: topic.leaders == [-1, -1])
     assert flagged("unavailable-partitions") == ["0", "1"]
     cluster.start_node(3)
     told = tool("kafka-topics", *where, "--describe", "--topic", "leads")
@@ -320,17 +298,17 @@ def test_leaders_are_elected(cluster, tmp_path):
     assert "PreferredLeaderNotAvailableException" in refused.stdout + refused.stderr
     told = tool("kafka-leader-election", *where, "--election-type", "unclean", *one)
     assert told == "Successfully completed leader election (UNCLEAN) for partitions leads-0\n"
-    wait_until(lambda: leaders(admin, "leads") == [3, -1])
+    wait_until(lambda: topic.leaders == [3, -1])
     cluster.start_node(2)
-    wait_until(lambda: in_sync(admin, "leads") == [{2, 3}, {2, 3}])
-    assert leaders(admin, "leads") == [3, 2]
+    wait_until(lambda: topic.in_sync == [{2, 3}, {2, 3}])
+    assert topic.leaders == [3, 2]
     (message,) = read(cluster.bootstrap, "leads", 1)
     assert message.value() == b"known to both"
 
     cluster.stop_node(3)  # it hands its leadership over
-    assert leaders(admin, "leads") == [2, 2]
+    assert topic.leaders == [2, 2]
     cluster.start_node(3)
-    wait_until(lambda: in_sync(admin, "leads") == [{2, 3}, {2, 3}])
+    wait_until(lambda: topic.in_sync == [{2, 3}, {2, 3}])
     rows = [{"topic": "leads", "partition": index} for index in (0, 1)]
     plan = ("--path-to-json-file", as_json(tmp_path / "election.json", partitions=rows))
     told = tool("kafka-leader-election", *where, "--election-type", "preferred", *plan)
@@ -338,7 +316,7 @@ def test_leaders_are_elected(cluster, tmp_path):
         "Successfully completed leader election (PREFERRED) for partitions leads-0",
         "Valid replica already elected for partitions leads-1",
     ]
-    wait_until(lambda: leaders(admin, "leads") == [3, 2])
+    wait_until(lambda: topic.leaders == [3, 2])
 
 
 def test_topics_of_several_replicas(cluster):
@@ -383,7 +361,7 @@ def test_topics_of_several_replicas(cluster):
 def test_configurations(cluster):
     """One broker's, all brokers', a topic's and a user's, told to one broker and known to all."""
     where = ("--bootstrap-server", cluster.bootstrap)
-    create(cluster, "configured", [2, 3])
+    Topic.create(cluster.bootstrap, "configured", [2, 3])
     broker, topic, user = (
         ("--entity-type", "brokers", "--entity-name", "2"),
         ("--entity-type", "topics", "--entity-name", "configured"),
@@ -428,7 +406,7 @@ def test_every_broker_tells_what_it_serves(cluster):
 
 def test_files_of_the_metadata_log(cluster, tmp_path):
     """Offline: `kafka-dump-log` and `kafka-metadata-shell` on copies of the log and of a snapshot."""
-    create(cluster, "filed", *[[1, 2, 3]] * 20)
+    Topic.create(cluster.bootstrap, "filed", *[[1, 2, 3]] * 20)
     source = cluster.node(cluster.active_controller()).data_dir / "__cluster_metadata-0"
 
     def snapshots() -> list[Path]:
@@ -472,4 +450,4 @@ def test_files_of_the_metadata_log(cluster, tmp_path):
     (told,) = shell(snapshot, "cat", "/image/topics/byName/filed/7")
     assert told.startswith("PartitionRegistration(replicas=[1, 2, 3], directories=[")
     assert "leader=1, leaderRecoveryState=RECOVERED, leaderEpoch=0" in told
-    assert shell(snapshot, "cat", "/image/features/metadataVersion") == ["4.3-IV0"]
+    assert shell(snapshot, "cat", "/image/features/metadataVersion") == ["Optional[4.3-IV0]"]

@@ -68,6 +68,7 @@ class Node:
         self.properties_file = folder / "server.properties"
         self.node_id = int(properties["node.id"])
         self.port = int(properties["listeners"].rpartition(":")[2])
+        self._is_controller = "controller" in properties["process.roles"]
         self._cluster_id = cluster_id
         self._format_with = format_with
         self._starts = 0
@@ -151,12 +152,15 @@ class OttlaNode(Node):
 
 
 class KafkaNode(Node):
-    """Apache Kafka with the same file."""
+    """Apache Kafka with the same file. A controller is formatted by Kafka, with all of its features; a broker by us."""
 
     is_kafka = True
 
     def _format(self, arguments: list[str]) -> None:
-        tool("kafka-storage", "format", *arguments)
+        if self._is_controller:
+            tool("kafka-storage", "format", *arguments)
+        else:
+            format_directories.main(arguments, standalone_mode=False)
 
     def _command(self) -> list[str]:
         return [*java_command(heap="512m"), "kafka.Kafka", str(self.properties_file)]
