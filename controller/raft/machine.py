@@ -64,6 +64,8 @@ What differs from Kafka 4.3.1 on purpose:
   refused or ignored, and logged; Kafka's node stops. Both stop when told to truncate what is committed.
 - A follower whose log ends in a later epoch than the snapshot it is to load cuts what is not committed; Kafka's stops.
 - Peers that taught nothing new are asked again after `retry_backoff_ms`; Kafka asks at once.
+- Of several that ask for pre-votes with equal logs, the one with the largest id goes first: it refuses the others. Kafka's
+  voters grant each other the pre-vote, and may then split the vote.
 - A candidate that finds records of its own epoch in its log resumes as Resigned, too; one that knows who has won resumes
   as its follower, where Kafka's asks for votes once more.
 - A leader that resigns tells its listeners (no leader in this epoch); Kafka's learn of it with the next epoch.

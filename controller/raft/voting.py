@@ -51,6 +51,16 @@ def grants(role: Role, candidate: ReplicaKey, *, is_up_to_date: bool, is_pre_vot
             return role.leader_id is None and is_up_to_date
 
 
+def runs_first(role: Role, my_id: int, rival_id: int) -> bool:
+    """Whether of two whose logs are equal this one is to be elected, so that the other one had better not run.
+
+    Followers whose fetches their leader has answered together miss it together. Each would be told by the other
+    that it can be elected, vote for itself, and refuse the other: a second round, an election timeout later. So the
+    one with the smaller id waits, unless it has refused the other one, which does not ask it again then.
+    """
+    return isinstance(role, Prospective) and my_id > rival_id and role.ballot.votes.get(rival_id) is not False
+
+
 def answer_vote(core: Core, request: VoteRequest, *, listener_name: str) -> VoteResponse:
     """Give or refuse a vote. A later epoch in it is followed, whatever becomes of the vote."""
     if is_other_cluster(core, request.cluster_id):
@@ -77,8 +87,10 @@ def _decide(core: Core, voter_id: int, asked: PartitionData) -> tuple[ErrorCode,
     if candidate.id == core.me.id:
         logger.error("another node asks for a vote by this node's id, %d, from directory %s", *candidate)
         return ErrorCode.none, False
-    is_up_to_date = OffsetAndEpoch(asked.last_offset, asked.last_offset_epoch) >= core.log.end
-    granted = grants(core.role, candidate, is_up_to_date=is_up_to_date, is_pre_vote=asked.pre_vote)
+    end, own_end = OffsetAndEpoch(asked.last_offset, asked.last_offset_epoch), core.log.end
+    granted = grants(core.role, candidate, is_up_to_date=end >= own_end, is_pre_vote=asked.pre_vote)
+    if asked.pre_vote and end == own_end and runs_first(core.role, core.me.id, candidate.id):
+        granted = False
     if granted and not asked.pre_vote and core.voted is None:
         transitions.vote_for(core, candidate)
     logger.info(

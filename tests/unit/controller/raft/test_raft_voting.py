@@ -356,6 +356,55 @@ def test_an_observer_never_runs() -> None:
     assert not replica.sent(VoteRequest)
 
 
+@pytest.mark.parametrize(
+    ("rival", "end", "answered", "granted"),
+    [
+        (1, (0, 0), None,  False),  # equal logs: the larger id goes first
+        (3, (0, 0), None,  True),
+        (1, (1, 0), None,  True),   # a longer log, whatever the id
+        (1, (0, 0), True,  False),
+        (1, (0, 0), False, True),   # it has refused us, and will not be asked again
+    ],
+)  # fmt: skip
+def test_of_two_that_ask_at_once_one_goes_first(
+    rival: int, end: tuple[int, int], *, answered: bool | None, granted: bool
+) -> None:
+    replica = Replica(settings(2, (1, 2, 3, 4, 5)))
+    while not isinstance(replica.role, Prospective):
+        replica.pass_time(50)
+    (asked,) = [each for each in replica.sent(VoteRequest) if each.node_id == rival]
+    if answered is not None:
+        replica.answer(asked, vote_answer(granted=answered, epoch=0))
+    answer = replica.ask(request(rival, epoch=0, last=end, pre_vote=True, voter=2))
+    assert row_of(answer).vote_granted is granted
+    assert row_of(replica.ask(request(rival, epoch=1, last=end, voter=2))).vote_granted  # a vote is a vote
+
+
+def test_two_that_miss_their_leader_in_the_same_moment_do_not_split_the_vote() -> None:
+    pair = [Replica(settings(2)), Replica(settings(3))]
+    for replica in pair:
+        while not isinstance(replica.role, Prospective):
+            replica.pass_time(50)
+
+    def crossed(*, pre_vote: bool) -> None:
+        """Both have asked before either is answered."""
+        asked = [
+            (one, other, sent)
+            for one, other in (pair, pair[::-1])
+            for sent in one.sent(VoteRequest)
+            if sent.node_id == other.id and sent.message.topics[0].partitions[0].pre_vote is pre_vote
+        ]
+        answers = [other.ask(sent.message) for _, other, sent in asked]
+        for (one, _, sent), answer in zip(asked, answers, strict=True):
+            one.answer(sent, answer)
+
+    crossed(pre_vote=True)
+    assert [type(each.role) for each in pair] == [Prospective, Candidate]
+    crossed(pre_vote=False)
+    assert [type(each.role) for each in pair] == [Unattached, Leader]
+    assert pair[1].role.epoch == 1
+
+
 def test_a_prospective_gives_its_vote_and_begins_anew() -> None:
     replica = nominee(election_timeout_ms=10_000)
     first, *_ = replica.sent(VoteRequest)
