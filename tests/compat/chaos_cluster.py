@@ -73,6 +73,13 @@ class ProxiedCluster(OttlaCluster):
                 )
             node.properties_file.write_text(lines)
 
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        if error_type is None:
+            self.stop()
+        else:
+            # Some may be paused, or cut off: they would not stop.
+            self.kill(*self.running)
+
     def logs(self, node_id: int) -> list[Path]:
         """What each of a node's processes has printed, in order."""
         return sorted(self.node(node_id).folder.glob("node-*.log"), key=lambda path: path.stat().st_ctime_ns)
