@@ -20,8 +20,10 @@ from controller.raft.machine import Raft
 from controller.raft.types import Address, LeaderAndEpoch, ReplicaKey, VersionRange
 from controller.raft.voters import Voter, VoterSet
 from controller.result import Result
-from protocol.api_keys import ApiKey
+from protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from protocol.codec import encode_response
 from protocol.errors import ErrorCode, KafkaStorageError, NotController, UnsupportedVersion
+from protocol.messages import request_class
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
@@ -194,6 +196,22 @@ async def test_refusals_of_whole_requests(shell: Shell):
     stale = BrokerHeartbeatRequest(broker_id=5, broker_epoch=1)
     answer = await controller.request(ApiKey.BROKER_HEARTBEAT, stale)
     assert answer.error_code == ErrorCode.stale_broker_epoch
+    await shell.stop()
+
+
+@pytest.mark.parametrize("api_key", CONTROLLER_APIS, ids=lambda key: ApiKey(key).name)
+async def test_empty_requests_are_answered_and_change_nothing(shell: Shell, api_key: int):
+    """As CVE-2026-83525 was one: a list without elements must not be the end of the controller."""
+    controller = await shell.start()
+    await join(controller)
+    end_offset, image = shell.quorum.end_offset, controller.image.copy()
+    response = await controller.request(api_key, request_class(api_key)())
+    assert getattr(response, "error_code", 0) != ErrorCode.unknown_server_error
+    assert controller.is_active
+    assert encode_response(api_key, KAFKA_VERSIONS[ApiKey(api_key)].stop - 1, response)
+    if api_key != ApiKey.CONTROLLER_REGISTRATION:  # which names controller 0, without listeners
+        assert controller.image == image
+    assert shell.quorum.end_offset - end_offset <= 1
     await shell.stop()
 
 
