@@ -12,13 +12,14 @@ from typing import Final
 
 from broker.api import Api, RequestContext
 from broker.broker import Broker
-from broker.replicas.partition import (
+from broker.replicas.list_offsets import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
     LATEST,
     LATEST_TIERED,
     MAX_TIMESTAMP,
+    offset_for_timestamp,
 )
 from protocol.api_keys import ApiKey
 from protocol.errors import (
@@ -88,7 +89,8 @@ async def answer_partition(
     epoch = asked.current_leader_epoch
 
     def look_up() -> ListOffsetsPartitionResponse:
-        found = partition.offset_for_timestamp(
+        found = offset_for_timestamp(
+            partition,
             timestamp,
             is_read_committed=is_read_committed,
             current_leader_epoch=None if epoch == -1 else epoch,

@@ -13,7 +13,7 @@ Source: Kafka's Partition.
 """
 
 from collections.abc import Callable, Collection, Hashable
-from typing import Final, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from broker.replicas.copying import append_copy
@@ -32,17 +32,8 @@ from protocol.errors import (
 from protocol.metadata.image import PartitionImage
 from protocol.types import TopicPartition
 from storage.append_origin import AppendOrigin
-from storage.index import TimestampOffset
 from storage.log import AppendInfo, Log
 from storage.validation import ValidatedRecords
-
-#: The special timestamps of ListOffsets (KIP-79, KIP-405, KIP-734, KIP-1005, KIP-1023).
-LATEST: Final = -1
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
-EARLIEST_LOCAL: Final = -4
-LATEST_TIERED: Final = -5
-EARLIEST_PENDING_UPLOAD: Final = -6
 
 
 class Surroundings(Protocol):
@@ -496,55 +487,6 @@ class Partition:
         """
         log = self.local_log(current_leader_epoch, must_lead=True)
         return None if epoch == -1 else log.end_offset_for_epoch(epoch)
-
-    def offset_for_timestamp(
-        self,
-        timestamp: int,
-        *,
-        is_read_committed: bool | None,
-        current_leader_epoch: int | None,
-        must_lead: bool,
-    ) -> TimestampOffset | None:
-        """Answer one row of ListOffsets: a time in ms, or one of the special ones above. None: no such offset.
-
-        `is_read_committed` None stands for a replica, which sees up to the log end. Raises what `check_leader`
-        raises, and OffsetNotAvailable while a new leader's high watermark is behind where its epoch begins:
-        an older leader may have shown consumers more than that (KIP-207).
-        """
-        log = self.local_log(current_leader_epoch, must_lead=must_lead)
-        if timestamp in (EARLIEST, EARLIEST_LOCAL):
-            return self._earliest(log)
-        if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-            # No tier: nothing is known of one. (-1, -1, -1) on the wire, the epoch included.
-            return None
-        if is_read_committed is None:
-            end = log.log_end_offset
-        else:
-            end = self.readable_end(is_read_committed=is_read_committed)
-        if timestamp == LATEST:
-            self._check_high_watermark_known(log, is_read_committed)
-            return TimestampOffset(-1, end, self.leader_epoch)
-        found = (
-            log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-        )
-        if found is None or found.offset >= end:
-            self._check_high_watermark_known(log, is_read_committed)
-            return None
-        return found
-
-    def _earliest(self, log: Log) -> TimestampOffset:
-        start = log.log_start_offset
-        first = log.leader_epochs.earliest
-        # The oldest epoch known may begin after the log start, if what came before had none.
-        epoch = first.epoch if first is not None and first.start_offset <= start else None
-        return TimestampOffset(-1, start, epoch)
-
-    def _check_high_watermark_known(self, log: Log, is_read_committed: bool | None) -> None:
-        start = None if self.leadership is None else self.leadership.start_offset
-        if is_read_committed is not None and start is not None and start > log.high_watermark:
-            raise OffsetNotAvailable(
-                f"{self}: the high watermark {log.high_watermark} has not reached this epoch's start {start}"
-            )
 
     def on_config_changed(self) -> None:
         """The topic's configuration has changed: a smaller min.insync.replicas may commit records."""

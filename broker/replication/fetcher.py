@@ -18,7 +18,8 @@ from typing import Final
 from uuid import UUID
 
 from broker.network.client import Address, Disconnected, NodeClient
-from broker.replicas.partition import EARLIEST, LATEST, Partition
+from broker.replicas.list_offsets import EARLIEST, LATEST
+from broker.replicas.partition import Partition
 from broker.replication.follower import (
     Action,
     Append,

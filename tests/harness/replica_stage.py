@@ -34,7 +34,8 @@ from unittest.mock import patch
 
 from broker.network.client import Disconnected
 from broker.replicas.fetching import HIGH_WATERMARK_PAUSE_MS
-from broker.replicas.partition import EARLIEST, LATEST, MAX_TIMESTAMP, Partition
+from broker.replicas.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
+from broker.replicas.partition import Partition
 from broker.replication import fetcher, fetchers
 from broker.replication.follower import Follower
 from broker.replication.replica_selector import RackAwareReplicaSelector

@@ -5,13 +5,14 @@ from uuid import UUID
 import pytest
 from replicas_support import NODE_ID, NOW_MS, PartitionOnDisk, follower_fetches, image
 
-from broker.replicas.partition import (
+from broker.replicas.list_offsets import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
     LATEST,
     LATEST_TIERED,
     MAX_TIMESTAMP,
+    offset_for_timestamp,
 )
 from protocol.errors import (
     FencedLeaderEpoch,
@@ -198,8 +199,8 @@ def test_offsets_by_time(on_disk, timestamp, found):
     on_disk.partition.apply(image(epoch=7))
     for at in (100, 300, 200):
         on_disk.append(b"x", timestamp=at)
-    answer = on_disk.partition.offset_for_timestamp(
-        timestamp, is_read_committed=False, current_leader_epoch=7, must_lead=True
+    answer = offset_for_timestamp(
+        on_disk.partition, timestamp, is_read_committed=False, current_leader_epoch=7, must_lead=True
     )
     assert answer == found
 
@@ -209,8 +210,8 @@ def test_latest_of_an_empty_log_and_its_earliest_after_deletion(on_disk):
     partition.apply(image(epoch=0))
 
     def ask(timestamp):
-        return partition.offset_for_timestamp(
-            timestamp, is_read_committed=False, current_leader_epoch=None, must_lead=True
+        return offset_for_timestamp(
+            partition, timestamp, is_read_committed=False, current_leader_epoch=None, must_lead=True
         )
 
     assert ask(LATEST) == (-1, 0, 0)
@@ -229,8 +230,8 @@ def test_latest_is_not_known_before_the_high_watermark_reaches_the_epoch(tmp_pat
     partition.apply(image(epoch=2, replicas=(1, 2)))  # led again, from offset 1 on; nothing committed
 
     def ask(timestamp, *, is_read_committed=False):
-        return partition.offset_for_timestamp(
-            timestamp, is_read_committed=is_read_committed, current_leader_epoch=2, must_lead=True
+        return offset_for_timestamp(
+            partition, timestamp, is_read_committed=is_read_committed, current_leader_epoch=2, must_lead=True
         )
 
     with pytest.raises(OffsetNotAvailable):

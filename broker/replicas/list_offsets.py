@@ -1,0 +1,67 @@
+"""Where a log begins, ends, or was at a time: what ListOffsets asks of a partition."""
+
+from typing import Final
+
+from broker.replicas.partition import Partition
+from protocol.errors import OffsetNotAvailable
+from storage.index import TimestampOffset
+from storage.log import Log
+
+#: The special timestamps of ListOffsets (KIP-79, KIP-405, KIP-734, KIP-1005, KIP-1023).
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+
+
+def offset_for_timestamp(
+    partition: Partition,
+    timestamp: int,
+    *,
+    is_read_committed: bool | None,
+    current_leader_epoch: int | None,
+    must_lead: bool,
+) -> TimestampOffset | None:
+    """Answer one row of ListOffsets: a time in ms, or one of the special ones above. None: no such offset.
+
+    `is_read_committed` None stands for a replica, which sees up to the log end. Raises what `Partition.check_leader`
+    raises, and OffsetNotAvailable while a new leader's high watermark is behind where its epoch begins:
+    an older leader may have shown consumers more than that (KIP-207).
+    """
+    log = partition.local_log(current_leader_epoch, must_lead=must_lead)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return _earliest(log)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        # No tier: nothing is known of one. (-1, -1, -1) on the wire, the epoch included.
+        return None
+    if is_read_committed is None:
+        end = log.log_end_offset
+    else:
+        end = partition.readable_end(is_read_committed=is_read_committed)
+    if timestamp == LATEST:
+        _check_high_watermark_known(partition, is_read_committed)
+        return TimestampOffset(-1, end, partition.leader_epoch)
+    found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    if found is None or found.offset >= end:
+        _check_high_watermark_known(partition, is_read_committed)
+        return None
+    return found
+
+
+def _earliest(log: Log) -> TimestampOffset:
+    start = log.log_start_offset
+    first = log.leader_epochs.earliest
+    # The oldest epoch known may begin after the log start, if what came before had none.
+    epoch = first.epoch if first is not None and first.start_offset <= start else None
+    return TimestampOffset(-1, start, epoch)
+
+
+def _check_high_watermark_known(partition: Partition, is_read_committed: bool | None) -> None:
+    high_watermark = partition.log.high_watermark
+    start = None if partition.leadership is None else partition.leadership.start_offset
+    if is_read_committed is not None and start is not None and start > high_watermark:
+        raise OffsetNotAvailable(
+            f"{partition}: the high watermark {high_watermark} has not reached this epoch's start {start}"
+        )
