@@ -265,6 +265,8 @@ class _Peer:
             self._next_attempt_at = self._runtime.monotonic() + self._backoff_s()
             if connection is not None:
                 connection.abort(f"not to be used: {error!r}")
+            if isinstance(error, Disconnected):
+                raise  # it names the peer already
             if isinstance(error, OSError | MalformedMessage):
                 why = str(error) or "no connection within the time allowed"  # of TimeoutError
                 raise Disconnected(f"{_label(self._address)}: {why}") from error

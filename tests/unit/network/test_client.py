@@ -12,7 +12,7 @@ from broker.runtime.production import run
 from broker.runtime.simulated import Simulation
 from protocol.api_keys import ApiKey
 from protocol.codec import decode_request, encode_response
-from protocol.errors import UnsupportedVersion
+from protocol.errors import MalformedMessage, UnsupportedVersion
 from protocol.framing import parse_request_header, response_header
 from protocol.messages import api_versions, describe_log_dirs, fetch, heartbeat
 
@@ -232,6 +232,18 @@ def test_a_response_beyond_the_bound_ends_the_connection(world):
         assert len(world.node.connections) == 2
 
     world.run(scenario, response_max_bytes=50_000)
+
+
+def test_a_peer_that_closes_before_it_has_introduced_itself_is_named_once(world):
+    def closes(header):
+        raise MalformedMessage("not served")
+
+    async def scenario(client):
+        world.node.api_versions = closes
+        with pytest.raises(Disconnected, match=r"^other:9092: the peer has closed the connection$"):
+            await world.beat(client)
+
+    world.run(scenario)
 
 
 @pytest.mark.parametrize(
