@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from protocol.errors import ErrorCode
 from tests.harness.history import History, Poll, Send
@@ -114,7 +114,7 @@ class RecordingProducer(_Client):
 
 
 class RecordingConsumer(_Client):
-    """Reads all partitions from their beginning, without a group; with a rack from the replica that is closest."""
+    """Reads all partitions from their beginning, without a group; from the replica that is closest, if it has a rack."""
 
     def __init__(
         self, name: str, bootstrap: str, history: History, *, topic: str, partitions: int, rack: str = ""
@@ -204,6 +204,75 @@ class RecordingConsumer(_Client):
         topics: dict[str, Any] = json.loads(text)["topics"]
         for row in topics.get(self._topic, {}).get("partitions", {}).values():
             self.from_followers += row["leader"] >= 0 <= row["broker"] != row["leader"]
+
+
+class GroupMember(_Client):
+    """The only member of its group: commits what it has read, and must find that again whenever it is assigned anew."""
+
+    def __init__(self, name: str, bootstrap: str, history: History, *, topic: str) -> None:
+        super().__init__(name)
+        self._history, self._topic = history, topic
+        #: By partition: where it has committed to, as far as it was told.
+        self.committed: dict[int, int] = {}
+        #: How often it was given its partitions.
+        self.assignments = 0
+        #: By partition: where it is, since it was assigned.
+        self._positions: dict[int, int] = {}
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "client.id": name,
+                "group.id": name,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "session.timeout.ms": 6_000,
+                "heartbeat.interval.ms": 1_000,
+                "socket.timeout.ms": 5_000,
+                "reconnect.backoff.max.ms": 1_000,
+                "log_level": 2,
+            }
+        )
+        self._consumer.subscribe([topic], on_assign=self._on_assign)
+
+    def wait_for(self, ends: dict[int, int], *, timeout_s: float) -> None:
+        """Until everything is committed."""
+        deadline = time.monotonic() + timeout_s
+        while self.committed != ends and self.is_alive():
+            assert time.monotonic() < deadline, f"{self.name} has committed {self.committed} of {ends}"
+            time.sleep(0.1)
+
+    def _work(self) -> None:
+        while not self.is_over.is_set():
+            if self._read():
+                self._commit()
+        self._consumer.close()
+
+    def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self.assignments += 1
+        self._positions.clear()
+
+    def _read(self) -> bool:
+        """Whether there was something."""
+        messages = self._consumer.consume(500, timeout=0.2)
+        for message in messages:
+            if message.error() is not None:
+                continue
+            partition, offset = _known(message.partition()), _known(message.offset())
+            least = self._positions.get(partition, self.committed.get(partition, 0))
+            if offset < least:
+                self._history.errors.append(f"{self.name}: {partition} goes on at {offset}, not at {least}")
+            self._positions[partition] = offset + 1
+        return bool(self._positions) and bool(messages)
+
+    def _commit(self) -> None:
+        offsets = [TopicPartition(self._topic, *each) for each in self._positions.items()]
+        try:
+            rows = self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException:
+            return  # nobody knows whether it is committed
+        for row in rows:
+            if row.error is None:
+                self.committed[row.partition] = row.offset
 
 
 def _known(number: int | None) -> int:

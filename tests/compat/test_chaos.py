@@ -26,7 +26,7 @@ from broker.main import main
 from protocol.types import TopicPartition
 from storage.checkpoints import HIGH_WATERMARK_FILE, OffsetCheckpoint
 from storage.files import Files
-from tests.compat.chaos_clients import RecordingConsumer, RecordingProducer
+from tests.compat.chaos_clients import GroupMember, RecordingConsumer, RecordingProducer
 from tests.compat.chaos_cluster import BROKERS, CONTROLLERS, Nemesis, ProxiedCluster
 from tests.harness.history import History
 from tests.harness.history_checker import check
@@ -83,7 +83,8 @@ def run(cluster: ProxiedCluster, nemesis: Nemesis, history: History) -> None:
         )
         for rack in ("", "b")
     ]
-    clients = [*producers, *consumers]
+    member = GroupMember("member", cluster.bootstrap, history, topic=TOPIC)
+    clients = [*producers, *consumers, member]
     try:
         for client in clients:
             client.start()
@@ -96,7 +97,10 @@ def run(cluster: ProxiedCluster, nemesis: Nemesis, history: History) -> None:
             producer.finish()
             assert producer.flush(RECOVERY_S) == 0, f"{producer.name} cannot write what it has"
         reader = RecordingConsumer("reader", cluster.bootstrap, history, **options)
-        reader.read_to_the_end(reader.ends(PARTITIONS), timeout_s=RECOVERY_S)
+        ends = reader.ends(PARTITIONS)
+        reader.read_to_the_end(ends, timeout_s=RECOVERY_S)
+        member.wait_for(ends, timeout_s=RECOVERY_S)
+        member.finish()
         for consumer in consumers:
             consumer.finish()
             history.polls += consumer.polls
@@ -115,6 +119,7 @@ def run(cluster: ProxiedCluster, nemesis: Nemesis, history: History) -> None:
     ]
     told = {"seed": SEED, "seconds": SECONDS, "acknowledged": acknowledged, "longest silence, s": silences}
     told |= {"ISR full after, s": round(recovery_s, 1), "read from followers": from_followers}
+    told["assignments"] = member.assignments
     say("\n".join(nemesis.story))
     say(json.dumps(told | check_nodes(cluster, nemesis)))
 
