@@ -23,7 +23,7 @@ from storage.verify import compare
 from tests.compat.admin import PATIENCE_S, admin_of, produce, read, wait_until
 from tests.compat.replicated import Topic, wait_in_sync
 from tests.harness.cluster import OttlaCluster
-from tests.harness.nodes import KafkaNode, broker
+from tests.harness.nodes import KafkaNode, OttlaNode, broker
 from tests.harness.processes import free_port
 
 pytestmark = [
@@ -59,8 +59,10 @@ class Mixture:
     def __init__(self, folder: Path) -> None:
         self.ottla = OttlaCluster(folder / "ottla", brokers=len(OTTLA), settings=SETTINGS).start()
         cluster_id = admin_of(self.ottla.bootstrap).list_topics(timeout=PATIENCE_S).cluster_id
-        own = broker(KAFKA, free_port(), bootstrap=self.ottla.bootstrap_controllers)
-        self.kafka = KafkaNode(folder / "kafka", {**own, **SETTINGS}, cluster_id=cluster_id)
+        properties = {**broker(KAFKA, free_port(), bootstrap=self.ottla.bootstrap_controllers), **SETTINGS}
+        self.kafka = KafkaNode(folder / "kafka", properties, cluster_id=cluster_id)
+        #: Ours in its place: the same folder, the same server.properties.
+        self.successor = OttlaNode(folder / "kafka", properties, cluster_id=cluster_id)
 
     @property
     def bootstrap(self) -> str:
@@ -89,6 +91,7 @@ class Mixture:
 
     def end(self) -> None:
         self.kafka.end()
+        self.successor.end()
         self.ottla.kill(*self.ottla.running)
 
 
@@ -254,10 +257,7 @@ def test_a_tail_that_nobody_else_has_is_truncated(mixture, request, old, new, al
     mixture.resume(new)
     mixture.resume(also)
     survivor = Topic(f"{mixture.listener(new)},{mixture.listener(also)}", name)
-    wait_until(lambda: survivor.leaders == [-1])
-    wait_until(lambda: elected(survivor))
-    leader = survivor.leaders[0]
-    assert leader in {new, also}
+    leader = elect_uncleanly(survivor, {new, also})
     produce(mixture.listener(leader), name, [b"of the new leader"] * 10)
     mixture.start(old)
     wait_in_sync(survivor, [1, 2, 3])
@@ -276,12 +276,19 @@ def tail(mixture: Mixture, node_id: int, topic: str) -> bytes:
     return max((data_dir / f"{topic}-0").glob("*.log")).read_bytes()
 
 
-def elected(topic: Topic) -> bool:
-    """Whether an unclean election has found a leader; brokers that were paused are not unfenced at once."""
-    if topic.leaders == [-1]:
-        with suppress(KafkaException):  # ELIGIBLE_LEADERS_NOT_AVAILABLE, for a moment
-            topic.elect(ElectionType.UNCLEAN)
-    return topic.leaders != [-1]
+def elect_uncleanly(topic: Topic, among: set[int]) -> int:
+    """The new leader. Brokers that were paused are not unfenced at once, and know of nothing that came meanwhile."""
+    found: list[int] = []
+
+    def is_elected() -> bool:
+        found[:] = topic.leaders
+        if found == [-1]:
+            with suppress(KafkaException):  # ELIGIBLE_LEADERS_NOT_AVAILABLE, for a moment
+                topic.elect(ElectionType.UNCLEAN)
+        return found[0] in among
+
+    wait_until(is_elected)
+    return found[0]
 
 
 def assert_identical(mixture: Mixture, folder: str, *, end: int) -> None:
@@ -303,6 +310,28 @@ def assert_identical(mixture: Mixture, folder: str, *, end: int) -> None:
     partition = TopicPartition(folder.rpartition("-")[0], 0)
     assert consumer.get_watermark_offsets(partition, timeout=PATIENCE_S) == (0, end)
     consumer.close()
+
+
+def test_a_broker_is_replaced_in_place(mixture):
+    """Kafka is stopped and Ottla started on its folder by its server.properties; then the other way."""
+    topic = Topic.create(mixture.bootstrap, "replaced", [3, 1, 2])
+    expected: list[bytes] = []
+    steps = [(mixture.kafka, mixture.successor), (mixture.successor, mixture.kafka)]
+    for number, (old, new) in enumerate(steps):
+        produce(mixture.bootstrap, "replaced", [b"before %d" % number] * 10)
+        old.stop()
+        produce(mixture.bootstrap, "replaced", [b"meanwhile %d" % number] * 10)
+        new.start()
+        wait_in_sync(topic, [1, 2, 3])
+        topic.elect(ElectionType.PREFERRED)
+        wait_until(lambda: topic.leaders == [3])
+        produce(mixture.bootstrap, "replaced", [b"after %d" % number] * 10)
+        expected += [
+            b"%s %d" % (when, number) for when in (b"before", b"meanwhile", b"after") for _ in range(10)
+        ]
+        found = read(mixture.bootstrap, "replaced", len(expected))
+        assert [message.value() for message in found] == expected
+    assert_identical(mixture, "replaced-0", end=len(expected))
 
 
 def test_everything_is_equal_in_the_end(mixture):
