@@ -247,7 +247,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_ending or self._is_at_end:
             self._end_if_done()
         else:
-            buffer.settle(PIPELINED_BYTES if self._is_blocked() else needed_bytes)
+            if self._is_blocked():
+                buffer.settle(PIPELINED_BYTES, is_enough=True)
+            else:
+                buffer.settle(needed_bytes)
             self._read_or_not()
 
     def _yield(self) -> None:

@@ -66,17 +66,21 @@ class ReceiveBuffer:
         return self.end - self.start
 
     def room(self) -> memoryview:
-        """Where the next read may write; never empty after `settle`."""
+        """Where the next read may write; never empty after `settle`, unless that was enough."""
         return self.view[self.end :] if self.end else self.view
 
-    def settle(self, needed_bytes: int) -> None:
+    def settle(self, needed_bytes: int, *, is_enough: bool = False) -> None:
         """Make ready for the next read, after `start` was moved behind what has been dealt with.
 
         `needed_bytes` is how much must fit from `start` on: the whole frame that begins there with
         its prefix, or any smaller number if that is not known. It is a claim of the peer: it is not
-        allocated before enough of it has arrived.
+        allocated before enough of it has arrived. With `is_enough` nothing is read once so much is unread, until the
+        next `settle`, and no room is made for it: a buffer that a large frame fills, behind a parked one, would else be
+        copied into one that is a byte larger, frame after frame.
         """
         unread = self.end - self.start
+        if is_enough and self.is_own and unread >= needed_bytes:
+            return
         if not unread:
             self.start = self.end = 0
             if self.is_own and (len(self.view) < SHARED_BYTES or self._pool.owned_bytes > RETAINED_BYTES):

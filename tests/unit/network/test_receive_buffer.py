@@ -93,6 +93,24 @@ def test_a_large_frame_is_received_whole_and_its_buffer_used_again():
     assert pool.owned_bytes == size
 
 
+def test_a_large_frame_behind_a_parked_one_is_not_copied():
+    """The buffer is as large as one frame: while one is parked, the next one and some of its successor fill it."""
+    buffer = ReceiveBuffer(BufferPool())
+    size = 1_000_004
+    left = size
+    while left:
+        left -= receive(buffer, bytes(left))
+        buffer.settle(size)
+    view = buffer.view
+    for _ in range(3):
+        buffer.start = 1_000
+        buffer.settle(64 * 1024, is_enough=True)
+        assert buffer.view is view
+        assert buffer.unread_bytes == size - 1_000
+    buffer.settle(size)  # it goes on
+    assert len(buffer.room()) > 0
+
+
 def test_what_is_kept_between_frames_is_bounded():
     pool = BufferPool()
     buffers = [ReceiveBuffer(pool) for _ in range(100)]
