@@ -534,7 +534,12 @@ class LogManager(FutureLogs):
 
         `throttle` is told, in the job's thread, how many bytes were read or written, and may wait there.
         """
-        logs = [log for log in list(self.logs.values()) if log not in self._uncleanable]
+        # A log that moves is left as it is, so that what counts as clean in it is so in the copy, too.
+        logs = [
+            log
+            for log in list(self.logs.values())
+            if log not in self._uncleanable and log.topic_partition not in self.future_logs
+        ]
         chosen = filthiest(logs, self.cleaned_offsets, now_ms, on_damage=self._uncleanable.add)
         if chosen is None:
             return None
@@ -550,7 +555,7 @@ class LogManager(FutureLogs):
         if clean_end is None:
             # It would fail again and again; the next start tries once more.
             self._uncleanable.add(log)
-        elif self.logs.get(log.topic_partition) is log:
+        elif self.logs.get(log.topic_partition) is log and log.topic_partition not in self.future_logs:
             self.cleaned_offsets[log.topic_partition] = clean_end
 
     # -- the end -----------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ one fails, the controller knows that the replica is offline.
 
 Moves share replica.alter.log.dirs.io.max.bytes.per.second, and take their turns: one read each of at most 1 MiB.
 
-Source: ReplicaAlterLogDirsThread of Kafka 4.3.1. Kafka stops the cleaner for a moving log; here it may go on, since a future
-log is as much a replica as another broker's.
+Source: ReplicaAlterLogDirsThread of Kafka 4.3.1.
 """
 
 import asyncio

@@ -8,6 +8,7 @@ import pytest
 
 from protocol.errors import KafkaStorageError
 from protocol.types import TopicPartition
+from storage.log_config import LogConfig
 from storage.log_manager import InconsistentMetaProperties
 from tests.harness.faulty_files import FaultyFiles, Killed, Loss
 from tests.unit.storage.storage_support import NOW_MS, offsets_in
@@ -158,6 +159,27 @@ def test_compaction_goes_on_where_it_was(files):
     manager.promote_future(A, now_ms=NOW_MS)
     run(manager.maintain(NOW_MS + 200_000))
     assert files.contents()[other / "cleaner-offset-checkpoint"].endswith(b"\na 0 5\n")
+
+
+@pytest.mark.parametrize("began_before", [True, False])
+def test_a_log_that_moves_is_not_compacted(files, began_before):
+    """The copy may be of before: what would count as clean is not so in it."""
+    config = LogConfig(segment_bytes=1000, cleanup_policy=("compact",))
+    manager = open_manager(*PATHS, files=files, default_config=config)
+    log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    append(log, 50)
+    log.update_high_watermark(50)
+    other = next(path for path in PATHS if path != log.directory.parent)
+    job = manager.clean_one(NOW_MS) if began_before else None
+    future = manager.create_future(A, other, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    copy(log, future)
+    if job is not None:
+        job.complete()
+    assert manager.clean_one(NOW_MS) is None
+    manager.promote_future(A, now_ms=NOW_MS)
+    assert not manager.cleaned_offsets
+    manager.clean_one(NOW_MS).complete()
+    assert len(offsets_in(manager.logs[A])) < 50
 
 
 @pytest.mark.parametrize("is_current_there", [True, False])
