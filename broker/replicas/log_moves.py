@@ -106,7 +106,7 @@ class LogMoves:
         self.forget(partition)
         logger.info("%s moves to %s", partition, future.directory.parent)
         self._moves[partition] = _Move(partition, future)
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = self._runtime.create_task(self._run(), name="log-moves")
 
     def cancel(self, partition: Partition) -> None:
@@ -153,7 +153,6 @@ class LogMoves:
                     self._settle(move)
             if not has_copied:
                 await asyncio.sleep(_REST_S)
-        self._task = None
 
     async def _step(self, move: _Move) -> bool:
         """One question to the log, and what its answer means; whether something was copied."""

@@ -314,7 +314,7 @@ def test_a_topic_is_deleted_while_it_moves(simulation):
             await asyncio.sleep(5)
             assert not broker.logs.logs
             assert not broker.logs.future_logs
-            assert broker.replicas.moves._task is None
+            assert broker.replicas.moves._task.done()
 
     simulation.run(story())
 
@@ -358,7 +358,7 @@ def test_a_directory_fails_while_a_log_moves(simulation, fails):
                 await until(lambda: told.paths[-1] == old)  # taken back: there it is, and it serves
                 write(broker, b"c")
                 assert values(broker) == [b"a", b"b", b"c"]
-            await until(lambda: broker.replicas.moves._task is None)
+            await until(lambda: broker.replicas.moves._task.done())
 
     simulation.run(story())
 
