@@ -12,12 +12,22 @@ is stored there; "I follow you in this epoch"; "I know this much to be committed
 and always the high watermark. An answer without any news is held back until there is some or `max_wait_ms` is over.
 """
 
+from typing import Final
+
 from controller.raft.core import Core
 from controller.raft.log import Diverging, NeedsSnapshot, Valid, Validation
 from controller.raft.roles import Leader
 from controller.raft.types import BOOTSTRAP_SNAPSHOT, NOBODY, PARTITION
 from protocol.error_code import ErrorCode
 from protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, PartitionData, SnapshotId
+
+#: Of records or of a snapshot in one answer, whatever was asked for: it is read at once, by who has votes to answer.
+MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
+
+
+def bounded(max_bytes: int) -> int:
+    """How many bytes an answer may have to a request that names so many."""
+    return min(max(max_bytes, 1), MAX_ANSWER_BYTES)
 
 
 def replica_id(request: FetchRequest) -> int:
@@ -67,7 +77,7 @@ def row_for(
     )
     match validation:
         case Valid():
-            row.records = core.log.read(asked.fetch_offset, max_bytes=max(max_bytes, 0))
+            row.records = core.log.read(asked.fetch_offset, max_bytes=bounded(max_bytes))
         case Diverging(end):
             row.diverging_epoch = EpochEndOffset(epoch=end.epoch, end_offset=end.offset)
         case NeedsSnapshot(snapshot):

@@ -60,6 +60,7 @@ What differs from Kafka 4.3.1 on purpose:
 
 - The leader counts as a voter by what it has flushed; Kafka counts what it has appended, before its fsync.
 - A Fetch that was held back tells of its replica when it comes, not again when it is answered.
+- Fetch and FetchSnapshot are answered with 8 MiB at most, whatever they ask for: it is read at once.
 - Impossible messages (two leaders in one epoch, INVALID_REQUEST as an answer, a piece of another snapshot) are
   refused or ignored, and logged; Kafka's node stops. Both stop when told to truncate what is committed.
 - A follower whose log ends in a later epoch than the snapshot it is to load cuts what is not committed; Kafka's stops.

@@ -50,7 +50,7 @@ def _answer(
     chunk = None
     if snapshot != BOOTSTRAP_SNAPSHOT:
         chunk = core.log.snapshot_chunk(
-            snapshot, position=max(asked.position, 0), max_bytes=max(max_bytes, 1)
+            snapshot, position=max(asked.position, 0), max_bytes=fetching.bounded(max_bytes)
         )
     if chunk is None:
         return PartitionSnapshotResponse(index=PARTITION, error_code=ErrorCode.snapshot_not_found)

@@ -59,6 +59,18 @@ def test_records_and_the_high_watermark(leader: Replica) -> None:
     assert row.current_leader == fetch.LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.role.epoch)
 
 
+def test_nobody_gets_more_at_once_than_a_bound(leader: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = fetch_request(other(leader), offset=1, epoch=leader.role.epoch, leader_epoch=leader.role.epoch)
+    asked.max_bytes = 2**31 - 1
+    everything = row_of(leader.ask(asked)).records
+    assert everything == leader.log.read(1, max_bytes=10_000)
+    leader.log.snapshot(OffsetAndEpoch(3, 0))
+    monkeypatch.setattr("controller.raft.fetching.MAX_ANSWER_BYTES", 70)
+    assert row_of(leader.ask(asked)).records == leader.log.read(1, max_bytes=70) < everything
+    piece = piece_of(leader.ask(snapshot_request(leader, max_bytes=2**31 - 1)))
+    assert len(piece.unaligned_records or b"") == 70
+
+
 def test_the_answer_says_where_the_leader_is(leader: Replica) -> None:
     (endpoint,) = ask(leader).node_endpoints
     assert (endpoint.node_id, Address(endpoint.host, endpoint.port)) == (leader.id, address(leader.id))
