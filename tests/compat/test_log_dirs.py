@@ -5,6 +5,7 @@ import re
 import time
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer
 
 from tests.compat.admin import create_topic
@@ -25,6 +26,7 @@ def directories(where: tuple[str, str], topic: str) -> dict[str, dict[str, bool]
     }
 
 
+@pytest.mark.timeout(300)
 def test_a_replica_moves_to_another_log_directory(tmp_path):
     dirs = [tmp_path / "a", tmp_path / "b"]
     server = make_server(tmp_path / "server", {"log.dirs": ",".join(map(str, dirs))}).start()
@@ -55,7 +57,7 @@ def test_a_replica_moves_to_another_log_directory(tmp_path):
         for number in range(2_000, 2_100):
             producer.produce("t", b"%06d" % number * 100)
         assert producer.flush(30) == 0
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while "completed successfully" not in (output := tool(*reassign, "--verify")):
             assert time.monotonic() < deadline, output
         assert directories(where, "t") == {old: {}, new: {"t-0": False}}

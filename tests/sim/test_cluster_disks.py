@@ -4,6 +4,7 @@ import asyncio
 import errno
 from pathlib import Path
 
+import pytest
 from test_cluster_boot import BROKERS, CONTROLLERS, tell
 
 from protocol.api_keys import ApiKey
@@ -30,6 +31,7 @@ def partitions(world, through):
     return world.nodes[through].broker.metadata.image.topics_by_name["t"].partitions
 
 
+@pytest.mark.timeout(300)
 def test_a_directory_that_fails_moves_leadership_away():
     async def story(world):
         await world.start(*CONTROLLERS, *BROKERS)
