@@ -57,10 +57,6 @@ class SnapshotWriter:
             self._part.delete()
             raise
 
-    def abandon(self) -> None:
-        """Nothing will be written: remove what there is. [any thread]"""
-        self._part.delete()
-
 
 def _framed(image: MetadataImage) -> Iterator[bytes]:
     level = image.metadata_version

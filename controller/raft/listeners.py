@@ -67,10 +67,6 @@ class Listeners:
         """Tell it what is to come."""
         self._all.append(listener)
 
-    def remove(self, listener: QuorumListener) -> None:
-        """Tell it nothing more."""
-        self._all.remove(listener)
-
     def tell_commit(self, chunk: Chunk) -> None:
         """The next batch is committed. Raises InvalidMetadata."""
         assert chunk.base_offset == self.end_offset, (chunk.base_offset, self.end_offset)

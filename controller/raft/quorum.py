@@ -325,10 +325,6 @@ class Quorum:
                 listener.on_leader(self._listeners.leader)
         self._listeners.add(listener)
 
-    def unsubscribe(self, listener: QuorumListener) -> None:
-        """Tell it nothing more."""
-        self._listeners.remove(listener)
-
     def tell_past(self, listener: QuorumListener) -> None:
         """Tell all of the log up to `told_offset` to a listener that knows nothing (any more).
 
