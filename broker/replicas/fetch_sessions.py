@@ -125,8 +125,10 @@ class FetchedPartition:
 
     def remember(self, answer: AnswerRow) -> None:
         """Take note of what the client is being told."""
-        # After an error everything is news again, so that the client hears that it is over.
-        self.high_watermark = None if answer.error_code else answer.high_watermark
+        # After an error everything is news again, so that the client hears that it is over; and a follower whose log
+        # has parted from ours truncates it, and takes nothing else from that answer.
+        is_passed_over = answer.error_code or answer.diverging_epoch.epoch >= 0
+        self.high_watermark = None if is_passed_over else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
 
 

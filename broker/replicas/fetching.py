@@ -254,7 +254,11 @@ class _Fetch(Generic[T]):
                 is_urgent = True
             elif params.replica_id is not None:
                 assert fetched.partition is not None
-                self._has_news |= _is_high_watermark_news(fetched.request, fetched.partition.log)
+                if _is_high_watermark_news(fetched.request, fetched.partition.log):
+                    # Whatever it was told before: it may have passed over that answer, as one to an older question.
+                    self._has_news = True
+                    answers.append((fetched, row))
+                    continue
             if context.must_answer(fetched, row):
                 answers.append((fetched, row))
             elif self._has_all(fetched, row):

@@ -187,6 +187,16 @@ def test_errors_are_told_each_time_and_their_end_too():
     assert answer_all(begin(cache, session_id=session_id, epoch=4))[2] == []
 
 
+def test_what_a_follower_passes_over_with_a_divergence_is_told_again():
+    """It truncates its log and takes nothing else from that answer: its high watermark would stay behind."""
+    cache = make_cache()
+    session_id = open_session(cache, A0)
+    parts = {"diverging_epoch": EpochEndOffset(epoch=1, end_offset=99), "high_watermark": 99}
+    assert answer_all(begin(cache, session_id=session_id, epoch=1), **parts)[2] == [A0]
+    assert answer_all(begin(cache, session_id=session_id, epoch=2), high_watermark=99)[2] == [A0]
+    assert answer_all(begin(cache, session_id=session_id, epoch=3), high_watermark=99)[2] == []
+
+
 @pytest.mark.parametrize(
     "news",
     [
