@@ -11,11 +11,12 @@ each of them knows its process; the loop (`VirtualLoop`) asks it before anything
 
 import asyncio
 from collections.abc import Coroutine
-from contextlib import suppress
 from contextvars import Context, ContextVar
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_MAX_AWAITS_IN_CLEANUP = 20
 
 #: Whose code this is; None for the world around the processes.
 CURRENT: "ContextVar[Process | None]" = ContextVar("CURRENT", default=None)
@@ -81,9 +82,19 @@ class Process:
         tasks = list(self._tasks)
         for task in tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # it is pending, and is to be
-            with suppress(BaseException):
-                task.get_coro().close()
+            _close(task.get_coro())
         return tasks
+
+
+def _close(coroutine: Any) -> None:  # noqa: ANN401 whatever a task runs
+    for _ in range(_MAX_AWAITS_IN_CLEANUP):
+        try:
+            coroutine.close()
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001, S112 - "coroutine ignored GeneratorExit": its clean-up waits for something
+            continue
+        return
 
 
 class ProcessHandle(asyncio.Handle):

@@ -1,0 +1,152 @@
+"""Holds a history against what Kafka promises; the names of errors are those of Jepsen's `jepsen.tests.kafka`.
+
+| name | what has happened |
+| --- | --- |
+| `lost-write` | an acknowledged value was never read, though values behind it were |
+| `unseen` | an acknowledged value was never read, and the end of the log was |
+| `duplicate` | a value stands at two offsets |
+| `inconsistent-offsets` | an offset holds two values, or not the one that was acknowledged there |
+| `nonmonotonic-poll`, `int-nonmonotonic-poll` | a consumer went back, between two fetches or within one |
+| `poll-skip`, `int-poll-skip` | a consumer passed over what others read |
+| `nonmonotonic-send`, `int-nonmonotonic-send` | a producer's later value stands before an earlier one, of two batches or of one |
+| `int-send-skip` | something stands between the values of one batch: allowed by design |
+| `G1a` | a value was read that was surely not written: its producer was told so |
+
+Values of batches that nobody knows the end of may be there or not.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from cluster_history import History, Poll, Send
+
+#: What is no error, whatever was promised.
+ALLOWED = frozenset({"int-send-skip"})
+#: With acks=1 a leader's last appends may go with it, and others take their offsets.
+ALLOWED_WITH_ACKS_1 = ALLOWED | {"lost-write", "unseen", "inconsistent-offsets", "nonmonotonic-send"}
+
+Errors = dict[str, list[str]]
+
+
+def check(history: History, *, final: Sequence[Poll]) -> Errors:
+    """The errors of every partition that are not allowed; `final` are polls of a reader of everything, at the end."""
+    polls: dict[tuple[str, int], list[Poll]] = defaultdict(list)
+    sends: dict[tuple[str, int], list[Send]] = defaultdict(list)
+    last: dict[tuple[str, int], list[Poll]] = defaultdict(list)
+    for poll in history.polls:
+        polls[poll.topic, poll.partition].append(poll)
+    for poll in final:
+        last[poll.topic, poll.partition].append(poll)
+    for send in history.sends:
+        sends[send.topic, send.partition].append(send)
+    errors: Errors = {}
+    for key in sorted(polls.keys() | sends.keys() | last.keys()):
+        found = check_partition(sends[key], polls[key] + last[key], has_all=key in last)
+        allowed = ALLOWED_WITH_ACKS_1 if any(send.acks != -1 for send in sends[key]) else ALLOWED
+        for name, cases in found.items():
+            if name not in allowed:
+                errors.setdefault(name, []).extend(f"{key[0]}-{key[1]}: {case}" for case in cases)
+    return errors
+
+
+def check_partition(sends: Sequence[Send], polls: Sequence[Poll], *, has_all: bool) -> Errors:
+    """The errors of one partition, those that are allowed among them."""
+    errors: Errors = defaultdict(list)
+    at: dict[int, set[bytes]] = defaultdict(set)
+    offsets: dict[bytes, set[int]] = defaultdict(set)
+    for poll in polls:
+        for offset, value in poll.found:
+            at[offset].add(value)
+            offsets[value].add(offset)
+    acknowledged = [
+        (value, None if send.base_offset is None or send.base_offset < 0 else send.base_offset + number)
+        for send in sends
+        if send.is_ok
+        for number, value in enumerate(send.values)
+    ]
+    _check_offsets(acknowledged, at, offsets, errors)
+    _check_read(acknowledged, offsets, highest=max(at, default=-1), has_all=has_all, errors=errors)
+    for send in sends:
+        if send.is_ok is False:
+            errors["G1a"] += [f"{value!r} of {send.errors}" for value in send.values if value in offsets]
+    _check_polls(polls, sorted(at), errors)
+    _check_order(sends, {value: min(places) for value, places in offsets.items()}, errors)
+    return {name: cases for name, cases in errors.items() if cases}
+
+
+def _check_offsets(
+    acknowledged: Sequence[tuple[bytes, int | None]],
+    at: Mapping[int, set[bytes]],
+    offsets: Mapping[bytes, set[int]],
+    errors: Errors,
+) -> None:
+    """A value at an offset, and nowhere else."""
+    for value, offset in acknowledged:
+        if offset is not None:
+            if at.get(offset, {value}) != {value}:
+                errors["inconsistent-offsets"].append(f"{offset}: {value!r} acknowledged, {at[offset]} read")
+            if offsets.get(value, {offset}) != {offset}:
+                errors["inconsistent-offsets"].append(
+                    f"{value!r}: acknowledged at {offset}, read at {offsets[value]}"
+                )
+    for offset, values in at.items():
+        if len(values) > 1:
+            errors["inconsistent-offsets"].append(f"{offset}: {values} read")
+    for value, places in offsets.items():
+        if len(places) > 1:
+            errors["duplicate"].append(f"{value!r} at {sorted(places)}")
+
+
+def _check_read(
+    acknowledged: Sequence[tuple[bytes, int | None]],
+    offsets: Mapping[bytes, set[int]],
+    *,
+    highest: int,
+    has_all: bool,
+    errors: Errors,
+) -> None:
+    """What was acknowledged was read."""
+    for value, offset in acknowledged:
+        if value not in offsets:
+            if offset is not None and offset <= highest:
+                errors["lost-write"].append(f"{value!r} at {offset}, read was up to {highest}")
+            elif has_all:
+                errors["unseen"].append(f"{value!r} at {offset}")
+
+
+def _check_polls(polls: Sequence[Poll], known: Sequence[int], errors: Errors) -> None:
+    """Each consumer goes forward, and over everything."""
+    rank = {offset: number for number, offset in enumerate(known)}
+    position: dict[str, int] = {}
+    for poll in polls:
+        read = [offset for offset, _ in poll.found]
+        for before, after in pairwise(read):
+            if after <= before:
+                errors["int-nonmonotonic-poll"].append(f"{poll.client}: {before}, {after}")
+            elif rank[after] != rank[before] + 1:
+                errors["int-poll-skip"].append(f"{poll.client}: {before}, {after}")
+        if (before := position.get(poll.client)) is not None:
+            if read[0] <= before:
+                errors["nonmonotonic-poll"].append(f"{poll.client}: {before}, {read[0]}")
+            elif rank[read[0]] != rank[before] + 1:
+                errors["poll-skip"].append(f"{poll.client}: {before}, {read[0]}")
+        elif rank[read[0]] != 0:
+            errors["poll-skip"].append(f"{poll.client} begins at {read[0]}")
+        position[poll.client] = read[-1]
+
+
+def _check_order(sends: Sequence[Send], offsets: dict[bytes, int], errors: Errors) -> None:
+    """A producer's values stand in the order in which it sent them."""
+    last: dict[str, int] = {}
+    for send in sends:
+        places = [offsets[value] for value in send.values if value in offsets]
+        for before, after in pairwise(places):
+            if after < before:
+                errors["int-nonmonotonic-send"].append(f"{send.client}: {before}, {after}")
+            elif after != before + 1:
+                errors["int-send-skip"].append(f"{send.client}: {before}, {after}")
+        if places and send.client in last and places[0] < last[send.client]:
+            errors["nonmonotonic-send"].append(f"{send.client}: {last[send.client]}, {places[0]}")
+        if places:
+            last[send.client] = places[-1]

@@ -1,0 +1,322 @@
+"""Clients of the simulated cluster: producers and consumers that write down what they did and saw.
+
+Each finds leaders by Metadata, tries again after errors that may pass, and keeps Kafka's rules: an idempotent producer
+sends the same batch with the same sequence until it is answered.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from cluster_history import History, Poll, Send
+from cluster_machine import CLIENT_PORT
+
+from broker.network.client import Address, ClientSettings, NodeClient
+from broker.runtime.simulated import Simulation
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.batch import batches
+from protocol.records.builder import build_batch, simple_records
+from protocol.records.record import records as records_of
+
+#: What a request may end with besides an answer.
+UNANSWERED = (OSError, TimeoutError, KafkaError)
+REQUEST_TIMEOUT_S = 2.0
+BACKOFF_S = 0.1
+
+#: Answers that say that nothing was written: a producer that gives up has not sent.
+_NOT_WRITTEN = frozenset(
+    {
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.leader_not_available,
+        ErrorCode.not_enough_replicas,
+        ErrorCode.fenced_leader_epoch,
+    }
+)
+#: Answers after which the same batch is sent again.
+_RETRIABLE = _NOT_WRITTEN | {
+    ErrorCode.not_enough_replicas_after_append,
+    ErrorCode.request_timed_out,
+    ErrorCode.kafka_storage_error,
+    ErrorCode.network_exception,
+}
+
+
+class Client:
+    """What all have: a connection to each broker, and what is known of a topic's leaders."""
+
+    def __init__(self, simulation: Simulation, random: Random, brokers: Sequence[int], *, name: str) -> None:
+        self.name = name
+        self.random = random
+        self.simulation = simulation
+        self.runtime = simulation.runtime(name)
+        self._client = NodeClient(
+            self.runtime,
+            client_id=name,
+            settings=ClientSettings(connect_timeout_ms=1500, reconnect_backoff_max_ms=300),
+        )
+        self._brokers = list(brokers)
+        self._topic_ids: dict[str, UUID] = {}
+        #: (topic, partition) -> (leader, leader epoch)
+        self._leaders: dict[tuple[str, int], tuple[int, int]] = {}
+
+    async def request(self, broker_id: int, api_key: int, message: Any, **options: Any) -> Any:
+        """Ask one broker. Raises one of UNANSWERED."""
+        return await self._client.request(
+            address_of(broker_id), api_key, message, timeout_s=REQUEST_TIMEOUT_S, **options
+        )
+
+    async def request_any(self, api_key: int, message: Any) -> Any:
+        """Ask brokers, one after the other, until one answers."""
+        while True:
+            try:
+                return await self.request(self.random.choice(self._brokers), api_key, message)
+            except UNANSWERED:
+                await asyncio.sleep(BACKOFF_S)
+
+    async def refresh(self, topic: str) -> None:
+        """Ask somebody who leads."""
+        message = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        response = await self.request_any(ApiKey.METADATA, message)
+        for found in response.topics:
+            if found.error_code != ErrorCode.none:
+                continue
+            self._topic_ids[topic] = found.topic_id
+            for row in found.partitions:
+                key = (topic, row.partition_index)
+                if row.leader_id >= 0 and row.leader_epoch >= self._leaders.get(key, (-1, -1))[1]:
+                    self._leaders[key] = row.leader_id, row.leader_epoch
+
+    async def leader_of(self, topic: str, partition: int) -> tuple[int, int]:
+        """(leader, leader epoch), as soon as somebody knows."""
+        while (topic, partition) not in self._leaders:
+            await self.refresh(topic)
+            if (topic, partition) not in self._leaders:
+                await asyncio.sleep(BACKOFF_S)
+        return self._leaders[topic, partition]
+
+    async def lost_leader(self, topic: str, partition: int) -> None:
+        """It does not lead, or does not answer: look again."""
+        await asyncio.sleep(BACKOFF_S)
+        self._leaders.pop((topic, partition), None)
+        await self.refresh(topic)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def address_of(broker_id: int) -> Address:
+    """Where a broker's clients find it."""
+    return f"n{broker_id}", CLIENT_PORT
+
+
+class Producer(Client):
+    """Writes values that nobody else writes, to one partition, batch after batch."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        random: Random,
+        brokers: Sequence[int],
+        history: History,
+        *,
+        name: str,
+        topic: str,
+        partition: int,
+        acks: int = -1,
+    ) -> None:
+        super().__init__(simulation, random, brokers, name=name)
+        self._history = history
+        self._topic, self._partition, self._acks = topic, partition, acks
+        self._is_idempotent = acks == -1
+        self._count = 0
+        self._sequence = 0
+
+    async def produce(self, *, pause_s: float, is_over: Callable[[], bool]) -> None:
+        """Until it is over; a little pause after each batch."""
+        producer_id, epoch = await self._init() if self._is_idempotent else (-1, -1)
+        while not is_over():
+            values = [self._next_value() for _ in range(self.random.choice((1, 1, 1, 2, 5)))]
+            batch = build_batch(
+                simple_records([(None, value) for value in values], timestamp=self.runtime.now_ms()),
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=self._sequence if self._is_idempotent else -1,
+            )
+            send = self._history.begin(
+                Send(
+                    client=self.name,
+                    topic=self._topic,
+                    partition=self._partition,
+                    values=values,
+                    acks=self._acks,
+                ),
+                self.simulation.loop.time(),
+            )
+            await self._send(batch, send)
+            send.ended_s = self.simulation.loop.time()
+            self._sequence += len(values)
+            await asyncio.sleep(self.random.uniform(0, 2 * pause_s))
+
+    async def _init(self) -> tuple[int, int]:
+        while True:
+            response = await self.request_any(
+                ApiKey.INIT_PRODUCER_ID,
+                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000),
+            )
+            if response.error_code == ErrorCode.none:
+                return response.producer_id, response.producer_epoch
+            await asyncio.sleep(BACKOFF_S)
+
+    def _next_value(self) -> bytes:
+        self._count += 1
+        return f"{self.name}-{self._count}".encode()
+
+    async def _send(self, batch: bytes | bytearray, send: Send) -> None:
+        while True:
+            leader, _ = await self.leader_of(self._topic, self._partition)
+            data = PartitionProduceData(index=self._partition, records=bytes(batch))
+            message = ProduceRequest(
+                acks=self._acks,
+                timeout_ms=1000,
+                topic_data=[
+                    TopicProduceData(
+                        name=self._topic, topic_id=self._topic_ids[self._topic], partition_data=[data]
+                    )
+                ],
+            )
+            try:
+                response = await self.request(leader, ApiKey.PRODUCE, message)
+            except UNANSWERED:
+                if not self._is_idempotent:
+                    return  # nobody knows
+                await self.lost_leader(self._topic, self._partition)
+                continue
+            row = response.responses[0].partition_responses[0]
+            code = ErrorCode(row.error_code)
+            if code == ErrorCode.none:
+                send.is_ok, send.base_offset = True, row.base_offset
+                return
+            if code == ErrorCode.duplicate_sequence_number:
+                send.is_ok = True
+                return
+            send.errors.append(code)
+            if not self._is_idempotent:
+                if code in _NOT_WRITTEN:
+                    send.is_ok = False
+                await self.lost_leader(self._topic, self._partition)
+                return
+            if code not in _RETRIABLE:
+                self._history.errors.append(f"{self.name}: {code.name} for {send}")
+                return
+            await self.lost_leader(self._topic, self._partition)
+
+
+class Consumer(Client):
+    """Reads one partition from its beginning, from the leader or from whom the leader names."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        random: Random,
+        brokers: Sequence[int],
+        history: History,
+        *,
+        name: str,
+        topic: str,
+        partition: int,
+        rack: str = "",
+    ) -> None:
+        super().__init__(simulation, random, brokers, name=name)
+        self._history = history
+        self._topic, self._partition, self._rack = topic, partition, rack
+        self.position = 0
+        self._last_epoch = -1
+        self._preferred: int | None = None
+
+    async def consume(self, *, is_over: Callable[[int], bool]) -> None:
+        """Until it is over, by the position."""
+        while not is_over(self.position):
+            leader, epoch = await self.leader_of(self._topic, self._partition)
+            source = leader if self._preferred is None else self._preferred
+            try:
+                response = await self.request(source, ApiKey.FETCH, self._message(epoch))
+            except UNANSWERED:
+                await self._look_again()
+                continue
+            rows = [row for found in response.responses for row in found.partitions]
+            if response.error_code != ErrorCode.none or not rows:
+                await self._look_again()
+                continue
+            await self._take(rows[0], source, is_leader=source == leader)
+
+    def _message(self, leader_epoch: int) -> FetchRequest:
+        wanted = FetchPartition(
+            partition=self._partition,
+            current_leader_epoch=leader_epoch,
+            fetch_offset=self.position,
+            last_fetched_epoch=self._last_epoch,
+            partition_max_bytes=self.random.choice((100, 400, 100_000)),
+        )
+        topic = FetchTopic(topic=self._topic, topic_id=self._topic_ids[self._topic], partitions=[wanted])
+        return FetchRequest(max_wait_ms=300, min_bytes=1, topics=[topic], rack_id=self._rack)
+
+    async def _look_again(self) -> None:
+        self._preferred = None
+        await self.lost_leader(self._topic, self._partition)
+
+    async def _take(self, row: Any, source: int, *, is_leader: bool) -> None:
+        code = ErrorCode(row.error_code)
+        if code == ErrorCode.offset_not_available:
+            await asyncio.sleep(BACKOFF_S)
+            return
+        if code == ErrorCode.offset_out_of_range and not is_leader:
+            # A follower that has not so much yet, or not any more: the leader knows (KIP-392, case 4).
+            await self._look_again()
+            return
+        if code == ErrorCode.offset_out_of_range:
+            self._history.errors.append(
+                f"{self.name}: {self.position} is out of range of leader {source}: {row}"
+            )
+            self.position, self._last_epoch = 0, -1
+            await asyncio.sleep(BACKOFF_S)
+            return
+        if code != ErrorCode.none:
+            await self._look_again()
+            return
+        if row.diverging_epoch.epoch >= 0:
+            self._history.errors.append(f"{self.name}: {self.position} is cut off: {row.diverging_epoch}")
+            self.position, self._last_epoch = row.diverging_epoch.end_offset, row.diverging_epoch.epoch
+            return
+        if row.preferred_read_replica >= 0:
+            self._preferred = row.preferred_read_replica
+            return
+        found: list[tuple[int, bytes]] = []
+        for header, batch in batches(memoryview(row.records or b"")):
+            self._last_epoch = header.partition_leader_epoch
+            found += [
+                (record.offset, bytes(record.value))
+                for record in records_of(batch)
+                if record.offset >= self.position and record.value is not None
+            ]
+            self.position = max(self.position, header.next_offset)
+        if found:
+            self._history.polled(
+                Poll(
+                    client=self.name,
+                    topic=self._topic,
+                    partition=self._partition,
+                    found=found,
+                    broker_id=source,
+                    high_watermark=row.high_watermark,
+                    time_s=self.simulation.loop.time(),
+                )
+            )

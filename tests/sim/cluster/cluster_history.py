@@ -1,0 +1,60 @@
+"""What clients did and saw, in the order of its ending."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from protocol.errors import ErrorCode
+
+
+@dataclass(slots=True, kw_only=True)
+class Send:
+    """One batch of one producer."""
+
+    client: str
+    topic: str
+    partition: int
+    values: list[bytes]
+    acks: int
+    #: True: acknowledged; False: surely not written; None: nobody knows.
+    is_ok: bool | None = None
+    #: Where the answer says that it is; None: it does not say (a duplicate of what was written before).
+    base_offset: int | None = None
+    errors: list[ErrorCode] = field(default_factory=list)
+    began_s: float = 0.0
+    ended_s: float | None = None
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Poll:
+    """What one fetch brought a consumer."""
+
+    client: str
+    topic: str
+    partition: int
+    #: (offset, value)
+    found: list[tuple[int, bytes]]
+    broker_id: int
+    high_watermark: int
+    time_s: float
+
+
+@dataclass(slots=True)
+class History:
+    """All of it. `on_poll` hears of each poll when it ends."""
+
+    sends: list[Send] = field(default_factory=list)
+    polls: list[Poll] = field(default_factory=list)
+    #: What a client was told that it must not be told under clean elections.
+    errors: list[str] = field(default_factory=list)
+    on_poll: Callable[[Poll], None] = lambda poll: None
+
+    def begin(self, send: Send, now_s: float) -> Send:
+        """A batch is on its way."""
+        send.began_s = now_s
+        self.sends.append(send)
+        return send
+
+    def polled(self, poll: Poll) -> None:
+        """A fetch has brought something."""
+        self.polls.append(poll)
+        self.on_poll(poll)

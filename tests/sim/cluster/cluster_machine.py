@@ -1,0 +1,245 @@
+"""One computer of the simulated cluster: a disk, and on it a node that runs, is stopped, is killed, or fails."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from broker.broker import Broker
+from broker.config import BrokerConfig
+from broker.config.load import parse_settings
+from broker.metadata_cache import MetadataCache
+from broker.node import CannotStart, Node
+from broker.roles.formatting import FormatOptions, format_node
+from broker.runtime import Runtime
+from broker.runtime.simulated import SimulatedRuntime, Simulation
+from broker.runtime.virtual_process import Process
+from tests.harness.faulty_files import FaultyFiles, Loss
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+LOG_DIR = Path("/disk")
+CLIENT_PORT, CONTROLLER_PORT = 9092, 9093
+
+#: A few times faster than Kafka's defaults, so that a story of seconds has room for many failures; their order is
+#: kept: a session outlives heartbeats, a follower outlives a slow fetch.
+_TIMES = {
+    "controller.quorum.election.timeout.ms": 400,
+    "controller.quorum.fetch.timeout.ms": 800,
+    "controller.quorum.election.backoff.max.ms": 200,
+    "controller.quorum.request.timeout.ms": 800,
+    "controller.quorum.retry.backoff.ms": 100,
+    "broker.heartbeat.interval.ms": 300,
+    "broker.session.timeout.ms": 1500,
+    "replica.lag.time.max.ms": 1000,
+    "replica.fetch.wait.max.ms": 300,
+    "replica.fetch.backoff.ms": 150,
+    "replica.socket.timeout.ms": 1200,
+    "replica.high.watermark.checkpoint.interval.ms": 700,
+    "request.timeout.ms": 1500,
+    "leader.imbalance.check.interval.seconds": 4,
+    "log.retention.check.interval.ms": 5000,
+    "log.flush.offset.checkpoint.interval.ms": 1500,
+    "log.index.size.max.bytes": 4096,
+    # Snapshots are taken, and the metadata log is cut off behind them.
+    "metadata.log.max.record.bytes.between.snapshots": 8_000,
+    "internal.metadata.log.segment.bytes": 6_000,
+    "metadata.max.retention.bytes": 10_000,
+    "offsets.topic.num.partitions": 1,
+    "offsets.topic.replication.factor": 3,
+    "min.insync.replicas": 2,
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+}  # fmt: skip
+
+
+@cache
+def config_of(node_id: int, roles: str, voters: str, rack: str) -> BrokerConfig:
+    """The node's configuration; the same for every world of this shape, as reading one takes milliseconds."""
+    host = f"n{node_id}"
+    listeners = []
+    if "broker" in roles:
+        listeners.append(f"PLAINTEXT://{host}:{CLIENT_PORT}")
+    if "controller" in roles:
+        listeners.append(f"CONTROLLER://{host}:{CONTROLLER_PORT}")
+    overrides = [
+        f"process.roles={roles}",
+        f"node.id={node_id}",
+        f"controller.quorum.voters={voters}",
+        f"listeners={','.join(listeners)}",
+        "advertised.listeners=" + ",".join(each for each in listeners if each.startswith("PLAIN")),
+        "controller.listener.names=CONTROLLER",
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        f"broker.rack={rack}",
+        *(f"{key}={value}" for key, value in _TIMES.items()),
+    ]
+    if "broker" not in roles:
+        overrides = [each for each in overrides if not each.startswith(("advertised", "broker.rack"))]
+    return BrokerConfig({**parse_settings(overrides), "log.dirs": str(LOG_DIR)})
+
+
+class _Node(Node):
+    """Known to its machine from the beginning: a broker leads before its start has ended."""
+
+    def __init__(self, runtime: Runtime, *args: Any) -> None:
+        super().__init__(runtime, *args)
+        assert isinstance(runtime, _Runtime)
+        runtime.machine.node = self
+
+
+class _Runtime(SimulatedRuntime):
+    machine: "Machine"
+
+
+class Machine:
+    """See the module. `on_failure` is told of a node that has given up, and why."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        random: Random,
+        *,
+        node_id: int,
+        roles: str,
+        voters: str,
+        on_failure: Callable[["Machine", BaseException], None],
+    ) -> None:
+        self.simulation = simulation
+        self.random = random
+        self.node_id = node_id
+        self.host = f"n{node_id}"
+        self.rack = "abc"[node_id % 3]
+        self.is_broker = "broker" in roles
+        self.is_controller = "controller" in roles
+        self.config = config_of(node_id, roles, voters, self.rack)
+        self.clock_error_ms = 0
+        self.files = FaultyFiles(random=Random(random.getrandbits(64)))
+        self.process: Process | None = None
+        self.runtime: _Runtime | None = None
+        self.node: Node | None = None
+        #: The node has been started, and serves.
+        self.is_serving = False
+        self._on_failure = on_failure
+        self._format()
+
+    def __repr__(self) -> str:
+        return self.host
+
+    def _format(self) -> None:
+        format_node(
+            self.config,
+            FormatOptions(cluster_id=CLUSTER_ID),
+            files=self.files,
+            now_ms=0,
+            new_uuid=lambda: UUID(int=self.random.getrandbits(128), version=4),
+            random_bytes=self.random.randbytes,
+            say=lambda line: None,
+        )
+        self.files = self.files.after_crash(self.random, Loss.NOTHING)
+
+    # -- its life --------------------------------------------------------------------------------------
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a process runs here, whatever it is doing."""
+        return self.process is not None and self.process.is_alive
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether that process is stopped for a while."""
+        return self.process is not None and self.process.is_paused
+
+    @property
+    def broker(self) -> Broker | None:
+        """The broker that runs here, perhaps still starting; None if none does."""
+        if self.node is None or self.node._broker_role is None:
+            return None
+        return self.node._broker_role.broker
+
+    @property
+    def metadata(self) -> MetadataCache | None:
+        """The metadata as the node that runs here knows it."""
+        return None if self.node is None else getattr(self.node._quorum, "metadata", None)
+
+    @property
+    def is_active_controller(self) -> bool:
+        """Whether the controller that runs here decides."""
+        controller = None if self.node is None else self.node._quorum.controller
+        return controller is not None and controller.is_active
+
+    def start(self) -> None:
+        """Switch it on, if it is off."""
+        if self.is_up:
+            return
+        self.simulation.network.plug_in(self.host)
+        self.process = process = Process(self.host)
+        self.files.on_death = lambda: self._end(process)
+        self.runtime = _Runtime(
+            simulation=self.simulation, host=self.host, clock_error_ms=self.clock_error_ms
+        )
+        self.runtime.machine = self
+        self.process.create_task(self.simulation.loop, self._live(self.runtime, process))
+
+    async def _live(self, runtime: SimulatedRuntime, process: Process) -> None:
+        """What `ottla broker` does: start, run until told or unable to go on, stop."""
+        try:
+            node = await _Node.start(runtime, self.config, files=self.files)
+        except CannotStart as error:
+            self._end(process)
+            self._on_failure(self, error)
+            return
+        self.is_serving = True
+        why = await node.failure
+        self.is_serving = False
+        await node.stop()
+        await runtime.close()
+        self._end(process)
+        self._on_failure(self, RuntimeError(why))
+
+    async def _stop(self, runtime: SimulatedRuntime, process: Process) -> None:
+        assert self.node is not None
+        await self.node.stop()
+        await runtime.close()
+        self._end(process)
+
+    def stop(self) -> None:
+        """A controlled shutdown begins; until it has ended the machine is up."""
+        if self.is_up and self.is_serving:
+            assert self.process is not None
+            assert self.runtime is not None
+            self.is_serving = False
+            self.process.create_task(self.simulation.loop, self._stop(self.runtime, self.process))
+
+    def kill(self) -> None:
+        """The process dies; the operating system has all that it wrote."""
+        if self.process is not None:
+            self._end(self.process)
+
+    def lose_power(self, loss: Loss) -> None:
+        """The machine dies at once, and with it what was not flushed; out of reach until `start`."""
+        if self.process is not None and self.process.is_alive:
+            self.simulation.loop.kill(self.process)
+        self.is_serving = False
+        self.node = None
+        self.simulation.network.unplug(self.host)
+        self.files = self.files.after_crash(self.random, loss)
+
+    def _end(self, process: Process) -> None:
+        if process.is_alive:
+            self.simulation.loop.kill(process)
+            self.is_serving = False
+            self.node = None
+            self.files = self.files.after_kill()
+            self.simulation.network.crash(self.host)
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        if self.is_up:
+            assert self.process is not None
+            self.process.pause()
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self.is_up and self.is_paused:
+            assert self.process is not None
+            self.simulation.loop.resume(self.process)

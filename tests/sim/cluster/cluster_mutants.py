@@ -1,0 +1,185 @@
+"""Bugs planted on purpose: a simulation that does not find them is no test. Each is a patch of one rule.
+
+Which story finds it, and within how many seeds, is in MUTANTS; `test_cluster_mutants` holds the simulation to it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from broker.replicas.partition import Partition
+from broker.replicas.replica_manager import ReplicaManager
+from broker.replication.fetcher import ReplicaFetcher
+from broker.replication.follower import Action, Follower
+from broker.replication.leadership import FollowerProgress, Leadership
+
+Patch = Callable[[], Any]
+
+
+@contextmanager
+def truncate_to_high_watermark() -> Iterator[None]:
+    """As before KIP-101: a new leader is followed from the own high watermark on, and nobody asks for epochs."""
+
+    def follow(self: Follower, leader_epoch: int) -> Action | None:
+        if leader_epoch == self.leader_epoch:
+            return None
+        self.leader_epoch = leader_epoch
+        return self._truncate_to(min(self._log.high_watermark, self._log.log_end_offset))
+
+    with (
+        patch.object(Follower, "follow", follow),
+        patch.object(Partition, "diverging_epoch", lambda self, **_: None),
+    ):
+        yield
+
+
+@contextmanager
+def offsets_of_an_older_epoch_count() -> Iterator[None]:
+    """A broker that leads again remembers how far its followers were when it led before."""
+    begin = Partition._begin_leadership
+    remembered: dict[Partition, dict[int, FollowerProgress]] = {}
+
+    def begin_with_memories(self: Partition) -> None:
+        begin(self)
+        assert self.leadership is not None
+        for replica, old in remembered.get(self, {}).items():
+            if replica in self.leadership.followers:
+                self.leadership.followers[replica] = old
+        remembered[self] = self.leadership.followers
+
+    with patch.object(Partition, "_begin_leadership", begin_with_memories):
+        yield
+
+
+@contextmanager
+def high_watermark_by_the_committed_isr() -> Iterator[None]:
+    """Who is about to join is not waited for."""
+
+    def committed_end(self: Leadership, *, log_end_offset: int, min_isr: int, now_ms: int) -> int | None:
+        if len(self.isr) < min_isr:
+            return None
+        ends = [self.followers[replica].log_end_offset for replica in self.isr if replica in self.followers]
+        return None if None in ends else min([log_end_offset, *(end for end in ends if end is not None)])
+
+    with (
+        patch.object(Leadership, "committed_end", committed_end),
+        patch.object(Leadership, "maximal_isr", property(lambda self: self.isr)),
+    ):
+        yield
+
+
+@contextmanager
+def high_watermark_by_the_proposed_isr() -> Iterator[None]:
+    """Who is about to go is not waited for any more."""
+    with patch.object(Leadership, "maximal_isr", property(lambda self: self.proposed_isr or self.isr)):
+        yield
+
+
+@contextmanager
+def expansion_before_the_epoch_start() -> Iterator[None]:
+    """Who has everything below the high watermark joins, whatever an older leader may have committed."""
+
+    def expanded(self: Leadership, replica: int, *, high_watermark: int) -> frozenset[int] | None:
+        progress = self.followers[replica]
+        end = progress.log_end_offset
+        if self.proposed_isr is not None or replica in self.isr or end is None or end < high_watermark:
+            return None
+        return self.isr | {replica} if self._is_eligible(replica, progress.broker_epoch) else None
+
+    with patch.object(Leadership, "expanded", expanded):
+        yield
+
+
+@contextmanager
+def answers_of_an_older_epoch_are_appended() -> Iterator[None]:
+    """What a former leader still answers is taken."""
+
+    def unfollow(self: ReplicaFetcher, partition: Partition) -> None:
+        following = self._following.get((partition.topic_id, partition.topic_partition.partition))
+        if following is not None:
+            following.is_over = True
+            self._note(following)
+
+    with patch.object(ReplicaFetcher, "unfollow", unfollow):
+        yield
+
+
+@contextmanager
+def stale_broker_epochs_in_the_isr() -> Iterator[None]:
+    """Who has restarted since it was heard of is taken for the one that had caught up (before KIP-903)."""
+
+    def is_eligible(self: ReplicaManager, broker_id: int, broker_epoch: int | None) -> bool:
+        broker = self.metadata.broker(broker_id)
+        return broker is not None and broker.is_active
+
+    def members(self: Leadership, isr: Any, *, own_broker_epoch: int) -> list[tuple[int, int]]:
+        return [(replica, -1) for replica in sorted(isr)]
+
+    with (
+        patch.object(ReplicaManager, "is_eligible", is_eligible),
+        patch.object(Leadership, "members_with_epochs", members),
+    ):
+        yield
+
+
+@contextmanager
+def no_epoch_without_records() -> Iterator[None]:
+    """A new leader's epoch begins in its cache with its first record."""
+    begin = Partition._begin_leadership
+
+    def begin_silently(self: Partition) -> None:
+        with patch.object(type(self.log), "assign_epoch", lambda *_: None):
+            begin(self)
+
+    with patch.object(Partition, "_begin_leadership", begin_silently):
+        yield
+
+
+@contextmanager
+def followers_serve_all_that_they_have() -> Iterator[None]:
+    """A follower takes its log's end for the high watermark, and consumers read up to there."""
+    append = Partition.append_as_follower
+
+    def generous(self: Partition, records: memoryview, *, high_watermark: int, **others: Any) -> None:
+        append(self, records, high_watermark=2**62, **others)
+
+    with patch.object(Partition, "append_as_follower", generous):
+        yield
+
+
+@contextmanager
+def acks_all_is_answered_at_once() -> Iterator[None]:
+    """The leader's own append is enough."""
+    with patch.object(Partition, "is_committed", lambda self, end_offset: True):
+        yield
+
+
+@contextmanager
+def consumers_see_the_log_end() -> Iterator[None]:
+    """A leader's high watermark is where its log ends."""
+    with patch.object(Leadership, "committed_end", lambda self, *, log_end_offset, **_: log_end_offset):
+        yield
+
+
+class Mutant(NamedTuple):
+    """A bug, and the stories that find it: by one of these seeds."""
+
+    plant: Patch
+    story: str
+    seeds: Sequence[int]
+
+
+MUTANTS = [
+    Mutant(truncate_to_high_watermark, "restless", range(30)),
+    Mutant(offsets_of_an_older_epoch_count, "restless", range(30)),
+    Mutant(high_watermark_by_the_committed_isr, "bad_network", range(3)),
+    Mutant(high_watermark_by_the_proposed_isr, "bad_network", range(3)),
+    Mutant(expansion_before_the_epoch_start, "restless", range(30)),
+    Mutant(answers_of_an_older_epoch_are_appended, "restless", range(30)),
+    Mutant(stale_broker_epochs_in_the_isr, "crashes", range(30)),
+    Mutant(no_epoch_without_records, "restless", range(30)),
+    Mutant(followers_serve_all_that_they_have, "crashes", range(5)),
+    Mutant(acks_all_is_answered_at_once, "crashes", range(20)),
+    Mutant(consumers_see_the_log_end, "crashes", range(5)),
+]

@@ -1,0 +1,291 @@
+"""What may happen to a cluster, one thing after the other, as the seed draws it.
+
+Power losses take what was not flushed, and Kafka flushes nothing: a record lives as long as one member of the ISR that
+has it does, and is believed to. So a machine loses power only while another member of each of its ISRs is alive, and
+has not lost power since it joined; and until it is back in the ISR, nobody kills or stops the last such member: to the
+controller a kill looks the same as a power loss, and it would have to guess who has lost something.
+"""
+
+import asyncio
+import errno
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from cluster_clients import UNANSWERED, Client
+from cluster_machine import Machine
+from cluster_world import World
+
+from protocol.api_keys import ApiKey
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.elect_leaders import ElectLeadersRequest
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.harness.faulty_files import Loss
+
+_LOSSES = (Loss.SUFFIX, Loss.PAGES, Loss.ANYTHING, Loss.EVERYTHING)
+
+
+class Nemesis:
+    """See the module."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = world.random
+        self._client: Client | None = None
+        #: After how many seconds things are mended, more or less.
+        self._delays_s: tuple[float, ...] = ()
+        #: (replica, topic, partition) that have lost power -> the broker epoch in which they did; until they are in the
+        #: ISR in a newer one.
+        self._damaged: dict[tuple[int, str, int], int] = {}
+
+    async def rage(self, *, for_s: float, kinds: Sequence[str], is_hasty: bool = False) -> None:
+        """Something of these kinds, every now and then; what it breaks is mended after a while, or soon if `is_hasty`."""
+        world = self._world
+        self._delays_s = (0.02, 0.1, 0.5, 1.7) if is_hasty else (0.05, 0.5, 1, 2, 4)
+        deadline = world.now + for_s
+        while True:
+            await asyncio.sleep(self._random.uniform(0.05, 1.0))
+            if world.now > deadline:
+                return
+            kind = self._random.choice(list(kinds))
+            getattr(self, f"_{kind}")(self._victim())
+
+    def _victim(self) -> Machine:
+        """Anybody; often somebody who leads."""
+        random, world = self._random, self._world
+        leaders = [
+            machine
+            for machine in world.machines
+            if machine.is_active_controller
+            or any(each.leader == machine.node_id for _, _, each in world.partitions())
+        ]
+        if leaders and random.random() < 0.5:
+            return random.choice(leaders)
+        return random.choice(world.machines)
+
+    def _later(self, what: str, machine: Machine) -> None:
+        delay_s = self._random.choice(self._delays_s) * self._random.uniform(0.5, 1.5)
+        self._world.simulation.loop.call_later(delay_s, self._mend, what, machine)
+
+    def _mend(self, what: str, machine: Machine) -> None:
+        network = self._world.simulation.network
+        match what:
+            case "start":
+                if not machine.is_up:
+                    self._world.note(f"start {machine}")
+                    machine.start()
+            case "resume":
+                machine.resume()
+            case "disk":
+                machine.files.faults.clear()
+                machine.start()
+            case "fast" if machine.runtime is not None:
+                machine.runtime.blocking_s = None
+            case "heal":
+                for other in self._world.machines:
+                    network.heal(machine.host, other.host)
+            case "hurry":
+                for other in self._world.machines:
+                    network.delays_s.pop((machine.host, other.host), None)
+
+    # -- kinds -----------------------------------------------------------------------------------------
+
+    def _kill(self, machine: Machine) -> None:
+        if machine.is_up and self._spares(machine, has_power=True):
+            self._world.note(f"kill {machine}")
+            machine.kill()
+            self._later("start", machine)
+
+    def _power(self, machine: Machine) -> None:
+        if machine.is_up and self._spares(machine, has_power=False):
+            loss = self._random.choice(_LOSSES)
+            self._loses_pages(machine)
+            self._world.note(f"power {machine} {loss.name}")
+            machine.lose_power(loss)
+            self._later("start", machine)
+
+    def _stop(self, machine: Machine) -> None:
+        if machine.is_serving and self._spares(machine, has_power=True):
+            self._world.note(f"stop {machine}")
+            machine.stop()
+            self._later("start", machine)
+
+    def _loses_pages(self, machine: Machine) -> None:
+        for topic, index, each in self._world.partitions():
+            if machine.node_id in each.replicas:
+                self._damaged[machine.node_id, topic, index] = self._epoch_of(machine.node_id)
+
+    def _epoch_of(self, broker_id: int) -> int:
+        """The broker epoch that the controllers know."""
+        known = self._world.judge.image.brokers.get(broker_id)
+        return -1 if known is None else known.epoch
+
+    def _torn(self, machine: Machine) -> None:
+        """The process dies in the middle of one of its next writes."""
+        if machine.is_up and self._spares(machine, has_power=True):
+            self._world.note(f"torn write {machine}")
+            machine.files.fail(None, nth=self._random.randint(1, 6), errno=None)
+            self._later("start", machine)
+
+    def _disk(self, machine: Machine) -> None:
+        """The disk refuses writes for a while: a node that cannot write ends."""
+        if machine.is_up and self._spares(machine, has_power=False):
+            operation = self._random.choice(("write", "fsync", "create"))
+            self._world.note(f"disk {machine} {operation}")
+            self._loses_pages(machine)  # those that a failed fsync should have written are gone
+            machine.files.fail(operation, nth=self._random.randint(1, 5), errno=errno.EIO, is_lasting=True)
+            self._later("disk", machine)
+
+    def _slow(self, machine: Machine) -> None:
+        """Its disk takes its time."""
+        if machine.runtime is not None and machine.is_up:
+            self._world.note(f"slow disk {machine}")
+            machine.runtime.blocking_s = lambda: self._random.choice((0.0, 0.01, 0.1, 0.5))
+            self._later("fast", machine)
+
+    def _pause(self, machine: Machine) -> None:
+        """SIGSTOP, and after a while SIGCONT."""
+        if machine.is_up and not machine.is_paused:
+            self._world.note(f"pause {machine}")
+            machine.pause()
+            self._later("resume", machine)
+
+    def _clock(self, machine: Machine) -> None:
+        """Somebody sets its clock."""
+        error_ms = self._random.choice((-3_600_000, -5_000, 0, 2_000, 3_600_000))
+        self._world.note(f"clock {machine} {error_ms}")
+        machine.clock_error_ms = error_ms
+        if machine.runtime is not None:
+            machine.runtime.clock_error_ms = error_ms
+
+    # -- network -----------------------------------------------------------------------------------------
+
+    def _cut(self, machine: Machine) -> None:
+        """Two cannot reach each other; or one of them cannot reach the other."""
+        other = self._random.choice([each for each in self._world.machines if each is not machine])
+        self._cut_between(machine, [other])
+
+    def _isolate(self, machine: Machine) -> None:
+        """Nobody hears of it, or it hears of nobody, or both."""
+        self._cut_between(machine, [each for each in self._world.machines if each is not machine])
+
+    def _cut_between(self, machine: Machine, others: Sequence[Machine]) -> None:
+        network = self._world.simulation.network
+        way = self._random.choice(("both", "out", "in"))
+        self._world.note(f"cut {way} {machine} {others}")
+        for other in others:
+            if way == "both":
+                network.cut(machine.host, other.host)
+            elif way == "out":
+                network.cut_one_way(machine.host, other.host)
+            else:
+                network.cut_one_way(other.host, machine.host)
+        self._later("heal", machine)
+
+    def _delay(self, machine: Machine) -> None:
+        """What it sends takes longer, to some."""
+        for other in self._world.machines:
+            if other is not machine and self._random.random() < 0.7:
+                delay_s = self._random.choice((0.02, 0.2, 0.7))
+                self._world.simulation.network.delays_s[machine.host, other.host] = delay_s
+        self._world.note(f"delay {machine}")
+        self._later("hurry", machine)
+
+    # -- an operator's doings ----------------------------------------------------------------------------
+
+    def _elect(self, machine: Machine) -> None:
+        """Preferred leaders, please."""
+        self._world.note("preferred election")
+        self._ask(ApiKey.ELECT_LEADERS, ElectLeadersRequest(topic_partitions=None, timeout_ms=1000))
+
+    def _reassign(self, machine: Machine) -> None:
+        """Some partition to other replicas, or in another order; or a reassignment is cancelled."""
+        random, world = self._random, self._world
+        partitions = [each for each in world.partitions() if not each[0].startswith("__")]
+        if not partitions:
+            return
+        topic, index, image = random.choice(partitions)
+        replicas: list[int] | None = random.sample(world.broker_ids, random.choice((2, 3, 3)))
+        if image.adding_replicas and random.random() < 0.4:
+            replicas = None
+        world.note(f"reassign {topic}-{index} to {replicas}")
+        row = ReassignablePartition(partition_index=index, replicas=replicas)
+        topics = [ReassignableTopic(name=topic, partitions=[row])]
+        self._ask(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            AlterPartitionReassignmentsRequest(timeout_ms=1000, topics=topics),
+        )
+
+    def _min_isr(self, machine: Machine) -> None:
+        """min.insync.replicas of a topic becomes larger, or what it was."""
+        topics = sorted({topic for topic, _, _ in self._world.partitions() if not topic.startswith("__")})
+        if topics:
+            topic, value = self._random.choice(topics), self._random.choice(("2", "2", "3"))
+            self._world.note(f"min.insync.replicas {topic} {value}")
+            config = AlterableConfig(name="min.insync.replicas", config_operation=0, value=value)
+            resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[config])
+            self._ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest(resources=[resource]))
+
+    def _topics(self, machine: Machine) -> None:
+        """A topic that nobody uses comes or goes."""
+        name = f"passing-{self._random.randint(1, 3)}"
+        if name in self._world.judge.image.topics_by_name:
+            self._world.note(f"delete {name}")
+            state = DeleteTopicState(name=name)
+            self._ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=[state], timeout_ms=1000))
+        else:
+            self._world.note(f"create {name}")
+            topic = CreatableTopic(
+                name=name, num_partitions=2, replication_factor=min(3, len(self._world.brokers))
+            )
+            self._ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[topic], timeout_ms=1000))
+
+    def _ask(self, api_key: int, message: Any) -> None:
+        """Somebody is asked; whether it comes to anything is not waited for."""
+        if self._client is None:
+            self._client = self._world.client("operator")
+        client, broker_id = self._client, self._random.choice(self._world.broker_ids)
+
+        async def ask() -> None:
+            with suppress(*UNANSWERED):
+                await client.request(broker_id, api_key, message)
+
+        self._world.begin(ask())
+
+    # -- what must not be lost ---------------------------------------------------------------------------
+
+    def _spares(self, victim: Machine, *, has_power: bool) -> bool:
+        """Whether nothing is lost with the victim.
+
+        Others have, in each of its ISRs, all that is in its page cache, and are known to; a victim whose page cache
+        stays is the only one that has something only where another replica has lost it, and is not back yet.
+        """
+        world = self._world
+        sound = {
+            machine.node_id
+            for machine in world.brokers
+            if machine is not victim
+            and machine.is_serving
+            and machine.broker is not None
+            and self._epoch_of(machine.node_id) == machine.broker.lifecycle.broker_epoch
+        }
+        for topic, index, each in world.partitions():
+            for replica in each.replicas:
+                lost_in = self._damaged.get((replica, topic, index))
+                if lost_in is not None and replica in each.isr and self._epoch_of(replica) != lost_in:
+                    del self._damaged[replica, topic, index]
+            damaged = {replica for replica in each.replicas if (replica, topic, index) in self._damaged}
+            is_needed = victim.node_id in each.replicas and (damaged or not has_power)
+            if is_needed and not (sound - damaged).intersection(each.isr):
+                return False
+        return True

@@ -1,0 +1,96 @@
+"""The stories: what happens to a cluster while clients write and read. Each is a coroutine function of a world."""
+
+import asyncio
+
+from cluster_nemesis import Nemesis
+from cluster_world import Story, World
+
+
+async def peace(world: World) -> None:
+    """Nothing fails."""
+    await world.create_topic("t", partitions=2)
+    for partition in range(2):
+        world.produce("t", partition)
+        world.consume("t", partition)
+    await asyncio.sleep(3)
+
+
+async def _clients(world: World) -> None:
+    """Two partitions that are written and read, by leaders and by followers."""
+    await world.create_topic("t", partitions=2)
+    for partition in range(2):
+        world.produce("t", partition)
+        world.consume("t", partition)
+        world.consume("t", partition, rack=world.random.choice("abc"))
+
+
+async def crashes(world: World) -> None:
+    """Processes die, also in the middle of a write; machines lose power; nodes are stopped properly."""
+    await _clients(world)
+    await Nemesis(world).rage(for_s=4.5, kinds=("kill", "power", "stop", "torn"))
+
+
+async def bad_network(world: World) -> None:
+    """Ways are cut, one way or both, and slow; processes stand still; clocks are wrong."""
+    await _clients(world)
+    await Nemesis(world).rage(
+        for_s=4.5, kinds=("cut", "cut", "isolate", "isolate", "delay", "pause", "clock")
+    )
+
+
+async def administration(world: World) -> None:
+    """Partitions move, leaders are elected, topics come and go, while some of it is restarted."""
+    await _clients(world)
+    kinds = ("reassign", "reassign", "elect", "min_isr", "topics", "kill", "stop", "pause")
+    await Nemesis(world).rage(for_s=4.5, kinds=kinds)
+
+
+async def bad_disks(world: World) -> None:
+    """Disks are slow, or fail for a while; power is lost."""
+    await _clients(world)
+    await Nemesis(world).rage(for_s=4.5, kinds=("disk", "slow", "slow", "torn", "power", "kill"))
+
+
+async def restless(world: World) -> None:
+    """Leaders change fast, with tails that no follower has yet: logs diverge all the time."""
+    await world.create_topic("loose", partitions=2)
+    for partition in range(2):
+        for _ in range(2):
+            world.produce("loose", partition, acks=1, pause_s=0.03)
+        world.consume("loose", partition, rack="b")
+    for machine in world.brokers:
+        for other in world.brokers:
+            world.simulation.network.delays_s[machine.host, other.host] = world.random.choice(
+                (0.0, 0.005, 0.03)
+            )
+    kinds = ("kill", "kill", "isolate", "pause", "elect", "stop", "power")
+    await Nemesis(world).rage(for_s=4, kinds=kinds, is_hasty=True)
+
+
+async def everything(world: World) -> None:
+    """All of that."""
+    await _clients(world)
+    world.produce("t", 0)
+    await world.create_topic("loose", min_insync_replicas=1)
+    world.produce("loose", acks=1)
+    world.consume("loose")
+    kinds = (
+        "kill", "power", "stop", "torn", "disk", "slow", "pause", "clock",
+        "cut", "cut", "isolate", "delay", "reassign", "elect", "min_isr", "topics",
+    )  # fmt: skip
+    await Nemesis(world).rage(for_s=6, kinds=kinds)
+
+
+STORIES: dict[str, Story] = {
+    story.__name__: story for story in (crashes, bad_network, administration, bad_disks, restless, everything)
+}
+
+
+def tell(name: str, seed: int, *, is_quiet: bool = True) -> World:
+    """Tell a story to its end, and hold its history against what Kafka promises. Raises what is wrong."""
+    world = World(seed, is_quiet=is_quiet)
+    with world:
+        world.run(STORIES[name])
+    errors = world.checked()
+    assert not errors, errors
+    return world
