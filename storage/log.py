@@ -458,6 +458,8 @@ class Log(LogFiles):
             self._forget_flushed(offset, log_start_offset=min(self.log_start_offset, offset))
             if later := [segment for segment in self.segments if segment.base_offset > offset]:
                 self._remove(later[::-1], now_ms)  # the newest first: never a hole
+                # Nor by a power cut: were the shortened segment on the disk before, they would come back behind it.
+                self._files.fsync_dir(self.directory)
             active = self.segments.active
             self._is_shortened = True
             active.truncate_to(offset, now_ms=now_ms)

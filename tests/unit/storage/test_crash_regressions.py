@@ -267,6 +267,22 @@ def test_a_hole_comes_back_with_what_was_truncated():
     expected = [*range(hole), *range(hole + 1, 20)]
     assert offsets_in(log) == expected
     log.flush()
-    log.truncate_to(3, now_ms=NOW_MS)
+    log.truncate_fully_and_start_at(0, now_ms=NOW_MS)
     _, log = after_power_cut(log.files)
     assert offsets_in(log) == expected
+
+
+@pytest.mark.parametrize("then", ["flush", "roll", "close"])
+def test_power_cut_while_a_truncation_is_flushed(then):
+    """The shortened segment was on the disk before the removal of those behind it: they came back after a hole."""
+    for nth in range(1, 40):
+        files = FaultyFiles(random=Random(nth))
+        _, log = new_log(files)
+        append(log, 40)
+        log.truncate_to(log.segments.closed[1].base_offset - 2, now_ms=NOW_MS)
+        files.fail(None, nth=nth, errno=None)
+        with suppress(Killed):
+            log.roll(NOW_MS) if then == "roll" else log.close() if then == "close" else log.flush()
+        _, log = after_power_cut(files)
+        offsets = offsets_in(log)
+        assert offsets == list(range(len(offsets))), nth
