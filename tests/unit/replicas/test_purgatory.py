@@ -1,5 +1,7 @@
 """Delayed operations leave once, by one of three ways, and leave nothing behind."""
 
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -243,3 +245,24 @@ def test_every_operation_ends_exactly_once(steps):
     for at, (operation, _) in enumerate(operations):
         assert len(operation.completed) == (0 if at in abandoned else 1)
     assert_empty(purgatory, loop)
+
+
+@pytest.mark.parametrize("way", ["satisfied", "time over", "abandoned"])
+def test_who_has_waited_is_freed_without_the_collector(loop, purgatory, way):
+    operation = Operation()
+    operation.delayed = watch(purgatory, operation, "p")
+    operation.is_ready = True
+    freed = weakref.ref(operation)
+    if way == "satisfied":
+        purgatory.check("p")
+    elif way == "time over":
+        operation.delayed.expire()
+    else:
+        operation.delayed.abandon()
+    loop.timers.clear()
+    gc.disable()
+    try:
+        del operation
+        assert freed() is None
+    finally:
+        gc.enable()
