@@ -278,7 +278,9 @@ class ShardRunner:
         def settle(done: "Future[None]") -> None:
             if self._unsettled.get(group_id) is done:
                 del self._unsettled[group_id]
-            error = NotCoordinator() if self.is_closed else error_of(done)
+            error = error_of(done)  # asked for in any case: a failure must not be reported as forgotten
+            if self.is_closed:
+                error = NotCoordinator()
             if not answered.done():
                 answered.set_result(answer(error))
 

@@ -347,7 +347,8 @@ def test_what_the_log_refuses_has_not_happened():
     simulate(story)
 
 
-def test_a_coordinator_that_resigns_sends_everybody_on():
+@pytest.mark.parametrize("error", [None, NotLeaderOrFollower()])
+def test_a_coordinator_that_resigns_sends_everybody_on(error, caplog):
     async def story(world):
         member_id = await world.member()
         waiting = asyncio.ensure_future(world.join())
@@ -356,10 +357,11 @@ def test_a_coordinator_that_resigns_sends_everybody_on():
         commit = world.commit(1, member_id=member_id, generation=1)
         world.groups.on_resigned(_PARTITION, 1)
         assert E((await waiting).error_code) is E.not_coordinator
-        world.log.settle()
+        world.log.settle(error)
         assert (await commit).topics[0].partitions[0].error_code == E.not_coordinator
 
     simulate(story)
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_a_client_that_went_away_while_it_waited_is_no_harm():
