@@ -45,7 +45,7 @@ _WARNING = re.compile(r"^\S+ \S+ WARNING ", re.MULTILINE)
 _BUG = re.compile(r"^\S+ \S+ (?:ERROR|CRITICAL) .*|^Traceback", re.MULTILINE)
 #: What a node may warn of for each fault: who is gone is complained of once, not at each attempt.
 _WARNINGS_PER_FAULT = 3
-_MAX_RESIDENT_BYTES = 200_000_000
+_MAX_MEMORY_BYTES = 100_000_000
 
 pytestmark = pytest.mark.timeout(SECONDS + 400)
 
@@ -134,12 +134,12 @@ def check_nodes(cluster: ProxiedCluster, nemesis: Nemesis) -> dict[str, object]:
     assert {node_id: found for node_id, log in logs.items() if (found := _BUG.findall(log))} == {}
     warnings = {node_id: len(_WARNING.findall(log)) for node_id, log in logs.items()}
     assert max(warnings.values()) <= _WARNINGS_PER_FAULT * sum(faults.values())
-    resident_bytes = {node_id: cluster.child(node_id).resident_bytes() for node_id in logs}
-    assert max(resident_bytes.values()) < _MAX_RESIDENT_BYTES
+    memory_bytes = {node_id: cluster.child(node_id).private_bytes() for node_id in logs}
+    assert max(memory_bytes.values()) < _MAX_MEMORY_BYTES
     return {
         "faults": dict(faults),
         "warnings": warnings,
-        "resident MB": {node_id: round(size / 1e6) for node_id, size in resident_bytes.items()},
+        "memory MB": {node_id: round(size / 1e6) for node_id, size in memory_bytes.items()},
     }
 
 
