@@ -129,7 +129,9 @@ class Judge:
         is_new_leader = partition.is_leader and (seen is None or seen.leader_epoch != partition.leader_epoch)
         if is_new_leader and self._is_newest(partition, key):
             self._match("LeaderCompleteness", machine, partition, ledger, 0, ledger.end)
-        if partition.is_leader and log.high_watermark > ledger.end:
+        # One event may bring a leader both a smaller ISR, which commits, and its successor.
+        leads_or_led = partition.is_leader or (seen is not None and seen.is_leader)
+        if leads_or_led and log.high_watermark > ledger.end:
             _commit(ledger, log)
         if log.high_watermark > ledger.end:
             raise Violated(

@@ -276,6 +276,7 @@ class Nemesis:
             for machine in world.brokers
             if machine is not victim
             and machine.is_serving
+            and not machine.files.faults  # one of its next writes will be its last
             and machine.broker is not None
             and self._epoch_of(machine.node_id) == machine.broker.lifecycle.broker_epoch
         }
