@@ -58,6 +58,9 @@ def with_listener_base(name: str) -> tuple[str, ...]:
 
 def node_id_of(resource_name: str, *, what: str = "Node id") -> int:
     """The node that a resource of a broker or its loggers names. Raises InvalidRequest: `what` must be an int32."""
-    if re.fullmatch(r"[+-]?[0-9]{1,20}", resource_name) and -(2**31) <= (node_id := int(resource_name)) < 2**31:
+    if (
+        re.fullmatch(r"[+-]?[0-9]{1,20}", resource_name)
+        and -(2**31) <= (node_id := int(resource_name)) < 2**31
+    ):
         return node_id
     raise InvalidRequest(f"{what} must be an integer, but it is: {resource_name}")

@@ -64,7 +64,13 @@ def files_of(folder):
             found[name] = sorted(re.sub(r"directory.id=.*", "directory.id=", line) for line in lines)
         else:
             batches = [
-                (header.base_offset, header.next_offset, header.is_control, header.partition_leader_epoch, len(batch))
+                (
+                    header.base_offset,
+                    header.next_offset,
+                    header.is_control,
+                    header.partition_leader_epoch,
+                    len(batch),
+                )
                 for header, batch in snapshots.sound_batches(path, Files())
             ]
             found[name] = (
