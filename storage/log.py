@@ -119,7 +119,6 @@ class Log(LogFiles):
         is_clean: bool = True,
         recovery_point: int = 0,
         log_start_offset: int = 0,
-        must_keep_to: int | None = None,
         topic_id: UUID | None = None,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         max_transaction_timeout_ms: int = 15 * 60 * 1000,
@@ -131,8 +130,7 @@ class Log(LogFiles):
         Whatever the files hold, this repairs it or begins anew (storage/recovery.py). `is_clean`: the log
         was closed by `close`; otherwise everything from `recovery_point` on is checked. `on_unflushed` is
         called when recovery point or log start go back, before files change: who keeps them must write them now.
-        `must_keep_to`: for a log without holes, whose damage before this offset is refused (storage/flushed_mark.py).
-        Raises OSError, InconsistentTopicId if the directory is another topic's, and recovery.FlushedDataLost.
+        Raises OSError, and InconsistentTopicId if the directory is another topic's.
         """
         # Its entry reaches the disk with the first flush: 1,000 new partitions are not 1,000 waits.
         files.make_dir(directory)
@@ -149,7 +147,6 @@ class Log(LogFiles):
             log_start_offset=log_start_offset,
             epochs=epochs,
             producers=producers,
-            must_keep_to=must_keep_to,
         )
         while True:
             try:

@@ -56,15 +56,6 @@ class Loading:
     log_start_offset: int
     epochs: LeaderEpochCache
     producers: ProducerStateManager
-    #: Not None: a log without holes. One ends it, and opening fails rather than let it end before this offset.
-    must_keep_to: int | None = None
-
-
-class FlushedDataLost(Exception):
-    """A log ends, or could only be repaired by ending it, before what it is known to have flushed.
-
-    Its files of batches are as they were. It is damaged, and needs an operator.
-    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +77,7 @@ def load(loading: Loading) -> Loaded:
     snapshots.remove_stray([segment.base_offset for segment in segments] or [0])
     if not loading.is_clean and segments:
         segments = _recover(loading, segments, snapshots)
-    end_offset = _end_offset(loading, segments[-1]) if segments else 0
-    _refuse_loss(loading, end_offset)
+    end_offset = _end_offset(segments[-1]) if segments else 0
     if not segments or end_offset < loading.log_start_offset:
         segments = [_begin_anew(loading, segments)]
         end_offset = loading.log_start_offset
@@ -214,7 +204,7 @@ def _load_segments(loading: Loading, names: list[str]) -> list[Segment]:
     for segment in segments:
         is_trusted = loading.is_clean or _is_flushed(loading, segment, segments)
         if is_trusted and not segment.has_index_files():
-            _reindex(loading, segment)
+            _reindex(segment)
     return segments
 
 
@@ -223,22 +213,22 @@ def _is_flushed(loading: Loading, segment: Segment, segments: list[Segment]) -> 
     return any(segment.base_offset < other.base_offset <= loading.recovery_point for other in segments)
 
 
-def _reindex(loading: Loading, segment: Segment) -> None:
+def _reindex(segment: Segment) -> None:
     """Indexes from the headers of a segment that is trusted; it ends where it cannot be read any more."""
     try:
         segment.rebuild_indexes()
     except _NOT_A_BATCH as error:
         _LOG.error("%s is damaged: %s", segment, error)
-        _recover_segment(loading, segment, None, None)
+        _recover_segment(segment, None, None)
 
 
-def _end_offset(loading: Loading, segment: Segment) -> int:
+def _end_offset(segment: Segment) -> int:
     try:
         return segment.next_offset()
     except _NOT_A_BATCH as error:
         # It was closed as it should be, and yet its end cannot be read: the disk has changed it.
         _LOG.error("%s is damaged: %s", segment, error)
-        return _recover_segment(loading, segment, None, None)[0]
+        return _recover_segment(segment, None, None)[0]
 
 
 def _begin_anew(loading: Loading, segments: list[Segment]) -> Segment:
@@ -279,13 +269,6 @@ def _recover(loading: Loading, segments: list[Segment], snapshots: SnapshotFiles
     for number, segment in enumerate(unflushed):
         if segment.base_offset < end_offset:
             # Of before a truncation, as its removal is not on the disk: what is in the way of the first is not flushed.
-            _refuse_loss(loading, end_offset)
-            _remove_from(number, unflushed, segments)
-            break
-        # Before the log start segments may be missing: what was removed may come back, one without the other.
-        is_hole = number and segment.base_offset > max(end_offset, loading.log_start_offset)
-        if is_hole and loading.must_keep_to is not None:
-            _refuse_loss(loading, end_offset)
             _remove_from(number, unflushed, segments)
             break
         level = INFO if segment.size >= TOLD_BYTES else DEBUG
@@ -293,7 +276,7 @@ def _recover(loading: Loading, segments: list[Segment], snapshots: SnapshotFiles
         producers.map_end_offset = max(producers.map_end_offset, segment.base_offset)
         snapshots.write(producers)
         size = segment.size
-        end_offset, epoch = _recover_segment(loading, segment, loading.epochs, producers, epoch)
+        end_offset, epoch = _recover_segment(segment, loading.epochs, producers, epoch)
         if segment.size < size:
             _LOG.warning(
                 "%s: %d bytes from %d on are no good batches; the log ends at offset %d",
@@ -311,19 +294,8 @@ def _remove_from(number: int, unflushed: list[Segment], segments: list[Segment])
         segments.remove(later)
 
 
-def _refuse_loss(loading: Loading, end_offset: int) -> None:
-    if loading.must_keep_to is not None and end_offset < loading.must_keep_to:
-        raise FlushedDataLost(
-            f"{loading.directory} has no good batch at offset {end_offset}, and was flushed to {loading.must_keep_to}"
-        )
-
-
 def _recover_segment(
-    loading: Loading,
-    segment: Segment,
-    epochs: LeaderEpochCache | None,
-    producers: ProducerStateManager | None,
-    epoch: int = -1,
+    segment: Segment, epochs: LeaderEpochCache | None, producers: ProducerStateManager | None, epoch: int = -1
 ) -> tuple[int, int]:
     """Check every batch, index it, and cut the segment before the first bad one; the next offset and the last epoch.
 
@@ -334,8 +306,6 @@ def _recover_segment(
         segment.transactions.reset()
     end, next_offset = 0, segment.base_offset
     for header, position, batch in valid_batches(segment, epoch):
-        if header.base_offset > next_offset and loading.must_keep_to is not None:
-            break  # a hole; or a base offset that has rotted, as it is not part of the CRC
         segment.index_batch(header, position)
         end, next_offset = position + header.size_bytes, header.next_offset
         epoch = max(epoch, header.partition_leader_epoch)
@@ -344,7 +314,6 @@ def _recover_segment(
         if producers is not None:
             replay(producers, header, batch, segment)
     if end < segment.size:
-        _refuse_loss(loading, next_offset)
         segment.truncate_at(end)
     segment.end_rebuild()
     return next_offset, epoch
