@@ -136,7 +136,6 @@ class Nemesis:
         for mending in self._mendings:
             mending.mend(mending.node_id)
         self._mendings.clear()
-        self._network.heal()
         self._note("healed")
         for node_id in (*CONTROLLERS, *BROKERS):
             self._cluster.wait_ready(node_id, timeout_s=90)

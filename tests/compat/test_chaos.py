@@ -61,6 +61,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
                 nemesis = Nemesis(cluster, SEED)
                 run(cluster, nemesis, history)
             check_folders(cluster)
+            assert network.strangers == []
         except BaseException:
             explain(cluster, nemesis, history, tmp_path)
             raise

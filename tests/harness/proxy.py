@@ -1,9 +1,9 @@
 """A network between nodes that can be cut, slowed and reset: one TCP proxy in front of each node, in a thread of its own.
 
     with Network() as network:
-        port = network.serve(2, target_port=node_port)              # what others know node 2 by
-        network.cut(1, 2)                                           # what 1 sends to 2 gets stuck; connections stay
-        network.heal()
+        port = network.serve(2, target_port=node_port)   # what others know node 2 by
+        network.isolate(2, (1, 3), into=False)           # what 2 sends to 1 and 3 gets stuck; connections stay
+        network.heal(2)
 
     node 1 --(client id "broker-1-fetcher-0")--> proxy of 2 --> node 2
            <-------------- gate 2 -> 1 ---------       <-------
@@ -15,7 +15,7 @@ id. Bytes that are stuck are not lost: they arrive when the cut is healed, as TC
 import asyncio
 import re
 import threading
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 
@@ -43,7 +43,7 @@ class _Connection:
 
     def abort(self) -> None:
         for writer in self.writers:
-            writer.transport.abort()  # type: ignore[attr-defined]
+            writer.transport.abort()
 
 
 class Network:
@@ -55,11 +55,13 @@ class Network:
         self._servers: list[asyncio.Server] = []
         #: By the node that was connected to.
         self._connections: dict[int, set[_Connection]] = {}
-        #: (from, to)
-        self._cut: set[tuple[int, int]] = set()
+        #: By the node that is cut off: (from, to).
+        self._cuts: dict[int, set[tuple[int, int]]] = {}
         self._delays_s: dict[int, float] = {}
         self._healed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        #: First requests of connections that nobody knows the sender of: what these send cannot be cut.
+        self.strangers: list[bytes] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -77,34 +79,27 @@ class Network:
         """Listen at `port` of 127.0.0.1 (0: a free one) for the node, which itself listens at `target_port`; the port."""
         return self._run(self._serve(node_id, port, target_port))
 
-    def cut(self, sender: int, receiver: int) -> None:
-        """Nothing that `sender` sends arrives at `receiver`; what comes back still does, unless that is cut, too."""
-        self._run(self._change(lambda: self._cut.add((sender, receiver))))
-
     def isolate(self, node_id: int, others: Iterable[int], *, into: bool = True, out_of: bool = True) -> None:
         """Cut a node off from others, or only what goes into it or out of it."""
-        pairs = [(other, node_id) for other in others if into and other != node_id]
-        pairs += [(node_id, other) for other in others if out_of and other != node_id]
-        self._run(self._change(lambda: self._cut.update(pairs)))
+        pairs = {(other, node_id) for other in others if into and other != node_id}
+        pairs |= {(node_id, other) for other in others if out_of and other != node_id}
+        self._change(lambda: self._cuts.__setitem__(node_id, pairs))
 
-    def heal(self, node_id: int | None = None) -> None:
-        """Everything arrives again, at least what this node (None: any) sends and is sent; and without delay."""
+    def heal(self, *node_ids: int) -> None:
+        """Undo what was done to these nodes: everything arrives again, and at once."""
 
         def mend() -> None:
-            self._cut = {pair for pair in self._cut if node_id is not None and node_id not in pair}
-            self._delays_s = {
-                each: delay_s
-                for each, delay_s in self._delays_s.items()
-                if node_id is not None and each != node_id
-            }
+            for node_id in node_ids:
+                self._cuts.pop(node_id, None)
+                self._delays_s.pop(node_id, None)
             self._healed.set()
             self._healed = asyncio.Event()
 
-        self._run(self._change(mend))
+        self._change(mend)
 
     def delay(self, node_id: int, seconds: float) -> None:
         """Every piece of data for the node, and from it over those connections, takes so much longer."""
-        self._run(self._change(lambda: self._delays_s.__setitem__(node_id, seconds)))
+        self._change(lambda: self._delays_s.__setitem__(node_id, seconds))
 
     def reset(self, node_id: int) -> None:
         """Break all connections to the node, and those that it has opened to others."""
@@ -115,20 +110,18 @@ class Network:
                     if node_id in (target, connection.sender):
                         connection.abort()
 
-        self._run(self._change(break_all))
-
-    @property
-    def connection_count(self) -> int:
-        """How many connections are open."""
-        return sum(map(len, self._connections.values()))
+        self._change(break_all)
 
     # -- in its own thread -------------------------------------------------------------------------
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-    async def _change(self, change: Any) -> None:
-        change()
+    def _change(self, change: Callable[[], None]) -> None:
+        async def in_the_loop() -> None:
+            change()
+
+        self._run(in_the_loop())
 
     async def _close(self) -> None:
         for server in self._servers:
@@ -160,6 +153,8 @@ class Network:
                 head = await reader.readexactly(_CLIENT_ID_AT)
                 head += await reader.readexactly(max(0, int.from_bytes(head[-2:], signed=True)))
                 connection.sender = sender = sender_of(head)
+                if sender is None:
+                    self.strangers.append(head)
                 await self._gate(sender, node_id)
                 there = await asyncio.open_connection("127.0.0.1", target_port, limit=_CHUNK_BYTES)
                 connection.writers.append(there[1])
@@ -196,5 +191,5 @@ class Network:
             await writer.drain()
 
     async def _gate(self, sender: int | None, receiver: int | None) -> None:
-        while (sender, receiver) in self._cut:
+        while any((sender, receiver) in pairs for pairs in self._cuts.values()):
             await self._healed.wait()
