@@ -137,6 +137,8 @@ class Judge:
             raise Violated(
                 f"HighWatermarkIsCommitted: {partition} on {machine}: {log.high_watermark} > {ledger.end}"
             )
+        if partition.is_leader:
+            self._strong_isr(key)
         start = 0 if seen is None or seen.leader_epoch != partition.leader_epoch else seen.high_watermark
         self._match("LogMatching", machine, partition, ledger, start, log.high_watermark)
 
@@ -155,6 +157,21 @@ class Judge:
             raise Violated(
                 f"{name}: {partition} on {machine}: ends at {reached}, committed is everything before {end}"
             )
+
+    def _strong_isr(self, key: Key) -> None:
+        """Whoever may be elected has everything that is committed (StrongIsr of the KIP-320 specification)."""
+        image, ledger = self._epochs.get(key), self.ledgers.get(key)
+        if image is None or ledger is None:
+            return
+        for machine in self._machines:
+            if machine.node_id not in image.isr + image.elr or machine.broker is None:
+                continue
+            partition = machine.broker.replicas.hosted.get(key)
+            if partition is not None and partition.log.log_end_offset < ledger.end:
+                raise Violated(
+                    f"StrongIsr: {partition} on {machine}, in ISR {image.isr} or ELR {image.elr}, "
+                    f"ends at {partition.log.log_end_offset}, committed is everything before {ledger.end}"
+                )
 
     def _is_newest(self, partition: Partition, key: Key) -> bool:
         image = self._epochs.get(key)
@@ -194,6 +211,8 @@ class Judge:
                 if known is not partition:
                     self._valid_controller_state(topic, index, partition, known, minimum)
                     self._epochs[topic.topic_id, index] = partition
+                    if topic.name not in self.unclean:
+                        self._strong_isr((topic.topic_id, index))
         for broker_id, broker in newest.brokers.items():
             if broker.is_fenced:
                 self._fenced_is_in_no_isr(broker_id)
