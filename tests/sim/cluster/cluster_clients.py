@@ -10,7 +10,6 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from cluster_history import History, Poll, Send
 from cluster_machine import CLIENT_PORT
 
 from broker.network.client import Address, ClientSettings, NodeClient
@@ -24,6 +23,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.records.batch import batches
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import records as records_of
+from tests.harness.history import History, Poll, Send
 
 #: What a request may end with besides an answer.
 UNANSWERED = (OSError, TimeoutError, KafkaError)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from cluster_history import Poll
 from cluster_machine import Machine
 
 from broker.replicas.partition import Partition
@@ -23,6 +22,7 @@ from protocol.metadata.image import (
 )
 from protocol.records.record import records as records_of
 from storage.log import Log
+from tests.harness.history import Poll
 
 #: A partition: (topic id, index).
 Key = tuple[UUID, int]

@@ -13,9 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from random import Random
 from typing import Any, Self
 
-import cluster_checker
 from cluster_clients import Client, Consumer, Producer
-from cluster_history import History, Poll
 from cluster_judge import Batch, Judge, Violated, batches_of
 from cluster_machine import CONTROLLER_PORT, Machine
 
@@ -25,6 +23,8 @@ from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.metadata.image import PartitionImage
 from tests.harness.faulty_files import Killed
+from tests.harness.history import History, Poll
+from tests.harness.history_checker import Errors, check
 
 #: How long the cluster may take to be whole again when nothing fails any more.
 HEALING_S = 40.0
@@ -134,9 +134,9 @@ class World:
         for client in self._clients:
             await client.close()
 
-    def checked(self) -> cluster_checker.Errors:
+    def checked(self) -> Errors:
         """The errors of the history that are not allowed."""
-        return cluster_checker.check(self.history, final=self.final)
+        return check(self.history, final=self.final)
 
     def _check(self) -> None:
         if self.failures or self._is_over:
