@@ -55,9 +55,11 @@ def test_the_same_seed_gives_the_same_trace():
     assert first.simulation.trace != other.simulation.trace
 
 
-@pytest.mark.parametrize(
-    "mutant", MUTANTS + (ELUSIVE if MORE else []), ids=lambda mutant: mutant.plant.__name__
-)
+#: What no seed has found yet is looked for by `make sim SEEDS=...`; not to find it is no failure.
+HUNTED = [pytest.param(mutant, marks=pytest.mark.xfail) for mutant in ELUSIVE] if MORE else []
+
+
+@pytest.mark.parametrize("mutant", MUTANTS + HUNTED, ids=lambda mutant: mutant.plant.__name__)
 def test_a_planted_bug_is_found(mutant: Mutant):
     for seed in mutant.seeds if mutant in MUTANTS else range(MORE):
         try:
