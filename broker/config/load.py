@@ -14,6 +14,7 @@ from protocol.errors import InvalidConfig
 __all__ = ["load_config", "parse_settings", "read_properties", "standalone_profile"]
 
 DEFAULT_PORT = 9092
+DEFAULT_CONTROLLER_PORT = 9093
 
 
 def load_config(
@@ -71,7 +72,8 @@ def standalone_profile(port: int = DEFAULT_PORT) -> dict[str, str]:
 
 
 def _listening_at(port: int) -> dict[str, str]:
-    controller_port = port + 1 if 0 < port < 65535 else 0
+    # Beside Kafka's port Kafka's other one; elsewhere any free one, so that two nodes never meet by accident.
+    controller_port = DEFAULT_CONTROLLER_PORT if port == DEFAULT_PORT else 0
     return {
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
         "controller.listener.names": "CONTROLLER",

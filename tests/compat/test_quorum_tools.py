@@ -446,8 +446,11 @@ def test_files_of_the_metadata_log(cluster, tmp_path):
     def shell(path: Path, *command: str) -> list[str]:
         return lines(tool("kafka-metadata-shell", "--snapshot", str(path), *command))
 
-    assert shell(snapshot, "ls", "/image/topics/byName/filed") == sorted([*map(str, range(20)), "id", "name"])
-    (told,) = shell(snapshot, "cat", "/image/topics/byName/filed/7")
-    assert told.startswith("PartitionRegistration(replicas=[1, 2, 3], directories=[")
+    # It prints what it has loaded when it thinks that it has all: asked too early, on a busy machine, it has not.
+    topic = "/image/topics/byName/filed"
+    eventually_equal(lambda: shell(snapshot, "ls", topic), sorted([*map(str, range(20)), "id", "name"]))
+    seventh = "PartitionRegistration(replicas=[1, 2, 3], directories=["
+    wait_until(lambda: shell(snapshot, "cat", f"{topic}/7")[0].startswith(seventh))
+    (told,) = shell(snapshot, "cat", f"{topic}/7")
     assert "leader=1, leaderRecoveryState=RECOVERED, leaderEpoch=0" in told
-    assert shell(snapshot, "cat", "/image/features/metadataVersion") == ["Optional[4.3-IV0]"]
+    eventually_equal(lambda: shell(snapshot, "cat", "/image/features/metadataVersion"), ["Optional[4.3-IV0]"])

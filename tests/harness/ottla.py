@@ -4,7 +4,7 @@ import re
 import sys
 from pathlib import Path
 
-from tests.harness.processes import Child
+from tests.harness.processes import Child, free_port
 
 _READY = re.compile(r"^READY .*?bootstrap=(\S+):(\d+)", re.MULTILINE)
 
@@ -23,7 +23,7 @@ class OttlaServer:
         self._settings = settings or {}
         self._starts = 0
         self._child: Child | None = None
-        self.port = 0
+        self.port = free_port()
 
     @property
     def bootstrap(self) -> str:
@@ -35,7 +35,7 @@ class OttlaServer:
         return self._child
 
     def start(self, *, timeout_s: float = 20) -> "OttlaServer":
-        """Start and wait for READY. A second start takes the port of the first, as a restart does."""
+        """Start and wait for READY; again at the same port, as a restart does."""
         self._starts += 1
         arguments = ["--port", str(self.port), "--data-dir", str(self.data_dir)]
         for key, value in self._settings.items():

@@ -107,6 +107,8 @@ class Child:
 
 #: Ports that have been given to nodes, which may be down at the moment.
 _steady: set[int] = set()
+#: Of the system: whoever seeds Python's own must not make all workers look for the same ports.
+_CHANCE = random.SystemRandom()
 
 
 def steady_ports(count: int) -> list[int]:
@@ -117,7 +119,7 @@ def steady_ports(count: int) -> list[int]:
     """
     ports: list[int] = []
     while len(ports) < count:
-        port = random.randrange(15_000, 32_000)
+        port = _CHANCE.randrange(15_000, 32_000)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             if port not in _steady:
@@ -127,10 +129,8 @@ def steady_ports(count: int) -> list[int]:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """One of them."""
+    return steady_ports(1)[0]
 
 
 def answers(port: int) -> bool:

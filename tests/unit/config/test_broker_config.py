@@ -231,7 +231,7 @@ class TestLoading:
         assert [one.port for one in (*alone.listeners, *alone.controller_listeners)] == [0, 0]
         assert alone.log_dirs == (str(tmp_path),)
         assert alone.metadata_log_dir == str(tmp_path)
-        assert load_config(port=19092).controller_listeners[0].port == 19093
+        assert load_config(port=19092).controller_listeners[0].port == 0
 
     def test_settings_go_over_the_profile(self):
         chosen = load_config(overrides=["num.partitions=6", "listeners=PLAINTEXT://[::1]:0"])
