@@ -85,6 +85,18 @@ def truncation_offset(log: RaftLog, diverging: OffsetAndEpoch) -> int:
 # -- Fetch -----------------------------------------------------------------------------------------------
 
 
+def _take_leader(
+    core: Core,
+    error: ErrorCode,
+    row: PartitionData | PartitionSnapshotResponse,
+    response: FetchResponse | FetchSnapshotResponse,
+) -> Outcome:
+    """What the row teaches about the leader, and the rest of the answer about where it is."""
+    leader_id = node_of(row.current_leader.leader_id)
+    endpoints = core.endpoints_of(leader_id, address_of(leader_id, response.node_endpoints))
+    return take_response(core, error, leader_id, row.current_leader.leader_epoch, endpoints)
+
+
 def fetch_answered(core: Core, sender_id: int, response: FetchResponse) -> Outcome:
     """The leader, or somebody who was asked for it, has answered a Fetch."""
     error = error_of(response.error_code)
@@ -92,9 +104,7 @@ def fetch_answered(core: Core, sender_id: int, response: FetchResponse) -> Outco
     if error is not ErrorCode.none or row is None:
         return refused(core, sender_id, response, error)
     error = error_of(row.error_code)
-    leader_id = node_of(row.current_leader.leader_id)
-    endpoints = core.endpoints_of(leader_id, address_of(leader_id, response.node_endpoints))
-    outcome = take_response(core, error, leader_id, row.current_leader.leader_epoch, endpoints)
+    outcome = _take_leader(core, error, row, response)
     if outcome is not Outcome.GO_ON:
         return outcome
     role = core.role
@@ -197,9 +207,7 @@ def snapshot_answered(core: Core, sender_id: int, response: FetchSnapshotRespons
     if error is not ErrorCode.none or row is None:
         return refused(core, sender_id, response, error)
     error = error_of(row.error_code)
-    leader_id = node_of(row.current_leader.leader_id)
-    endpoints = core.endpoints_of(leader_id, address_of(leader_id, response.node_endpoints))
-    outcome = take_response(core, error, leader_id, row.current_leader.leader_epoch, endpoints)
+    outcome = _take_leader(core, error, row, response)
     role = core.role
     if outcome is not Outcome.GO_ON or not isinstance(role, Follower) or role.download is None:
         return Outcome.BACK_OFF if outcome is Outcome.GO_ON else outcome

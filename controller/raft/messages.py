@@ -4,8 +4,8 @@ What is built here has the fields of all versions; the encoder leaves out what a
 Source: RaftUtil of Kafka 4.3.1.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from controller.raft.core import Core
@@ -34,6 +34,8 @@ from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from protocol.messages.remove_raft_voter import RemoveRaftVoterResponse
 from protocol.messages.vote import VoteRequest, VoteResponse
+
+E = TypeVar("E")
 
 
 class _Listener(Protocol):
@@ -208,9 +210,12 @@ def fetch_snapshot_request(core: Core, snapshot: OffsetAndEpoch, *, position: in
 # -- responses -------------------------------------------------------------------------------------------
 
 
-def _leader_address(core: Core, listener_name: str) -> tuple[int, Address] | None:
+def _leader_endpoint(core: Core, listener_name: str, endpoint: Callable[..., E]) -> list[E]:
+    """Where the leader is reached over this listener, as an answer's node endpoints; nowhere, while that is not known."""
     address = core.leader_endpoints.get(listener_name)
-    return None if address is None or core.leader_id is None else (core.leader_id, address)
+    if address is None or core.leader_id is None:
+        return []
+    return [endpoint(node_id=core.leader_id, host=address.host, port=address.port)]
 
 
 def leader_or_nobody(core: Core) -> int:
@@ -228,9 +233,7 @@ def vote_response(core: Core, error: ErrorCode, *, granted: bool, listener_name:
         vote_granted=granted,
     )
     response = VoteResponse(topics=[vote.TopicDataResponse(topic_name=TOPIC, partitions=[row])])
-    if (leader := _leader_address(core, listener_name)) is not None:
-        id, address = leader
-        response.node_endpoints = [vote.NodeEndpoint(node_id=id, host=address.host, port=address.port)]
+    response.node_endpoints = _leader_endpoint(core, listener_name, vote.NodeEndpoint)
     return response
 
 
@@ -245,11 +248,7 @@ def begin_response(core: Core, error: ErrorCode, *, listener_name: str) -> Begin
     response = BeginQuorumEpochResponse(
         topics=[begin_quorum_epoch.TopicDataResponse(topic_name=TOPIC, partitions=[row])]
     )
-    if (leader := _leader_address(core, listener_name)) is not None:
-        id, address = leader
-        response.node_endpoints = [
-            begin_quorum_epoch.NodeEndpoint(node_id=id, host=address.host, port=address.port)
-        ]
+    response.node_endpoints = _leader_endpoint(core, listener_name, begin_quorum_epoch.NodeEndpoint)
     return response
 
 
@@ -264,11 +263,7 @@ def end_response(core: Core, error: ErrorCode, *, listener_name: str) -> EndQuor
     response = EndQuorumEpochResponse(
         topics=[end_quorum_epoch.TopicDataResponse(topic_name=TOPIC, partitions=[row])]
     )
-    if (leader := _leader_address(core, listener_name)) is not None:
-        id, address = leader
-        response.node_endpoints = [
-            end_quorum_epoch.NodeEndpoint(node_id=id, host=address.host, port=address.port)
-        ]
+    response.node_endpoints = _leader_endpoint(core, listener_name, end_quorum_epoch.NodeEndpoint)
     return response
 
 
@@ -278,9 +273,7 @@ def fetch_response(core: Core, row: fetch.PartitionData, *, listener_name: str) 
     response = FetchResponse(
         responses=[fetch.FetchableTopicResponse(topic_id=TOPIC_ID, topic=TOPIC, partitions=[row])]
     )
-    if (leader := _leader_address(core, listener_name)) is not None:
-        id, address = leader
-        response.node_endpoints = [fetch.NodeEndpoint(node_id=id, host=address.host, port=address.port)]
+    response.node_endpoints = _leader_endpoint(core, listener_name, fetch.NodeEndpoint)
     return response
 
 
@@ -294,11 +287,7 @@ def fetch_snapshot_response(
     response = FetchSnapshotResponse(
         topics=[fetch_snapshot.TopicSnapshotResponse(name=TOPIC, partitions=[row])]
     )
-    if (leader := _leader_address(core, listener_name)) is not None:
-        id, address = leader
-        response.node_endpoints = [
-            fetch_snapshot.NodeEndpoint(node_id=id, host=address.host, port=address.port)
-        ]
+    response.node_endpoints = _leader_endpoint(core, listener_name, fetch_snapshot.NodeEndpoint)
     return response
 
 
