@@ -16,7 +16,7 @@ from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import decode_request, encode_response
 from protocol.errors import KafkaError, MalformedMessage, UnknownServerError
 from protocol.framing import RequestHeader, parse_request_header, response_header
-from protocol.messages import response_class
+from protocol.refusals import refuse
 from protocol.schema import Request, Response
 
 logger = logging.getLogger(__name__)
@@ -89,10 +89,4 @@ def _refusal(served: Api, request: Request, context: RequestContext, error: Exce
         error = UnknownServerError()
     if served.refuse is not None:
         return served.refuse(request, error)
-    response: Any = response_class(served.key)()
-    if not hasattr(response, "error_code"):
-        raise error
-    response.error_code = error.code
-    if hasattr(response, "error_message"):
-        response.error_message = error.message
-    return response
+    return refuse(request, error)

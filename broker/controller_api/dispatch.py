@@ -25,6 +25,7 @@ from protocol.errors import ErrorCode, KafkaError, MalformedMessage, UnknownServ
 from protocol.framing import RequestHeader, parse_request_header, response_header
 from protocol.messages import response_class
 from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from protocol.refusals import refuse
 
 logger = logging.getLogger(__name__)
 
@@ -122,13 +123,7 @@ class ControllerDispatcher:
             error = UnknownServerError()
         if key in self._services.decided:
             return self._services.refuse(key, message, error)
-        response: Any = response_class(key)()
-        if not hasattr(response, "error_code"):
-            raise error
-        response.error_code = error.code
-        if hasattr(response, "error_message"):
-            response.error_message = error.message
-        return response
+        return refuse(message, error)
 
 
 def _encoded(header: RequestHeader, message: Any, *, version: int | None = None) -> Buffers:  # noqa: ANN401
