@@ -32,6 +32,11 @@ class Topic:
         wait_until(lambda: topic.leaders == [first for first, *_ in replicas], told=lambda: topic.leaders)
         return topic
 
+    def wait_known_to(self, listener: str) -> None:
+        """Until the broker behind `listener` knows all leaders that this client knows."""
+        wanted, there = self.leaders, Topic(listener, self.name)
+        wait_until(lambda: there.leaders == wanted, told=lambda: there.leaders)
+
     @property
     def leaders(self) -> list[int]:
         """By partition; -1 where nobody leads."""

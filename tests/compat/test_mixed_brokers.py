@@ -208,12 +208,16 @@ def test_all_controllers_are_restarted(mixture):
     """SIGKILL to all three: nothing is decided for a while, nothing is forgotten, and brokers go on."""
     controllers = [node.node_id for node in mixture.ottla.plan.controllers]
     topic = Topic.create(mixture.bootstrap, "orphaned", [3, 1, 2])
+    for node_id in (1, 2, 3):
+        topic.wait_known_to(mixture.listener(node_id))  # with no controller left, nobody learns it later
     mixture.ottla.kill(*controllers)
-    produce(mixture.kafka.listener, "orphaned", [b"without controllers"] * 10)
-    for node_id in controllers:
-        mixture.ottla.spawn(node_id)
-    for node_id in controllers:
-        mixture.ottla.wait_ready(node_id)
+    try:
+        produce(mixture.kafka.listener, "orphaned", [b"without controllers"] * 10)
+    finally:
+        for node_id in controllers:
+            mixture.ottla.spawn(node_id)
+        for node_id in controllers:
+            mixture.ottla.wait_ready(node_id)
     Topic.create(mixture.kafka.listener, "after-restart", [3, 2, 1])
     produce(mixture.bootstrap, "after-restart", [b"value"] * 10)
     wait_in_sync(topic, [1, 2, 3])
