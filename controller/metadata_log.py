@@ -257,7 +257,7 @@ class MetadataLog:
         """Append batches as the leader of `epoch` has sent them; one that is cut off at the end is left out.
 
         Every batch must follow on the one before, in offset and epoch. From the first one that does not, or whose
-        CRC is wrong, nothing is kept, but the batches before it are; then raises KafkaError.
+        CRC is wrong, nothing is kept, but the batches before it are; then raises CorruptMessage.
         """
         view = memoryview(data)
         accepted_bytes, next_offset, last_epoch = 0, self.end_offset, self.last_epoch

@@ -23,7 +23,7 @@ from controller.raft.messages import (
 from controller.raft.roles import Follower
 from controller.raft.types import Node, OffsetAndEpoch
 from protocol.error_code import ErrorCode
-from protocol.errors import KafkaError
+from protocol.errors import CorruptMessage, KafkaError
 from protocol.messages.fetch import FetchResponse, PartitionData
 from protocol.messages.fetch_snapshot import FetchSnapshotResponse, PartitionSnapshotResponse
 
@@ -150,7 +150,9 @@ def _append(core: Core, role: Follower, row: PartitionData) -> Outcome:
     if row.records:
         try:
             core.log.append_as_follower(row.records, epoch=role.epoch)
-        except KafkaError as error:
+        except (
+            CorruptMessage
+        ) as error:  # the leader's fault, or the network's; what the disk refuses ends the node
             logger.warning(
                 "records from leader %d cannot be appended at %d: %s", role.leader_id, end_offset, error
             )

@@ -86,8 +86,9 @@ class RaftLog(Protocol):
     def append_as_follower(self, data: bytes | memoryview, *, epoch: int) -> None:
         """Append whole batches as the leader of `epoch` has sent them.
 
-        Sound batches at the front are kept even if it raises: KafkaError for bytes that are damaged, or do
-        not follow on the log's end, or are of a later epoch than `epoch`.
+        Sound batches at the front are kept even if it raises: CorruptMessage for bytes that are damaged, or do
+        not follow on the log's end, or are of a later epoch than `epoch`. What the disk refuses (OSError,
+        KafkaStorageError) ends the node.
         """
 
     def read(self, offset: int, *, max_bytes: int) -> bytes | memoryview:

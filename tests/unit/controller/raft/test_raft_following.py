@@ -12,6 +12,7 @@ from controller.raft.following import truncation_offset
 from controller.raft.roles import Follower, Prospective, Unattached
 from controller.raft.types import TOPIC, TOPIC_ID, LeaderAndEpoch, OffsetAndEpoch
 from protocol.error_code import ErrorCode
+from protocol.errors import KafkaStorageError
 from protocol.messages import fetch, fetch_snapshot
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
@@ -111,6 +112,18 @@ def test_damaged_records_are_asked_for_again_after_a_pause(cut: int) -> None:
     answer_fetch(replica, None)
     replica.pass_time(20)
     assert [each.node_id for each in replica.sent(FetchRequest)] == [2]
+
+
+def test_records_that_the_own_disk_refuses_end_the_node() -> None:
+    """Asking again would not help: the log is offline, and who follows would seem to live, and never catch up."""
+
+    class FullDisk(MemoryLog):
+        def append_as_follower(self, data: bytes | memoryview, *, epoch: int) -> None:
+            raise KafkaStorageError("no space left on the device")
+
+    replica = follower(FullDisk())
+    with pytest.raises(KafkaStorageError):
+        answer_fetch(replica, fetch_answer(records_of(1)))
 
 
 def test_records_of_a_later_epoch_than_the_leaders_are_not_taken() -> None:
