@@ -2,8 +2,10 @@
 
 Who asks: followers before they truncate (KIP-101), consumers after a rebalance (KIP-320).
 Versions: v2-4. v2 current_leader_epoch, v3 replica_id, v4 flexible; Kafka 4.3 serves the same.
-A consumer is told of no end beyond the high watermark: it must not learn of what may yet be lost (KIP-392).
-Differs from Kafka: never throttles.
+A consumer is told of no end beyond the high watermark: it must not learn of what may yet be lost (KIP-392). A leader
+that does not know yet how far that had come answers OFFSET_NOT_AVAILABLE, or its consumers would take the smaller
+offset for a truncation, and read again what they have read.
+Differs from Kafka: never throttles; Kafka 4.3.1 tells consumers the log end.
 Touches: broker.partition (read only), storage.leader_epoch_cache. Never waits.
 """
 
@@ -11,6 +13,7 @@ from typing import Final
 
 from broker.api import Api, RequestContext
 from broker.broker import Broker
+from broker.replicas.list_offsets import check_high_watermark_is_known
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError
 from protocol.messages.offset_for_leader_epoch import (
@@ -56,9 +59,11 @@ def answer_partition(
             asked.leader_epoch, current_leader_epoch=None if current == -1 else current
         )
         if known is not None:
-            row.leader_epoch, row.end_offset = known
-            if is_consumer:
-                row.end_offset = min(row.end_offset, partition.log.high_watermark)
+            epoch, end_offset = known
+            if is_consumer and end_offset > partition.log.high_watermark:
+                check_high_watermark_is_known(partition)
+                end_offset = partition.log.high_watermark
+            row.leader_epoch, row.end_offset = epoch, end_offset
     except KafkaError as error:
         row.error_code = error.code
     return row

@@ -41,13 +41,25 @@ def offset_for_timestamp(
     else:
         end = partition.readable_end(is_read_committed=is_read_committed)
     if timestamp == LATEST:
-        _check_high_watermark_known(partition, is_read_committed)
+        if is_read_committed is not None:
+            check_high_watermark_is_known(partition)
         return TimestampOffset(-1, end, partition.leader_epoch)
     found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     if found is None or found.offset >= end:
-        _check_high_watermark_known(partition, is_read_committed)
+        if is_read_committed is not None:
+            check_high_watermark_is_known(partition)
         return None
     return found
+
+
+def check_high_watermark_is_known(partition: Partition) -> None:
+    """Raise OffsetNotAvailable while consumers may have seen a larger high watermark than this leader's (KIP-207)."""
+    high_watermark = partition.log.high_watermark
+    start = None if partition.leadership is None else partition.leadership.start_offset
+    if start is not None and start > high_watermark:
+        raise OffsetNotAvailable(
+            f"{partition}: the high watermark {high_watermark} has not reached this epoch's start {start}"
+        )
 
 
 def _earliest(log: Log) -> TimestampOffset:
@@ -56,12 +68,3 @@ def _earliest(log: Log) -> TimestampOffset:
     # The oldest epoch known may begin after the log start, if what came before had none.
     epoch = first.epoch if first is not None and first.start_offset <= start else None
     return TimestampOffset(-1, start, epoch)
-
-
-def _check_high_watermark_known(partition: Partition, is_read_committed: bool | None) -> None:
-    high_watermark = partition.log.high_watermark
-    start = None if partition.leadership is None else partition.leadership.start_offset
-    if is_read_committed is not None and start is not None and start > high_watermark:
-        raise OffsetNotAvailable(
-            f"{partition}: the high watermark {high_watermark} has not reached this epoch's start {start}"
-        )
