@@ -149,8 +149,8 @@ class FaultyFiles(Files):
             count = self._fault_counts[fault]
             if count == fault.nth or (fault.is_lasting and count > fault.nth):
                 if fault.errno is None:
-                    self._is_dead = True
                     self.on_death()
+                    self._is_dead = True
                     return OSError("killed")
                 return OSError(fault.errno, f"Injected {errnos.errorcode[fault.errno]}", str(path))
         return None

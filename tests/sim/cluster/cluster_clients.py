@@ -67,6 +67,8 @@ class Client:
         self._topic_ids: dict[str, UUID] = {}
         #: (topic, partition) -> (leader, leader epoch)
         self._leaders: dict[tuple[str, int], tuple[int, int]] = {}
+        #: The newest epoch that anybody has told: who still believes in an older one is not asked (KIP-320).
+        self._epochs: dict[tuple[str, int], int] = {}
 
     async def request(self, broker_id: int, api_key: int, message: Any, **options: Any) -> Any:
         """Ask one broker. Raises one of UNANSWERED."""
@@ -92,8 +94,9 @@ class Client:
             self._topic_ids[topic] = found.topic_id
             for row in found.partitions:
                 key = (topic, row.partition_index)
-                if row.leader_id >= 0 and row.leader_epoch >= self._leaders.get(key, (-1, -1))[1]:
+                if row.leader_id >= 0 and row.leader_epoch >= self._epochs.get(key, -1):
                     self._leaders[key] = row.leader_id, row.leader_epoch
+                    self._epochs[key] = row.leader_epoch
 
     async def leader_of(self, topic: str, partition: int) -> tuple[int, int]:
         """(leader, leader epoch), as soon as somebody knows."""

@@ -244,9 +244,11 @@ class Judge:
             if not known.isr:
                 # Nobody leads, and the ELR has ended without a clean shutdown: the last leader is as good (KIP-966).
                 candidates |= set(known.last_known_elr)
-            if known.adding_replicas and not now.adding_replicas:
+            if (known.adding_replicas or known.removing_replicas) and not (
+                now.adding_replicas or now.removing_replicas
+            ):
                 # The last one to join the ISR has completed a reassignment, and may lead at once (KIP-455).
-                candidates |= set(known.adding_replicas) & set(now.isr)
+                candidates |= set(now.isr)
             if topic.name not in self.unclean and now.leader not in candidates:
                 raise Violated(f"LeaderCandidateCompleteness: {where} after {known}")
 

@@ -92,7 +92,11 @@ class _Runtime(SimulatedRuntime):
 
 
 class Machine:
-    """See the module. `on_failure` is told of a node that has given up, and why."""
+    """See the module. `on_failure` is told of a node that has given up, and why.
+
+    `before_death` is called while a node that is about to die can still be looked at: what it has answered since the last
+    look is on its way.
+    """
 
     def __init__(
         self,
@@ -103,6 +107,7 @@ class Machine:
         roles: str,
         voters: str,
         on_failure: Callable[["Machine", BaseException], None],
+        before_death: Callable[[], None],
     ) -> None:
         self.simulation = simulation
         self.random = random
@@ -120,6 +125,7 @@ class Machine:
         #: The node has been started, and serves.
         self.is_serving = False
         self._on_failure = on_failure
+        self._before_death = before_death
         self._format()
 
     def __repr__(self) -> str:
@@ -173,7 +179,7 @@ class Machine:
             return
         self.simulation.network.plug_in(self.host)
         self.process = process = Process(self.host)
-        self.files.on_death = lambda: self._end(process)
+        self.files.on_death = lambda: self._die(process)
         self.runtime = _Runtime(
             simulation=self.simulation, host=self.host, clock_error_ms=self.clock_error_ms
         )
@@ -213,16 +219,22 @@ class Machine:
     def kill(self) -> None:
         """The process dies; the operating system has all that it wrote."""
         if self.process is not None:
-            self._end(self.process)
+            self._die(self.process)
 
     def lose_power(self, loss: Loss) -> None:
         """The machine dies at once, and with it what was not flushed; out of reach until `start`."""
         if self.process is not None and self.process.is_alive:
+            self._before_death()
             self.simulation.loop.kill(self.process)
         self.is_serving = False
         self.node = None
         self.simulation.network.unplug(self.host)
         self.files = self.files.after_crash(self.random, loss)
+
+    def _die(self, process: Process) -> None:
+        if process.is_alive:
+            self._before_death()
+            self._end(process)
 
     def _end(self, process: Process) -> None:
         if process.is_alive:

@@ -74,6 +74,7 @@ class World:
                 roles=roles,
                 voters=voters,
                 on_failure=self._on_node_failure,
+                before_death=self._check,
             )
             for node_id, roles in shapes
         ]
