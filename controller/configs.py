@@ -23,8 +23,8 @@ from protocol.errors import (
     UnsupportedVersion,
 )
 from protocol.messages import alter_configs, incremental_alter_configs
-from protocol.metadata.image import ConfigResource, ConfigResourceType
-from protocol.metadata.records import ClearElrRecord, ConfigRecord, MetadataRecord
+from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
+from protocol.metadata.records import ClearElrRecord, ConfigRecord, MetadataRecord, PartitionChangeRecord
 from protocol.topic_names import check_topic_name
 from storage.log_config import TOPIC_CONFIGS
 
@@ -232,15 +232,41 @@ def _records(
 
 
 def _clear_elr(state: ClusterState, records: Iterable[ConfigRecord]) -> list[MetadataRecord]:
-    """Who is eligible depends on min.insync.replicas: with another one all that is known of it is void."""
+    """Who is eligible depends on min.insync.replicas: with another one, what was known of it is void (KIP-966).
+
+    But not where nobody is in sync: nothing can be committed there meanwhile, so who was eligible has all that
+    was, and nobody else may lead. (Kafka forgets them as well; such a partition waits for an unclean election.)
+    """
     if not state.is_elr_enabled:
         return []
-    return [
-        ClearElrRecord(
-            topic_name=record.resource_name if record.resource_type == ConfigResourceType.TOPIC else ""
-        )
+    names = [
+        record.resource_name if record.resource_type == ConfigResourceType.TOPIC else ""
         for record in records
         if record.name == MIN_INSYNC_REPLICAS
+    ]
+    return [cleared for name in names for cleared in _cleared(state.image, name)]
+
+
+def _cleared(image: MetadataImage, topic_name: str) -> list[MetadataRecord]:
+    """What clears the ELRs of a topic, or of all topics where that is ""."""
+    if topic_name:
+        topics = [topic] if (topic := image.topics_by_name.get(topic_name)) is not None else []
+    else:
+        topics = list(image.topics_by_id.values())
+    concerned = [
+        (topic.topic_id, index, partition)
+        for topic in topics
+        for index, partition in topic.partitions.items()
+        if partition.elr or partition.last_known_elr
+    ]
+    if all(partition.isr for _, _, partition in concerned):
+        return [ClearElrRecord(topic_name=topic_name)]
+    return [
+        PartitionChangeRecord(
+            partition_id=index, topic_id=topic_id, eligible_leader_replicas=[], last_known_elr=[]
+        )
+        for topic_id, index, partition in concerned
+        if partition.isr
     ]
 
 

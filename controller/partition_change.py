@@ -72,7 +72,7 @@ def partition_change(
     is_new_leader = elected.leader != before.leader
     if is_new_leader:
         record.leader = NO_LEADER if elected.leader is None else elected.leader
-        isr, elr = _after_election(elected, isr, elr)
+        isr, elr = _after_election(elected, isr, elr, rules)
     is_unclean = is_new_leader and elected.is_unclean
     if is_unclean:
         recovery = LeaderRecoveryState.RECOVERING
@@ -154,12 +154,14 @@ def _last_known_leader(before: PartitionImage, wanted: PartitionImage, rules: El
 
 
 def _after_election(
-    elected: Elected, isr: Sequence[int], elr: tuple[int, ...]
+    elected: Elected, isr: Sequence[int], elr: tuple[int, ...], rules: ElectionRules
 ) -> tuple[Sequence[int], tuple[int, ...]]:
     leader = elected.leader
     if leader is not None and elected.is_unclean:
         return (leader,), ()  # what the others have is not known to be in the leader's log
     if leader is not None and leader in elr:
+        if rules.min_insync_replicas <= 1:
+            return (leader,), ()  # alone it may commit what the others lack
         return (leader,), tuple(replica for replica in elr if replica != leader)
     return isr, elr
 

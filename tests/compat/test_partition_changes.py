@@ -107,6 +107,12 @@ def a_case(random: Random) -> Case:
         # Kafka would elect a last known leader that is no replica any more.
         before = before._replace(last_known_elr=())
         wanted = wanted._replace(last_known_elr=())
+    min_insync_replicas = random.randint(1, 3)
+    if min_insync_replicas == 1:
+        # Only the last leader is eligible then, when it has gone. (More are where min.insync.replicas has become 1, and Kafka's
+        # controller has forgotten them all: docs/DIFFERENCES.md.)
+        before = before._replace(elr=() if isr else before.elr[:1])
+        wanted = wanted._replace(elr=before.elr)
     version = random.choice([11, 12, 16, 17, 30]) if not elr else 30
     election = random.choice(list(Election))
     return Case(
@@ -114,7 +120,7 @@ def a_case(random: Random) -> Case:
         wanted._replace(directories=directories(wanted.replicas)),
         election,
         alive,
-        random.randint(1, 3),
+        min_insync_replicas,
         elr,
         version,
         lost,

@@ -33,7 +33,7 @@ def machine_with_topics() -> Machine:
         ),
     )
     for name in ("t", "u"):
-        machine.create(name, [1])
+        machine.create(name, [1], [1])
     return machine
 
 
@@ -144,6 +144,26 @@ def test_another_min_insync_replicas_voids_the_elr():
     assert machine.partition("t").elr == ()
     change(machine, resource(BROKER, "", (SET, "min.insync.replicas", "2")))
     assert machine.log[-1] == ClearElrRecord(topic_name="")
+
+
+@pytest.mark.parametrize("where", [(TOPIC, "t"), (BROKER, "")])
+def test_another_min_insync_replicas_leaves_the_elr_where_nobody_is_in_sync(where):
+    """Nothing is committed without an ISR; and to forget who may lead would be to wait for an unclean election."""
+    machine = machine_with_topics()
+    topic_id = machine.state.image.topics_by_name["t"].topic_id
+    for index, isr in enumerate(([], [1])):
+        machine.replay(
+            PartitionChangeRecord(
+                topic_id=topic_id,
+                partition_id=index,
+                isr=isr,
+                eligible_leader_replicas=[2],
+                last_known_elr=[2],
+            )
+        )
+    change(machine, resource(*where, (SET, "min.insync.replicas", "1")))
+    assert (machine.partition("t", 0).elr, machine.partition("t", 0).last_known_elr) == ((2,), (2,))
+    assert (machine.partition("t", 1).elr, machine.partition("t", 1).last_known_elr) == ((), ())
 
 
 def test_alter_configs_replaces_everything():

@@ -125,6 +125,8 @@ def after(before: PartitionImage, record: PartitionChangeRecord | None) -> Parti
         (partition((1,), 1, elr=(2,)), [], set(), {}, (), None, (1, 2), (1,)),
         # one of the eligible comes back and leads
         (partition((), None, elr=(1, 2), last=(1,)), [], {2}, {}, (2,), 2, (1,), ()),
+        # min.insync.replicas has become 1 meanwhile: who leads may commit alone, and the others are not as good
+        (partition((), None, elr=(1, 2), last=(1,)), [], {2}, {"min_isr": 1}, (2,), 2, (), ()),
         # an unclean stop: out of the ELR as well; with nobody left the last leader is only remembered
         (partition((1,)), [], set(), {"lost": (1,)}, (), None, (), (1,)),
         (partition((1,), 1, elr=(2,)), [], set(), {"lost": (1,)}, (), None, (2,), (1,)),
