@@ -47,6 +47,9 @@ _RETRIABLE = _NOT_WRITTEN | {
     ErrorCode.request_timed_out,
     ErrorCode.kafka_storage_error,
     ErrorCode.network_exception,
+    # A leader that does not know yet that it is none lacks what its successor has acknowledged. One that goes on
+    # to answer so has lost a batch: the write never ends then, and that is what the world complains of.
+    ErrorCode.out_of_order_sequence_number,
 }
 
 
