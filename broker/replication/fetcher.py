@@ -290,8 +290,13 @@ class ReplicaFetcher:
                     await asyncio.sleep(0)
 
     def _hold_back_throttled(self) -> None:
+        # Not who has all that is committed: a member of the ISR would fall out of it.
         self._delay(
-            [each for each in self._changed if not each.is_over and self._is_held_back(each.partition)]
+            [
+                each
+                for each in self._changed
+                if not each.is_over and each.follower.lag != 0 and self._is_held_back(each.partition)
+            ]
         )
 
     def _rows(self) -> dict[Key, FetchPartition]:

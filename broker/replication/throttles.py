@@ -4,7 +4,8 @@
     {leader,follower}.replication.throttled.replicas   which replicas of a topic that holds for: * or partition:broker
 
 The follower leaves throttled partitions out of its fetches while it is over its rate, the leader answers throttled
-followers without records. A leader never throttles members of the ISR: they would fall out of it.
+followers without records. Members of the ISR would fall out of it: the leader never throttles them, nor does a follower
+hold back where it has all that is committed.
 
 Source: KIP-73; ReplicationQuotaManager of Kafka 4.3.1, whose windows these are.
 """
