@@ -76,12 +76,43 @@ class _Change(NamedTuple):
     data: bytes | None
 
 
+class _Content(NamedTuple):
+    """What a file holds: `data`, and zeros from there up to `size`, which nobody has to store (indexes are preallocated)."""
+
+    data: bytes = b""
+    size: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class _File:
+    #: As in _Content.
     data: bytearray = field(default_factory=bytearray)
-    flushed: bytes = b""
+    size: int = 0
+    flushed: _Content = _Content()
     pending: list[_Change] = field(default_factory=list)
     modified_ms: int = 0
+
+    @classmethod
+    def of(cls, content: _Content, modified_ms: int) -> "_File":
+        """A file of which everything is on the disk."""
+        return cls(bytearray(content.data), content.size, content, [], modified_ms)
+
+    def content(self) -> _Content:
+        return _Content(bytes(self.data), self.size)
+
+    def read(self, position: int, size: int) -> bytes:
+        found = bytes(memoryview(self.data)[position : position + size])
+        return found.ljust(max(min(size, self.size - position), 0), b"\0")
+
+    def truncate(self, size: int) -> None:
+        del self.data[size:]
+        self.size = size
+
+    def write(self, position: int, written: bytes) -> None:
+        if len(self.data) < position:
+            self.data.extend(bytes(position - len(self.data)))
+        self.data[position : position + len(written)] = written
+        self.size = max(self.size, len(self.data))
 
 
 class _Renaming(NamedTuple):
@@ -192,18 +223,18 @@ class FaultyFiles(Files):
     def flip_bit(self, path: Path) -> int:
         """Change one bit of the file, on the disk itself; where."""
         file = self._file(path)
-        at = self.random.randrange(len(file.data))
+        at = self.random.randrange(file.size)
         bit = 1 << self.random.randrange(8)
-        file.data[at] ^= bit
-        file.flushed = bytes(file.data)
+        file.write(at, bytes((file.read(at, 1)[0] ^ bit,)))
+        file.flushed = file.content()
         file.pending.clear()
         return at
 
     def tear(self, path: Path, size: int) -> None:
         """Cut the file off, on the disk itself."""
         file = self._file(path)
-        del file.data[size:]
-        file.flushed = bytes(file.data)
+        file.truncate(min(size, file.size))
+        file.flushed = file.content()
         file.pending.clear()
 
     def contents(self, path: Path = Path("/")) -> dict[Path, bytes]:
@@ -276,7 +307,7 @@ class FaultyFiles(Files):
     def pread(self, fd: int, size: int, position: int) -> bytes:
         file, path = self._opened(fd)
         self._may("read", path)
-        return bytes(memoryview(file.data)[position : position + size])
+        return file.read(position, size)
 
     def is_cached(self, fd: int, size: int, position: int, *, step: int = 128 * 1024) -> bool:
         return True
@@ -288,9 +319,7 @@ class FaultyFiles(Files):
         if error is not None:
             written = written[: self.random.randint(0, len(written))]
         if written:
-            if len(file.data) < position:
-                file.data.extend(bytes(position - len(file.data)))
-            file.data[position : position + len(written)] = written
+            file.write(position, written)
             file.pending.append(_Change(self._now(), position, written))
             file.modified_ms = self.now_ms
         if error is not None:
@@ -302,18 +331,18 @@ class FaultyFiles(Files):
     def truncate(self, fd: int, size: int) -> None:
         file, path = self._opened(fd)
         self._may("truncate", path)
-        if len(file.data) != size:
-            del file.data[size:]
-            file.data.extend(bytes(size - len(file.data)))
+        if file.size != size:
+            file.truncate(size)
             file.pending.append(_Change(self._now(), size, None))
             file.modified_ms = self.now_ms
 
     def size(self, fd: int) -> int:
-        return len(self._opened(fd)[0].data)
+        return self._opened(fd)[0].size
 
     def map(self, fd: int, size: int) -> mmap.mmap:
         mapping = mmap.mmap(-1, size)
-        mapping[:size] = self._opened(fd)[0].data[:size]
+        data = self._opened(fd)[0].data[:size]
+        mapping[: len(data)] = data
         return mapping
 
     def fsync(self, fd: int) -> None:
@@ -336,7 +365,7 @@ class FaultyFiles(Files):
     def read(self, path: Path) -> bytes:
         file = self._file(path)
         self._may("read", path)
-        return bytes(file.data)
+        return file.read(0, file.size)
 
     def rename(self, source: Path, target: Path) -> None:
         node = self._node(source)
@@ -361,7 +390,7 @@ class FaultyFiles(Files):
 
     def size_of(self, path: Path) -> int | None:
         node = self._find(path)
-        return len(node.data) if isinstance(node, _File) else None
+        return node.size if isinstance(node, _File) else None
 
     def modified_ms(self, path: Path) -> int:
         return self._file(path).modified_ms
@@ -405,16 +434,14 @@ class FaultyFiles(Files):
 # -- what survives ---------------------------------------------------------------------------------------
 
 
-def _applied(data: bytes, changes: Sequence[_Change]) -> bytes:
-    state = bytearray(data)
+def _applied(content: _Content, changes: Sequence[_Change]) -> _Content:
+    file = _File.of(content, 0)
     for _, position, written in changes:
         if written is None:
-            del state[position:]
-            state.extend(bytes(position - len(state)))
+            file.truncate(position)
         else:
-            state.extend(bytes(max(position - len(state), 0)))
-            state[position : position + len(written)] = written
-    return bytes(state)
+            file.write(position, written)
+    return file.content()
 
 
 def _rename(entries: dict[str, _Node], renaming: _Renaming) -> None:
@@ -450,16 +477,16 @@ def _surviving(
             if isinstance(node, _Directory):
                 known[node] = _surviving(node, random, loss, moment, page_bytes, known)
             else:
-                data = _surviving_data(node, random, loss, moment, page_bytes)
-                known[node] = _File(bytearray(data), data, [], node.modified_ms)
+                content = _surviving_content(node, random, loss, moment, page_bytes)
+                known[node] = _File.of(content, node.modified_ms)
         new.entries[name] = new.flushed[name] = known[node]
     return new
 
 
-def _surviving_data(file: _File, random: Random, loss: Loss, moment: int, page_bytes: int) -> bytes:
+def _surviving_content(file: _File, random: Random, loss: Loss, moment: int, page_bytes: int) -> _Content:
     changes = file.pending
     if loss is Loss.NOTHING:
-        return bytes(file.data)
+        return file.content()
     if loss is Loss.SUFFIX:
         return _applied(file.flushed, [change for change in changes if change.moment <= moment])
     if not changes or loss is Loss.EVERYTHING:
@@ -467,17 +494,18 @@ def _surviving_data(file: _File, random: Random, loss: Loss, moment: int, page_b
     # Each page as it was at one of a few moments; the length as it was at one of them.
     counts = {0, len(changes), random.randint(0, len(changes)), random.randint(0, len(changes))}
     states = [_applied(file.flushed, changes[:count]) for count in sorted(counts)]
-    size = len(random.choice(states))
+    size = random.choice(states).size
+    stored = min(size, max(len(state.data) for state in states))
     pages = []
-    for start in range(0, size, page_bytes):
-        page = random.choice(states)[start : start + page_bytes]
+    for start in range(0, stored, page_bytes):
+        page = random.choice(states).data[start : start + page_bytes]
         pages.append(page.ljust(page_bytes, b"\0"))
-    return b"".join(pages)[:size]
+    return _Content(b"".join(pages)[:stored], size)
 
 
 def _walk(path: Path, node: _Node) -> Iterator[tuple[Path, bytes]]:
     if isinstance(node, _File):
-        yield path, bytes(node.data)
+        yield path, node.read(0, node.size)
     else:
         for name, child in sorted(node.entries.items()):
             yield from _walk(path / name, child)
