@@ -47,6 +47,11 @@ class FetchContext:
         """The session whose changes wake this fetch; None: its partitions' own changes do."""
         return None
 
+    @property
+    def begins_session(self) -> bool:
+        """Whether the answer, if it comes now, opens a session."""
+        return False
+
     def candidates(self) -> Collection[FetchedPartition]:
         """The partitions to read, in this order. A look into state that changes: copy before changing it."""
         return self.asked.values()
@@ -66,7 +71,7 @@ class FetchContext:
 class OpeningFetchContext(FetchContext):
     """A full fetch that asks for a session."""
 
-    __slots__ = ("_cache", "_is_follower", "_is_read_committed", "_uses_topic_ids")
+    __slots__ = ("_cache", "_is_follower", "_is_read_committed", "_now_ms", "_uses_topic_ids")
 
     def __init__(
         self,
@@ -76,12 +81,21 @@ class OpeningFetchContext(FetchContext):
         is_follower: bool,
         uses_topic_ids: bool,
         is_read_committed: bool,
+        now_ms: int,
     ) -> None:
         super().__init__(asked)
         self._cache = cache
         self._is_follower = is_follower
         self._uses_topic_ids = uses_topic_ids
         self._is_read_committed = is_read_committed
+        self._now_ms = now_ms
+
+    @property
+    def begins_session(self) -> bool:
+        """Unless there is no slot for it."""
+        return self._cache.has_slot(
+            is_privileged=self._is_follower, size=len(self.asked), now_ms=self._now_ms
+        )
 
     def finish(self, answers: Answers[Row], *, now_ms: int) -> tuple[ErrorCode, int]:
         """Open the session, with the rows as the first thing it has told."""
@@ -172,6 +186,7 @@ def begin_fetch(
             is_follower=is_follower,
             uses_topic_ids=uses_topic_ids,
             is_read_committed=is_read_committed,
+            now_ms=now_ms,
         )
     if session is None:
         raise FetchSessionIdNotFound

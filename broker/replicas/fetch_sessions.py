@@ -236,6 +236,12 @@ class FetchSessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def has_slot(self, *, is_privileged: bool, size: int, now_ms: int) -> bool:
+        """Whether `open` would open a session of so many partitions."""
+        return (
+            len(self._sessions) < self._slots or self._victim_of((is_privileged, size, 0), now_ms) is not None
+        )
+
     def get(self, session_id: int) -> FetchSession | None:
         """The session of this id, or None."""
         return self._sessions.get(session_id)
@@ -251,8 +257,12 @@ class FetchSessionCache:
         now_ms: int,
     ) -> FetchSession | None:
         """A new session, or None if it deserves no slot. `partitions` is called only if it does."""
-        if len(self._sessions) >= self._slots and not self._evict_for((is_privileged, size, 0), now_ms):
-            return None
+        if len(self._sessions) >= self._slots:
+            victim = self._victim_of((is_privileged, size, 0), now_ms)
+            if victim is None:
+                return None
+            self.remove(victim)
+            self.evictions_count += 1
         session = FetchSession(
             session_id=self._new_id(),
             is_privileged=is_privileged,
@@ -302,18 +312,13 @@ class FetchSessionCache:
         if session.is_evictable_by_privileged:
             del self._evictable_by_privileged[bisect_left(self._evictable_by_privileged, worth)]
 
-    def _evict_for(self, newcomer: _Worth, now_ms: int) -> bool:
-        victim = next(iter(self._by_use.values()), None)
-        if victim is None:
-            return False
-        if now_ms - victim.last_used_ms <= self._eviction_ms:
-            ranked = self._evictable_by_privileged if newcomer[0] else self._evictable_by_all
-            if not ranked or newcomer < ranked[0]:
-                return False
-            victim = self._sessions[ranked[0][2]]
-        self.remove(victim)
-        self.evictions_count += 1
-        return True
+    def _victim_of(self, newcomer: _Worth, now_ms: int) -> FetchSession | None:
+        """Which session would leave for this one."""
+        longest_unused = next(iter(self._by_use.values()), None)
+        if longest_unused is None or now_ms - longest_unused.last_used_ms > self._eviction_ms:
+            return longest_unused
+        ranked = self._evictable_by_privileged if newcomer[0] else self._evictable_by_all
+        return self._sessions[ranked[0][2]] if ranked and newcomer >= ranked[0] else None
 
     def _new_id(self) -> int:
         while True:

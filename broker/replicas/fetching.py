@@ -1,7 +1,7 @@
 """Answering one Fetch: read what there is, or wait for it.
 
     read all ---enough bytes, an error to tell, no wish to wait--------> answer
-             ---a follower, and the high watermark is news--> park for a moment only --> read all again, answer
+             ---a follower that begins a session, or whose high watermark is stale---> answer
              ---some of it is not in memory---> read it in a thread ---> read all again, answer
              ---too little--> park ---more arrives, or time is over----> read all again, answer
 
@@ -9,10 +9,10 @@ Enough are `min_bytes`. The first batch found is sent even if it is larger than 
 consumer always makes progress (KIP-74).
 
 A follower sees up to the log end, and its fetch tells what it has: that is taken note of when the fetch comes,
-not when it is answered. A high watermark that is news to it waits a few milliseconds for records to travel with:
-in a steady stream the next ones bring it, and each record costs a follower one round trip instead of two. A consumer
-may be sent to a nearer replica (`preferred_replica`), and may read from a follower what that one knows to be
-committed:
+not when it is answered. It is answered at once when it can move its high watermark, and when it begins a session, so
+that consumers of followers need not wait for replica.fetch.wait.max.ms (KIP-392; Kafka 4.3.1 lets them wait). A
+consumer may be sent to a nearer replica (`preferred_replica`), and may read from a follower what that one knows to
+be committed:
 
 | offset asked of a follower | answer (KIP-392) |
 |---|---|
@@ -34,7 +34,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from broker.replicas.fetch_contexts import FetchContext
 from broker.replicas.fetch_sessions import FetchedPartition, FetchRow, PartitionKey
 from broker.replicas.partition import Partition
-from broker.replicas.purgatory import Delayed, Purgatory
+from broker.replicas.purgatory import Purgatory
 from broker.replication.replica_selector import ClientMetadata
 from broker.runtime import Runtime
 from protocol.errors import ErrorCode, KafkaError, OffsetOutOfRange
@@ -58,10 +58,8 @@ _NO_DIVERGENCE: Final = EpochEndOffset()
 _NO_LEADER: Final = LeaderIdAndEpoch()
 _NO_SNAPSHOT: Final = SnapshotId()
 
-#: How long a high watermark that a follower does not know waits for records, which would bring it along. KIP-392
-#: wants it told without extra delay, so that consumers of followers need not wait for replica.fetch.wait.max.ms, as
-#: they do with Kafka 4.3.1; answering at once doubled the fetches of a topic that is written one batch at a time.
-HIGH_WATERMARK_PAUSE_MS: Final = 5
+#: In a request's row: the follower does not say which high watermark it knows (before version 18, and Kafka 4.3.1).
+_UNTOLD: Final = 2**63 - 1
 
 #: Errors that are found before anything is read: with another partition to wait for, they can wait too,
 #: or a consumer of one deleted topic would ask in a circle.
@@ -128,7 +126,7 @@ def fetch(
 
 class _Fetch(Generic[T]):
     __slots__ = (
-        "_cold", "_context", "_delayed", "_future", "_has_news", "_hosting", "_is_first", "_params", "_respond",
+        "_cold", "_context", "_future", "_hosting", "_is_first", "_params", "_respond",
     )  # fmt: skip
 
     def __init__(
@@ -140,9 +138,6 @@ class _Fetch(Generic[T]):
         self._respond = respond
         self._cold: list[Callable[[], object]] = []
         self._future: Future[T] | None = None
-        self._delayed: Delayed | None = None
-        #: A follower's: there is a high watermark to be told soon, though nothing else may come.
-        self._has_news = False
         #: What a follower tells is taken note of once, when it asks.
         self._is_first = True
 
@@ -152,7 +147,13 @@ class _Fetch(Generic[T]):
         self._is_first = False
         if self._cold:
             return self._warm_up()
-        if is_urgent or params.max_wait_ms <= 0 or size_bytes >= params.min_bytes or not self._context.asked:
+        if (
+            is_urgent
+            or params.max_wait_ms <= 0
+            or size_bytes >= params.min_bytes
+            or not self._context.asked
+            or (params.replica_id is not None and self._context.begins_session)
+        ):
             return self._respond(answers)
         return self._park()
 
@@ -173,10 +174,9 @@ class _Fetch(Generic[T]):
             if session is not None
             else tuple(fetched.partition for fetched in self._context.asked.values() if fetched.partition)
         )
-        timeout_ms = self._params.max_wait_ms
-        delayed = self._delayed = self._hosting.purgatory.watch(
+        delayed = self._hosting.purgatory.watch(
             keys,
-            timeout_ms=min(timeout_ms, HIGH_WATERMARK_PAUSE_MS) if self._has_news else timeout_ms,
+            timeout_ms=self._params.max_wait_ms,
             is_satisfied=self._is_satisfied,
             complete=self._complete,
         )
@@ -214,10 +214,8 @@ class _Fetch(Generic[T]):
                 end = partition.readable_end(is_read_committed=params.is_read_committed)
             else:
                 end = partition.log.log_end_offset
-                if not self._has_news and _is_high_watermark_news(request, partition.log):
-                    assert self._delayed is not None
-                    self._has_news = True
-                    self._delayed.hasten(HIGH_WATERMARK_PAUSE_MS)
+                if _is_high_watermark_stale(fetched, partition.log):
+                    return True
                 if self._hosting.is_held_back(partition, params.replica_id):
                     continue
             if request.fetch_offset < end:
@@ -254,9 +252,9 @@ class _Fetch(Generic[T]):
                 is_urgent = True
             elif params.replica_id is not None:
                 assert fetched.partition is not None
-                if _is_high_watermark_news(fetched.request, fetched.partition.log):
+                if _is_high_watermark_stale(fetched, fetched.partition.log):
                     # Whatever it was told before: it may have passed over that answer, as one to an older question.
-                    self._has_news = True
+                    is_urgent = True
                     answers.append((fetched, row))
                     continue
             if context.must_answer(fetched, row):
@@ -448,10 +446,16 @@ def _preferred_row(index: int, log: Log, preferred: int) -> PartitionData:
     )
 
 
-def _is_high_watermark_news(request: FetchRow, log: Log) -> bool:
-    """Whether a follower that is told of the high watermark moves its own; -1: it knows none yet.
+def _is_high_watermark_stale(fetched: FetchedPartition, log: Log) -> bool:
+    """Whether a follower that is told of the high watermark moves its own.
 
-    Versions before 18 do not say what the follower knows: the largest number stands for that, and it waits
-    until there are records.
+    One that does not say what it knows knows what its session has told it. Without a session it hears when there
+    are records, or when it has waited: to answer at once would be to answer all of its fetches at once.
     """
-    return request.high_watermark < min(log.high_watermark, request.fetch_offset)
+    request = fetched.request
+    known = request.high_watermark
+    if known == _UNTOLD:
+        if fetched.session is None:
+            return False
+        known = -1 if fetched.high_watermark is None else fetched.high_watermark
+    return known < min(log.high_watermark, request.fetch_offset)

@@ -56,13 +56,6 @@ class Delayed:
         """The time is over."""
         self._finish(is_timed_out=True)
 
-    def hasten(self, timeout_ms: int) -> None:
-        """Wait for so long from now, no longer than was wanted in the first place (give or take this time)."""
-        if not self.is_done:
-            if self.timer is not None:
-                self.timer.cancel()
-            self._purgatory.arm(self, timeout_ms)
-
     def abandon(self) -> None:
         """Nobody waits for the answer any more: leave without completing."""
         if not self.is_done:

@@ -84,8 +84,10 @@ class RackAwareReplicaSelector:
         near = [replica for replica in partition.replicas if replica.rack == client.rack]
         if not near or partition.leader in near:
             return partition.leader
-        # The longest log; of equal ones the one heard of last.
-        return max(near, key=lambda replica: (replica.log_end_offset, -replica.ms_since_caught_up))
+        # The longest log; of equal ones the one heard of last; or the largest id, as Kafka's comparator ends.
+        return max(
+            near, key=lambda replica: (replica.log_end_offset, -replica.ms_since_caught_up, replica.broker_id)
+        )
 
 
 _KAFKAS: Final[Mapping[str, type[ReplicaSelector]]] = {

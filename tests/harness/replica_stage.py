@@ -33,7 +33,6 @@ from typing import Any
 from unittest.mock import patch
 
 from broker.network.client import Disconnected
-from broker.replicas.fetching import HIGH_WATERMARK_PAUSE_MS
 from broker.replicas.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from broker.replicas.partition import Partition
 from broker.replication import fetcher, fetchers
@@ -103,7 +102,7 @@ class Line:
             answer.set_exception(Disconnected("nobody answers"))
             return
         self.held_back = asyncio.ensure_future(_awaited(leader.answer(key, message, _VERSIONS[key])))
-        await moment()
+        await turns()
         if is_lost:
             answer.set_exception(Disconnected("the answer is lost"))
         elif not self.deliver():
@@ -130,17 +129,6 @@ _VERSIONS = {ApiKey.FETCH: 18, ApiKey.LIST_OFFSETS: 11}
 #: More than replica.fetch.backoff.ms: until it asks again.
 _BACKOFF_S = 1.1
 _TRUNCATE_TO = Partition.truncate_to
-
-
-#: More than a leader waits for records to tell the high watermark with.
-_MOMENT_S = 2 * HIGH_WATERMARK_PAUSE_MS / 1000
-
-
-async def moment() -> None:
-    """What is to happen soon happens."""
-    await turns()
-    await asyncio.sleep(_MOMENT_S)
-    await turns()
 
 
 async def _awaited(response: Any) -> Any:
@@ -349,7 +337,7 @@ class Stage:
         is_settled = False
         while not is_settled:
             is_settled = True
-            await moment()
+            await turns()
             for line in self.lines.values():
                 is_settled &= not line.deliver()
             for broker, isr in self.cluster.grant():

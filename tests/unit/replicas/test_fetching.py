@@ -5,7 +5,7 @@ import errno
 from random import Random
 
 import pytest
-from replicas_support import NODE_ID, PartitionOnDisk, batch, image
+from replicas_support import NODE_ID, PartitionOnDisk, batch, follower_fetches, image
 
 from broker.replicas.fetch_contexts import begin_fetch
 from broker.replicas.fetch_sessions import FetchedPartition, FetchSessionCache
@@ -16,6 +16,7 @@ from protocol.messages.fetch import FetchPartition
 from protocol.records.batch import batches
 from protocol.records.record import records
 from storage.log import WouldBlock
+from tests.harness.replicas import turns
 
 SIZE = len(batch(b"x" * 1000))
 KEY, OTHER_KEY = ("t", 0), ("u", 0)
@@ -24,14 +25,20 @@ KEY, OTHER_KEY = ("t", 0), ("u", 0)
 class Hosting:
     """Partitions and a purgatory, without the rest of a replica manager."""
 
-    def __init__(self, runtime):
+    def __init__(self, runtime, *, session_slots=10):
         self.runtime = runtime
         self.purgatory = Purgatory(call_later=runtime.call_later, call_soon=runtime.loop.call_soon)
-        self.sessions = FetchSessionCache(slots=10, random=Random(1))
+        self.sessions = FetchSessionCache(slots=session_slots, random=Random(1))
         self.hosted = {}
 
     def why_not_hosted(self, key):
         return UnknownTopicOrPartition()
+
+    def is_held_back(self, partition, replica_id):
+        return False
+
+    def note_sent(self, partition, replica_id, size_bytes):
+        """Nobody counts."""
 
     def add(self, folder, key=KEY, **config) -> PartitionOnDisk:
         folder.mkdir(exist_ok=True)
@@ -336,6 +343,87 @@ def test_what_a_thread_could_not_read_is_told_by_the_second_read(simulation, hos
 
     assert simulation.run(main())[KEY].error_code == ErrorCode.offset_out_of_range
     assert calls == [False, True, True]
+
+
+# -- followers (KIP-392, "High watermark propagation") ----------------------------------------------------
+
+#: What a row says that does not say which high watermark its follower knows: before version 18, and Kafka's.
+UNTOLD = FetchPartition().high_watermark
+
+
+def led(hosting, folder) -> PartitionOnDisk:
+    """A partition whose one record is committed: its follower, broker 2, has told that it has it."""
+    on_disk = hosting.add(folder)
+    on_disk.partition.apply(image(epoch=1, replicas=(NODE_ID, 2, 3), isr=(NODE_ID, 2)))
+    on_disk.append(b"a")
+    follower_fetches(on_disk.partition, 2, 1)
+    assert on_disk.log.high_watermark == 1
+    return on_disk
+
+
+@pytest.mark.parametrize(
+    ("slots", "known", "is_answered_at_once"),
+    [
+        # The first fetch of a session does not block ...
+        (10,      1, True),
+        (10, UNTOLD, True),
+        # ... but where no session is opened every fetch is a first one, and only news counts.
+        ( 0,      0, True),
+        ( 0,      1, False),
+        ( 0, UNTOLD, False),
+    ],
+)  # fmt: skip
+def test_a_followers_first_fetch(simulation, tmp_path, slots, known, is_answered_at_once):
+    hosting = Hosting(simulation.runtime("broker"), session_slots=slots)
+    led(hosting, tmp_path)
+
+    async def main():
+        answer = hosting.fetch(
+            {KEY: {"fetch_offset": 1, "high_watermark": known}}, session=(0, 0), replica_id=2
+        )
+        assert isinstance(answer, dict) is is_answered_at_once
+        if not is_answered_at_once:
+            answer = await answer
+        assert answer[KEY].high_watermark == 1
+
+    simulation.run(main())
+
+
+@pytest.mark.parametrize("tells_what_it_knows", [True, False])
+def test_a_follower_hears_at_once_of_a_new_high_watermark_and_waits_then(
+    simulation, hosting, tmp_path, tells_what_it_knows
+):
+    on_disk = led(hosting, tmp_path)
+
+    async def main():
+        session_id = None
+
+        def ask(epoch, *, known):
+            row = {"fetch_offset": on_disk.log.log_end_offset}
+            row["high_watermark"] = known if tells_what_it_knows else UNTOLD
+            return hosting.fetch(
+                {KEY: row}, session=(session_id or 0, epoch), replica_id=2, max_wait_ms=10**6
+            )
+
+        on_disk.partition.apply(
+            image(epoch=1, partition_epoch=2, replicas=(NODE_ID, 2, 3), isr=(NODE_ID, 2, 3))
+        )
+        assert ask(0, known=1)[KEY].high_watermark == 1
+        session_id = hosting.session_id
+        on_disk.append(b"b")
+        waiting = ask(1, known=1)
+        await turns()
+        assert not waiting.done()  # broker 3 does not have it yet
+        began = simulation.loop.time()
+        follower_fetches(on_disk.partition, 3, 2)
+        assert (await waiting)[KEY].high_watermark == 2
+        assert simulation.loop.time() - began < 0.001
+        waiting = ask(2, known=2)
+        await turns()
+        assert not waiting.done()
+        waiting.cancel()
+
+    simulation.run(main())
 
 
 # -- sessions --------------------------------------------------------------------------------------------

@@ -137,20 +137,6 @@ def test_time_over(loop, purgatory):
     assert_empty(purgatory, loop)
 
 
-def test_who_is_hastened_expires_sooner_and_once(loop, purgatory):
-    operation = Operation()
-    delayed = watch(purgatory, operation, "p", timeout_ms=500)
-    delayed.hasten(5)
-    loop.advance(0.004)
-    assert operation.completed == []
-    loop.advance(0.001)
-    assert operation.completed == [True]
-    delayed.hasten(5)  # it is over
-    loop.advance(1)
-    assert operation.completed == [True]
-    assert_empty(purgatory, loop)
-
-
 def test_an_abandoned_operation_never_completes(loop, purgatory):
     operation = Operation()
     delayed = watch(purgatory, operation, "p")

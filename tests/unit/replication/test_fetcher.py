@@ -75,8 +75,8 @@ def test_partitions_of_a_leader_are_followed(simulation):
     run(simulation, story)
 
 
-def test_the_high_watermark_travels_with_records_or_soon_without(simulation):
-    """A stream of small appends costs a fetch each, not two; what comes last is known as committed in a moment."""
+def test_a_new_high_watermark_takes_one_way_to_the_follower_and_no_fetch_in_a_circle(simulation):
+    """KIP-392: it is told at once; two answers for a batch, one with the records and one with the news."""
 
     async def story():
         async with replicating(simulation) as cluster:
@@ -87,10 +87,12 @@ def test_the_high_watermark_travels_with_records_or_soon_without(simulation):
             leader.tamper = lambda response: sizes.append(len(response)) or response
             for number in range(20):
                 write(leader, 0, b"%d" % number)
-                while leader.partition(at(0)).log.high_watermark < number + 2:  # noqa: ASYNC110 (virtual time)
-                    await asyncio.sleep(0.0001)
-            assert len(sizes) <= 22
-            await until(lambda: follower.partition(at(0)).log.high_watermark == 21, within_s=0.02)
+                await until(
+                    lambda end=number + 2: follower.partition(at(0)).log.high_watermark == end, within_s=0.02
+                )
+            assert len(sizes) <= 41
+            await asyncio.sleep(0.3)  # less than replica.fetch.wait.max.ms
+            assert len(sizes) <= 41
 
     run(simulation, story)
 

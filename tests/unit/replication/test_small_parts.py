@@ -73,7 +73,7 @@ def view(broker_id: int, rack: str | None, *, end=100, silent_ms=0) -> ReplicaVi
 
 @pytest.mark.parametrize(
     ("rack", "chosen"),
-    [("b", 3), ("a", 1), ("c", 5), ("nowhere", 1), ("", 1)],
+    [("b", 3), ("a", 1), ("c", 5), ("d", 8), ("nowhere", 1), ("", 1)],
 )
 def test_the_nearest_replica_that_has_most(rack, chosen):
     leader = view(1, "a")
@@ -82,6 +82,8 @@ def test_the_nearest_replica_that_has_most(rack, chosen):
         view(3, "b", end=95),
         view(4, "c", silent_ms=50),
         view(5, "c", silent_ms=10),
+        view(8, "d"),
+        view(7, "d"),
     ]
     partition = PartitionView(replicas=[leader, *followers, view(6, "a", end=100)], leader=leader)
     client = ClientMetadata(rack=rack, client_id="", client_address="", principal="", listener_name="")
