@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +26,7 @@ from broker.commands.cluster_plan import (
     write_properties,
 )
 from broker.commands.storage import format_here, new_uuid
-from broker.config.load import load_config
+from broker.config.load import load_config, parse_settings
 from broker.roles.formatting import FormatterError
 from broker.runtime.production import ProductionRuntime, free_ports, run
 from protocol.errors import KafkaError
@@ -89,19 +89,27 @@ def cluster_up(
             port=port,
             free_ports=free_ports,
         )
-        prepare(plan, overrides)
+        known = prepare(plan, parse_settings(overrides))
     except (CannotPlan, FormatterError, InconsistentMetaProperties, KafkaError) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"{error.filename}: {error.strerror}") from None
+    if overrides and known:
+        ids = ", ".join(str(node.node_id) for node in known)
+        click.echo(
+            f"--set has no effect on nodes that are not new ({ids}): change {known[0].properties_file} and its like, "
+            "or name another folder (--data-dir).",
+            err=True,
+        )
     sys.exit(run(lambda runtime: _keep_up(runtime, plan)))
 
 
-def prepare(plan: ClusterPlan, extra: Sequence[str] = ()) -> None:
-    """Write configurations and format what is new. Raises FormatterError, KafkaError, OSError."""
-    write_properties(plan, extra)
+def prepare(plan: ClusterPlan, extra: Mapping[str, str] | None = None) -> list[NodePlan]:
+    """Write configurations and format what is new; the nodes that are not. Raises FormatterError, KafkaError, OSError."""
+    known = write_properties(plan, extra)
     for node, options in formatting(plan, new_uuid):
         format_here(load_config(node.properties_file), options, say=lambda _: None)
+    return known
 
 
 def command_of(node: NodePlan) -> list[str]:

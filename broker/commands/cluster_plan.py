@@ -7,12 +7,13 @@
 A node's server.properties is written once. What an operator changes in it later stays, and so do its ports.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from broker.config import BrokerConfig
 from broker.config.load import load_config
 from broker.roles.formatting import FormatOptions, FormatterError, InitialController
 from storage import meta_properties
@@ -121,7 +122,7 @@ def make_plan(
                 folder=home,
             )
         )
-    plan = ClusterPlan(nodes=tuple(sorted(nodes, key=lambda node: -node.node_id)))
+    plan = ClusterPlan(nodes=tuple(sorted(nodes, key=lambda node: (node.role != "controller", node.node_id))))
     known = {path.name for path in folder.glob("node-*")} if folder.exists() else set()
     if known and known != {node.folder.name for node in nodes}:
         raise CannotPlan(
@@ -131,13 +132,25 @@ def make_plan(
     return plan
 
 
-def write_properties(plan: ClusterPlan, extra: Sequence[str] = ()) -> None:
-    """Write each node's server.properties, where there is none yet. `extra` are KEY=VALUE lines for all."""
-    for node in plan.nodes:
+def write_properties(plan: ClusterPlan, extra: Mapping[str, str] | None = None) -> list[NodePlan]:
+    """Write each node's server.properties, where there is none yet; the nodes that had one. `extra` is for all new ones.
+
+    Nothing is written unless all can be. Raises KafkaError for what `extra` cannot say, and OSError.
+    """
+    known = [node for node in plan.nodes if node.properties_file.exists()]
+    new = {node: _properties(node, plan) | dict(extra or {}) for node in plan.nodes if node not in known}
+    for properties in new.values():
+        BrokerConfig(properties)
+    for node, properties in new.items():
         node.folder.mkdir(parents=True, exist_ok=True)
-        if not node.properties_file.exists():
-            lines = [*_properties(node, plan), *extra]
-            node.properties_file.write_text("".join(f"{line}\n" for line in lines), encoding="iso-8859-1")
+        text = "".join(f"{key}={_escaped(value)}\n" for key, value in properties.items())
+        node.properties_file.write_bytes(text.encode("iso-8859-1", "backslashreplace"))
+    return known
+
+
+def _escaped(value: str) -> str:
+    """As java.util.Properties reads it; what its character set lacks is written as a Unicode escape by the encoding."""
+    return value.replace("\\", "\\\\")
 
 
 def formatting(plan: ClusterPlan, new_uuid: Callable[[], UUID]) -> Iterator[tuple[NodePlan, FormatOptions]]:
@@ -167,30 +180,30 @@ def _known_port(properties_file: Path) -> int | None:
     return (config.listeners or config.controller_listeners)[0].port
 
 
-def _properties(node: NodePlan, plan: ClusterPlan) -> list[str]:
+def _properties(node: NodePlan, plan: ClusterPlan) -> dict[str, str]:
     name = "PLAINTEXT" if node.role == "broker" else "CONTROLLER"
-    lines = [
-        f"process.roles={node.role}",
-        f"node.id={node.node_id}",
-        f"listeners={name}://{node.listener}",
-        "controller.listener.names=CONTROLLER",
-        f"controller.quorum.bootstrap.servers={plan.bootstrap_controllers}",
-        f"log.dirs={node.data_dir.resolve()}",
-        "# The system's self-tuning buffers; Kafka's 100 KiB cost more processor time.",
-        "socket.send.buffer.bytes=-1",
-        "socket.receive.buffer.bytes=-1",
-    ]
+    properties = {
+        "process.roles": node.role,
+        "node.id": str(node.node_id),
+        "listeners": f"{name}://{node.listener}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": plan.bootstrap_controllers,
+        "log.dirs": str(node.data_dir.resolve()),
+        # The system's self-tuning buffers; Kafka's 100 KiB cost more processor time.
+        "socket.send.buffer.bytes": "-1",
+        "socket.receive.buffer.bytes": "-1",
+    }
     if node.role == "broker":
         replicas = min(3, len(plan.brokers))
-        lines += [
-            "inter.broker.listener.name=PLAINTEXT",
-            f"offsets.topic.replication.factor={replicas}",
-            f"transaction.state.log.replication.factor={replicas}",
-            f"transaction.state.log.min.isr={min(2, replicas)}",
-            f"share.coordinator.state.topic.replication.factor={replicas}",
-            f"share.coordinator.state.topic.min.isr={min(2, replicas)}",
-            "group.initial.rebalance.delay.ms=0",
-        ]
+        properties |= {
+            "inter.broker.listener.name": "PLAINTEXT",
+            "offsets.topic.replication.factor": str(replicas),
+            "transaction.state.log.replication.factor": str(replicas),
+            "transaction.state.log.min.isr": str(min(2, replicas)),
+            "share.coordinator.state.topic.replication.factor": str(replicas),
+            "share.coordinator.state.topic.min.isr": str(min(2, replicas)),
+            "group.initial.rebalance.delay.ms": "0",
+        }
         if node.rack is not None:
-            lines.append(f"broker.rack={node.rack}")
-    return lines
+            properties["broker.rack"] = node.rack
+    return properties

@@ -6,6 +6,7 @@ from broker.commands.cluster import prepare
 from broker.commands.cluster_plan import CannotPlan, make_plan
 from broker.config.load import load_config
 from broker.roles.formatting import FormatterError
+from protocol.errors import InvalidConfig
 from storage import meta_properties
 from storage.files import Files
 
@@ -32,12 +33,12 @@ def test_nodes_ports_and_racks(tmp_path):
         103: ("controller", None, 9097),
     }
     assert [node.role for node in made.nodes] == ["controller"] * 3 + ["broker"] * 3
-    assert sorted(made.bootstrap_servers.split(",")) == ["127.0.0.1:9092", "127.0.0.1:9093", "127.0.0.1:9094"]
+    assert made.bootstrap_servers == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
 
 
 def test_every_configuration_loads(tmp_path):
-    made = plan(tmp_path, port=0)
-    prepare(made, ["log.segment.bytes=1048576"])
+    made = plan(tmp_path / "データ", port=0)  # no letter of java.util.Properties' own character set
+    assert prepare(made, {"log.segment.bytes": "1048576"}) == []
     for node in made.nodes:
         config = load_config(node.properties_file)
         assert (config.node_id, config.process_roles, config.broker_rack) == (
@@ -52,6 +53,16 @@ def test_every_configuration_loads(tmp_path):
         assert found.node_id == node.node_id
     files = {path.name for path in made.controllers[0].data_dir.glob("__cluster_metadata-0/*")}
     assert files == {f"{0:020d}-{0:010d}.checkpoint"}
+
+
+def test_settings_that_cannot_be_leave_nothing_behind(tmp_path):
+    made = plan(tmp_path)
+    with pytest.raises(InvalidConfig, match=r"log\.cleanup\.policy"):
+        prepare(made, {"log.cleanup.policy": "shred"})
+    assert list(tmp_path.iterdir()) == []
+    prepare(made, {"log.cleanup.policy": "compact"})
+    assert prepare(made, {"log.cleanup.policy": "delete"}) == list(made.nodes)  # told that it is too late
+    assert load_config(made.nodes[0].properties_file).get("log.cleanup.policy") == ("compact",)
 
 
 def test_a_second_start_changes_nothing(tmp_path):
