@@ -83,12 +83,15 @@ class _Content(NamedTuple):
     size: int = 0
 
 
+_NOTHING = _Content()
+
+
 @dataclass(slots=True, eq=False)
 class _File:
     #: As in _Content.
     data: bytearray = field(default_factory=bytearray)
     size: int = 0
-    flushed: _Content = _Content()
+    flushed: _Content = _NOTHING
     pending: list[_Change] = field(default_factory=list)
     modified_ms: int = 0
 
