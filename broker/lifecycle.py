@@ -6,6 +6,7 @@
     RUNNING    --heartbeats were missed--> fenced until the next one
     registered --STALE_BROKER_EPOCH--> registers again: the registration is not this one's any more
     RUNNING    --leave(): controlled shutdown--> gone, when leadership has moved away
+    registered --a log directory has failed, and no controller hears of it--> gone (KIP-858)
 
 The controller may be anywhere and change at any time: every request goes over a channel that finds it.
 Source: KIP-631, KIP-500; BrokerLifecycleManager and BrokerRegistrationTracker of Kafka 4.3.1.
@@ -84,6 +85,11 @@ class BrokerLifecycle:
         #: Whether the last heartbeat was not answered.
         self._is_unheard = False
         self._learning_until: float | None = None
+        #: Told in a sentence why this broker had better end.
+        self.on_failure: Callable[[str], None] = lambda why: None
+        #: Failed log directories that the controller knows of, and since when others were not told.
+        self._told_offline: frozenset[UUID] = frozenset()
+        self._untold_since: dict[UUID, float] = {}
         self._wants_beat = asyncio.Event()
         self._caught_up: asyncio.Future[None] = runtime.loop.create_future()
         self._unfenced: asyncio.Future[None] = runtime.loop.create_future()
@@ -206,6 +212,7 @@ class BrokerLifecycle:
 
     async def _keep_alive(self) -> None:
         while True:
+            self._watch_offline_log_dirs()
             if self._is_registered:
                 await self._try_to_beat()
             elif (error := await self._try_to_register()) != ErrorCode.none:
@@ -216,6 +223,22 @@ class BrokerLifecycle:
                 async with asyncio.timeout(pause_s):
                     await self._wants_beat.wait()
             self._wants_beat.clear()
+
+    def _watch_offline_log_dirs(self) -> None:
+        """End the broker when no controller could be told of a failed directory for log.dir.failure.timeout.ms.
+
+        The others count on replicas that are not there any more: partitions stay without a leader until they know.
+        Source: KIP-858; BrokerLifecycleManager.propagateDirectoryFailure.
+        """
+        now = self._runtime.monotonic()
+        untold = set(self._offline_log_dirs()) - self._told_offline
+        self._untold_since = {each: self._untold_since.get(each, now) for each in untold}
+        timeout_ms: int = self._config.get("log.dir.failure.timeout.ms")
+        if any(now - since >= timeout_ms / 1000 for since in self._untold_since.values()):
+            self.on_failure(
+                "A log directory has failed, and no controller could be told for "
+                f"{timeout_ms / 1000:g} s (log.dir.failure.timeout.ms)."
+            )
 
     def _is_waiting(self) -> bool:
         """Caught up, and not ready yet: the controller has no news for this broker."""
@@ -280,6 +303,7 @@ class BrokerLifecycle:
             if response.error_code == ErrorCode.stale_broker_epoch and not self._is_leaving:
                 self.register_again()
             return None
+        self._told_offline = frozenset(request.offline_log_dirs)
         self._heard(response)
         return response
 

@@ -1,5 +1,6 @@
 """A broker's registration, by what the controller answers."""
 
+import asyncio
 from uuid import UUID
 
 import pytest
@@ -8,7 +9,7 @@ from broker.config import BrokerConfig
 from broker.lifecycle import BrokerLifecycle, RegistrationRefused
 from broker.runtime.simulated import Simulation
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, RequestTimedOut
 from protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from protocol.messages.broker_registration import BrokerRegistrationResponse
 from protocol.metadata.features import claimed_features
@@ -72,3 +73,64 @@ def test_features_that_are_not_known_yet_are_claimed_when_they_are():
 def test_a_cluster_with_features_that_are_not_understood_is_left_soon():
     with pytest.raises(RegistrationRefused, match="finalized features that this software does not serve"):
         register(known_after_s=12)
+
+
+class Silent(Controller):
+    """Registers, and then answers heartbeats only while it is asked to."""
+
+    def __init__(self):
+        self.answers = True
+        self.heard = []
+
+    async def request(self, api_key, message, context=None):
+        if api_key == ApiKey.BROKER_HEARTBEAT:
+            if not self.answers:
+                raise RequestTimedOut("nobody")
+            self.heard.append(list(message.offline_log_dirs))
+            return BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False)
+        return BrokerRegistrationResponse(broker_epoch=7)
+
+
+def lose_a_directory(*, silent_for_s):
+    """A directory fails while no controller answers for so long; how long the broker lived, or None, and what was heard."""
+    with Simulation(seed=1) as simulation:
+        runtime = simulation.runtime("broker")
+        controller, offline, lost, ended = Silent(), [], UUID(int=1000), []
+
+        async def main():
+            lifecycle = BrokerLifecycle(
+                runtime=runtime,
+                config=BrokerConfig(CONFIG | {"log.dir.failure.timeout.ms": "10000"}),
+                controller=controller,
+                applied_offset=lambda: 0,
+                offline_log_dirs=lambda: offline,
+                features=dict,
+            )
+            await lifecycle.register(
+                cluster_id="c", listeners=(), log_dirs=[lost], previous_broker_epoch=None
+            )
+            await lifecycle.serve()
+            began = runtime.monotonic()
+            lifecycle.on_failure = lambda why: ended.append((runtime.monotonic() - began, why))
+            controller.answers = False
+            runtime.call_later(silent_for_s, lambda: setattr(controller, "answers", True))
+            offline.append(lost)
+            lifecycle.beat_soon()
+            await asyncio.sleep(60)
+            await lifecycle.give_up()
+
+        simulation.run(main())
+        return ended, controller.heard[-1]
+
+
+def test_a_broker_that_can_tell_nobody_of_a_lost_directory_ends():
+    ended, _ = lose_a_directory(silent_for_s=3600)
+    lived_s, why = ended[0]
+    assert 10 <= lived_s <= 12.5  # found out by the next heartbeat
+    assert "no controller could be told for 10 s (log.dir.failure.timeout.ms)" in why
+
+
+def test_a_broker_that_can_tell_of_it_late_goes_on():
+    ended, heard = lose_a_directory(silent_for_s=8)
+    assert ended == []
+    assert heard == [UUID(int=1000)]
