@@ -60,7 +60,7 @@ class Cluster:
             free_ports=free_ports,
         )
         every = {**_SETTINGS, **(settings or {})}
-        prepare(self.plan, [f"{key}={value}" for key, value in every.items()])
+        prepare(self.plan, every)
         self._children: dict[int, Child] = {}
 
     @property

@@ -40,7 +40,7 @@ class OttlaCluster:
             port=0,
             free_ports=steady_ports,
         )
-        prepare(self.plan, [f"{key}={value}" for key, value in (settings or {}).items()])
+        prepare(self.plan, settings)
         self._children: dict[int, Child] = {}
         self._starts = 0
 
