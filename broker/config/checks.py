@@ -232,6 +232,7 @@ def check_served(config: BrokerConfig) -> None:
                 "and this broker does not open them without protection",
             )
     for name, what in _ONLY_DEFAULT.items():
-        if config.get(name) not in (config.default(name), _ALSO_ACCEPTED.get(name)):
-            shown = config.texts.get(name, "")
-            raise InvalidConfigValue(name, shown, f"left at its default: {what} is not yet served")
+        also = _ALSO_ACCEPTED.get(name)
+        if config.get(name) not in (config.default(name), also):
+            allowed = "left at its default" if also is None else f"left at its default, or {also}"
+            raise InvalidConfigValue(name, config.texts.get(name, ""), f"{allowed}: {what} is not yet served")
