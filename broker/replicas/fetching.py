@@ -108,7 +108,7 @@ class Hosting(Protocol):
     def is_held_back(self, partition: Partition, replica_id: int) -> bool:
         """Whether this follower gets no records now."""
 
-    def note_sent(self, partition: Partition, replica_id: int, size_bytes: int) -> None:
+    def note_sent(self, partition: Partition, size_bytes: int) -> None:
         """A follower is being sent so much."""
 
     def preferred_replica(
@@ -271,7 +271,7 @@ class _Fetch(Generic[T]):
         if self._hosting.is_held_back(partition, replica_id):
             row.records = b""
         else:
-            self._hosting.note_sent(partition, replica_id, len(row.records or b""))
+            self._hosting.note_sent(partition, len(row.records or b""))
         return len(row.records or b"")
 
     def _has_all(self, fetched: FetchedPartition, row: PartitionData) -> bool:

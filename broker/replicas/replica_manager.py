@@ -197,18 +197,19 @@ class ReplicaManager:
         """Whether this follower gets no records now (KIP-73); a member of the ISR always does."""
         return (
             replica_id not in partition.isr
-            and self._is_throttled(partition, replica_id)
+            and self._is_throttled(partition)
             and self._leader_quota.is_exceeded(now_ms=self.now_ms())
         )
 
-    def note_sent(self, partition: Partition, replica_id: int, size_bytes: int) -> None:
+    def note_sent(self, partition: Partition, size_bytes: int) -> None:
         """A follower is being sent so much."""
-        if self._is_throttled(partition, replica_id):
+        if self._is_throttled(partition):
             self._leader_quota.record(size_bytes, now_ms=self.now_ms())
 
-    def _is_throttled(self, partition: Partition, replica_id: int) -> bool:
+    def _is_throttled(self, partition: Partition) -> bool:
+        # The list names replicas that lead, not those that follow: whoever copies from one of them is held back.
         replicas = partition.log.config.leader_replication_throttled_replicas
-        return bool(replicas) and is_throttled(replicas, partition.topic_partition, replica_id)
+        return bool(replicas) and is_throttled(replicas, partition.topic_partition, self.node_id)
 
     # -- reading from the closest replica ----------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """Replication within a rate: so that moving partitions leaves room for clients (KIP-73).
 
-    {leader,follower}.replication.throttled.rate       bytes in a second, of a broker
-    {leader,follower}.replication.throttled.replicas   which replicas of a topic that holds for: * or partition:broker
+    {leader,follower}.replication.throttled.rate  bytes in a second, of a broker
+    leader.replication.throttled.replicas         whom that holds for: * or partition:broker, the broker that leads
+    follower.replication.throttled.replicas       the same, with the broker that follows
 
 The follower leaves throttled partitions out of its fetches while it is over its rate, the leader answers throttled
 followers without records. Members of the ISR would fall out of it: the leader never throttles them, nor does a follower

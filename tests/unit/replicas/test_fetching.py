@@ -37,7 +37,7 @@ class Hosting:
     def is_held_back(self, partition, replica_id):
         return False
 
-    def note_sent(self, partition, replica_id, size_bytes):
+    def note_sent(self, partition, size_bytes):
         """Nobody counts."""
 
     def add(self, folder, key=KEY, **config) -> PartitionOnDisk:
