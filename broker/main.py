@@ -1,4 +1,4 @@
-"""The command line: `ottla broker`, `ottla version`, and the tools for log files."""
+"""The command line: `ottla broker` and `ottla version`; the other commands come from `broker.commands` and `broker.tools`."""
 
 import asyncio
 import gc
@@ -100,6 +100,8 @@ async def _serve(runtime: ProductionRuntime, config: BrokerConfig, *, until_stdi
         runtime.loop.add_signal_handler(number, on_signal, number)
     if until_stdin_ends:
         runtime.loop.add_reader(sys.stdin.fileno(), on_input)
+    # Rarely, from here on: the metadata log's replay makes objects by the hundred thousand, and hardly a cycle.
+    gc.set_threshold(50_000, 20, 50)
     node = await _start_unless_stopped(runtime, config, stopping)
     if node is None:
         return
@@ -107,7 +109,6 @@ async def _serve(runtime: ProductionRuntime, config: BrokerConfig, *, until_stdi
     # What start-up made lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
     click.echo(node.ready_line())
     await stopping.wait()
     await node.stop()
