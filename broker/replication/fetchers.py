@@ -80,6 +80,13 @@ class ReplicaFetchers:
         key = self._by_partition.get(partition)
         return None if key is None else self._fetchers[key].lag(partition)
 
+    def resize(self, fetcher_count: int) -> None:
+        """`num.replica.fetchers` may have changed: partitions go where they belong now, each begins anew there."""
+        if fetcher_count != self._fetcher_count:
+            self._fetcher_count = fetcher_count
+            for partition in list(self._by_partition):
+                self.follow(partition)
+
     async def stop(self) -> None:
         """Follow nobody any more."""
         self._is_stopped = True

@@ -177,6 +177,7 @@ class BrokerRole:
     def _refresh_config(self) -> None:
         self.broker.config = self._cluster_config.refresh()
         self._server.settings = NetworkSettings.from_config(self.broker.config)
+        self._fetchers.resize(self.broker.config.get("num.replica.fetchers"))
 
     def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow what the controller has committed; deletions before what takes their place."""

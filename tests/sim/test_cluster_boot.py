@@ -20,6 +20,11 @@ from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -119,9 +124,9 @@ class World:
     async def client(self, node_id):
         return await WireClient.connect(f"node-{node_id}", PORT)
 
-    async def create(self, name, *, through=1, partitions=3):
+    async def create(self, name, *, through=1, partitions=3, replicas=1):
         client = await self.client(through)
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas)
         created = await client.request(
             ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
         )
@@ -385,6 +390,33 @@ def test_producer_ids_of_all_brokers_differ():
             found += [answer.producer_id for answer in answers]
             await client.close()
         assert len(set(found)) == 9
+
+    tell(story)
+
+
+def test_a_broker_follows_with_as_many_fetchers_as_it_is_told_while_it_runs():
+    async def story(world):
+        await world.start(*CONTROLLERS, *BROKERS)
+        await world.create("followed", partitions=9, replicas=3)
+        client = await world.client(2)
+        wanted = IncrementalAlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=4,
+                    resource_name="",
+                    configs=[AlterableConfig(name="num.replica.fetchers", config_operation=0, value="2")],
+                )
+            ]
+        )
+        altered = await client.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, wanted)
+        assert altered.responses[0].error_code == ErrorCode.none, altered
+        await client.close()
+        await asyncio.sleep(2)
+        for partition, leader in (await world.leaders("followed", count=9)).items():
+            await world.produce("followed", partition, leader)
+        for node_id in BROKERS:
+            fetchers = world.nodes[node_id]._broker_role._fetchers._fetchers
+            assert {number for _, number in fetchers} == {0, 1}
 
     tell(story)
 

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 import pytest
 
 from broker.replicas.fetch_sessions import FetchSessionCache
-from broker.replication.fetchers import ReplicaFetchers
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -350,26 +349,16 @@ def test_a_partition_without_leader_is_not_followed(simulation):
     run(simulation, story)
 
 
-def test_partitions_are_spread_over_fetchers(simulation):
+def test_partitions_are_spread_over_as_many_fetchers_as_are_configured_now(simulation):
     async def story():
         async with replicating(simulation, 8) as cluster:
             leader, follower = cluster.brokers.values()
-            await follower.fetchers.stop()
-            follower.fetchers = ReplicaFetchers(
-                runtime=follower.runtime,
-                settings=follower.fetchers._settings,
-                fetcher_count=3,
-                address_of=follower._address_of,
-                broker_epoch=lambda: follower.epoch,
-                quota=follower.fetchers._quota,
-            )
-            for partition in follower.replicas.partitions():
-                follower.fetchers.follow(partition)
-            assert {number for _, number in follower.fetchers._fetchers} == {0, 1, 2}
-            for index in range(8):
-                write(leader, index, b"a")
-            await until(lambda: all(end(follower, index) == 1 for index in range(8)))
-            await follower.fetchers.stop()
+            for ends, count in enumerate((3, 1), 1):
+                follower.fetchers.resize(count)
+                assert {number for _, number in follower.fetchers._fetchers} == set(range(count))
+                for index in range(8):
+                    write(leader, index, b"a")
+                await until(lambda ends=ends: all(end(follower, index) == ends for index in range(8)))
 
     run(simulation, story)
 
