@@ -33,6 +33,8 @@ class Poll:
     partition: int
     #: (offset, value)
     found: list[tuple[int, bytes]]
+    #: The leader epoch of each, where somebody asks for it.
+    epochs: list[int] = field(default_factory=list)
     broker_id: int
     high_watermark: int
     time_s: float
@@ -46,6 +48,10 @@ class History:
     polls: list[Poll] = field(default_factory=list)
     #: What a client was told that it must not be told under clean elections.
     errors: list[str] = field(default_factory=list)
+    #: Topics whose leaders may be elected uncleanly: what was acknowledged may be lost, and seen for a while.
+    unclean: set[str] = field(default_factory=set)
+    #: Topics whose beginning goes, by retention or because somebody wants it deleted.
+    trimmed: set[str] = field(default_factory=set)
     on_poll: Callable[[Poll], None] = lambda poll: None
 
     def begin(self, send: Send, now_s: float) -> Send:

@@ -1,4 +1,4 @@
-"""Clients of the simulated cluster: producers and consumers that write down what they did and saw.
+"""Clients of the simulated cluster: what all have, and producers, which write down what they did.
 
 Each finds leaders by Metadata, tries again after errors that may pass, and keeps Kafka's rules: an idempotent producer
 sends the same batch with the same sequence until it is answered.
@@ -16,14 +16,11 @@ from broker.network.client import Address, ClientSettings, NodeClient
 from broker.runtime.simulated import Simulation
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records.batch import batches
 from protocol.records.builder import build_batch, simple_records
-from protocol.records.record import records as records_of
-from tests.harness.history import History, Poll, Send
+from tests.harness.history import History, Send
 
 #: What a request may end with besides an answer.
 UNANSWERED = (OSError, TimeoutError, KafkaError)
@@ -144,12 +141,17 @@ class Producer(Client):
         self._topic, self._partition, self._acks = topic, partition, acks
         self._is_idempotent = acks == -1
         self._count = 0
+        #: (producer id, its epoch); None: it has to ask for one.
+        self._producer: tuple[int, int] | None = None
         self._sequence = 0
 
     async def produce(self, *, pause_s: float, is_over: Callable[[], bool]) -> None:
         """Until it is over; a little pause after each batch."""
-        producer_id, epoch = await self._init() if self._is_idempotent else (-1, -1)
         while not is_over():
+            if self._producer is None:
+                self._producer = await self._init() if self._is_idempotent else (-1, -1)
+                self._sequence = 0
+            producer_id, epoch = self._producer
             values = [self._next_value() for _ in range(self.random.choice((1, 1, 1, 2, 5)))]
             batch = build_batch(
                 simple_records([(None, value) for value in values], timestamp=self.runtime.now_ms()),
@@ -220,109 +222,11 @@ class Producer(Client):
                     send.is_ok = False
                 await self.lost_leader(self._topic, self._partition)
                 return
+            if code == ErrorCode.out_of_order_sequence_number and self._topic in self._history.unclean:
+                # What it was told is written has been lost: nobody knows of this one, and it begins anew (KIP-360).
+                self._producer = None
+                return
             if code not in _RETRIABLE:
                 self._history.errors.append(f"{self.name}: {code.name} for {send}")
                 return
             await self.lost_leader(self._topic, self._partition)
-
-
-class Consumer(Client):
-    """Reads one partition from its beginning, from the leader or from whom the leader names."""
-
-    def __init__(
-        self,
-        simulation: Simulation,
-        random: Random,
-        brokers: Sequence[int],
-        history: History,
-        *,
-        name: str,
-        topic: str,
-        partition: int,
-        rack: str = "",
-    ) -> None:
-        super().__init__(simulation, random, brokers, name=name)
-        self._history = history
-        self._topic, self._partition, self._rack = topic, partition, rack
-        self.position = 0
-        self._last_epoch = -1
-        self._preferred: int | None = None
-
-    async def consume(self, *, is_over: Callable[[int], bool]) -> None:
-        """Until it is over, by the position."""
-        while not is_over(self.position):
-            leader, epoch = await self.leader_of(self._topic, self._partition)
-            source = leader if self._preferred is None else self._preferred
-            try:
-                response = await self.request(source, ApiKey.FETCH, self._message(epoch))
-            except UNANSWERED:
-                await self._look_again()
-                continue
-            rows = [row for found in response.responses for row in found.partitions]
-            if response.error_code != ErrorCode.none or not rows:
-                await self._look_again()
-                continue
-            await self._take(rows[0], source, is_leader=source == leader)
-
-    def _message(self, leader_epoch: int) -> FetchRequest:
-        wanted = FetchPartition(
-            partition=self._partition,
-            current_leader_epoch=leader_epoch,
-            fetch_offset=self.position,
-            last_fetched_epoch=self._last_epoch,
-            partition_max_bytes=self.random.choice((100, 400, 100_000)),
-        )
-        topic = FetchTopic(topic=self._topic, topic_id=self._topic_ids[self._topic], partitions=[wanted])
-        return FetchRequest(max_wait_ms=300, min_bytes=1, topics=[topic], rack_id=self._rack)
-
-    async def _look_again(self) -> None:
-        self._preferred = None
-        await self.lost_leader(self._topic, self._partition)
-
-    async def _take(self, row: Any, source: int, *, is_leader: bool) -> None:
-        code = ErrorCode(row.error_code)
-        if code == ErrorCode.offset_not_available:
-            await asyncio.sleep(BACKOFF_S)
-            return
-        if code == ErrorCode.offset_out_of_range and not is_leader:
-            # A follower that has not so much yet, or not any more: the leader knows (KIP-392, case 4).
-            await self._look_again()
-            return
-        if code == ErrorCode.offset_out_of_range:
-            self._history.errors.append(
-                f"{self.name}: {self.position} is out of range of leader {source}: {row}"
-            )
-            self.position, self._last_epoch = 0, -1
-            await asyncio.sleep(BACKOFF_S)
-            return
-        if code != ErrorCode.none:
-            await self._look_again()
-            return
-        if row.diverging_epoch.epoch >= 0:
-            self._history.errors.append(f"{self.name}: {self.position} is cut off: {row.diverging_epoch}")
-            self.position, self._last_epoch = row.diverging_epoch.end_offset, row.diverging_epoch.epoch
-            return
-        if row.preferred_read_replica >= 0:
-            self._preferred = row.preferred_read_replica
-            return
-        found: list[tuple[int, bytes]] = []
-        for header, batch in batches(memoryview(row.records or b"")):
-            self._last_epoch = header.partition_leader_epoch
-            found += [
-                (record.offset, bytes(record.value))
-                for record in records_of(batch)
-                if record.offset >= self.position and record.value is not None
-            ]
-            self.position = max(self.position, header.next_offset)
-        if found:
-            self._history.polled(
-                Poll(
-                    client=self.name,
-                    topic=self._topic,
-                    partition=self._partition,
-                    found=found,
-                    broker_id=source,
-                    high_watermark=row.high_watermark,
-                    time_s=self.simulation.loop.time(),
-                )
-            )

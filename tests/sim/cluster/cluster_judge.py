@@ -1,28 +1,27 @@
 """What must hold after every event of a cluster, by the names of DESIGN.md and of the KIP-966 specification.
 
 The judge sees everything: each broker's logs and roles, and the newest metadata that any node has replayed. What a
-leader has once committed is written into a ledger, against which every replica, leader and consumer is held from then
-on.
+leader has once committed is written into a ledger (`cluster_ledger`), against which every replica, leader and consumer
+is held from then on.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from cluster_ledger import Ledger, batches_of
 from cluster_machine import Machine
 
 from broker.replicas.partition import Partition
 from protocol.metadata.image import (
     ConfigResource,
     ConfigResourceType,
+    LeaderRecoveryState,
     MetadataImage,
     PartitionImage,
     TopicImage,
 )
-from protocol.records.record import records as records_of
-from storage.log import Log
-from tests.harness.history import Poll
+from tests.harness.history import Poll, Send
 
 #: A partition: (topic id, index).
 Key = tuple[UUID, int]
@@ -32,26 +31,6 @@ class Violated(AssertionError):
     """An invariant does not hold; its name comes first."""
 
 
-class Batch(NamedTuple):
-    """A batch as all replicas have to have it."""
-
-    base_offset: int
-    next_offset: int
-    leader_epoch: int
-    crc: int
-
-
-@dataclass(slots=True)
-class Ledger:
-    """What has been committed of one partition."""
-
-    batches: list[Batch] = field(default_factory=list)
-    by_offset: dict[int, Batch] = field(default_factory=dict)
-    #: offset -> value
-    values: dict[int, bytes | None] = field(default_factory=dict)
-    end: int = 0
-
-
 class _Seen(NamedTuple):
     """How a replica was at the last look."""
 
@@ -59,6 +38,8 @@ class _Seen(NamedTuple):
     leader_epoch: int
     high_watermark: int
     is_leader: bool
+    #: What it has been found to agree with; None: not known since it started.
+    ledger: Ledger | None
 
 
 class Judge:
@@ -67,7 +48,8 @@ class Judge:
     def __init__(self, machines: Sequence[Machine]) -> None:
         self._machines = [machine for machine in machines if machine.is_broker]
         self._nodes = machines
-        self.ledgers: dict[Key, Ledger] = {}
+        #: The newest is the last; more than one only after unclean elections.
+        self.ledgers: dict[Key, list[Ledger]] = {}
         #: (partition, leader epoch) -> broker
         self.leaders: dict[tuple[Key, int], int] = {}
         self._seen: dict[tuple[object, Key], _Seen] = {}
@@ -78,6 +60,8 @@ class Judge:
         self.check_count = 0
         #: Topics whose leaders may be elected uncleanly: nothing is for ever there.
         self.unclean: set[str] = set()
+        #: The leader epoch of the last of these elections.
+        self._unclean_epochs: dict[Key, int] = {}
 
     # -- after every event -------------------------------------------------------------------------
 
@@ -102,45 +86,67 @@ class Judge:
                     or seen.leader_epoch != partition.leader_epoch
                     or seen.is_leader != partition.is_leader
                 ):
-                    self._look_at(machine, partition, key, seen)
+                    ledger = self._look_at(machine, partition, key, seen)
                     self._seen[process, key] = _Seen(
-                        partition, partition.leader_epoch, log.high_watermark, partition.is_leader
+                        partition, partition.leader_epoch, log.high_watermark, partition.is_leader, ledger
                     )
                 if partition.leadership is not None:
                     self._replication_quorum_superset(partition, key)
 
-    def _look_at(self, machine: Machine, partition: Partition, key: Key, seen: _Seen | None) -> None:
+    def _look_at(self, machine: Machine, partition: Partition, key: Key, seen: _Seen | None) -> Ledger | None:
+        """Hold it against the ledger of its epoch; the one that it is known to agree with."""
         log = partition.log
-        topic = partition.topic_partition.topic
+        is_new_leader = partition.is_leader and (seen is None or seen.leader_epoch != partition.leader_epoch)
         if partition.is_leader:
             leader = self.leaders.setdefault((key, partition.leader_epoch), machine.node_id)
             if leader != machine.node_id:
                 raise Violated(f"OneLeaderAnEpoch: {partition} {partition.leader_epoch}: {leader}, {machine}")
-        if topic in self.unclean:
-            return
+        ledger = self._ledger(partition, key, is_new_leader=is_new_leader)
         if seen is not None and log.high_watermark < seen.high_watermark:
-            raise Violated(
-                f"HighWatermarkNeverMovesBack: {partition} on {machine}: "
-                f"{seen.high_watermark} in epoch {seen.leader_epoch}, then {log.high_watermark}"
-            )
-        ledger = self.ledgers.get(key)
-        if ledger is None:
-            ledger = self.ledgers[key] = Ledger()
-        is_new_leader = partition.is_leader and (seen is None or seen.leader_epoch != partition.leader_epoch)
+            self._went_back(machine, partition, seen, ledger)
         if is_new_leader and self._is_newest(partition, key):
             self._match("LeaderCompleteness", machine, partition, ledger, 0, ledger.end)
-        # One event may bring a leader both a smaller ISR, which commits, and its successor.
-        leads_or_led = partition.is_leader or (seen is not None and seen.is_leader)
-        if leads_or_led and log.high_watermark > ledger.end:
-            _commit(ledger, log)
+        if seen is not None and seen.is_leader:
+            # One event may bring a leader both a smaller ISR, which commits, and its successor.
+            self._of_epoch(key, seen.leader_epoch).commit(log)
+        if partition.is_leader:
+            ledger.commit(log)
+        if is_new_leader:
+            ledger.begun[partition.leader_epoch] = ledger.end
+        has_risen = seen is not None and log.high_watermark > seen.high_watermark
+        if len(self.ledgers[key]) > 1 and not partition.is_leader and not has_risen:
+            # It may have yet to find out where its log parts from that of a leader who was elected uncleanly.
+            return None if seen is None else seen.ledger
         if log.high_watermark > ledger.end:
             raise Violated(
                 f"HighWatermarkIsCommitted: {partition} on {machine}: {log.high_watermark} > {ledger.end}"
             )
         if partition.is_leader:
             self._strong_isr(key)
-        start = 0 if seen is None or seen.leader_epoch != partition.leader_epoch else seen.high_watermark
+        is_known = seen is not None and seen.ledger is ledger and seen.leader_epoch == partition.leader_epoch
+        start = seen.high_watermark if seen is not None and is_known else 0
         self._match("LogMatching", machine, partition, ledger, start, log.high_watermark)
+        return ledger
+
+    def _ledger(self, partition: Partition, key: Key, *, is_new_leader: bool) -> Ledger:
+        """The ledger of the partition's epoch; a new one if its leader was elected uncleanly."""
+        ledgers = self.ledgers.setdefault(key, [Ledger()])
+        unclean_epoch = self._unclean_epochs.get(key, -1)
+        if is_new_leader and ledgers[-1].first_epoch < unclean_epoch <= partition.leader_epoch:
+            ledgers.append(Ledger(first_epoch=unclean_epoch))
+        return self._of_epoch(key, partition.leader_epoch)
+
+    def _of_epoch(self, key: Key, leader_epoch: int) -> Ledger:
+        return next(each for each in reversed(self.ledgers[key]) if each.first_epoch <= leader_epoch)
+
+    def _went_back(self, machine: Machine, partition: Partition, seen: _Seen, ledger: Ledger) -> None:
+        """Only a follower of a leader that was elected uncleanly may have less: it has just been truncated."""
+        log = partition.log
+        if seen.ledger is ledger or partition.is_leader or log.high_watermark != log.log_end_offset:
+            raise Violated(
+                f"HighWatermarkNeverMovesBack: {partition} on {machine}: "
+                f"{seen.high_watermark} in epoch {seen.leader_epoch}, then {log.high_watermark}"
+            )
 
     def _match(
         self, name: str, machine: Machine, partition: Partition, ledger: Ledger, start: int, end: int
@@ -149,7 +155,7 @@ class Judge:
         log = partition.log
         reached = max(start, log.log_start_offset)
         for batch in batches_of(log, reached, end):
-            known = ledger.by_offset.get(batch.base_offset)
+            known = ledger.batches.get(batch.base_offset)
             if known != batch:
                 raise Violated(f"{name}: {partition} on {machine}: {batch}, committed is {known}")
             reached = batch.next_offset
@@ -160,9 +166,12 @@ class Judge:
 
     def _strong_isr(self, key: Key) -> None:
         """Whoever may be elected has everything that is committed (StrongIsr of the KIP-320 specification)."""
-        image, ledger = self._epochs.get(key), self.ledgers.get(key)
-        if image is None or ledger is None:
+        image, ledgers = self._epochs.get(key), self.ledgers.get(key)
+        if image is None or ledgers is None:
             return
+        ledger = ledgers[-1]
+        if self._unclean_epochs.get(key, -1) > ledger.first_epoch:
+            return  # whoever leads now will say what there is
         for machine in self._machines:
             if machine.node_id not in image.isr + image.elr or machine.broker is None:
                 continue
@@ -211,8 +220,7 @@ class Judge:
                 if known is not partition:
                     self._valid_controller_state(topic, index, partition, known, minimum)
                     self._epochs[topic.topic_id, index] = partition
-                    if topic.name not in self.unclean:
-                        self._strong_isr((topic.topic_id, index))
+                    self._strong_isr((topic.topic_id, index))
         for broker_id, broker in newest.brokers.items():
             if broker.is_fenced:
                 self._fenced_is_in_no_isr(broker_id)
@@ -249,8 +257,18 @@ class Judge:
             ):
                 # The last one to join the ISR has completed a reassignment, and may lead at once (KIP-455).
                 candidates |= set(now.isr)
-            if topic.name not in self.unclean and now.leader not in candidates:
-                raise Violated(f"LeaderCandidateCompleteness: {where} after {known}")
+            if now.leader not in candidates:
+                is_recovering = now.leader_recovery_state is LeaderRecoveryState.RECOVERING
+                # Whoever was not in sync leads alone, and has to recover (KIP-704).
+                if topic.name not in self.unclean or now.isr != (now.leader,) or not is_recovering:
+                    raise Violated(f"LeaderCandidateCompleteness: {where} after {known}")
+            self._note_unclean_election((topic.topic_id, index), now, known)
+
+    def _note_unclean_election(self, key: Key, now: PartitionImage, known: PartitionImage) -> None:
+        is_elected = now.leader is not None and now.leader_epoch > known.leader_epoch
+        is_recovering = now.leader_recovery_state is LeaderRecoveryState.RECOVERING
+        if is_elected and is_recovering and now.leader not in known.isr + known.elr:
+            self._unclean_epochs[key] = now.leader_epoch
 
     def _fenced_is_in_no_isr(self, broker_id: int) -> None:
         for topic in self.image.topics_by_id.values():
@@ -265,41 +283,29 @@ class Judge:
 
     def on_poll(self, poll: Poll) -> None:
         """ConsistentRead: nothing is seen that is not committed."""
-        if poll.topic in self.unclean:
-            return
         self.check()
         topic = self.image.topics_by_name.get(poll.topic)
         if topic is None:
             return
-        ledger = self.ledgers.get((topic.topic_id, poll.partition), Ledger())
-        for offset, value in poll.found:
-            if ledger.values.get(offset) != value:
+        ledgers = self.ledgers.get((topic.topic_id, poll.partition), [])
+        for (offset, value), epoch in zip(poll.found, poll.epochs, strict=True):
+            known = [record for ledger in ledgers if (record := ledger.records.get(offset)) is not None]
+            if not any(record.leader_epoch == epoch and record.value == value for record in known):
                 raise Violated(
-                    f"ConsistentRead: {poll.client} saw {value!r} at {offset} of {poll.topic}-{poll.partition} "
-                    f"on {poll.broker_id}, committed is {ledger.values.get(offset)!r} (end {ledger.end})"
+                    f"ConsistentRead: {poll.client} saw {value!r} of epoch {epoch} at {offset} of "
+                    f"{poll.topic}-{poll.partition} on {poll.broker_id}, committed is {known} "
+                    f"(ends {[ledger.end for ledger in ledgers]})"
                 )
 
-
-def batches_of(log: Log, start: int, end: int) -> Iterator[Batch]:
-    """The batches of [start, end)."""
-    if start >= end:
-        return
-    for header, _ in log.records_since(start, end=end):
-        if header.base_offset >= end:
-            return
-        if header.base_offset >= start:
-            yield Batch(header.base_offset, header.next_offset, header.partition_leader_epoch, header.crc)
-
-
-def _commit(ledger: Ledger, log: Log) -> None:
-    """A leader's high watermark has moved beyond all that was committed."""
-    end = log.high_watermark
-    for header, data in log.records_since(max(ledger.end, log.log_start_offset), end=end):
-        if header.base_offset < ledger.end or header.base_offset >= end:
-            continue
-        batch = Batch(header.base_offset, header.next_offset, header.partition_leader_epoch, header.crc)
-        ledger.batches.append(batch)
-        ledger.by_offset[batch.base_offset] = batch
-        for record in records_of(data):
-            ledger.values[record.offset] = None if record.value is None else bytes(record.value)
-    ledger.end = end
+    def look_at_acknowledged(self, sends: Sequence[Send]) -> None:
+        """What was acknowledged with acks=all had been committed, where its producer was told."""
+        for send in sends:
+            topic = self.image.topics_by_name.get(send.topic)
+            if topic is None or not send.is_ok or send.acks != -1 or send.base_offset is None:
+                continue
+            ledgers = self.ledgers[topic.topic_id, send.partition]
+            for offset, value in enumerate(send.values, start=send.base_offset):
+                if not any(
+                    offset in each.records and each.records[offset].value == value for each in ledgers
+                ):
+                    raise Violated(f"AcknowledgedIsCommitted: {value!r} at {offset} of {send}")

@@ -9,27 +9,11 @@ controller a kill looks the same as a power loss, and it would have to guess who
 import asyncio
 import errno
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any
 
-from cluster_clients import UNANSWERED, Client
 from cluster_machine import Machine
+from cluster_operator import Operator
 from cluster_world import World
 
-from protocol.api_keys import ApiKey
-from protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.elect_leaders import ElectLeadersRequest
-from protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from tests.harness.faulty_files import Loss
 
 _LOSSES = (Loss.SUFFIX, Loss.PAGES, Loss.ANYTHING, Loss.EVERYTHING)
@@ -41,7 +25,7 @@ class Nemesis:
     def __init__(self, world: World) -> None:
         self._world = world
         self._random = world.random
-        self._client: Client | None = None
+        self._operator = Operator(world)
         #: After how many seconds things are mended, more or less.
         self._delays_s: tuple[float, ...] = ()
         #: (replica, topic, partition) that have lost power -> the broker epoch in which they did; until they are in the
@@ -58,7 +42,11 @@ class Nemesis:
             if world.now > deadline:
                 return
             kind = self._random.choice(list(kinds))
-            getattr(self, f"_{kind}")(self._victim())
+            victim = self._victim()
+            if hasattr(self._operator, kind):
+                getattr(self._operator, kind)()
+            else:
+                getattr(self, f"_{kind}")(victim)
 
     def _victim(self) -> Machine:
         """Anybody; often somebody who leads."""
@@ -119,6 +107,20 @@ class Nemesis:
             self._world.note(f"stop {machine}")
             machine.stop()
             self._later("start", machine)
+
+    def _orphan(self, machine: Machine) -> None:
+        """All that are in sync with a partition go, where others are left that are not, and may lead (KIP-101, A)."""
+        world = self._world
+        behind = [
+            image
+            for topic, _, image in world.partitions()
+            if topic in world.judge.unclean and len(image.isr + image.elr) < len(image.replicas)
+        ]
+        if behind:
+            image = self._random.choice(behind)
+            for each in world.brokers:
+                if each.node_id in image.isr + image.elr:
+                    self._random.choice((self._kill, self._power))(each)
 
     def _loses_pages(self, machine: Machine) -> None:
         for topic, index, each in self._world.partitions():
@@ -201,67 +203,6 @@ class Nemesis:
         self._world.note(f"delay {machine}")
         self._later("hurry", machine)
 
-    # -- an operator's doings ----------------------------------------------------------------------------
-
-    def _elect(self, machine: Machine) -> None:
-        """Preferred leaders, please."""
-        self._world.note("preferred election")
-        self._ask(ApiKey.ELECT_LEADERS, ElectLeadersRequest(topic_partitions=None, timeout_ms=1000))
-
-    def _reassign(self, machine: Machine) -> None:
-        """Some partition to other replicas, or in another order; or a reassignment is cancelled."""
-        random, world = self._random, self._world
-        partitions = [each for each in world.partitions() if not each[0].startswith("__")]
-        if not partitions:
-            return
-        topic, index, image = random.choice(partitions)
-        replicas: list[int] | None = random.sample(world.broker_ids, random.choice((2, 3, 3)))
-        if image.adding_replicas and random.random() < 0.4:
-            replicas = None
-        world.note(f"reassign {topic}-{index} to {replicas}")
-        row = ReassignablePartition(partition_index=index, replicas=replicas)
-        topics = [ReassignableTopic(name=topic, partitions=[row])]
-        self._ask(
-            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-            AlterPartitionReassignmentsRequest(timeout_ms=1000, topics=topics),
-        )
-
-    def _min_isr(self, machine: Machine) -> None:
-        """min.insync.replicas of a topic becomes larger, or what it was."""
-        topics = sorted({topic for topic, _, _ in self._world.partitions() if not topic.startswith("__")})
-        if topics:
-            topic, value = self._random.choice(topics), self._random.choice(("2", "2", "3"))
-            self._world.note(f"min.insync.replicas {topic} {value}")
-            config = AlterableConfig(name="min.insync.replicas", config_operation=0, value=value)
-            resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[config])
-            self._ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest(resources=[resource]))
-
-    def _topics(self, machine: Machine) -> None:
-        """A topic that nobody uses comes or goes."""
-        name = f"passing-{self._random.randint(1, 3)}"
-        if name in self._world.judge.image.topics_by_name:
-            self._world.note(f"delete {name}")
-            state = DeleteTopicState(name=name)
-            self._ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=[state], timeout_ms=1000))
-        else:
-            self._world.note(f"create {name}")
-            topic = CreatableTopic(
-                name=name, num_partitions=2, replication_factor=min(3, len(self._world.brokers))
-            )
-            self._ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[topic], timeout_ms=1000))
-
-    def _ask(self, api_key: int, message: Any) -> None:
-        """Somebody is asked; whether it comes to anything is not waited for."""
-        if self._client is None:
-            self._client = self._world.client("operator")
-        client, broker_id = self._client, self._random.choice(self._world.broker_ids)
-
-        async def ask() -> None:
-            with suppress(*UNANSWERED):
-                await client.request(broker_id, api_key, message)
-
-        self._world.begin(ask())
-
     # -- what must not be lost ---------------------------------------------------------------------------
 
     def _spares(self, victim: Machine, *, has_power: bool) -> bool:
@@ -281,6 +222,8 @@ class Nemesis:
             and self._epoch_of(machine.node_id) == machine.broker.lifecycle.broker_epoch
         }
         for topic, index, each in world.partitions():
+            if topic in world.judge.unclean:
+                continue  # it may lose what it has
             for replica in each.replicas:
                 lost_in = self._damaged.get((replica, topic, index))
                 if lost_in is not None and replica in each.isr and self._epoch_of(replica) != lost_in:

@@ -1,6 +1,7 @@
 """The stories: what happens to a cluster while clients write and read. Each is a coroutine function of a world."""
 
 import asyncio
+from typing import Any
 
 from cluster_nemesis import Nemesis
 from cluster_world import Story, World
@@ -81,14 +82,40 @@ async def everything(world: World) -> None:
     await Nemesis(world).rage(for_s=6, kinds=kinds)
 
 
+async def unclean(world: World) -> None:
+    """Leaders are elected that lack what was acknowledged: by themselves, or because an operator wants them (KIP-101, A)."""
+    await world.create_topic(
+        "eager", is_unclean=True, unclean_leader_election_enable="true", min_insync_replicas=1
+    )
+    await world.create_topic("asked", is_unclean=True)
+    for topic in ("eager", "asked"):
+        for _ in range(2):
+            world.produce(topic, pause_s=0.06)
+        world.consume(topic)
+        world.consume(topic, rack=world.random.choice("abc"))
+        world.consume(topic, validates=True)
+    kinds = (
+        "kill", "power", "isolate", "isolate", "pause", "stop", "torn", "orphan", "orphan", "orphan",
+        "elect_uncleanly", "elect_uncleanly", "elect", "reassign",
+    )  # fmt: skip
+    await Nemesis(world).rage(for_s=5, kinds=kinds)
+
+
 STORIES: dict[str, Story] = {
-    story.__name__: story for story in (crashes, bad_network, administration, bad_disks, restless, everything)
+    story.__name__: story
+    for story in (crashes, bad_network, administration, bad_disks, restless, everything, unclean)
+}
+
+#: The worlds of those that need another than three nodes that are all the same.
+WORLDS: dict[str, dict[str, Any]] = {
+    # With controllers of their own, brokers can be gone and an election be held.
+    "unclean": {"controllers": 1},
 }
 
 
 def tell(name: str, seed: int, *, is_quiet: bool = True) -> World:
     """Tell a story to its end, and hold its history against what Kafka promises. Raises what is wrong."""
-    world = World(seed, is_quiet=is_quiet)
+    world = World(seed, is_quiet=is_quiet, **WORLDS.get(name, {}))
     with world:
         world.run(STORIES[name])
     errors = world.checked()

@@ -13,8 +13,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from random import Random
 from typing import Any, Self
 
-from cluster_clients import Client, Consumer, Producer
-from cluster_judge import Batch, Judge, Violated, batches_of
+from cluster_clients import Client, Producer
+from cluster_consumer import Consumer
+from cluster_judge import Judge, Violated
+from cluster_ledger import Batch, batches_of
 from cluster_machine import CONTROLLER_PORT, Machine
 
 from broker.runtime.simulated import Simulation
@@ -81,6 +83,7 @@ class World:
         self.judge = Judge(self.machines)
         self.history.on_poll = self._on_poll
         self._clients: list[Client] = []
+        self._consumers: list[Consumer] = []
         self._tasks: list[asyncio.Task[Any]] = []
         self._is_stopping = False
         self._is_over = False
@@ -207,9 +210,18 @@ class World:
         return client
 
     async def create_topic(
-        self, name: str, *, partitions: int = 1, replicas: int = 3, **configs: object
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replicas: int = 3,
+        is_unclean: bool = False,
+        **configs: object,
     ) -> None:
-        """Create it, however often that has to be tried."""
+        """Create it, however often that has to be tried; where it `is_unclean`, leaders may be elected that lack records."""
+        if is_unclean:
+            self.judge.unclean.add(name)
+            self.history.unclean.add(name)
         client = self.client(f"admin-{name}")
         topic = CreatableTopic(
             name=name,
@@ -243,12 +255,23 @@ class World:
         self._clients.append(producer)
         self.begin(producer.produce(pause_s=pause_s, is_over=lambda: self._is_stopping))
 
-    def consume(self, topic: str, partition: int = 0, *, rack: str = "") -> None:
+    def consume(self, topic: str, partition: int = 0, *, rack: str = "", validates: bool = False) -> None:
         """A consumer that reads until the end."""
-        consumer = self._consumer(f"c{len(self._clients)}", topic, partition, rack, self.history)
+        name = f"c{len(self._clients)}"
+        consumer = self._consumer(name, topic, partition, self.history, rack=rack, validates=validates)
+        self._consumers.append(consumer)
         self.begin(consumer.consume(is_over=lambda position: self._is_stopping))
 
-    def _consumer(self, name: str, topic: str, partition: int, rack: str, history: History) -> Consumer:
+    def _consumer(
+        self,
+        name: str,
+        topic: str,
+        partition: int,
+        history: History,
+        *,
+        rack: str = "",
+        validates: bool = False,
+    ) -> Consumer:
         consumer = Consumer(
             self.simulation,
             Random(self.random.getrandbits(64)),
@@ -258,6 +281,7 @@ class World:
             topic=topic,
             partition=partition,
             rack=rack,
+            validates=validates,
         )
         self._clients.append(consumer)
         return consumer
@@ -355,7 +379,7 @@ class World:
             for other, content in others:
                 if content != first[1]:
                     raise Violated(f"LogMatching: {name}-{index} differs on {first[0]} and {other}")
-        everything = History()
+        everything = History(unclean=self.history.unclean)
         written = {(send.topic, send.partition) for send in self.history.sends}
         for topic, partition in sorted(written):
             if topic not in self.judge.image.topics_by_name:
@@ -363,17 +387,37 @@ class World:
             image = self.judge.image.topics_by_name[topic].partitions[partition]
             ends = self._ends(topic, partition, image.replicas[0])
             assert ends is not None
-            reader = self._consumer(f"final-{topic}-{partition}", topic, partition, "", everything)
-            end = ends[1]
-            reading = reader.consume(is_over=lambda position, end=end: position >= end)
-            try:
-                await asyncio.wait_for(reading, HEALING_S)
-            except TimeoutError:
-                raise Violated(f"{topic}-{partition} cannot be read: at {reader.position} of {end}") from None
+            reader = self._consumer(f"final-{topic}-{partition}", topic, partition, everything)
+            await self._read_until(reader, ends[1])
+            if topic in self.judge.unclean:
+                await self._compare_views(reader)
+        self.judge.look_at_acknowledged(self.history.sends)
         self.final = everything.polls
         self.history.errors += everything.errors
         if self.history.errors:
             raise Violated(f"clients were told: {self.history.errors[:3]}")
+
+    async def _read_until(self, reader: Consumer, end: int) -> None:
+        """Until it has, and knows that this is what the leader has, too."""
+        reader.agreed_epoch = -1
+        try:
+            await asyncio.wait_for(
+                reader.consume(is_over=lambda position: position >= end and reader.agreed_epoch >= 0),
+                HEALING_S,
+            )
+        except TimeoutError:
+            text = f"{reader.topic}-{reader.partition} cannot be read by {reader.name}: at {reader.position} of {end}"
+            raise Violated(text) from None
+
+    async def _compare_views(self, reader: Consumer) -> None:
+        """Whoever has been told of all truncations has what a reader finds that was there for none (KIP-320)."""
+        for consumer in self._consumers:
+            if (consumer.topic, consumer.partition) == (reader.topic, reader.partition):
+                await self._read_until(consumer, reader.position)
+                if consumer.view != reader.view:
+                    raise Violated(
+                        f"TruncationDetected: {consumer.name} has {consumer.view}, not {reader.view}"
+                    )
 
 
 def _content(machine: Machine, topic: str, index: int) -> tuple[int, list[tuple[Batch, bytes]]]:

@@ -1,0 +1,198 @@
+"""A consumer of the simulated cluster: reads a partition, and keeps what it has read true."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from cluster_clients import BACKOFF_S, UNANSWERED, Client
+
+from broker.runtime.simulated import Simulation
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from protocol.records.batch import batches
+from protocol.records.record import records as records_of
+from tests.harness.history import History, Poll
+
+
+class Read(NamedTuple):
+    """A record that was read."""
+
+    offset: int
+    leader_epoch: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Consumer(Client):
+    """Reads one partition from its beginning, from the leader or from whom the leader names.
+
+    Its `view` is what it believes is in the log. Where the log parts from that, the view is cut off, as a follower cuts its
+    log (KIP-320). It hears of that by its fetches, which name the epoch of the last record; or, if it `validates`,
+    as Kafka's own consumer does: each new leader is asked where that epoch ends, before anything is fetched.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        random: Random,
+        brokers: Sequence[int],
+        history: History,
+        *,
+        name: str,
+        topic: str,
+        partition: int,
+        rack: str = "",
+        validates: bool = False,
+    ) -> None:
+        super().__init__(simulation, random, brokers, name=name)
+        self._history = history
+        self.topic, self.partition = topic, partition
+        self._rack, self._validates = rack, validates
+        self.position = 0
+        self.view: list[Read] = []
+        #: The leader epoch in which it was last told that the view is right.
+        self.agreed_epoch = -1
+        self._preferred: int | None = None
+
+    async def consume(self, *, is_over: Callable[[int], bool]) -> None:
+        """Until it is over, by the position."""
+        while not is_over(self.position):
+            leader, epoch = await self.leader_of(self.topic, self.partition)
+            source = leader if self._preferred is None else self._preferred
+            try:
+                if self._validates and epoch != self.agreed_epoch and self.view:
+                    await self._validate(leader, epoch)
+                    continue
+                response = await self.request(source, ApiKey.FETCH, self._message(epoch))
+            except UNANSWERED:
+                await self._look_again()
+                continue
+            rows = [row for found in response.responses for row in found.partitions]
+            if response.error_code != ErrorCode.none or not rows:
+                await self._look_again()
+                continue
+            await self._take(rows[0], source, epoch, is_leader=source == leader)
+
+    @property
+    def _last_epoch(self) -> int:
+        return self.view[-1].leader_epoch if self.view else -1
+
+    async def _look_again(self) -> None:
+        self._preferred = None
+        await self.lost_leader(self.topic, self.partition)
+
+    # -- fetching --------------------------------------------------------------------------------------
+
+    def _message(self, leader_epoch: int) -> FetchRequest:
+        wanted = FetchPartition(
+            partition=self.partition,
+            current_leader_epoch=leader_epoch,
+            fetch_offset=self.position,
+            last_fetched_epoch=-1 if self._validates else self._last_epoch,
+            partition_max_bytes=self.random.choice((100, 400, 100_000)),
+        )
+        topic = FetchTopic(topic=self.topic, topic_id=self._topic_ids[self.topic], partitions=[wanted])
+        return FetchRequest(max_wait_ms=300, min_bytes=1, topics=[topic], rack_id=self._rack)
+
+    async def _take(self, row: Any, source: int, epoch: int, *, is_leader: bool) -> None:
+        code = ErrorCode(row.error_code)
+        if code == ErrorCode.offset_not_available:
+            await asyncio.sleep(BACKOFF_S)
+            return
+        if code == ErrorCode.offset_out_of_range and not is_leader:
+            # A follower that has not so much yet, or not any more: the leader knows (KIP-392, case 4).
+            await self._look_again()
+            return
+        if code == ErrorCode.offset_out_of_range:
+            await self._out_of_range(row, source)
+            return
+        if code != ErrorCode.none:
+            await self._look_again()
+            return
+        if row.diverging_epoch.epoch >= 0:
+            self._cut(row.diverging_epoch.epoch, row.diverging_epoch.end_offset)
+            return
+        if row.preferred_read_replica >= 0:
+            self._preferred = row.preferred_read_replica
+            return
+        self.agreed_epoch = epoch
+        self._read(row, source)
+
+    async def _out_of_range(self, row: Any, source: int) -> None:
+        if self.topic in self._history.trimmed and self.position < row.log_start_offset:
+            self.position = row.log_start_offset
+            return
+        if self.topic not in self._history.unclean:
+            self._history.errors.append(
+                f"{self.name}: {self.position} is out of range of leader {source}: {row}"
+            )
+        self.view.clear()
+        self.position = max(0, row.log_start_offset)
+        await asyncio.sleep(BACKOFF_S)
+
+    def _read(self, row: Any, source: int) -> None:
+        read = []
+        for header, batch in batches(memoryview(row.records or b"")):
+            epoch = header.partition_leader_epoch
+            for record in records_of(batch):
+                if record.offset >= self.position:
+                    key, value = (
+                        None if each is None else bytes(each) for each in (record.key, record.value)
+                    )
+                    read.append(Read(record.offset, epoch, key, value))
+            self.position = max(self.position, header.next_offset)
+        self.view += read
+        found = [each for each in read if each.value is not None]
+        if found:
+            self._history.polled(
+                Poll(
+                    client=self.name,
+                    topic=self.topic,
+                    partition=self.partition,
+                    found=[(each.offset, each.value or b"") for each in found],
+                    epochs=[each.leader_epoch for each in found],
+                    broker_id=source,
+                    high_watermark=row.high_watermark,
+                    time_s=self.simulation.loop.time(),
+                )
+            )
+
+    # -- truncation ------------------------------------------------------------------------------------
+
+    async def _validate(self, leader: int, epoch: int) -> None:
+        """Ask the leader where the epoch of the last record ends. Raises one of UNANSWERED."""
+        asked = OffsetForLeaderPartition(
+            partition=self.partition, current_leader_epoch=epoch, leader_epoch=self._last_epoch
+        )
+        topic = OffsetForLeaderTopic(topic=self.topic, partitions=[asked])
+        response = await self.request(
+            leader,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            OffsetForLeaderEpochRequest(replica_id=-1, topics=[topic]),
+        )
+        row = response.topics[0].partitions[0]
+        if row.error_code == ErrorCode.offset_not_available:
+            await asyncio.sleep(BACKOFF_S)
+        elif row.error_code != ErrorCode.none:
+            await self._look_again()
+        elif row.leader_epoch < self._last_epoch or row.end_offset < self.position:
+            self._cut(row.leader_epoch, max(0, row.end_offset))
+        else:
+            self.agreed_epoch = epoch
+
+    def _cut(self, epoch: int, end_offset: int) -> None:
+        """Beyond `end_offset` the leader's log has nothing of ours, nor has it newer epochs than this one before."""
+        if self.topic not in self._history.unclean:
+            self._history.errors.append(
+                f"{self.name}: {self.position} is cut off: {epoch} ends at {end_offset}"
+            )
+        while self.view and (self.view[-1].offset >= end_offset or self.view[-1].leader_epoch > epoch):
+            self.position = self.view.pop().offset
+        self.position = min(self.position, end_offset)

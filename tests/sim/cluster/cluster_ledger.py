@@ -1,0 +1,84 @@
+"""What has been committed of a partition, as the simulation's judge writes it down.
+
+An unclean election begins another ledger: what only the one before has may be gone, and nothing that the new one has
+may be. A replica is held against the ledger of its leader epoch, so that a leader that has yet to hear of its successor
+goes on in the old one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from protocol.records.record import records as records_of
+from storage.log import Log
+
+
+class Batch(NamedTuple):
+    """A batch as all replicas have to have it."""
+
+    base_offset: int
+    next_offset: int
+    leader_epoch: int
+    crc: int
+
+
+class Committed(NamedTuple):
+    """A record of the ledger."""
+
+    leader_epoch: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What has been committed since the leader of `first_epoch` was elected uncleanly (-1: since ever)."""
+
+    first_epoch: int = -1
+    #: base offset -> batch
+    batches: dict[int, Batch] = field(default_factory=dict)
+    #: offset -> record
+    records: dict[int, Committed] = field(default_factory=dict)
+    end: int = 0
+    #: leader epoch -> how much of this was committed when it began: everything that its leader has to know of.
+    begun: dict[int, int] = field(default_factory=dict)
+
+    def commit(self, log: Log) -> None:
+        """A leader's high watermark may have moved beyond all that was committed."""
+        end = log.high_watermark
+        if end <= self.end:
+            return
+        for header, data in log.records_since(max(self.end, log.log_start_offset), end=end):
+            if header.base_offset < self.end or header.base_offset >= end:
+                continue
+            epoch = header.partition_leader_epoch
+            self.batches[header.base_offset] = Batch(
+                header.base_offset, header.next_offset, epoch, header.crc
+            )
+            for record in records_of(data):
+                key, value = (None if each is None else bytes(each) for each in (record.key, record.value))
+                self.records[record.offset] = Committed(epoch, record.timestamp, key, value)
+        self.end = end
+
+    def end_of_epoch(self, epoch: int, *, before: int) -> int:
+        """Behind the last committed record before `before` that is not of a newer epoch."""
+        return max(
+            (
+                offset + 1
+                for offset, record in self.records.items()
+                if offset < before and record.leader_epoch <= epoch
+            ),
+            default=0,
+        )
+
+
+def batches_of(log: Log, start: int, end: int) -> Iterator[Batch]:
+    """The batches of [start, end)."""
+    if start >= end:
+        return
+    for header, _ in log.records_since(start, end=end):
+        if header.base_offset >= end:
+            return
+        if header.base_offset >= start:
+            yield Batch(header.base_offset, header.next_offset, header.partition_leader_epoch, header.crc)

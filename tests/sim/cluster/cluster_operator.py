@@ -1,0 +1,108 @@
+"""What an operator does to a cluster: moves, elections, configurations, topics. Whether it comes to anything is not waited for."""
+
+from contextlib import suppress
+from typing import Any
+
+from cluster_clients import UNANSWERED, Client
+from cluster_world import World
+
+from protocol.api_keys import ApiKey
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+PREFERRED, UNCLEAN = 0, 1
+
+
+class Operator:
+    """Each method without a parameter is something that the nemesis may want done."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = world.random
+        self._client: Client | None = None
+
+    def _partitions(self) -> list[tuple[str, int]]:
+        return [(topic, index) for topic, index, _ in self._world.partitions() if not topic.startswith("__")]
+
+    def elect(self) -> None:
+        """Preferred leaders, please."""
+        self._world.note("preferred election")
+        self._ask(ApiKey.ELECT_LEADERS, ElectLeadersRequest(topic_partitions=None, timeout_ms=1000))
+
+    def elect_uncleanly(self) -> None:
+        """Anybody shall lead, where records may be lost."""
+        wanted = [
+            TopicPartitions(topic=topic, partitions=[index])
+            for topic, index in self._partitions()
+            if topic in self._world.judge.unclean
+        ]
+        self._world.note("unclean election")
+        self._ask(
+            ApiKey.ELECT_LEADERS,
+            ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=wanted, timeout_ms=1000),
+        )
+
+    def reassign(self) -> None:
+        """Some partition to other replicas, or in another order; or a reassignment is cancelled."""
+        random, world = self._random, self._world
+        partitions = [each for each in world.partitions() if not each[0].startswith("__")]
+        if not partitions:
+            return
+        topic, index, image = random.choice(partitions)
+        replicas: list[int] | None = random.sample(world.broker_ids, random.choice((2, 3, 3)))
+        if image.adding_replicas and random.random() < 0.4:
+            replicas = None
+        world.note(f"reassign {topic}-{index} to {replicas}")
+        row = ReassignablePartition(partition_index=index, replicas=replicas)
+        topics = [ReassignableTopic(name=topic, partitions=[row])]
+        self._ask(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            AlterPartitionReassignmentsRequest(timeout_ms=1000, topics=topics),
+        )
+
+    def min_isr(self) -> None:
+        """min.insync.replicas of a topic becomes larger, or what it was."""
+        topics = sorted({topic for topic, _ in self._partitions()})
+        if topics:
+            topic, value = self._random.choice(topics), self._random.choice(("2", "2", "3"))
+            self._world.note(f"min.insync.replicas {topic} {value}")
+            config = AlterableConfig(name="min.insync.replicas", config_operation=0, value=value)
+            resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[config])
+            self._ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest(resources=[resource]))
+
+    def topics(self) -> None:
+        """A topic that nobody uses comes or goes."""
+        name = f"passing-{self._random.randint(1, 3)}"
+        if name in self._world.judge.image.topics_by_name:
+            self._world.note(f"delete {name}")
+            state = DeleteTopicState(name=name)
+            self._ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=[state], timeout_ms=1000))
+        else:
+            self._world.note(f"create {name}")
+            topic = CreatableTopic(
+                name=name, num_partitions=2, replication_factor=min(3, len(self._world.brokers))
+            )
+            self._ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[topic], timeout_ms=1000))
+
+    def _ask(self, api_key: int, message: Any) -> None:
+        """Somebody is asked."""
+        if self._client is None:
+            self._client = self._world.client("operator")
+        client, broker_id = self._client, self._random.choice(self._world.broker_ids)
+
+        async def ask() -> None:
+            with suppress(*UNANSWERED):
+                await client.request(broker_id, api_key, message)
+
+        self._world.begin(ask())
