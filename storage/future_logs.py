@@ -89,7 +89,9 @@ class FutureLogs:
         if current is None or future is None:
             raise KafkaStorageError(f"The {'current' if current is None else 'future'} log of {topic_partition} is offline")  # fmt: skip
         self._replace(current, future, now_ms)
+        # Both may have moved since the last copy; for those who read they do not go back.
         future.update_high_watermark(current.high_watermark)
+        future.maybe_increment_log_start_offset(current.log_start_offset, reason="the log's that it replaces")
         return future
 
     def promote_abandoned(

@@ -51,20 +51,21 @@ def test_promotion(files):
     assert manager.get(A) is current
     assert manager.create_future(A, other, topic_id=TOPIC_ID, now_ms=NOW_MS) is future
     copy(current, future)
+    current.maybe_increment_log_start_offset(4, reason="DeleteRecords, after the last copy")
     assert manager.promote_future(A, now_ms=NOW_MS) is future
     assert manager.get(A) is future
     assert future.directory == other / "a-0"
     assert not future.is_future
     assert not manager.future_logs
-    assert future.high_watermark == 9
+    assert (future.log_start_offset, future.high_watermark) == (4, 9)
     append(future)
-    assert offsets_in(future) == list(range(11))
+    assert offsets_in(future) == list(range(4, 11))
     assert current.directory.name.endswith("-delete")
     run(manager.maintain(NOW_MS + 100_000))
     assert folders(files) == ["a-0"]
     # The old one's files go only when all of the new one is on the disk.
     manager = open_manager(*PATHS, files=files.after_crash(Random(1), Loss.EVERYTHING))
-    assert offsets_in(manager.logs[A]) == list(range(11))
+    assert offsets_in(manager.logs[A]) == list(range(4, 11))
 
 
 def test_future_logs_are_loaded_as_such(files):
