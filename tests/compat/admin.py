@@ -1,6 +1,5 @@
 """What many tests do through librdkafka's admin client, and how they wait."""
 
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -8,9 +7,9 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-R = TypeVar("R")
+from tests.harness.processes import PATIENCE_S, wait_until
 
-PATIENCE_S = 30.0
+R = TypeVar("R")
 
 
 def admin_of(bootstrap: str) -> AdminClient:
@@ -81,39 +80,45 @@ def read(
             **settings,
         }
     )
-    taken: list[Message] = []
     try:
         consumer.assign([TopicPartition(topic, partition, offset)])
-        deadline = time.monotonic() + PATIENCE_S
-        while len(taken) < count:
-            assert time.monotonic() < deadline, f"{len(taken)} of {count} records came"
-            for message in consumer.consume(count - len(taken), 0.2):
-                assert message.error() is None, message.error()
-                taken.append(message)
+        return take(consumer, count)
     finally:
         consumer.close()
+
+
+def take(consumer: Consumer, count: int) -> list[Message]:
+    """The next records of a consumer that has partitions, or will be given some."""
+    taken: list[Message] = []
+
+    def has_all() -> bool:
+        for message in consumer.consume(count - len(taken), 0.2):
+            assert message.error() is None, message.error()
+            taken.append(message)
+        return len(taken) == count
+
+    wait_until(has_all, told=lambda: f"{len(taken)} of {count} records came")
     return taken
 
 
-def wait_until(
-    condition: Callable[[], object],
-    *,
-    timeout_s: float = PATIENCE_S,
-    told: object | Callable[[], object] = "",
-) -> None:
-    """Poll until the condition holds; AssertionError with what `told` says if it never does."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, told() if callable(told) else told
-        time.sleep(0.02)
+def once(ask: Callable[[], R], is_right: Callable[[R], object]) -> R:
+    """Ask again until the answer is right: whoever is asked hears of a change a moment after it is answered."""
+    last: list[R] = []
+
+    def is_so() -> object:
+        last[:] = [ask()]
+        return is_right(last[0])
+
+    wait_until(is_so, told=lambda: f"still {last[0]}")
+    return last[0]
 
 
-def eventually_equal(found: Callable[[], R], expected: R) -> None:
-    """Poll until both are equal: Kafka applies changes a moment after it has answered them."""
+def eventually_equal(ask: Callable[[], R], expected: R) -> None:
+    """Ask again until the answer is this one, as `once`."""
     last: list[R] = []
 
     def is_equal() -> bool:
-        last[:] = [found()]
+        last[:] = [ask()]
         return last == [expected]
 
-    wait_until(is_equal, timeout_s=10, told=lambda: f"{last[0]!r} is not {expected!r}")
+    wait_until(is_equal, told=lambda: f"{last[0]!r} is not {expected!r}")

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from protocol.errors import ErrorCode
 from tests.harness.history import History, Poll, Send
+from tests.harness.processes import PATIENCE_S, wait_until
 
 #: How long librdkafka tries to deliver a message: longer than any fault.
 _DELIVERY_TIMEOUT_MS = 300_000
@@ -154,15 +155,19 @@ class RecordingConsumer(_Client):
 
     def read_to_the_end(self, ends: dict[int, int], *, timeout_s: float) -> list[Poll]:
         """Instead of `start`: all that is there, as polls that are not in the history."""
-        deadline = time.monotonic() + timeout_s
         left = {partition for partition, end in ends.items() if end > 0}
-        while left:
-            assert time.monotonic() < deadline, (
-                f"{self.name}: partitions {left} were not read to their ends {ends}"
-            )
+
+        def is_all_read() -> bool:
             for poll in self._poll():
                 if poll.found[-1][0] >= ends[poll.partition] - 1:
                     left.discard(poll.partition)
+            return not left
+
+        wait_until(
+            is_all_read,
+            timeout_s=timeout_s,
+            told=lambda: f"{self.name}: partitions {left} were not read to their ends {ends}",
+        )
         self._consumer.close()
         return self.polls
 
@@ -170,7 +175,9 @@ class RecordingConsumer(_Client):
         """The high watermark of each partition."""
         found = {}
         for index in range(partitions):
-            _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, index), timeout=30)
+            _, end = self._consumer.get_watermark_offsets(
+                TopicPartition(self._topic, index), timeout=PATIENCE_S
+            )
             found[index] = end
         return found
 
@@ -236,10 +243,11 @@ class GroupMember(_Client):
 
     def wait_for(self, ends: dict[int, int], *, timeout_s: float) -> None:
         """Until everything is committed."""
-        deadline = time.monotonic() + timeout_s
-        while self.committed != ends and self.is_alive():
-            assert time.monotonic() < deadline, f"{self.name} has committed {self.committed} of {ends}"
-            time.sleep(0.1)
+        wait_until(
+            lambda: self.committed == ends or not self.is_alive(),
+            timeout_s=timeout_s,
+            told=lambda: f"{self.name} has committed {self.committed} of {ends}",
+        )
 
     def _work(self) -> None:
         while not self.is_over.is_set():

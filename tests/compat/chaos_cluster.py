@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.harness.cluster import OttlaCluster
-from tests.harness.processes import steady_ports
+from tests.harness.processes import comes_true, steady_ports
 from tests.harness.proxy import Network
 
 BROKERS = (1, 2, 3)
@@ -33,6 +33,8 @@ SETTINGS = {
     "controller.socket.timeout.ms": "3000",
     "min.insync.replicas": "2",
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    # A broker that starts waits for a controller as long as it takes.
+    "initial.broker.registration.timeout.ms": "600000",
     # Segments that end: recovery, and followers that begin in the middle.
     "log.segment.bytes": "1048576",
 }
@@ -138,7 +140,7 @@ class Nemesis:
         self._mendings.clear()
         self._note("healed")
         for node_id in (*CONTROLLERS, *BROKERS):
-            self._cluster.wait_ready(node_id, timeout_s=90)
+            self._cluster.wait_ready(node_id)
         self._note("all are ready")
 
     # -- when and whom -----------------------------------------------------------------------------
@@ -157,14 +159,16 @@ class Nemesis:
 
     def _sleep(self, seconds: float) -> None:
         """Mend in the meantime what is due."""
-        deadline = time.monotonic() + seconds
-        while (now := time.monotonic()) < deadline:
+
+        def mend() -> None:
+            now = time.monotonic()
             for mending in [each for each in self._mendings if each.due <= now]:
                 self._mendings.remove(mending)
                 mending.mend(mending.node_id)
                 self._note(f"mended {mending.node_id}")
             self._check()
-            time.sleep(0.05)
+
+        comes_true(mend, timeout_s=seconds, interval_s=0.05)
 
     def _check(self) -> None:
         suffering = {mending.node_id for mending in self._mendings}

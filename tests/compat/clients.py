@@ -13,8 +13,9 @@ import confluent_kafka
 import kafka
 from kafka.structs import TopicPartition as KafkaPythonPartition
 
+from tests.harness.processes import PATIENCE_S
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-_PATIENCE_S = 30.0
 
 
 class Message(NamedTuple):
@@ -84,7 +85,7 @@ class Confluent:
                 on_delivery=on_delivery,
             )
             producer.poll(0)
-        assert producer.flush(_PATIENCE_S) == 0
+        assert producer.flush(PATIENCE_S) == 0
         return offsets
 
     def consume(self, bootstrap: str, topic: str, count: int) -> list[Message]:
@@ -94,7 +95,7 @@ class Confluent:
         try:
             consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
             taken: list[Message] = []
-            deadline = time.monotonic() + _PATIENCE_S
+            deadline = time.monotonic() + PATIENCE_S
             while len(taken) < count and time.monotonic() < deadline:
                 for message in consumer.consume(count - len(taken), 0.5):
                     assert message.error() is None, message.error()
@@ -152,7 +153,7 @@ class Aiokafka:
                 consumer.assign([partition])
                 await consumer.seek_to_beginning(partition)
                 taken: list[Message] = []
-                async with asyncio.timeout(_PATIENCE_S):
+                async with asyncio.timeout(PATIENCE_S):
                     while len(taken) < count:
                         record = await consumer.getone()
                         taken.append(Message(record.value, record.key, tuple(record.headers)))
@@ -189,7 +190,7 @@ class KafkaPython:
                 )
                 for message in messages
             ]
-            return [future.get(_PATIENCE_S).offset for future in futures]
+            return [future.get(PATIENCE_S).offset for future in futures]
         finally:
             producer.close()
 
@@ -198,7 +199,7 @@ class KafkaPython:
             bootstrap_servers=bootstrap,
             max_partition_fetch_bytes=20_000_000,
             auto_offset_reset="earliest",
-            consumer_timeout_ms=int(_PATIENCE_S * 1000),
+            consumer_timeout_ms=int(PATIENCE_S * 1000),
         )
         try:
             consumer.assign([KafkaPythonPartition(topic, 0)])

@@ -11,10 +11,11 @@ import kafka
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from tests.harness.kafka import tool_command
-from tests.harness.processes import Child
+from tests.harness.processes import PATIENCE_S, Child
 
 _COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
-_SESSION_MS = 10_000
+#: A thread that does not run for a while is not to lose its place.
+_SESSION_MS = 60_000
 _HEARTBEAT_MS = 300
 
 
@@ -36,7 +37,7 @@ class Member:
     def stop(self) -> None:
         """Commit, leave the group and end."""
         self._stopping.set()
-        self._thread.join(30)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         if self.error is not None:
             raise self.error

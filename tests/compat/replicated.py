@@ -1,9 +1,14 @@
-"""Topics with several replicas, through librdkafka's admin client and, for what it cannot do, the protocol itself."""
+"""Topics with several replicas, through librdkafka's admin client and, for what it cannot do, the protocol itself.
+
+A change is known to its controller first and to each broker a moment later, and a client asks whichever broker it likes.
+So nobody is asked once here: a test says what is to be, and waits until every broker that it names says so.
+"""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Self
 
 from confluent_kafka import ElectionType, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -12,44 +17,99 @@ from protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from tests.compat.admin import PATIENCE_S, wait_until
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.compat.admin import PATIENCE_S, admin_of, once, wait_until
 from tests.harness.blocking_wire import BlockingWire
 
 
+class State(NamedTuple):
+    """What one broker knows of a topic; rows are partitions."""
+
+    #: -1 where nobody leads.
+    leaders: list[int]
+    in_sync: list[set[int]]
+
+
 class Topic:
-    """A topic as one admin client sees it."""
+    """A topic as the brokers behind `bootstrap` see it, those that are down left out."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self.name = name
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._ports = [int(listener.rpartition(":")[2]) for listener in bootstrap.split(",")]
+        self._admin = admin_of(bootstrap)
 
     @classmethod
-    def create(cls, bootstrap: str, name: str, *replicas: Sequence[int]) -> "Topic":
-        """With these replicas of its partitions; each is led by its first when this returns."""
+    def create(cls, bootstrap: str, name: str, *replicas: Sequence[int], through: str = "") -> Self:
+        """With these replicas of its partitions, asked of `through`; led by their firsts when this returns, and known to all."""
         topic = cls(bootstrap, name)
         new = NewTopic(name, len(replicas), replica_assignment=[list(row) for row in replicas])
-        topic._admin.create_topics([new])[name].result(PATIENCE_S)
-        wait_until(lambda: topic.leaders == [first for first, *_ in replicas], told=lambda: topic.leaders)
+        admin = admin_of(through or bootstrap)
+        admin.create_topics([new])[name].result(PATIENCE_S)
+        topic.wait(leaders=[first for first, *_ in replicas])
         return topic
 
-    def wait_known_to(self, listener: str) -> None:
-        """Until the broker behind `listener` knows all leaders that this client knows."""
-        wanted, there = self.leaders, Topic(listener, self.name)
-        wait_until(lambda: there.leaders == wanted, told=lambda: there.leaders)
+    @classmethod
+    def spread(cls, bootstrap: str, name: str, *, partitions: int, replicas: int) -> Self:
+        """On brokers that the controller chooses; known to all when this returns.
 
-    @property
-    def leaders(self) -> list[int]:
-        """By partition; -1 where nobody leads."""
-        return [partition.leader for partition in self._partitions()]
+        A consumer that asks a broker too early would ask again after minutes.
+        """
+        topic = cls(bootstrap, name)
+        topic._admin.create_topics([NewTopic(name, partitions, replicas)])[name].result(PATIENCE_S)
+        once(topic.seen, lambda states: all(len(state.leaders) == partitions for state in states))
+        return topic
 
-    @property
-    def in_sync(self) -> list[set[int]]:
-        """By partition."""
-        return [set(partition.isrs) for partition in self._partitions()]
+    def wait(
+        self, *, leaders: Sequence[int] | None = None, in_sync: Sequence[Iterable[int]] | None = None
+    ) -> None:
+        """Until all brokers say so; of what is None they may say anything."""
+        wanted = [set(row) for row in in_sync or ()]
 
-    def _partitions(self) -> list:
-        found = self._admin.list_topics(self.name, timeout=PATIENCE_S).topics[self.name].partitions
-        return [partition for _, partition in sorted(found.items())]
+        def is_so(state: State) -> bool:
+            are_leaders = leaders is None or state.leaders == list(leaders)
+            return are_leaders and (in_sync is None or state.in_sync == wanted)
+
+        found: list[State] = []
+
+        def is_so_everywhere() -> bool:
+            found[:] = self.seen()
+            return bool(found) and all(map(is_so, found))
+
+        wait_until(is_so_everywhere, told=lambda: f"{found}: not led by {leaders}, or not {wanted} in sync")
+
+    def wait_in_sync(self, replicas: Iterable[int]) -> None:
+        """Until all of its partitions have exactly these replicas in sync."""
+        wanted = set(replicas)
+        found: list[State] = []
+
+        def are_in_sync() -> bool:
+            found[:] = self.seen()
+            rows = [row for state in found for row in state.in_sync]
+            return bool(rows) and all(row == wanted for row in rows)
+
+        wait_until(are_in_sync, told=lambda: f"{found}: not {wanted} in sync")
+
+    def seen(self) -> list[State]:
+        """What each broker says that can be reached."""
+        asked = MetadataRequest(
+            topics=[MetadataRequestTopic(name=self.name)], allow_auto_topic_creation=False
+        )
+        states = []
+        for port in self._ports:
+            try:
+                wire = BlockingWire(port)
+            except ConnectionRefusedError:
+                continue
+            with wire:
+                (row,) = wire.call(ApiKey.METADATA, 12, asked).topics
+            partitions = sorted(row.partitions, key=lambda partition: partition.partition_index)
+            states.append(
+                State(
+                    [partition.leader_id for partition in partitions],
+                    [set(partition.isr_nodes) for partition in partitions],
+                )
+            )
+        return states
 
     def elect(self, kind: ElectionType, partition: int = 0) -> None:
         """Raises KafkaException."""
@@ -76,13 +136,3 @@ class Topic:
             answer = wire.call(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, request)
         rows = [answer, *(row for topic in answer.responses for row in topic.partitions)]
         assert all(row.error_code == ErrorCode.none for row in rows), answer
-
-
-def wait_in_sync(topic: Topic, replicas: Iterable[int], *, timeout_s: float = 60) -> None:
-    """Until all partitions have exactly these replicas in sync."""
-    wanted = set(replicas)
-    wait_until(
-        lambda: all(found == wanted for found in topic.in_sync),
-        timeout_s=timeout_s,
-        told=lambda: topic.in_sync,
-    )

@@ -3,50 +3,51 @@
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.runtime.production import free_ports
+from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, take
+from tests.compat.replicated import Topic
 from tests.harness.cluster import OttlaCluster
 from tests.harness.kafka import tool
-from tests.harness.processes import Child, answers
-
-pytestmark = pytest.mark.timeout(240)
+from tests.harness.processes import Child, answers, steady_ports
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
+def whole(tmp_path_factory):
     with OttlaCluster(tmp_path_factory.mktemp("cluster"), racks="abc") as cluster:
         yield cluster
 
 
-def admin(cluster):
-    return AdminClient({"bootstrap.servers": cluster.bootstrap})
+@pytest.fixture
+def cluster(whole):
+    """The next test finds all nodes running, however this one ends."""
+    yield whole
+    whole.mend()
 
 
-def create(cluster, name, *, partitions=1, replicas=1, timeout_s=60):
-    client = admin(cluster)
-    for future in client.create_topics([NewTopic(name, partitions, replicas)]).values():
-        future.result(timeout_s)
+def create(cluster, name, *, partitions=1):
+    return Topic.spread(cluster.bootstrap, name, partitions=partitions, replicas=1)
 
 
 def wait_for_brokers(cluster, expected):
-    """Whoever is asked may hear of it a moment later."""
-    deadline = time.monotonic() + 60
-    while (found := sorted(admin(cluster).list_topics(timeout=30).brokers)) != expected:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.2)
+    """Until all brokers that answer know exactly these."""
+    for node in cluster.plan.brokers:
+        if node.node_id in expected:
+            admin = admin_of(node.listener)
+            eventually_equal(
+                lambda admin=admin: sorted(admin.list_topics(timeout=PATIENCE_S).brokers), expected
+            )
 
 
 def produce(cluster, topic, count=100):
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     for number in range(count):
         producer.produce(topic, b"%d" % number)
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def consume(cluster, topic, count=100):
@@ -54,42 +55,37 @@ def consume(cluster, topic, count=100):
         {"bootstrap.servers": cluster.bootstrap, "group.id": f"of-{topic}", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe([topic])
-    values = []
-    deadline = time.monotonic() + 60
-    while len(values) < count and time.monotonic() < deadline:
-        message = consumer.poll(1)
-        if message is not None and message.error() is None:
-            values.append(int(message.value()))
+    values = [int(message.value()) for message in take(consumer, count)]
     consumer.close()
     return sorted(values)
 
 
 def test_topics_records_and_groups(cluster):
-    create(cluster, "first", partitions=6)
+    wait_for_brokers(cluster, [1, 2, 3])
+    topic = create(cluster, "first", partitions=6)
     produce(cluster, "first")
     assert consume(cluster, "first") == list(range(100))
-    metadata = admin(cluster).list_topics(timeout=30)
-    assert sorted(metadata.brokers) == [1, 2, 3]
-    assert {partition.leader for partition in metadata.topics["first"].partitions.values()} == {1, 2, 3}
+    for state in topic.seen():
+        assert set(state.leaders) == {1, 2, 3}
 
 
 def test_kafkas_tools_see_the_quorum(cluster):
-    told = tool(
-        "kafka-metadata-quorum",
-        "--bootstrap-controller",
-        cluster.bootstrap_controllers,
-        "describe",
-        "--status",
+    controllers = ("--bootstrap-controller", cluster.bootstrap_controllers)
+    told = once(
+        lambda: tool("kafka-metadata-quorum", *controllers, "describe", "--status"),
+        lambda told: f"LeaderId:               {cluster.active_controller()}" in told,
     )
-    assert f"LeaderId:               {cluster.active_controller()}" in told
     for controller in (101, 102, 103):
         assert f'"id": {controller}' in told.partition("CurrentVoters")[2].partition("CurrentObservers")[0]
     for broker in (1, 2, 3):
         assert f'"id": {broker}' in told.partition("CurrentObservers")[2]
-    told = tool("kafka-cluster", "list-endpoints", "--bootstrap-controller", cluster.bootstrap_controllers)
-    assert [line.split()[0] for line in told.splitlines()[1:]] == ["101", "102", "103"]
-    told = tool("kafka-cluster", "list-endpoints", "--bootstrap-server", cluster.bootstrap)
-    assert [line.split()[3] for line in told.splitlines()[1:]] == ["a", "b", "c"]
+
+    def column(number, *where):
+        told = tool("kafka-cluster", "list-endpoints", *where)
+        return [line.split()[number] for line in told.splitlines()[1:]]
+
+    eventually_equal(lambda: column(0, *controllers), ["101", "102", "103"])
+    eventually_equal(lambda: column(3, "--bootstrap-server", cluster.bootstrap), ["a", "b", "c"])
 
 
 def test_controllers_answer_admin_clients_directly(cluster):
@@ -115,24 +111,17 @@ def test_controllers_answer_admin_clients_directly(cluster):
         "--add-config",
         "log.cleaner.backoff.ms=12345",
     )
-    told = tool(
-        "kafka-configs",
-        "--bootstrap-server",
-        cluster.bootstrap,
-        "--describe",
-        "--entity-type",
-        "brokers",
-        "--entity-default",
+    of_all = ("--bootstrap-server", cluster.bootstrap, "--entity-type", "brokers", "--entity-default")
+    once(
+        lambda: tool("kafka-configs", *of_all, "--describe"),
+        lambda told: "log.cleaner.backoff.ms=12345" in told,
     )
-    assert "log.cleaner.backoff.ms=12345" in told
 
 
 def test_the_active_controller_is_killed(cluster):
     victim = cluster.active_controller()
     cluster.kill(victim)
-    began = time.monotonic()
     create(cluster, "after-failover")
-    assert time.monotonic() - began < 45  # about two seconds on an idle machine
     produce(cluster, "after-failover")
     assert cluster.active_controller() != victim
     cluster.start_node(victim)
@@ -149,9 +138,7 @@ def test_a_broker_that_was_killed_comes_back(cluster):
 
 
 def test_a_broker_that_is_stopped_leaves_at_once(cluster):
-    began = time.monotonic()
     assert cluster.stop_node(3) == 0
-    assert time.monotonic() - began < 40
     wait_for_brokers(cluster, [1, 2])
     cluster.start_node(3)
     wait_for_brokers(cluster, [1, 2, 3])
@@ -160,9 +147,9 @@ def test_a_broker_that_is_stopped_leaves_at_once(cluster):
 def test_a_second_node_with_an_id_is_refused(cluster, tmp_path):
     node = cluster.node(1)
     text = node.properties_file.read_text().replace(str(node.data_dir.resolve()), str(tmp_path / "data"))
-    text = text.replace(f":{node.port}", ":0") + "initial.broker.registration.timeout.ms=3000\n"
+    text = text.replace(f":{node.port}", ":0") + "initial.broker.registration.timeout.ms=8000\n"
     (tmp_path / "twin.properties").write_text(text)
-    cluster_id = admin(cluster).list_topics(timeout=30).cluster_id
+    cluster_id = admin_of(cluster.bootstrap).list_topics(timeout=PATIENCE_S).cluster_id
     assert cli("format", "-t", cluster_id, "-c", tmp_path / "twin.properties").exit_code == 0
     started = cli("broker", tmp_path / "twin.properties")
     assert started.exit_code == 1
@@ -179,76 +166,70 @@ def test_a_node_of_another_cluster_is_refused(cluster, tmp_path):
     assert (
         cli("format", "-t", "AAAAAAAAAAAAAAAAAAAAAw", "-c", tmp_path / "stranger.properties").exit_code == 0
     )
-    started = cli("broker", tmp_path / "stranger.properties", timeout_s=60)
+    started = cli("broker", tmp_path / "stranger.properties")
     assert started.exit_code == 1
     assert "another cluster" in started.output
 
 
-def cli(*arguments, timeout_s=60):
+def cli(*arguments):
     """Our command line in a process of its own, since a node wants its own signals."""
     done = subprocess.run(
         [sys.executable, "-m", "broker", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=timeout_s,
+        timeout=PATIENCE_S,
         check=False,
     )
     return type("Done", (), {"exit_code": done.returncode, "output": done.stdout + done.stderr})
 
 
+def cluster_up(folder, *arguments):
+    """`ottla cluster up` with a broker and a controller, when it is ready."""
+    port, _ = steady_ports(2)
+    command = [sys.executable, "-m", "broker", "cluster", "up", "--brokers", "1", "--controllers", "1"]
+    command += ["--port", str(port), "--data-dir", str(folder / "nodes"), *arguments]
+    up = Child(command, log=folder / "up.log")
+    up.wait_until(lambda: "\nREADY " in up.output())
+    return up
+
+
 def test_the_command_keeps_a_cluster_up_and_stops_it(tmp_path):
-    arguments = [
-        "--brokers",
-        "1",
-        "--controllers",
-        "1",
-        "--racks",
-        "r",
-        "--port",
-        "0",
-        "--data-dir",
-        str(tmp_path),
-    ]
-    up = Child([sys.executable, "-m", "broker", "cluster", "up", *arguments], log=tmp_path / "up.log")
-    up.wait_until(lambda: "\nREADY " in up.output(), timeout_s=60)
+    up = cluster_up(tmp_path, "--racks", "r")
     rows = {line.split()[0]: line.split() for line in up.output().splitlines() if line[:1].isdigit()}
     assert (rows["1"][1:3], rows["101"][1:3]) == (["broker", "r"], ["controller", "-"])
     client = AdminClient({"bootstrap.servers": rows["1"][3]})
     for future in client.create_topics([NewTopic("t", 1, 1)]).values():
-        future.result(60)
+        future.result(PATIENCE_S)
     processes = [psutil.Process(int(row[4])) for row in rows.values()]
     processes[0].kill()
-    up.wait_until(lambda: "has ended (-9)" in up.output(), timeout_s=30)
+    up.wait_until(lambda: "has ended (-9)" in up.output())
     up.send_signal(signal.SIGINT)
-    assert up.wait(60) == 0
+    assert up.wait() == 0
     assert not any(process.is_running() for process in processes)
 
 
 def test_the_nodes_of_a_command_that_was_killed_stop_by_themselves(tmp_path):
-    arguments = ["--brokers", "1", "--controllers", "1", "--port", "0", "--data-dir", str(tmp_path / "nodes")]
-    up = Child([sys.executable, "-m", "broker", "cluster", "up", *arguments], log=tmp_path / "up.log")
-    up.wait_until(lambda: "\nREADY " in up.output(), timeout_s=60)
+    up = cluster_up(tmp_path)
     processes = [
         psutil.Process(int(line.split()[4])) for line in up.output().splitlines() if line[:1].isdigit()
     ]
     up.kill()
-    _, alive = psutil.wait_procs(processes, timeout=60)
+    _, alive = psutil.wait_procs(processes, timeout=PATIENCE_S)
     assert alive == []
     # Cleanly: the next start need not recover anything.
     assert (tmp_path / "nodes/node-1/data/.kafka_cleanshutdown").exists()
 
 
 def test_a_broker_that_waits_for_controllers_can_be_stopped(tmp_path):
-    port, nobody = free_ports(2)
+    port, nobody = steady_ports(2)
     (tmp_path / "lonely.properties").write_text(
         f"process.roles=broker\nnode.id=1\nlisteners=PLAINTEXT://127.0.0.1:{port}\nlog.dirs={tmp_path}/data\n"
         f"controller.listener.names=CONTROLLER\ncontroller.quorum.bootstrap.servers=127.0.0.1:{nobody}\n"
+        "initial.broker.registration.timeout.ms=600000\n"
     )
     assert cli("format", "-t", "AAAAAAAAAAAAAAAAAAAAAw", "-c", tmp_path / "lonely.properties").exit_code == 0
     log = tmp_path / "lonely.log"
     child = Child([sys.executable, "-m", "broker", "broker", str(tmp_path / "lonely.properties")], log=log)
-    child.wait_until(lambda: answers(port), timeout_s=30)
-    began = time.monotonic()
-    assert child.stop(timeout_s=30) == 0
-    assert time.monotonic() - began < 30  # its registration would be given up after 60
+    child.wait_until(lambda: answers(port))
+    assert child.stop() == 0  # long before it would give its registration up
     assert "READY" not in child.output()

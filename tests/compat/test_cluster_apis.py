@@ -1,11 +1,10 @@
 """Quotas, ACLs, SCRAM credentials, features, elections and reassignments on Ottla and on Apache Kafka 4.3.1.
 
 Each story is told to both, in every version of its APIs; the answers must be equal in all that a client can see.
-Kafka's brokers follow the metadata log a moment later than its controller answers: what is described is asked
-for again until it is as expected, for a while. Rows come in the order of Kafka's hash maps, and are sorted.
+Brokers follow the metadata log a moment later than their controller answers: what is described is asked
+for again until the two agree, for a while. Rows come in the order of Kafka's hash maps, and are sorted.
 """
 
-import time
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -33,14 +32,13 @@ from protocol.metadata.acls import AclOperation, AclPermissionType, PatternType,
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.kafka import KafkaServer
 from tests.harness.ottla import OttlaServer
+from tests.harness.processes import PATIENCE_S, comes_true
 
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
     "allow.everyone.if.no.acl.found": "true",
 }
-#: How long Kafka's broker may take to follow its controller.
-PATIENCE_S = 5.0
 
 Step = tuple[ApiKey, Any]
 
@@ -66,21 +64,20 @@ def shown(message: Any) -> Any:
 
 def same(wires: tuple[BlockingWire, BlockingWire], story: list[Step], *, nth_version: int) -> list[Any]:
     """Tell both servers the story; what they answered, which is the same."""
-    ours, theirs = wires
     told, differences = [], []
     for key, request in story:
         versions = KAFKA_VERSIONS[key]
         version = versions[min(nth_version, len(versions) - 1)]
-        answer = shown(ours.call(key, version, request))
-        deadline = time.monotonic() + PATIENCE_S
-        while (expected := shown(theirs.call(key, version, request))) != answer:
-            # An alteration is not repeated: a second answer to it may be another one.
-            if "DESCRIBE" not in key.name or time.monotonic() > deadline:
-                break
-            time.sleep(0.05)
-        told.append(answer)
-        if answer != expected:
-            differences.append((key.name, version, request, answer, expected))
+        answers: list[Any] = []
+
+        def are_equal(key=key, version=version, request=request, answers=answers) -> bool:
+            answers[:] = [shown(wire.call(key, version, request)) for wire in wires]
+            return answers[0] == answers[1]
+
+        # An alteration is not repeated: a second answer to it may be another one.
+        if not comes_true(are_equal, timeout_s=PATIENCE_S if "DESCRIBE" in key.name else 0):
+            differences.append((key.name, version, request, *answers))
+        told.append(answers[0])
     assert differences == []
     return told
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.admin import create_topic
+from tests.compat.admin import create_topic, eventually_equal, once
 from tests.compat.conftest import Server, make_server
 from tests.harness.kafka import run_tool, tool
 
@@ -38,6 +38,10 @@ def test_kafka_acls(where):
         f"principal=User:alice, host=*, operation={operation}, permissionType=ALLOW"
         for operation in ("READ", "DESCRIBE")
     )
+
+    def listed(*options: str) -> set[str]:
+        return entries(tool("kafka-acls", *where, "--list", *options))
+
     of_topic = ("--topic", "t")
     add = ("--add", "--allow-principal", "User:alice", "--operation", "Read", "--operation", "Describe")
     output = tool("kafka-acls", *where, *add, *of_topic)
@@ -48,12 +52,14 @@ def test_kafka_acls(where):
     assert entries(output) == {read, describe}
     prefixed = ("--resource-pattern-type", "prefixed", "--topic", "pre", "--deny-principal", "User:bob")
     tool("kafka-acls", *where, "--add", "--operation", "Write", "--deny-host", "10.0.0.1", *prefixed)
-    assert entries(tool("kafka-acls", *where, "--list", *of_topic)) == {read, describe}
-    matching = tool("kafka-acls", *where, "--list", "--topic", "prefix", "--resource-pattern-type", "match")
-    assert entries(matching) == {"principal=User:bob, host=10.0.0.1, operation=WRITE, permissionType=DENY"}
+    eventually_equal(lambda: listed(*of_topic), {read, describe})
+    eventually_equal(
+        lambda: listed("--topic", "prefix", "--resource-pattern-type", "match"),
+        {"principal=User:bob, host=10.0.0.1, operation=WRITE, permissionType=DENY"},
+    )
     one = ("--allow-principal", "User:alice", "--operation", "Read")
     tool("kafka-acls", *where, "--remove", "--force", *one, *of_topic)
-    assert entries(tool("kafka-acls", *where, "--list", *of_topic)) == {describe}
+    eventually_equal(lambda: listed(*of_topic), {describe})
 
 
 def test_kafka_configs_of_users_clients_and_addresses(where):
@@ -70,25 +76,25 @@ def test_kafka_configs_of_users_clients_and_addresses(where):
         == "Completed updating config for user alice.\n"
     )
     alter(*alice, "--add-config", "SCRAM-SHA-256=[iterations=8192,password=secret]")
-    assert describe("users") == [
-        "Quota configs for user-principal 'alice' are producer_byte_rate=1000.0",
-        "SCRAM credential configs for user-principal 'alice' are SCRAM-SHA-256=iterations=8192",
-    ]
+    quota = "Quota configs for user-principal 'alice' are producer_byte_rate=1000.0"
+    credential = "SCRAM credential configs for user-principal 'alice' are SCRAM-SHA-256=iterations=8192"
+    eventually_equal(lambda: describe("users"), [quota, credential])
     both = ("--entity-type", "users", "--entity-default", "--entity-type", "clients", "--entity-name", "c")
     alter(*both, "--add-config", "consumer_byte_rate=7,request_percentage=12.5")
-    (line,) = describe("users", "clients")
+    (line,) = once(lambda: describe("users", "clients"), lambda told: told)
     head, limits = line.split(" are ")
     assert head == "Quota configs for the default user-principal, client-id 'c'"
     assert set(limits.split(", ")) == {"consumer_byte_rate=7.0", "request_percentage=12.5"}
     address = ("--entity-type", "ips", "--entity-name", "127.0.0.1")
     alter(*address, "--add-config", "connection_creation_rate=9")
-    assert describe("ips") == ["Quota configs for ip '127.0.0.1' are connection_creation_rate=9.0"]
+    address_quota = "Quota configs for ip '127.0.0.1' are connection_creation_rate=9.0"
+    eventually_equal(lambda: describe("ips"), [address_quota])
     refused = run_tool("kafka-configs", *where, "--alter", *alice, "--add-config", "producer_byte_rate=-1")
     assert refused.returncode == 1
     assert "Quota producer_byte_rate must be greater than 0" in refused.stderr
     alter(*alice, "--delete-config", "SCRAM-SHA-256")
     alter(*alice, "--delete-config", "producer_byte_rate")
-    assert describe("users") == []
+    eventually_equal(lambda: describe("users"), [])
 
 
 def test_kafka_features(where):
@@ -129,8 +135,10 @@ def test_kafka_leader_election_and_reassignment(where, topic: str, tmp_path: Pat
     by_plan = ("--reassignment-json-file", str(plan))
     output = tool("kafka-reassign-partitions", *where, "--execute", *by_plan)
     assert output.endswith(f"Successfully started partition reassignment for {topic}-0\n")
-    output = tool("kafka-reassign-partitions", *where, "--verify", *by_plan)
-    assert f"Reassignment of partition {topic}-0 is completed." in output
+    once(
+        lambda: tool("kafka-reassign-partitions", *where, "--verify", *by_plan),
+        lambda told: f"Reassignment of partition {topic}-0 is completed." in told,
+    )
     assert tool("kafka-reassign-partitions", *where, "--list") == "No partition reassignments found.\n"
     output = tool("kafka-reassign-partitions", *where, "--cancel", *by_plan)
     assert output.startswith("None of the specified partition reassignments are active.")

@@ -4,9 +4,6 @@ Rows of DescribeConfigs must be equal in everything but the documentation: value
 read-only and sensitive flags. Refusals must have the same error code.
 """
 
-import socket
-import struct
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,6 @@ from typing import Any
 import pytest
 
 from protocol.api_keys import ApiKey
-from protocol.codec import decode_response, encode_request
 from protocol.config_def import AlterOperation
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -23,8 +19,10 @@ from protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from tests.harness.blocking_wire import BlockingWire
 from tests.harness.kafka import KafkaServer
 from tests.harness.ottla import OttlaServer
+from tests.harness.processes import comes_true
 
 SETTINGS = {
     "log.roll.ms": "86400000",
@@ -55,29 +53,8 @@ TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 SET, DELETE, APPEND, SUBTRACT = AlterOperation
 
 
-class Admin:
+class Admin(BlockingWire):
     """A connection that speaks the admin requests of this test."""
-
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def call(self, api_key: int, version: int, request: Any) -> Any:
-        body = encode_request(api_key, version, request)
-        header = struct.pack(">hhih", api_key, version, 1, -1) + b"\0"
-        self._socket.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
-        (size,) = struct.unpack(">i", self._read(4))
-        return decode_response(api_key, version, self._read(size)[5:])
-
-    def _read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = self._socket.recv(size - len(data))
-            assert more, "closed by the server"
-            data += more
-        return data
 
     def create_topic(self, name: str) -> None:
         topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
@@ -128,17 +105,19 @@ class Both:
 
     def assert_equal(self, kind: int, name: str) -> None:
         """Both apply alterations a moment after they answer them: wait until they agree."""
-        ours, theirs = {}, {}
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            ours, theirs = self.ottla.describe(kind, name), self.kafka.describe(kind, name)
-            for key in OF_THE_START:
-                ours.pop(key, None)
-                theirs.pop(key, None)
-            if ours == theirs:
-                return
-            time.sleep(0.1)
-        assert ours == theirs
+        ours: dict[str, tuple[Any, ...]] = {}
+        theirs: dict[str, tuple[Any, ...]] = {}
+
+        def are_equal() -> bool:
+            for found, admin in ((ours, self.ottla), (theirs, self.kafka)):
+                found.clear()
+                found.update(admin.describe(kind, name))
+                for key in OF_THE_START:
+                    found.pop(key, None)
+            return ours == theirs
+
+        if not comes_true(are_equal):
+            assert ours == theirs
 
 
 @pytest.fixture(scope="module")
@@ -146,14 +125,13 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     folder: Path = tmp_path_factory.mktemp("configs")
     ottla = OttlaServer(folder / "ottla", settings=SETTINGS).start()
     kafka = KafkaServer(folder / "kafka", settings=SETTINGS).start()
-    connected = Both(Admin(ottla.port), Admin(kafka.port))
-    for admin in (connected.ottla, connected.kafka):
-        admin.create_topic("t")
-    # A Kafka with eligible leader replicas keeps this one in the metadata log from the start.
-    assert connected.alter(BROKER, "", ("min.insync.replicas", SET, "1")) == (0, 0)
-    yield connected
-    connected.ottla.close()
-    connected.kafka.close()
+    with Admin(ottla.port) as of_ottla, Admin(kafka.port) as of_kafka:
+        for admin in (of_ottla, of_kafka):
+            admin.create_topic("t")
+        connected = Both(of_ottla, of_kafka)
+        # A Kafka with eligible leader replicas keeps this one in the metadata log from the start.
+        assert connected.alter(BROKER, "", ("min.insync.replicas", SET, "1")) == (0, 0)
+        yield connected
     ottla.stop()
     kafka.stop()
 

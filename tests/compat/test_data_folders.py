@@ -15,19 +15,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from storage.files import Files
 from storage.verify import inspect
-from tests.compat.admin import PATIENCE_S, wait_until
+from tests.compat.admin import PATIENCE_S, take, wait_until
 from tests.compat.clients import CODECS
 from tests.compat.test_storage_files import dump
 from tests.compat.views import View, differences, view
 from tests.harness.kafka import KafkaServer
 from tests.harness.ottla import OttlaServer
 
-pytestmark = [
-    pytest.mark.timeout(240),
-    pytest.mark.skipif(
-        os.environ.get("KAFKA_ORACLE") == "1", reason="compares both, whichever serves the other tests"
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    os.environ.get("KAFKA_ORACLE") == "1", reason="compares both, whichever serves the other tests"
+)
 
 NOW_MS = 1_700_000_000_000
 SETTINGS = {
@@ -38,7 +35,7 @@ SETTINGS = {
     "log.initial.task.delay.ms": "100",
     "log.flush.offset.checkpoint.interval.ms": "200",
     # So long Kafka takes a broker that was killed to be up, and does not let another one register.
-    "broker.session.timeout.ms": "3000",
+    "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",
 }
 SMALL = {"segment.bytes": "1048576", "index.interval.bytes": "500"}
@@ -139,16 +136,8 @@ def read_on(bootstrap: str, count: int) -> list[tuple[int, int]]:
         {"bootstrap.servers": bootstrap, "group.id": "readers", "auto.offset.reset": "earliest",
          "enable.auto.commit": False}
     )  # fmt: skip
-    taken: list[tuple[int, int]] = []
     consumer.subscribe(["plain"])
-
-    def are_enough() -> bool:
-        for message in consumer.consume(count - len(taken), 0.2):
-            assert message.error() is None, message.error()
-            taken.append((message.partition(), message.offset()))
-        return len(taken) == count
-
-    wait_until(are_enough, told=lambda: f"{len(taken)} of {count}")
+    taken = [(message.partition(), message.offset()) for message in take(consumer, count)]
     consumer.commit(asynchronous=False)
     consumer.close()
     return taken
@@ -169,7 +158,7 @@ def wait_for_compaction(server: KafkaServer | OttlaServer) -> None:
         newest = max(int(path.stem) for path in (server.data_dir / "compacted-0").glob("*.log"))
         return newest > 0 and checkpoint.exists() and f"compacted 0 {newest}\n" in checkpoint.read_text()
 
-    server.child.wait_until(is_clean, timeout_s=PATIENCE_S, interval_s=0.05)
+    server.child.wait_until(is_clean)
 
 
 def end(server: KafkaServer | OttlaServer, *, is_killed: bool) -> None:

@@ -6,14 +6,11 @@ import socket
 import sys
 from pathlib import Path
 
-import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.runtime.production import free_ports
-from tests.harness.processes import Child
+from tests.harness.processes import PATIENCE_S, Child, steady_ports
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.timeout(120)
 
 
 def environments():
@@ -57,7 +54,7 @@ def test_the_file_names_a_cluster():
 def test_the_nodes_of_the_file_find_each_other(tmp_path):
     """One controller and one broker of the six, with this machine's address where the file has containers' names."""
     nodes = environments()
-    controller_port, broker_port, host_port = free_ports(3)
+    controller_port, broker_port, host_port = steady_ports(3)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     children = []
     try:
@@ -84,15 +81,15 @@ def test_the_nodes_of_the_file_find_each_other(tmp_path):
             log = tmp_path / f"{service}.log"
             children.append(Child(["sh", str(ROOT / "docker/node.sh")], log=log, env=settings))
         for child in children:
-            child.wait_until(lambda child=child: "\nREADY " in child.output(), timeout_s=60)
+            child.wait_until(lambda child=child: "\nREADY " in child.output())
         for port in (broker_port, host_port):
-            with socket.create_connection(("127.0.0.1", port), 5):
+            with socket.create_connection(("127.0.0.1", port), PATIENCE_S):
                 pass
         client = AdminClient({"bootstrap.servers": f"127.0.0.1:{host_port}"})
         for future in client.create_topics([NewTopic("t", 1, 1)]).values():
-            future.result(60)
-        told = client.list_topics(timeout=30).brokers
+            future.result(PATIENCE_S)
+        told = client.list_topics(timeout=PATIENCE_S).brokers
         assert [(broker.id, broker.port) for broker in told.values()] == [(1, host_port)]
     finally:
         for child in reversed(children):
-            child.stop(timeout_s=60)
+            child.stop()

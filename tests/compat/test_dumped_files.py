@@ -23,8 +23,6 @@ from storage.transaction_index import TransactionIndex
 from tests.harness.kafka import run_tool
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
 
-pytestmark = pytest.mark.timeout(180)
-
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=500, file_delete_delay_ms=0)
 COMPACTED = LogConfig(
     segment_bytes=6_000,
@@ -251,7 +249,7 @@ def dump(folders: dict[str, Path], *options: str) -> str:
         for path in sorted(folder.iterdir())
         if path.suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
     ]
-    done = run_tool("kafka-dump-log", "--files", ",".join(files), *options, timeout_s=150)
+    done = run_tool("kafka-dump-log", "--files", ",".join(files), *options)
     assert done.returncode == 0, done.stderr
     for complaint in ("isvalid: false", "invalid bytes"):
         assert complaint not in done.stdout

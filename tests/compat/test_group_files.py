@@ -5,7 +5,7 @@ import os
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.compat.test_groups import create_topic
+from tests.compat.admin import PATIENCE_S, create_topic, take
 from tests.harness.kafka import KafkaServer, tool
 
 pytestmark = pytest.mark.skipif(os.environ.get("KAFKA_ORACLE") == "1", reason="is about our own files")
@@ -13,15 +13,14 @@ pytestmark = pytest.mark.skipif(os.environ.get("KAFKA_ORACLE") == "1", reason="i
 
 def _work(bootstrap: str, topic: str, group: str) -> None:
     """A static member of generation 1 that has committed, and offsets of a group without members."""
-    create_topic(bootstrap, topic)
+    create_topic(bootstrap, topic, 6)
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce(topic, b"x", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     settings = {"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest", "enable.auto.commit": False}
     member = Consumer({**settings, "group.id": group, "group.instance.id": "i", "session.timeout.ms": 60_000})
     member.subscribe([topic])
-    message = member.poll(30)
-    assert message is not None
+    (message,) = take(member, 1)
     member.commit(message, asynchronous=False)
     member.close()  # a static member keeps its place
     manual = Consumer({**settings, "group.id": f"{group}-manual"})

@@ -10,7 +10,6 @@ import os
 import re
 import socket
 import struct
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +45,7 @@ from protocol.messages.offset_fetch import (
 )
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.types import ZERO_UUID
+from tests.compat.admin import PATIENCE_S, once, wait_until
 
 _TRANSCRIPT = Path(__file__).with_name("group_wire.txt")
 _SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
@@ -56,7 +56,7 @@ class Wire:
 
     def __init__(self, bootstrap: str) -> None:
         host, port = bootstrap.split(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=30)
+        self._socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         self.lines: list[str] = []
         self._names: dict[str, str] = {}
 
@@ -130,24 +130,20 @@ def _topic(wire: Wire, name: str) -> Any:
     """Create a topic of two partitions; its id, when it has leaders."""
     topic = CreatableTopic(name=name, num_partitions=2, replication_factor=1)
     wire.call(7, CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
-    while True:
-        asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
-        (found,) = wire.call(12, asked).topics
-        if found.error_code == 0 and len([row for row in found.partitions if row.leader_id >= 0]) == 2:
-            wire.name(repr(found.topic_id), "TOPIC_ID")
-            return found.topic_id
-        time.sleep(0.05)
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+    found = once(
+        lambda: wire.call(12, asked).topics[0],
+        lambda found: len([row for row in found.partitions if row.leader_id >= 0]) == 2,
+    )
+    wire.name(repr(found.topic_id), "TOPIC_ID")
+    return found.topic_id
 
 
 def _wait_for_coordinator(wire: Wire, group: str) -> None:
     """Until the offsets topic is there and loaded."""
-    while wire.call(3, FindCoordinatorRequest(key=group)).error_code:
-        time.sleep(0.1)
-    while (
-        wire.call(3, HeartbeatRequest(group_id=group, member_id="x")).error_code
-        != ErrorCode.unknown_member_id
-    ):
-        time.sleep(0.1)
+    beat = HeartbeatRequest(group_id=group, member_id="x")
+    wait_until(lambda: not wire.call(3, FindCoordinatorRequest(key=group)).error_code)
+    wait_until(lambda: wire.call(3, beat).error_code == ErrorCode.unknown_member_id)
 
 
 def _join_request(group: str, **fields: Any) -> JoinGroupRequest:

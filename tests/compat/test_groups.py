@@ -1,20 +1,14 @@
 """Consumer groups of the classic protocol, with members of different client libraries."""
 
-import time
 from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.compat import admin
 from tests.compat.members import MEMBERS, ConfluentMember, Member
 
 _PARTITIONS = 6
-
-
-def create_topic(bootstrap: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, _PARTITIONS, 1)])[topic].result(30)
 
 
 def produce(bootstrap: str, topic: str, numbers: range) -> None:
@@ -22,18 +16,22 @@ def produce(bootstrap: str, topic: str, numbers: range) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in numbers:
         producer.produce(topic, value=str(number).encode(), partition=number % _PARTITIONS)
-    assert producer.flush(30) == 0
+    assert producer.flush(admin.PATIENCE_S) == 0
 
 
-def wait_until(condition: Callable[[], bool], members: list[Member], *, timeout_s: float = 40) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
+def wait_until(condition: Callable[[], bool], members: list[Member]) -> None:
+    """As elsewhere; what ends a member is raised."""
+
+    def is_so() -> bool:
         for member in members:
             if member.error is not None:
                 raise member.error
-        state = [(type(member).__name__, sorted(member.assigned), len(member.taken)) for member in members]
-        assert time.monotonic() < deadline, state
-        time.sleep(0.05)
+        return condition()
+
+    def state() -> object:
+        return [(type(member).__name__, sorted(member.assigned), len(member.taken)) for member in members]
+
+    admin.wait_until(is_so, told=state)
 
 
 def numbers_of(members: list[Member]) -> list[int]:
@@ -46,7 +44,7 @@ def is_shared_out(members: list[Member]) -> bool:
 
 
 def test_members_of_three_libraries_share_the_partitions(server, topic, group):
-    create_topic(server.bootstrap, topic)
+    admin.create_topic(server.bootstrap, topic, _PARTITIONS)
     members: list[Member] = []
     for kind in MEMBERS:  # each one that joins takes partitions from those who were there
         members.append(kind(server.bootstrap, group, topic).start())
@@ -66,7 +64,7 @@ def test_members_of_three_libraries_share_the_partitions(server, topic, group):
 @pytest.mark.parametrize("kind", MEMBERS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("crash", [False, True], ids=["restart", "kill-9"])
 def test_a_group_resumes_exactly_where_it_was_after_a_restart(own_server, topic, group, kind, crash):
-    create_topic(own_server.bootstrap, topic)
+    admin.create_topic(own_server.bootstrap, topic, _PARTITIONS)
     produce(own_server.bootstrap, topic, range(300))
     first = kind(own_server.bootstrap, group, topic).start()
     wait_until(lambda: len(first.taken) >= 300, [first])
@@ -85,7 +83,7 @@ def test_a_group_resumes_exactly_where_it_was_after_a_restart(own_server, topic,
 
 
 def test_a_member_lives_through_a_restart_of_the_broker(own_server, topic, group):
-    create_topic(own_server.bootstrap, topic)
+    admin.create_topic(own_server.bootstrap, topic, _PARTITIONS)
     produce(own_server.bootstrap, topic, range(100))
     member = ConfluentMember(own_server.bootstrap, group, topic).start()
     wait_until(lambda: len(member.taken) >= 100, [member])

@@ -1,18 +1,15 @@
 """Apache Kafka's broker under Ottla's controllers: it registers, hosts topics, serves clients, and both sides may come and go."""
 
-import time
-
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from storage import meta_properties
 from storage.files import Files
+from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, take
 from tests.harness.cluster import OttlaCluster
 from tests.harness.kafka import java_command, tool
 from tests.harness.processes import Child, free_port
-
-pytestmark = pytest.mark.timeout(300)
 
 KAFKA_ID = 7
 
@@ -46,41 +43,41 @@ class Mixed:
     def start_kafka(self):
         command = [*java_command(heap="512m"), "kafka.Kafka", str(self.properties)]
         self._child = Child(command, log=self.folder / "kafka.log")
-        self._child.wait_until(lambda: KAFKA_ID in self.alive(), timeout_s=90, interval_s=0.5)
+        self._child.wait_until(lambda: KAFKA_ID in self.alive(), interval_s=0.5)
 
     def stop_kafka(self):
-        self._child.stop(timeout_s=60)
+        self._child.stop()
 
     def alive(self):
         """The brokers that Ottla's names as unfenced."""
-        return sorted(
-            AdminClient({"bootstrap.servers": self.cluster.bootstrap}).list_topics(timeout=30).brokers
-        )
+        return sorted(admin_of(self.cluster.bootstrap).list_topics(timeout=PATIENCE_S).brokers)
 
-    def wait_for(self, brokers):
-        """Whoever is asked may hear of it a moment later."""
-        deadline = time.monotonic() + 60
-        while (found := self.alive()) != brokers:
-            assert time.monotonic() < deadline, found
-            time.sleep(0.2)
+    def wait_for(self, *brokers):
+        """Until Ottla's names exactly these."""
+        eventually_equal(self.alive, sorted(brokers))
+
+    def mend(self):
+        """Whatever was done to them: all run."""
+        self.cluster.mend()
+        if not self._child.is_running:
+            self.start_kafka()
 
     def stop(self):
         if self._child is not None and self._child.is_running:
             self._child.kill()
-        self.cluster.stop()
+        self.cluster.kill(*self.cluster.running)
 
     def create(self, name, *, through):
         """A topic whose only replica is Kafka's."""
-        client = AdminClient({"bootstrap.servers": through})
         topic = NewTopic(name, num_partitions=2, replica_assignment=[[KAFKA_ID], [KAFKA_ID]])
-        for future in client.create_topics([topic]).values():
-            future.result(60)
+        admin = admin_of(through)
+        admin.create_topics([topic])[name].result(PATIENCE_S)
 
     def produce(self, topic, first=0, count=100):
         producer = Producer({"bootstrap.servers": self.kafka})
         for number in range(first, first + count):
             producer.produce(topic, b"%d" % number)
-        assert producer.flush(60) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     def consume(self, topic, count=100):
         consumer = Consumer(
@@ -91,17 +88,13 @@ class Mixed:
             }
         )
         consumer.subscribe([topic])
-        values, deadline = [], time.monotonic() + 60
-        while len(values) < count and time.monotonic() < deadline:
-            message = consumer.poll(1)
-            if message is not None and message.error() is None:
-                values.append(int(message.value()))
+        values = [int(message.value()) for message in take(consumer, count)]
         consumer.close()
         return sorted(values)
 
 
 @pytest.fixture(scope="module")
-def mixed(tmp_path_factory):
+def whole(tmp_path_factory):
     mixed = Mixed(tmp_path_factory.mktemp("mixed"))
     try:
         mixed.start()
@@ -110,10 +103,20 @@ def mixed(tmp_path_factory):
         mixed.stop()
 
 
+@pytest.fixture
+def mixed(whole):
+    """The next test finds all nodes running, however this one ends."""
+    yield whole
+    whole.mend()
+
+
 def test_both_kinds_of_brokers_are_in_the_cluster(mixed):
-    mixed.wait_for([1, KAFKA_ID])
-    told = tool("kafka-cluster", "list-endpoints", "--bootstrap-server", mixed.kafka)
-    assert sorted(line.split()[0] for line in told.splitlines()[1:]) == ["1", str(KAFKA_ID)]
+    def ids():
+        told = tool("kafka-cluster", "list-endpoints", "--bootstrap-server", mixed.kafka)
+        return sorted(line.split()[0] for line in told.splitlines()[1:])
+
+    mixed.wait_for(1, KAFKA_ID)
+    eventually_equal(ids, ["1", str(KAFKA_ID)])
     told = tool("kafka-metadata-quorum", "--bootstrap-server", mixed.kafka, "describe", "--status")
     assert f'"id": {KAFKA_ID}' in told.partition("CurrentObservers")[2]
 
@@ -133,14 +136,14 @@ def test_the_active_controller_goes(mixed):
     mixed.produce("after-failover")
     assert mixed.consume("after-failover") == list(range(100))
     mixed.cluster.start_node(victim)
-    mixed.wait_for([1, KAFKA_ID])
+    mixed.wait_for(1, KAFKA_ID)
 
 
 def test_kafkas_broker_goes_and_comes_back(mixed):
     mixed.create("kept", through=mixed.cluster.bootstrap)
     mixed.produce("kept")
     mixed.stop_kafka()
-    mixed.wait_for([1])
+    mixed.wait_for(1)
     mixed.start_kafka()
     mixed.produce("kept", first=100)
     assert mixed.consume("kept", 200) == list(range(200))

@@ -21,12 +21,10 @@ from storage.log import AppendOrigin, Log
 from storage.log_config import LogConfig
 from tests.compat.test_dumped_files import COMPACTED, append, clean, fill, split, transact
 from tests.harness import fetch
+from tests.harness.processes import PATIENCE_S
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
 
-pytestmark = [
-    pytest.mark.timeout(180),
-    pytest.mark.skipif(os.environ.get("KAFKA_ORACLE") == "1", reason="is about our own files"),
-]
+pytestmark = pytest.mark.skipif(os.environ.get("KAFKA_ORACLE") == "1", reason="is about our own files")
 
 _ORACLE = Path(__file__).parent / "StorageOracle.java"
 _CONFIG = (
@@ -48,7 +46,7 @@ def kafka(
         "clean" if is_clean else "crashed", str(now_ms), *config,
     ]  # fmt: skip
     done = subprocess.run(
-        command, input="\n".join(steps), capture_output=True, text=True, timeout=120, check=False
+        command, input="\n".join(steps), capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()

@@ -32,6 +32,7 @@ from protocol.records.record import Record, records
 from protocol.types import ZERO_UUID
 from tests.harness.kafka import KafkaServer
 from tests.harness.ottla import OttlaServer
+from tests.harness.processes import PATIENCE_S
 from tests.harness.wire import WireClient
 
 NOW_MS = int(time.time() * 1000)
@@ -45,6 +46,14 @@ def servers(tmp_path_factory) -> Iterator[tuple[OttlaServer, KafkaServer]]:
     yield ottla, kafka
     ottla.stop()
     kafka.stop()
+
+
+async def once(ask, is_right):
+    """Ask again until the answer is right."""
+    while True:
+        if is_right(answer := await ask()):
+            return answer
+        await asyncio.sleep(0.02)
 
 
 class Asker:
@@ -80,10 +89,9 @@ class Asker:
         self.ids[name] = response.topics[0].topic_id
         # Kafka's handlers see the topic a little after its creation is answered.
         for index in range(partitions):
-            for _ in range(500):
-                if not (await self.list_offset(name, -1, index=index))["error_code"]:
-                    break
-                await asyncio.sleep(0.02)
+            await once(
+                lambda index=index: self.list_offset(name, -1, index=index), lambda row: not row["error_code"]
+            )
 
     async def list_offset(self, topic, timestamp, *, version=11, index=0, epoch=-1):
         asked = ListOffsetsPartition(partition_index=index, timestamp=timestamp, current_leader_epoch=epoch)
@@ -105,7 +113,7 @@ class Asker:
             ],
         )
         try:
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(PATIENCE_S):
                 response = await self.client.request(ApiKey.PRODUCE, version, request)
         except (TimeoutError, asyncio.IncompleteReadError) as error:
             await self.reconnect()
@@ -435,11 +443,10 @@ def test_init_producer_id(servers, version):
             if fields and version < 3:
                 continue
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000, **fields)
-            for _ in range(100):
-                response = await asker.client.request(ApiKey.INIT_PRODUCER_ID, version, request)
-                if response.error_code != 14:  # Kafka has no block of ids yet
-                    break
-                await asyncio.sleep(0.05)
+            response = await once(
+                lambda request=request: asker.client.request(ApiKey.INIT_PRODUCER_ID, version, request),
+                lambda response: response.error_code != 14,  # Kafka has no block of ids yet
+            )
             answers.append((response.error_code, response.producer_id >= 0, response.producer_epoch))
         request = InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1000)
         response = await asker.client.request(ApiKey.INIT_PRODUCER_ID, version, request)

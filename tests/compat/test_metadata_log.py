@@ -24,6 +24,7 @@ from protocol.records.builder import build_batch, simple_records
 from storage import meta_properties
 from storage.append_origin import AppendOrigin
 from storage.files import Files
+from tests.compat.admin import create_topic
 from tests.harness.kafka import KafkaServer, tool
 from tests.harness.ottla import OttlaServer
 from tests.unit.metadata.metadata_cases import CASES, kafka_name, to_json, versions
@@ -61,8 +62,7 @@ def topics(server: OttlaServer | KafkaServer) -> set[str]:
 
 
 def create(server: OttlaServer | KafkaServer, name: str) -> None:
-    arguments = ("--partitions", "3", "--config", "retention.ms=1234567")
-    tool("kafka-topics", "--bootstrap-server", server.bootstrap, "--create", "--topic", name, *arguments)
+    create_topic(server.bootstrap, name, 3, {"retention.ms": "1234567"})
 
 
 def described(server: OttlaServer | KafkaServer, name: str) -> list[str]:

@@ -10,28 +10,27 @@ three brokers, logs that have parted are truncated on either side, and in the en
 import itertools
 import os
 import re
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, ElectionType, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, ElectionType, KafkaException, Producer, TopicPartition
 
+from protocol.api_keys import ApiKey
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from storage.files import Files
 from storage.verify import compare
-from tests.compat.admin import PATIENCE_S, admin_of, produce, read, wait_until
-from tests.compat.replicated import Topic, wait_in_sync
+from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, produce, read, take, wait_until
+from tests.compat.replicated import Topic
+from tests.harness.blocking_wire import BlockingWire
 from tests.harness.cluster import OttlaCluster
 from tests.harness.nodes import KafkaNode, OttlaNode, broker
 from tests.harness.processes import free_port
 
-pytestmark = [
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(
-        os.environ.get("KAFKA_ORACLE") == "1", reason="has both, whichever serves the other tests"
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    os.environ.get("KAFKA_ORACLE") == "1", reason="has both, whichever serves the other tests"
+)
 
 OTTLA, KAFKA = (1, 2), 3
 ROUNDS = int(os.environ.get("OTTLA_MIXED_ROUNDS", "0"))
@@ -42,27 +41,29 @@ TAILS = [
     *itertools.islice(itertools.cycle(itertools.permutations((1, 2, 3))), ROUNDS),
 ]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+FETCH_WAIT_MS = 500
 #: Brokers that are killed or paused are missed soon; nobody moves leaders but the test.
 SETTINGS = {
-    "broker.session.timeout.ms": "4000",
+    "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",
     "auto.leader.rebalance.enable": "false",
     "offsets.topic.num.partitions": "6",
     "offsets.topic.replication.factor": "3",
     "log.segment.bytes": "1048576",
+    "replica.fetch.wait.max.ms": str(FETCH_WAIT_MS),
 }
 
 
 class Mixture:
     """The cluster, and its Kafka broker."""
 
-    def __init__(self, folder: Path) -> None:
-        self.ottla = OttlaCluster(folder / "ottla", brokers=len(OTTLA), settings=SETTINGS).start()
+    def __init__(self, ottla: OttlaCluster, folder: Path) -> None:
+        self.ottla = ottla
         cluster_id = admin_of(self.ottla.bootstrap).list_topics(timeout=PATIENCE_S).cluster_id
         properties = {**broker(KAFKA, free_port(), bootstrap=self.ottla.bootstrap_controllers), **SETTINGS}
-        self.kafka = KafkaNode(folder / "kafka", properties, cluster_id=cluster_id)
+        self.kafka = KafkaNode(folder, properties, cluster_id=cluster_id)
         #: Ours in its place: the same folder, the same server.properties.
-        self.successor = OttlaNode(folder / "kafka", properties, cluster_id=cluster_id)
+        self.successor = OttlaNode(folder, properties, cluster_id=cluster_id)
 
     @property
     def bootstrap(self) -> str:
@@ -89,6 +90,15 @@ class Mixture:
         else:
             self.ottla.start_node(node_id)
 
+    def mend(self) -> None:
+        """Whatever was done to them: all run, Kafka in its own place."""
+        self.successor.end()
+        if self.kafka.child.is_running:
+            self.kafka.child.resume()
+        else:
+            self.kafka.start()
+        self.ottla.mend()
+
     def stop_brokers(self) -> None:
         self.kafka.stop()
         for node_id in OTTLA:
@@ -97,22 +107,31 @@ class Mixture:
     def end(self) -> None:
         self.kafka.end()
         self.successor.end()
-        self.ottla.kill(*self.ottla.running)
 
 
 @pytest.fixture(scope="module")
-def mixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixture]:
-    mixture = Mixture(tmp_path_factory.mktemp("mixed"))
-    try:
-        mixture.kafka.start()
-        yield mixture
-        mixture.stop_brokers()
-        report = compare(*mixture.data_dirs(), files=Files())
-    finally:
-        mixture.end()
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixture]:
+    folder = tmp_path_factory.mktemp("mixed")
+    with OttlaCluster(folder / "ottla", brokers=len(OTTLA), settings=SETTINGS) as ottla:
+        mixture = Mixture(ottla, folder / "kafka")
+        try:
+            mixture.kafka.start()
+            yield mixture
+            mixture.stop_brokers()
+            report = compare(*mixture.data_dirs(), files=Files())
+        finally:
+            mixture.end()
+        ottla.kill(*ottla.running)  # a clean stop of controllers is tested elsewhere
     # Every log that two of them have is the same, those of the offsets topic included.
     assert report.is_sound, report.findings
     assert report.partitions
+
+
+@pytest.fixture
+def mixture(whole: Mixture) -> Iterator[Mixture]:
+    """The next test finds all nodes running, however this one ends."""
+    yield whole
+    whole.mend()
 
 
 def produce_everywhere(bootstrap: str, topic: str, count: int) -> None:
@@ -127,7 +146,7 @@ def produce_everywhere(bootstrap: str, topic: str, count: int) -> None:
             partition=number % 3,
             on_delivery=lambda error, _: error is not None and errors.append(error),
         )
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert not errors
 
 
@@ -135,21 +154,16 @@ def consume_as_group(bootstrap: str, topic: str, group: str, count: int) -> list
     """What a member of the group is handed until it has so many records, each committed; in order of its values."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
-    taken: list[Message] = []
-    deadline = time.monotonic() + 60
-    while len(taken) < count:
-        assert time.monotonic() < deadline, f"{len(taken)} of {count} records came"
-        for message in consumer.consume(count - len(taken), 0.5):
-            assert message.error() is None, message.error()
-            taken.append(message)
+    taken = take(consumer, count)
     consumer.commit(asynchronous=False)
     consumer.close()
     return sorted(int(message.value()) for message in taken)
 
 
-def groups_led_by_kafka(topic: Topic) -> str:
+def group_led_by_kafka(mixture: Mixture) -> str:
     """A group whose coordinator is the Kafka broker: its partition of the offsets topic is led there."""
-    leaders = topic.leaders
+    (state,) = Topic(mixture.kafka.listener, "__consumer_offsets").seen()
+    leaders = state.leaders
 
     def java_hash(text: str) -> int:
         value = 0
@@ -164,13 +178,14 @@ def groups_led_by_kafka(topic: Topic) -> str:
 def test_kafkas_broker_serves(mixture):
     """Topics made by it, records through it, a group that it coordinates."""
     admin = admin_of(mixture.kafka.listener)
-    assert sorted(admin.list_topics(timeout=PATIENCE_S).brokers) == [*OTTLA, KAFKA]
-    topic = Topic.create(mixture.kafka.listener, "served", [3, 1, 2], [1, 2, 3], [2, 3, 1])
+    eventually_equal(lambda: sorted(admin.list_topics(timeout=PATIENCE_S).brokers), [*OTTLA, KAFKA])
+    topic = Topic.create(
+        mixture.bootstrap, "served", [3, 1, 2], [1, 2, 3], [2, 3, 1], through=mixture.kafka.listener
+    )
     produce_everywhere(mixture.kafka.listener, "served", 300)
     assert consume_as_group(mixture.bootstrap, "served", "first", 300) == list(range(300))
-    assert topic.in_sync == [{1, 2, 3}] * 3
-    offsets = Topic(mixture.kafka.listener, "__consumer_offsets")
-    group = groups_led_by_kafka(offsets)
+    topic.wait_in_sync([1, 2, 3])
+    group = group_led_by_kafka(mixture)
     assert consume_as_group(mixture.ottla.bootstrap, "served", group, 300) == list(range(300))
 
 
@@ -180,10 +195,10 @@ def test_the_active_controller_is_lost(mixture):
     victim = mixture.ottla.active_controller()
     mixture.ottla.kill(victim)
     produce_everywhere(mixture.bootstrap, "failover", 300)
-    Topic.create(mixture.kafka.listener, "after-failover", [3, 1])
+    Topic.create(mixture.bootstrap, "after-failover", [3, 1], through=mixture.kafka.listener)
     assert mixture.ottla.active_controller() != victim
     produce(mixture.bootstrap, "after-failover", [b"value"])
-    assert (topic.leaders, topic.in_sync) == ([3, 1, 2], [{1, 2, 3}] * 3)
+    topic.wait(leaders=[3, 1, 2], in_sync=[[1, 2, 3]] * 3)
     mixture.ottla.start_node(victim)
     assert consume_as_group(mixture.kafka.listener, "failover", "second", 300) == list(range(300))
 
@@ -193,13 +208,12 @@ def test_kafkas_broker_is_restarted(mixture):
     topic = Topic.create(mixture.bootstrap, "restarted", [3, 1, 2])
     produce(mixture.bootstrap, "restarted", [b"before"] * 10)
     assert mixture.kafka.stop() == 143  # Java's status after SIGTERM
-    assert topic.leaders == [1]
-    assert topic.in_sync == [{1, 2}]
+    topic.wait(leaders=[1], in_sync=[[1, 2]])
     produce(mixture.ottla.bootstrap, "restarted", [b"meanwhile"] * 10)
     mixture.kafka.start()
-    wait_in_sync(topic, [1, 2, 3])
+    topic.wait_in_sync([1, 2, 3])
     topic.elect(ElectionType.PREFERRED)
-    wait_until(lambda: topic.leaders == [3])
+    topic.wait(leaders=[3])
     values = [message.value() for message in read(mixture.kafka.listener, "restarted", 20)]
     assert values == [b"before"] * 10 + [b"meanwhile"] * 10
 
@@ -207,20 +221,17 @@ def test_kafkas_broker_is_restarted(mixture):
 def test_all_controllers_are_restarted(mixture):
     """SIGKILL to all three: nothing is decided for a while, nothing is forgotten, and brokers go on."""
     controllers = [node.node_id for node in mixture.ottla.plan.controllers]
+    # Known to all when it is created: with no controller left, nobody would learn of it later.
     topic = Topic.create(mixture.bootstrap, "orphaned", [3, 1, 2])
-    for node_id in (1, 2, 3):
-        topic.wait_known_to(mixture.listener(node_id))  # with no controller left, nobody learns it later
     mixture.ottla.kill(*controllers)
-    try:
-        produce(mixture.kafka.listener, "orphaned", [b"without controllers"] * 10)
-    finally:
-        for node_id in controllers:
-            mixture.ottla.spawn(node_id)
-        for node_id in controllers:
-            mixture.ottla.wait_ready(node_id)
-    Topic.create(mixture.kafka.listener, "after-restart", [3, 2, 1])
+    produce(mixture.kafka.listener, "orphaned", [b"without controllers"] * 10)
+    for node_id in controllers:
+        mixture.ottla.spawn(node_id)
+    for node_id in controllers:
+        mixture.ottla.wait_ready(node_id)
+    Topic.create(mixture.bootstrap, "after-restart", [3, 2, 1], through=mixture.kafka.listener)
     produce(mixture.bootstrap, "after-restart", [b"value"] * 10)
-    wait_in_sync(topic, [1, 2, 3])
+    topic.wait_in_sync([1, 2, 3])
     assert len(read(mixture.bootstrap, "orphaned", 10)) == 10
 
 
@@ -228,17 +239,18 @@ def test_leadership_goes_through_all_brokers(mixture):
     """By reassigned order and preferred elections; each leader's batches end up with both others."""
     topic = Topic.create(mixture.bootstrap, "round", [3, 1, 2])
     values: list[bytes] = []
-    orders = ([3, 1, 2], [1, 2, 3], [2, 3, 1], [3, 2, 1])
-    for order in orders:
+    leader = 3
+    for order in ([3, 1, 2], [1, 2, 3], [2, 3, 1], [3, 2, 1]):
         topic.reassign(mixture.ottla.node(1).port, order)
-        if topic.leaders != [order[0]]:
+        if order[0] != leader:
             topic.elect(ElectionType.PREFERRED)
-        wait_until(lambda leader=order[0]: topic.leaders == [leader])
+        leader = order[0]
+        topic.wait(leaders=[leader])
         for codec in CODECS:
-            more = [b"%d-%s-%d" % (order[0], codec.encode(), number) for number in range(40)]
-            produce(mixture.listener(order[0]), "round", more, compression_type=codec, acks="all")
+            more = [b"%d-%s-%d" % (leader, codec.encode(), number) for number in range(40)]
+            produce(mixture.listener(leader), "round", more, compression_type=codec, acks="all")
             values += more
-        wait_in_sync(topic, [1, 2, 3])
+        topic.wait_in_sync([1, 2, 3])
         found = read(mixture.bootstrap, "round", len(values))
         assert [message.value() for message in found] == values
     assert_identical(mixture, "round-0", end=len(values))
@@ -255,16 +267,15 @@ def test_a_tail_that_nobody_else_has_is_truncated(mixture, request, old, new, al
     produce(mixture.bootstrap, name, [b"known to all"] * 20)
     topic.reassign(mixture.ottla.node(1).port, [old, new, also])
     topic.elect(ElectionType.PREFERRED)
-    wait_until(lambda: topic.leaders == [old])
+    topic.wait(leaders=[old])
     produce(mixture.bootstrap, name, [b"known to all"] * 20)
-    wait_in_sync(topic, [1, 2, 3])
+    topic.wait_in_sync([1, 2, 3])
 
     mixture.pause(new)
     mixture.pause(also)
-    time.sleep(1)  # fetches that wait at the leader end without records: those would be read after the pause
+    outwait_fetches(mixture.listener(old), name, end=40)
     produce(mixture.listener(old), name, [b"lost %d" % number for number in range(30)], acks=1)
-    alone = Topic(mixture.listener(old), name)
-    wait_until(lambda: alone.in_sync == [{old}])
+    Topic(mixture.listener(old), name).wait(in_sync=[[old]])
     produce(mixture.listener(old), name, [b"lost as well"], acks=1)
     mixture.kill(old)
     assert b"lost as well" in tail(mixture, old, name)
@@ -274,7 +285,7 @@ def test_a_tail_that_nobody_else_has_is_truncated(mixture, request, old, new, al
     leader = elect_uncleanly(survivor, {new, also})
     produce(mixture.listener(leader), name, [b"of the new leader"] * 10)
     mixture.start(old)
-    wait_in_sync(survivor, [1, 2, 3])
+    survivor.wait_in_sync([1, 2, 3])
     produce(mixture.listener(leader), name, [b"the end"])
     values = [b"known to all"] * 40 + [b"of the new leader"] * 10 + [b"the end"]
     assert b"lost" not in tail(mixture, old, name)
@@ -290,19 +301,39 @@ def tail(mixture: Mixture, node_id: int, topic: str) -> bytes:
     return max((data_dir / f"{topic}-0").glob("*.log")).read_bytes()
 
 
+def outwait_fetches(listener: str, topic: str, *, end: int) -> None:
+    """Until the leader has answered the fetches that wait at the end of its log: what it appends is not for them any more.
+
+    They would bring it to followers that are paused, to be read when they go on. A leader answers them in the order of
+    their deadlines; so a fetch that comes later and may wait longer is answered after all of them.
+    """
+    partition = FetchPartition(partition=0, fetch_offset=end, partition_max_bytes=1000)
+    asked = FetchRequest(
+        max_wait_ms=2 * FETCH_WAIT_MS,
+        min_bytes=1,
+        max_bytes=1000,
+        session_epoch=-1,
+        topics=[FetchTopic(topic=topic, partitions=[partition])],
+    )
+    with BlockingWire(int(listener.rpartition(":")[2])) as wire:
+        (row,) = wire.call(ApiKey.FETCH, 12, asked).responses[0].partitions
+    assert (row.error_code, bytes(row.records or b"")) == (0, b"")
+
+
 def elect_uncleanly(topic: Topic, among: set[int]) -> int:
     """The new leader. Brokers that were paused are not unfenced at once, and know of nothing that came meanwhile."""
-    found: list[int] = []
+    found: set[int] = set()
 
     def is_elected() -> bool:
-        found[:] = topic.leaders
-        if found == [-1]:
+        found.clear()
+        found.update(leader for state in topic.seen() for leader in state.leaders)
+        if -1 in found:
             with suppress(KafkaException):  # ELIGIBLE_LEADERS_NOT_AVAILABLE, for a moment
                 topic.elect(ElectionType.UNCLEAN)
-        return found[0] in among
+        return len(found) == 1 and found <= among
 
-    wait_until(is_elected)
-    return found[0]
+    wait_until(is_elected, told=lambda: f"led by {found}")
+    return found.pop()
 
 
 def assert_identical(mixture: Mixture, folder: str, *, end: int) -> None:
@@ -312,11 +343,7 @@ def assert_identical(mixture: Mixture, folder: str, *, end: int) -> None:
         found = [data_dir / folder for data_dir in mixture.data_dirs()]
         return [{path.name: path.read_bytes() for path in sorted(each.glob("*.log"))} for each in found]
 
-    wait_until(
-        lambda: len({tuple(each.items()) for each in segments()}) == 1,
-        timeout_s=10,
-        told="not the same bytes",
-    )
+    wait_until(lambda: len({tuple(each.items()) for each in segments()}) == 1, told="not the same bytes")
     report = compare(*(data_dir / folder for data_dir in mixture.data_dirs()), files=Files())
     assert report.is_sound, report.findings
     assert len(report.partitions) == 2
@@ -336,9 +363,9 @@ def test_a_broker_is_replaced_in_place(mixture):
         old.stop()
         produce(mixture.bootstrap, "replaced", [b"meanwhile %d" % number] * 10)
         new.start()
-        wait_in_sync(topic, [1, 2, 3])
+        topic.wait_in_sync([1, 2, 3])
         topic.elect(ElectionType.PREFERRED)
-        wait_until(lambda: topic.leaders == [3])
+        topic.wait(leaders=[3])
         produce(mixture.bootstrap, "replaced", [b"after %d" % number] * 10)
         expected += [
             b"%s %d" % (when, number) for when in (b"before", b"meanwhile", b"after") for _ in range(10)

@@ -20,15 +20,15 @@ from protocol.messages.describe_quorum import (
     PartitionDataResponse,
     TopicData,
 )
-from tests.compat.admin import PATIENCE_S, admin_of, produce, read, wait_until
-from tests.compat.replicated import Topic, wait_in_sync
+from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, produce, read, wait_until
+from tests.compat.replicated import Topic
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.kafka import tool
 from tests.harness.nodes import KafkaNode, Node, OttlaNode, broker, controller
 from tests.harness.processes import free_port
 
 pytestmark = [
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(
         os.environ.get("KAFKA_ORACLE") == "1", reason="has both, whichever serves the other tests"
     ),
@@ -40,7 +40,7 @@ OTTLA, KAFKAS = 101, (102, 103)
 #: A few records are worth a snapshot; internal topics have as many replicas as there are brokers.
 SETTINGS = {
     "metadata.log.max.record.bytes.between.snapshots": "2000",
-    "broker.session.timeout.ms": "4000",
+    "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",
     "offsets.topic.num.partitions": "3",
     "offsets.topic.replication.factor": "2",
@@ -64,11 +64,13 @@ def leader_of(port: int) -> int:
     return -1 if found is None else found.leader_id
 
 
-def has_all(port: int, voter: int) -> bool:
-    """Whether this voter has everything that is committed."""
+def has_all(port: int, node_id: int) -> bool:
+    """Whether this voter or observer has everything that is committed."""
     found = quorum_at(port)
-    ends = {} if found is None else {row.replica_id: row.log_end_offset for row in found.current_voters}
-    return found is not None and ends.get(voter, -1) >= found.high_watermark > 0
+    if found is None:
+        return False
+    ends = {row.replica_id: row.log_end_offset for row in (*found.current_voters, *found.observers)}
+    return ends.get(node_id, -1) >= found.high_watermark > 0
 
 
 class Mixture:
@@ -104,12 +106,12 @@ class Mixture:
     def work(self, name: str) -> None:
         """Create a topic by each of the brokers; acks=all, then read from both replicas' leaders."""
         for through, replicas in ((self.ottla, [1, 2]), (self.kafka, [2, 1])):
-            topic = Topic.create(through.listener, f"{name}-{replicas[0]}", replicas)
+            topic = Topic.create(self.bootstrap, f"{name}-{replicas[0]}", replicas, through=through.listener)
             values = [b"%d" % number for number in range(50)]
             produce(self.bootstrap, topic.name, values, enable_idempotence=True)
             found = read(self.bootstrap, topic.name, len(values))
             assert [message.value() for message in found] == values
-            wait_in_sync(topic, [1, 2])
+            topic.wait_in_sync([1, 2])
 
     def end(self) -> None:
         for node in (self.ottla, self.kafka, *self.voters.values()):
@@ -135,14 +137,15 @@ def ottlas_broker_works_under_kafkas_controllers(mixture: Mixture) -> None:
     mixture.kafka.spawn()
     mixture.ottla.start()
     mixture.kafka.wait_ready()
-    assert mixture.leader in KAFKAS
+    wait_until(lambda: mixture.leader in KAFKAS)
     mixture.work("under-kafka")
     moves = Topic.create(mixture.bootstrap, "moves", [1, 2])
     mixture.ottla.stop()  # a controlled shutdown, granted by Kafka's controller
-    assert Topic(mixture.kafka.listener, "moves").leaders == [2]
+    moves.wait(leaders=[2])
     mixture.ottla.start()
-    wait_in_sync(moves, [1, 2])
-    assert sorted(admin_of(mixture.ottla.listener).list_topics(timeout=PATIENCE_S).brokers) == [1, 2]
+    moves.wait_in_sync([1, 2])
+    admin = admin_of(mixture.ottla.listener)
+    eventually_equal(lambda: sorted(admin.list_topics(timeout=PATIENCE_S).brokers), [1, 2])
 
 
 def ottlas_controller_joins_and_leads(mixture: Mixture) -> None:
@@ -152,16 +155,12 @@ def ottlas_controller_joins_and_leads(mixture: Mixture) -> None:
     log = late.data_dir / METADATA_LOG
     wait_until(lambda: any(not path.name.startswith("0" * 20) for path in log.glob("*.checkpoint")))
     wait_until(lambda: has_all(mixture.ottla.port, OTTLA))
-    for _ in range(8):
-        leader = mixture.leader
-        if leader == OTTLA:
-            break
+    while (leader := once(lambda: mixture.leader, lambda found: found != -1)) != OTTLA:
         victim = mixture.voters[leader]
         victim.kill()
         wait_until(lambda killed=leader: mixture.leader not in {-1, killed})
         victim.start()
         wait_until(lambda: has_all(mixture.ottla.port, OTTLA))
-    assert mixture.leader == OTTLA
     mixture.work("under-ottla")
 
 
@@ -170,7 +169,7 @@ def kafkas_controller_that_lost_its_disk_loads_our_snapshot(mixture: Mixture) ->
     victim = mixture.voters[KAFKAS[0]]
     victim.kill()
     shutil.rmtree(victim.data_dir)
-    assert mixture.leader == OTTLA
+    wait_until(lambda: mixture.leader == OTTLA)
     victim.start()
     log = victim.data_dir / METADATA_LOG
     wait_until(lambda: any(not path.name.startswith("0" * 20) for path in log.glob("*.checkpoint")))
@@ -220,6 +219,8 @@ def test_a_quorum_goes_from_kafka_to_ottla_and_back(tmp_path):
     serving = OttlaNode(tmp_path / "1", broker(1, free_port(), bootstrap=where), cluster_id=CLUSTER_ID)
 
     def replace(old: Node, new: Node) -> None:
+        # As an operator would: who lags behind is not made a voter.
+        wait_until(lambda: has_all(serving.port, new.node_id))
         told = tool(
             "kafka-metadata-quorum",
             *("--bootstrap-server", serving.listener, "--command-config", str(new.properties_file)),
@@ -241,8 +242,8 @@ def test_a_quorum_goes_from_kafka_to_ottla_and_back(tmp_path):
         )
         assert told == f"Removed  KRaft controller {old.node_id} with directory id {old.directory_id}\n"
         wait_until(lambda: leader_of(serving.port) == new.node_id)
-        status = tool("kafka-metadata-quorum", "--bootstrap-server", serving.listener, "describe", "--status")
-        (voters,) = re.findall(r"CurrentVoters:\s+(.*)", status)
+        told = tool("kafka-metadata-quorum", "--bootstrap-server", serving.listener, "describe", "--status")
+        (voters,) = re.findall(r"CurrentVoters:\s+(.*)", told)
         assert re.findall(r'"id": (\d+)', voters) == [str(new.node_id)]
 
     try:

@@ -125,7 +125,7 @@ def test_a_record_without_key_has_no_place_in_a_compacted_topic(server, topic):
     with pytest.raises(KafkaException, match="INVALID_RECORD"):
         produce(server.bootstrap, topic, [b"no key"])
     producer = kafka.KafkaProducer(
-        bootstrap_servers=server.bootstrap, linger_ms=200, enable_idempotence=False
+        bootstrap_servers=server.bootstrap, linger_ms=30_000, enable_idempotence=False
     )
     try:
         futures = [producer.send(topic, b"value", key=key) for key in (b"key", None)]
@@ -134,7 +134,9 @@ def test_a_record_without_key_has_no_place_in_a_compacted_topic(server, topic):
             futures[1].get(PATIENCE_S)
         with pytest.raises(kafka.errors.KafkaError, match="part of a batch"):  # which went down with it
             futures[0].get(PATIENCE_S)
-        assert producer.send(topic, b"value", key=b"key").get(PATIENCE_S).offset == 0
+        alone = producer.send(topic, b"value", key=b"key")
+        producer.flush(PATIENCE_S)
+        assert alone.get(PATIENCE_S).offset == 0
     finally:
         producer.close()
 
@@ -162,7 +164,7 @@ def test_read_committed_sees_plain_records(server, topic):
         bootstrap_servers=server.bootstrap,
         isolation_level="read_committed",
         auto_offset_reset="earliest",
-        consumer_timeout_ms=30_000,
+        consumer_timeout_ms=int(PATIENCE_S * 1000),
     )
     try:
         assert [next(consumer).value, next(consumer).value] == [b"1", b"2"]

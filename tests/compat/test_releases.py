@@ -12,6 +12,7 @@ from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.metadata.features import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION
+from tests.compat.admin import eventually_equal
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.kafka import KafkaServer, tool
 from tests.harness.ottla import OttlaServer
@@ -67,7 +68,7 @@ def test_from_an_old_release_to_the_latest_and_on_with_kafka(tmp_path: Path, rel
         for feature, newest in ((METADATA_VERSION, 30), (ELR_VERSION, 1), (KRAFT_VERSION, 1)):
             assert update(wire, feature, newest)[0] == ErrorCode.none
         latest = {METADATA_VERSION: 30, ELR_VERSION: 1, KRAFT_VERSION: 1}
-        assert finalized(wire) == latest
+        eventually_equal(lambda: finalized(wire), latest)
         assert create(wire, "new") == ErrorCode.none
     ottla.stop()
     ottla.start()

@@ -18,9 +18,8 @@ from storage.log import AppendOrigin
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager
 from tests.harness.kafka import KafkaServer, run_tool
+from tests.harness.processes import PATIENCE_S
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log
-
-pytestmark = pytest.mark.timeout(180)
 
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=500)
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint")
@@ -85,7 +84,7 @@ def kafkas(tmp_path_factory) -> Path:
     config = {"segment.bytes": "1048576", "index.interval.bytes": "500"}
     created = admin.create_topics([NewTopic(name, 1, 1, config=config) for name in TOPICS])
     for future in created.values():
-        future.result(30)
+        future.result(PATIENCE_S)
     for name, codec in TOPICS.items():
         producer = Producer(
             {"bootstrap.servers": server.bootstrap, "compression.type": codec, "enable.idempotence": True,
@@ -96,8 +95,8 @@ def kafkas(tmp_path_factory) -> Path:
             value = random.randbytes(60).hex().encode()
             producer.produce(name, value, key=b"%d" % number, timestamp=NOW_MS + number // 3)
             if number % 500 == 0:
-                producer.flush(30)
-        assert producer.flush(30) == 0
+                producer.flush(PATIENCE_S)
+        assert producer.flush(PATIENCE_S) == 0
     server.stop()
     return server.data_dir
 

@@ -17,9 +17,9 @@ from storage.files import Files
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager
 from storage.verify import inspect
+from tests.compat.admin import take
 from tests.harness.kafka import KafkaServer, run_tool
-
-pytestmark = pytest.mark.timeout(240)
+from tests.harness.processes import PATIENCE_S
 
 NOW_MS = 1_700_000_000_000
 SETTINGS = {
@@ -50,7 +50,7 @@ def work(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     created = admin.create_topics([NewTopic(name, 1, 1, config=config) for name, config in TOPICS.items()])
     for future in created.values():
-        future.result(30)
+        future.result(PATIENCE_S)
     random = Random(5)
     producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 20, "linger.ms": 5})
     for number in range(30_000):
@@ -58,8 +58,8 @@ def work(bootstrap: str) -> None:
         producer.produce("plain", value, key=b"%d" % number, timestamp=NOW_MS + random.randrange(10**6))
         producer.produce("compacted", value, key=b"%d" % (number % 700))
         if number % 500 == 0:
-            producer.flush(30)
-    assert producer.flush(30) == 0
+            producer.flush(PATIENCE_S)
+    assert producer.flush(PATIENCE_S) == 0
     transact(bootstrap)
     for group, options in {"classic": {}, "modern": {"group.protocol": "consumer"}}.items():
         consumer = Consumer(
@@ -67,9 +67,7 @@ def work(bootstrap: str) -> None:
              "enable.auto.commit": False, **options}
         )  # fmt: skip
         consumer.subscribe(["plain"])
-        message = consumer.poll(30)
-        assert message is not None
-        assert message.error() is None, message.error()
+        (message,) = take(consumer, 1)
         consumer.commit(message, asynchronous=False)
         consumer.close()
 
@@ -77,26 +75,33 @@ def work(bootstrap: str) -> None:
 def transact(bootstrap: str) -> None:
     """Interleaved transactions of two producers, every third one aborted; the last one stays open."""
     producers = [
-        Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0})
+        Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": name,
+                "linger.ms": 0,
+                "transaction.timeout.ms": 900_000,
+            }
+        )
         for name in ("one", "two")
     ]
     for producer in producers:
-        producer.init_transactions(30)
+        producer.init_transactions(PATIENCE_S)
     for number in range(30):
         for producer in producers:
             producer.begin_transaction()
         for _ in range(20):
             for producer in producers:
                 producer.produce("transactional", b"v" * 600, key=b"k")
-                producer.flush(30)
+                producer.flush(PATIENCE_S)
         for producer in producers if number % 2 else reversed(producers):
             if number % 3 == 0:
-                producer.abort_transaction(30)
+                producer.abort_transaction(PATIENCE_S)
             else:
-                producer.commit_transaction(30)
+                producer.commit_transaction(PATIENCE_S)
     producers[0].begin_transaction()
     producers[0].produce("transactional", b"open")
-    assert producers[0].flush(30) == 0
+    assert producers[0].flush(PATIENCE_S) == 0
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +109,7 @@ def kafka_folder(tmp_path_factory) -> Path:
     server = KafkaServer(tmp_path_factory.mktemp("kafka"), settings=SETTINGS).start()
     work(server.bootstrap)
     cleaner = server.data_dir / "cleaner-offset-checkpoint"
-    server.child.wait_until(lambda: "compacted 0 " in cleaner.read_text(), timeout_s=60, interval_s=0.1)
+    server.child.wait_until(lambda: "compacted 0 " in cleaner.read_text(), interval_s=0.1)
     server.stop()
     return server.data_dir
 

@@ -20,7 +20,7 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 from protocol.records.batch import BatchHeader, batches, crc_is_valid
 from protocol.records.record import Record, records
-from tests.compat.admin import PATIENCE_S, wait_until
+from tests.compat.admin import wait_until
 from tests.harness.blocking_wire import BlockingWire
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -176,7 +176,7 @@ def _consume(bootstrap: str, partitions: list[Partition]) -> dict[Partition, lis
 
     try:
         consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for topic, index in partitions])
-        wait_until(is_all, timeout_s=PATIENCE_S, told=lambda: f"{ended} have ended")
+        wait_until(is_all, told=lambda: f"{ended} have ended")
     finally:
         consumer.close()
     return taken

@@ -6,13 +6,14 @@ from typing import Any, Self
 
 from protocol.codec import decode_response, encode_request
 from protocol.framing import framed, parse_response_header, request_header
+from tests.harness.processes import PATIENCE_S
 
 
 class BlockingWire:
     """One connection to 127.0.0.1; requests and their answers, one after the other."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
         self._correlation_id = 0
 
     def __enter__(self) -> Self:

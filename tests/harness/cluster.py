@@ -14,7 +14,7 @@ from typing import Self
 
 from broker.commands.cluster import prepare
 from broker.commands.cluster_plan import ClusterPlan, NodePlan, make_plan
-from tests.harness.processes import Child, steady_ports
+from tests.harness.processes import PATIENCE_S, Child, steady_ports
 
 _READY = re.compile(r"^READY ", re.MULTILINE)
 _LEADER = re.compile(r"node (\d+) leads epoch (\d+)")
@@ -71,7 +71,7 @@ class OttlaCluster:
         """The ids of the nodes whose processes live."""
         return sorted(node_id for node_id, child in self._children.items() if child.is_running)
 
-    def start(self, *, timeout_s: float = 60) -> Self:
+    def start(self, *, timeout_s: float = PATIENCE_S) -> Self:
         """Start all nodes and wait until all are ready."""
         try:
             for node in self.plan.nodes:
@@ -94,14 +94,25 @@ class OttlaCluster:
         self._children[node_id] = child
         return child
 
-    def wait_ready(self, node_id: int, *, timeout_s: float = 60) -> None:
+    def wait_ready(self, node_id: int, *, timeout_s: float = PATIENCE_S) -> None:
         child = self._children[node_id]
         child.wait_until(lambda: _READY.search(child.output()) is not None, timeout_s=timeout_s)
 
-    def start_node(self, node_id: int, *, timeout_s: float = 60) -> None:
+    def start_node(self, node_id: int, *, timeout_s: float = PATIENCE_S) -> None:
         """Start a node that was stopped or killed, and wait for it."""
         self.spawn(node_id)
         self.wait_ready(node_id, timeout_s=timeout_s)
+
+    def mend(self) -> None:
+        """Whatever was done to them: all nodes run, and are ready."""
+        for node in self.plan.nodes:
+            child = self._children[node.node_id]
+            if child.is_running:
+                child.resume()
+            else:
+                self.spawn(node.node_id)
+        for node in self.plan.nodes:
+            self.wait_ready(node.node_id)
 
     def kill(self, *node_ids: int) -> None:
         """As a crash."""
@@ -110,14 +121,14 @@ class OttlaCluster:
 
     def stop_node(self, node_id: int) -> int:
         """Cleanly; its exit status."""
-        return self._children[node_id].stop(timeout_s=90)
+        return self._children[node_id].stop()
 
     def stop(self) -> None:
         """All of them: brokers first, which need a controller to take their leave."""
         for node in (*self.plan.brokers, *self.plan.controllers):
             child = self._children.get(node.node_id)
             if child is not None and child.is_running:
-                child.stop(timeout_s=90)
+                child.stop()
 
     def active_controller(self) -> int:
         """Who leads the quorum, as far as the output of all processes so far tells: the leader of the latest epoch."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.harness import fetch
-from tests.harness.processes import Child, answers, free_port
+from tests.harness.processes import PATIENCE_S, Child, answers, free_port
 
 #: Kafka's shell scripts, as the main classes that they start.
 TOOLS = {
@@ -55,7 +55,7 @@ def tool_command(name: str, *arguments: str) -> list[str]:
 
 
 def run_tool(
-    name: str, *arguments: str, input: str | None = None, timeout_s: float = 60
+    name: str, *arguments: str, input: str | None = None, timeout_s: float = PATIENCE_S
 ) -> "subprocess.CompletedProcess[str]":
     """Run one of Kafka's tools to its end, however that may be."""
     command = tool_command(name, *arguments)
@@ -72,7 +72,7 @@ def run_tool(
     return done
 
 
-def tool(name: str, *arguments: str, input: str | None = None, timeout_s: float = 60) -> str:
+def tool(name: str, *arguments: str, input: str | None = None, timeout_s: float = PATIENCE_S) -> str:
     """Run one of Kafka's tools to its end and return what it printed.
 
     Raises CalledProcessError, with the output in its notes, when the tool says it failed.
@@ -123,7 +123,7 @@ class KafkaServer:
         assert self._child is not None, "not started"
         return self._child
 
-    def start(self, *, timeout_s: float = 60) -> "KafkaServer":
+    def start(self, *, timeout_s: float = PATIENCE_S) -> "KafkaServer":
         """Format the folder if it is new, start, and wait until clients are served."""
         properties = self._folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))

@@ -13,6 +13,10 @@ from pathlib import Path
 
 import psutil
 
+#: How long a test waits for what must come, in seconds: more than a machine needs that does five things at once, and less
+#: than the test may take, so that it can say what has not come.
+PATIENCE_S = 90.0
+
 
 class StartFailed(Exception):
     """A child ended, or stayed silent, before it was ready; the message has its output."""
@@ -50,18 +54,23 @@ class Child:
     def output(self) -> str:
         return self.log.read_text(errors="replace")
 
-    def wait_until(self, is_ready: Callable[[], bool], *, timeout_s: float, interval_s: float = 0.01) -> None:
+    def wait_until(
+        self, is_ready: Callable[[], bool], *, timeout_s: float = PATIENCE_S, interval_s: float = 0.01
+    ) -> None:
         """Poll until ready; StartFailed with the output if the child ends or the time is over."""
-        deadline = time.monotonic() + timeout_s
-        while not is_ready():
+
+        def is_over() -> bool:
+            if is_ready():
+                return True
             if not self.is_running:
                 raise StartFailed(f"exited with {self._process.returncode}:\n{self.output()[-4000:]}")
-            if time.monotonic() > deadline:
-                self.kill()
-                raise StartFailed(f"not ready after {timeout_s} s:\n{self.output()[-4000:]}")
-            time.sleep(interval_s)
+            return False
 
-    def stop(self, *, timeout_s: float = 30.0) -> int:
+        if not comes_true(is_over, timeout_s=timeout_s, interval_s=interval_s):
+            self.kill()
+            raise StartFailed(f"not ready after {timeout_s} s:\n{self.output()[-4000:]}")
+
+    def stop(self, *, timeout_s: float = PATIENCE_S) -> int:
         """SIGTERM, then SIGKILL when that does not end it in time; the exit status."""
         if self.is_running:
             self._process.terminate()
@@ -78,7 +87,8 @@ class Child:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def wait(self, timeout_s: float) -> int:
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
+        """Until it ends by itself; the exit status."""
         return self._process.wait(timeout_s)
 
     def send_signal(self, number: int) -> None:
@@ -109,28 +119,61 @@ class Child:
 _steady: set[int] = set()
 #: Of the system: whoever seeds Python's own must not make all workers look for the same ports.
 _CHANCE = random.SystemRandom()
+#: A range of its own for each of the processes that tests run in at the same time: a node that is down holds no port.
+_PORTS_EACH = 2_000
+_FIRST_PORT = 15_000 + _PORTS_EACH * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8)
 
 
 def steady_ports(count: int) -> list[int]:
-    """So many free ports of 127.0.0.1, no port twice, that stay free while their node is down.
+    """So many free ports of 127.0.0.1, one after the other, none given before, that stay free while their node is down.
 
     They lie below those that the system gives to outgoing connections (from 32768 on): one of these would now and
     then sit on the port of a node that is to be restarted.
     """
-    ports: list[int] = []
-    while len(ports) < count:
-        port = _CHANCE.randrange(15_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
+    while True:
+        first = _FIRST_PORT + _CHANCE.randrange(_PORTS_EACH - count)
+        ports = list(range(first, first + count))
+        if _steady.isdisjoint(ports) and all(map(_is_free, ports)):
+            _steady.update(ports)
+            return ports
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
             probe.bind(("127.0.0.1", port))
-            if port not in _steady:
-                ports.append(port)
-                _steady.add(port)
-    return sorted(ports)
+        except OSError:
+            return False
+    return True
 
 
 def free_port() -> int:
     """One of them."""
     return steady_ports(1)[0]
+
+
+def wait_until(
+    condition: Callable[[], object],
+    *,
+    timeout_s: float = PATIENCE_S,
+    interval_s: float = 0.02,
+    told: object | Callable[[], object] = "",
+) -> None:
+    """Poll until the condition holds; AssertionError with what `told` says if it never does."""
+    holds = comes_true(condition, timeout_s=timeout_s, interval_s=interval_s)
+    assert holds, told() if callable(told) else told
+
+
+def comes_true(
+    condition: Callable[[], object], *, timeout_s: float = PATIENCE_S, interval_s: float = 0.02
+) -> bool:
+    """Poll until the condition holds; False if it never does."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(interval_s)
+    return True
 
 
 def answers(port: int) -> bool:

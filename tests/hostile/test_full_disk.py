@@ -12,6 +12,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.records.builder import build_batch, simple_records
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.ottla import OttlaServer
+from tests.harness.processes import wait_until
 
 #: No file may become longer; the system then cuts writes short, and refuses the next one (EFBIG).
 LIMIT_BYTES = 500_000
@@ -44,12 +45,13 @@ def test_the_only_disk_is_full(server):
         created = wire.call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(timeout_ms=5000, topics=[topic]))
         assert created.topics[0].error_code == ErrorCode.none
         resource.prlimit(server.child.pid, resource.RLIMIT_FSIZE, (LIMIT_BYTES, LIMIT_BYTES))
-        acknowledged = 0
+        wait_until(lambda: produce(wire) == ErrorCode.none)
+        acknowledged = 1
         while (error := produce(wire)) == ErrorCode.none:
             acknowledged += 1
         assert error == ErrorCode.kafka_storage_error
     assert acknowledged == LIMIT_BYTES // 10_072
-    assert server.child.wait(20) == 1
+    assert server.child.wait() == 1
     said = server.child.output()
     assert "File too large" in said
     assert "The node stops." in said

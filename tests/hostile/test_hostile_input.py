@@ -26,6 +26,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.records.batch import batches
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import records
+from tests.harness.processes import PATIENCE_S
 from tests.harness.wire import WireClient
 from tests.hostile.messages import SERVED, Attacker
 
@@ -36,6 +37,8 @@ SECONDS = float(os.environ.get("HOSTILE_SECONDS", "4"))
 WORKERS = 8
 GROWTH_BYTES = 150 * 1024 * 1024
 
+#: A topic that has just been created is known a moment later, and led another one later.
+_NOT_YET = (ErrorCode.unknown_topic_or_partition, ErrorCode.not_leader_or_follower)
 _PROBE_ID = 0x7A7A7A7A
 _PROBE = request_header(ApiKey.API_VERSIONS, 0, _PROBE_ID, "probe")
 
@@ -69,7 +72,7 @@ def run(main):
             for writer in _open_writers:
                 writer.transport.abort()
             _open_writers.clear()
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0)
 
     asyncio.run(body())
 
@@ -81,7 +84,7 @@ class Peer:
         self._port = port
         self._writer = None
 
-    async def attack(self, data, *, patience_s=0.25):
+    async def attack(self, data, *, patience_s=PATIENCE_S):
         """Send bytes; "answered" if a probe behind them is, else "closed", or "waiting" (then closed by us)."""
         if self._writer is None:
             self._reader, self._writer = await dial(self._port)
@@ -135,12 +138,13 @@ class Bystander:
                     )
                 ],
             )
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 response = await client.request(ApiKey.PRODUCE, 9, request)
             row = response.responses[0].partition_responses[0]
-            assert (row.error_code, row.base_offset) == (ErrorCode.none, self.sent), row
-            self.sent += 1
-            self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+            if self.sent or row.error_code not in _NOT_YET:
+                assert (row.error_code, row.base_offset) == (ErrorCode.none, self.sent), row
+                self.sent += 1
+                self.slowest_s = max(self.slowest_s, time.monotonic() - began)
             await asyncio.sleep(0.01)
 
     async def check(self):
@@ -178,22 +182,31 @@ async def topic_ids(port):
     topic = CreatableTopic(name="victim", num_partitions=3, replication_factor=1)
     await client.request(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=5000))
     asked = MetadataRequest(topics=[MetadataRequestTopic(name="victim")])
-    return [row.topic_id for row in (await client.request(ApiKey.METADATA, 12, asked)).topics]
+    while True:
+        (row,) = (await client.request(ApiKey.METADATA, 12, asked)).topics
+        if row.error_code == ErrorCode.none:
+            return [row.topic_id]
 
 
-def under_attack(broker, examples):
-    """Have `WORKERS` peers send what `examples(attacker, random)` yields for a while; returns the outcomes."""
+def under_attack(broker, examples, **enough):
+    """Have `WORKERS` peers send what `examples(attacker, random)` yields for a while, and until so many were `answered`,
+    `closed` or anything (`total`).
+    """
     grown_from = broker.child.resident_bytes()
     outcomes = Counter()
     most_resident = 0
     bystander = Bystander(broker.port, f"steady-{next(_numbers)}")
 
+    def is_enough():
+        found = {"total": outcomes.total(), **outcomes}
+        return bystander.sent > 20 and all(found.get(name, 0) > least for name, least in enough.items())
+
     async def work(number, ids, until):
         random = Random(SEED * 1000 + number)
         attacker = Attacker(random, ids)
         peer = Peer(broker.port)
-        while time.monotonic() < until:
-            outcomes[await peer.attack(examples(attacker, random))] += 1
+        while time.monotonic() < until or not is_enough():
+            outcomes[await peer.attack(examples(attacker, random), patience_s=0.25)] += 1
             if random.random() < 0.02:
                 peer.leave()
 
@@ -225,10 +238,8 @@ def under_attack(broker, examples):
         bystander.slowest_s * 1000,
         grown >> 20,
     )
-    assert bystander.sent > 20
     assert grown < GROWTH_BYTES
     assert "Traceback" not in broker.child.output(), broker.child.output()[-6000:]
-    return outcomes
 
 
 def test_noise(broker):
@@ -238,7 +249,7 @@ def test_noise(broker):
         noise = random.randbytes(random.choice((1, 3, 4, 5, 10, 100, 1000)))
         return random.choice((noise, framed(noise), framed(noise, random.getrandbits(32) - 2**31)))
 
-    assert under_attack(broker, examples).total() > 100
+    under_attack(broker, examples, total=100)
 
 
 def test_any_header_before_any_body(broker):
@@ -250,7 +261,7 @@ def test_any_header_before_any_body(broker):
         header = key.to_bytes(2, "big", signed=True) + header[2:]
         return framed(header + random.randbytes(random.randrange(60)))
 
-    assert under_attack(broker, examples).total() > 100
+    under_attack(broker, examples, total=100)
 
 
 def test_valid_requests_with_odd_values(broker):
@@ -259,17 +270,14 @@ def test_valid_requests_with_odd_values(broker):
     def examples(attacker, random):
         return framed(attacker.valid(*random.choice(SERVED)))
 
-    outcomes = under_attack(broker, examples)
-    assert outcomes["answered"] > 100
+    under_attack(broker, examples, answered=100)
 
 
 def test_mutated_requests(broker):
     def examples(attacker, random):
         return framed(attacker.mutated(attacker.valid(*random.choice(SERVED))))
 
-    outcomes = under_attack(broker, examples)
-    assert outcomes["answered"] > 20
-    assert outcomes["closed"] > 50
+    under_attack(broker, examples, answered=20, closed=50)
 
 
 def test_truncated_requests(broker):
@@ -280,7 +288,7 @@ def test_truncated_requests(broker):
         kept = request[: random.randrange(len(request))]
         return framed(kept, len(request)) if random.random() < 0.1 else framed(kept or b"\0")
 
-    assert under_attack(broker, examples)["closed"] > 50
+    under_attack(broker, examples, closed=50)
 
 
 def test_claims_of_a_hundred_megabytes(broker):
@@ -313,8 +321,9 @@ def test_pipelined_requests_and_replies_that_nobody_reads(broker):
             _, writer = await dial(broker.port)
             writer.transport.pause_reading()
             writer.write(request * 20_000)
-        await asyncio.sleep(1)
-        assert await Peer(broker.port).attack(b"", patience_s=20) == "answered"
+        # Answered one after the other: by the last of these, the broker has taken what it will of the others.
+        for _ in range(5):
+            assert await Peer(broker.port).attack(b"") == "answered"
         assert broker.child.resident_bytes() - before < 60 * 1024 * 1024
 
     run(main)

@@ -8,6 +8,7 @@ from network_support import Client, Handler, frame
 
 from broker.network import NetworkServer, NetworkSettings
 from broker.runtime.production import run
+from tests.harness.processes import PATIENCE_S
 
 
 class Serving:
@@ -26,7 +27,7 @@ class Serving:
         for client in self.clients:
             client.transport.resume_reading()
         await self.server.stop(grace_s=0.5)
-        await asyncio.wait_for(asyncio.gather(*(client.lost for client in self.clients)), 10)
+        await asyncio.wait_for(asyncio.gather(*(client.lost for client in self.clients)), PATIENCE_S)
 
     async def connect(self):
         if not self.server._listenings:
@@ -36,8 +37,8 @@ class Serving:
         return client
 
     async def until(self, condition):
-        """Waits for the other end of a real socket; fails after 20 s."""
-        async with asyncio.timeout(20):
+        """Waits for the other end of a real socket; fails when it does nothing for too long."""
+        async with asyncio.timeout(PATIENCE_S):
             while not condition():  # noqa: ASYNC110 (the other end is the kernel's)
                 await asyncio.sleep(0.002)
 
@@ -125,7 +126,7 @@ def test_idle_connections_are_closed():
     async def main(runtime):
         async with Serving(runtime, max_idle_ms=200) as serving:
             client = await serving.connect()
-            await asyncio.wait_for(client.lost, 10)
+            await asyncio.wait_for(client.lost, PATIENCE_S)
 
     run(main)
 
