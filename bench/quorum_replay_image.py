@@ -19,6 +19,7 @@ from storage.files import Files
 
 def main(data_dir: Path) -> None:
     """Replay, then measure memory."""
+    gc.set_threshold(50_000, 20, 50)  # as a node has it
     before = _private_bytes()
     began = time.perf_counter()
     log = MetadataLog.open(data_dir, files=Files(), random=Random(1), now_ms=0)

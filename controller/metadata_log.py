@@ -34,8 +34,8 @@ from protocol.metadata.records import MetadataRecord
 from protocol.records.batch import BatchHeader, batches, crc_is_valid
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.quorum import QuorumMessage, build_quorum_batch, decode_quorum_record
-from protocol.records.record import Record as Row
 from protocol.records.record import records as records_of
+from protocol.records.record import values_of
 from protocol.types import TopicPartition
 from storage import file_names
 from storage.append_origin import AppendOrigin
@@ -328,7 +328,7 @@ class MetadataLog:
         Raises InvalidMetadata for whatever cannot be understood.
         """
         for header, batch in self._sound_batches(start_offset, end_offset):
-            records = [] if header.is_control else [self._decode(row) for row in records_of(batch)]
+            records = [] if header.is_control else self._decode(header, batch)
             yield Chunk(header.base_offset, records, header.next_offset, header.size_bytes)
 
     def quorum_messages(self, start_offset: int | None = None) -> Iterator[tuple[int, QuorumMessage]]:
@@ -364,13 +364,17 @@ class MetadataLog:
         except KafkaError as error:
             raise InvalidMetadata(f"{self.directory} cannot be read: {error}") from error
 
-    def _decode(self, row: Row) -> MetadataRecord:
-        if row.value is None:
-            raise InvalidMetadata(f"{self.directory} has an empty record at offset {row.offset}")
+    def _decode(self, header: BatchHeader, batch: memoryview) -> list[MetadataRecord]:
+        decoded: list[MetadataRecord] = []
         try:
-            return decode_record(row.value)
+            for value in values_of(batch):
+                decoded.append(decode_record(value or b""))  # noqa: PERF401 (how many there are by now is told below)
         except InvalidMetadata as error:
-            raise type(error)(f"{self.directory} at offset {row.offset}: {error}") from error
+            offset = header.base_offset + len(decoded)
+            raise type(error)(f"{self.directory} at offset {offset}: {error}") from error
+        except KafkaError as error:
+            raise InvalidMetadata(f"{self.directory} at offset {header.base_offset}: {error}") from error
+        return decoded
 
     # -- snapshots ---------------------------------------------------------------------------------------
 

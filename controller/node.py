@@ -34,21 +34,15 @@ from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from controller.result import Result
 from controller.settings import ConfigValidators, ControllerSettings
 from controller.state import ClusterState
+from controller.transactions import TRANSACTION_MARKERS
 from protocol.errors import KafkaError, NotController, RequestTimedOut, UnsupportedVersion
 from protocol.metadata.image import InvalidMetadata, MetadataImage
-from protocol.metadata.records import (
-    AbortTransactionRecord,
-    BeginTransactionRecord,
-    EndTransactionRecord,
-    MetadataRecord,
-)
+from protocol.metadata.records import MetadataRecord
 from storage.files import Files
 
 __all__ = ["Controller", "InvalidMetadata"]
 
 logger: Final = logging.getLogger(__name__)
-
-_TRANSACTION_MARKERS = (BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord)
 
 
 class _Waiting(NamedTuple):
@@ -140,10 +134,8 @@ class Controller:
     def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
         """Replay what another controller has decided; tell those who have waited for what this one has."""
         if self._active_epoch is None and not self._is_stopped:
-            for offset, record in enumerate(records, start=base_offset):
-                # Those of a transaction may have begun before the batch, and be more than it is long.
-                self._replay(record, min(offset, end_offset - 1))
-            self._state.next_offset = self._replayed_offset = end_offset
+            self._state.replay(records, base_offset, end_offset)
+            self._replayed_offset = end_offset
         self.committed_offset = end_offset
         while self._waiting and self._waiting[0].end_offset <= end_offset:
             done = self._waiting.popleft().done
@@ -157,8 +149,7 @@ class Controller:
             return
         self._state = self._new_state()
         for records in chunks:
-            for record in records:
-                self._replay(record, snapshot.offset - 1)
+            self._state.replay(records, snapshot.offset - 1, snapshot.offset)
         self._state.next_offset = self._replayed_offset = self.committed_offset = snapshot.offset
 
     def on_leader(self, leader: LeaderAndEpoch) -> None:
@@ -167,12 +158,6 @@ class Controller:
             self._renounce()
         if leader.leader_id == self._quorum.node_id and not self._is_stopped:
             self._activate(leader.epoch)
-
-    def _replay(self, record: MetadataRecord, offset: int) -> None:
-        try:
-            self._state.replay(record, offset)
-        except Exception as error:
-            raise InvalidMetadata(f"{type(record).__name__} at offset {offset}: {error}") from error
 
     # -- coming and going ------------------------------------------------------------------------------
 
@@ -262,9 +247,8 @@ class Controller:
             base_offset = self._quorum.end_offset
             try:
                 # Replay comes first: a record that cannot be replayed must not get into the log.
-                for offset, record in enumerate(batch, start=base_offset):
-                    if not isinstance(record, _TRANSACTION_MARKERS):
-                        self._state.replay(record, offset)
+                effective = [record for record in batch if not isinstance(record, TRANSACTION_MARKERS)]
+                self._state.replay(effective, base_offset, base_offset + len(batch))
                 self._quorum.append(batch, epoch=epoch, metadata_version=self._state.metadata_version)
             except Exception as error:
                 if self._active_epoch is not None:

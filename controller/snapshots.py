@@ -31,6 +31,7 @@ from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, batches, crc_
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.quorum import QuorumMessage, build_quorum_batch, decode_quorum_record
 from protocol.records.record import records as records_of
+from protocol.records.record import values_of
 from storage.files import Files
 
 BOOTSTRAP_FILE: Final = "bootstrap.checkpoint"
@@ -135,7 +136,7 @@ def read(path: Path, files: Files) -> Iterator[list[MetadataRecord]]:
     try:
         for header, batch in sound_batches(path, files):
             if not header.is_control:
-                yield [decode_record(record.value or b"") for record in records_of(batch)]
+                yield [decode_record(value or b"") for value in values_of(batch)]
     except KafkaError as error:
         raise InvalidMetadata(f"{path} is damaged: {error}. {_REMEDY}") from error
     except InvalidMetadata as error:

@@ -8,7 +8,7 @@
 Handlers read all of it and return records; they write to `sessions` alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from protocol.metadata.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
     BrokerImage,
+    InvalidMetadata,
     MetadataDelta,
     MetadataImage,
     PartitionImage,
@@ -47,25 +48,38 @@ class ClusterState:
         #: Topic names with every '.' read as '_' -> the names that look like this.
         self.names_alike: dict[str, set[str]] = {}
 
-    def replay(self, record: MetadataRecord, offset: int) -> None:
-        """Apply a record that stands at this offset. Raises InvalidMetadata."""
-        delta = MetadataDelta()
-        self.image.replay(record, delta)
-        for topic_id in delta.topics_created:
-            name = self.image.topics_by_id[topic_id].name
-            self.names_alike.setdefault(look_of(name), set()).add(name)
+    def replay(self, records: Iterable[MetadataRecord], base_offset: int, end_offset: int) -> None:
+        """Apply records that stand at `base_offset` and the offsets that follow.
+
+        Those of a snapshot, or of a transaction that has begun before, stand for what was before `end_offset`: there
+        may be more of them than offsets. Raises InvalidMetadata; what was replayed before the bad one stays.
+        """
+        image, delta, last_offset = self.image, MetadataDelta(), end_offset - 1
+        for offset, record in enumerate(records, start=base_offset):
+            try:
+                image.replay(record, delta)
+            except Exception as error:
+                raise InvalidMetadata(
+                    f"{type(record).__name__} at offset {min(offset, last_offset)}: {error}"
+                ) from error
+            if type(record) is RegisterBrokerRecord:
+                self.registration_offsets[record.broker_id] = min(offset, last_offset)
+            elif type(record) is UnregisterBrokerRecord:
+                self.registration_offsets.pop(record.broker_id, None)
+                self.sessions.forget(record.broker_id)
+        self._note_names(delta)
+        self.next_offset = end_offset
+
+    def _note_names(self, delta: MetadataDelta) -> None:
+        # In this order: a topic may have been made anew under the name of one that went before.
         for topic in delta.topics_deleted.values():
             alike = self.names_alike[look_of(topic.name)]
             alike.remove(topic.name)
             if not alike:
                 del self.names_alike[look_of(topic.name)]
-        match record:
-            case RegisterBrokerRecord():
-                self.registration_offsets[record.broker_id] = offset
-            case UnregisterBrokerRecord():
-                self.registration_offsets.pop(record.broker_id, None)
-                self.sessions.forget(record.broker_id)
-        self.next_offset = offset + 1
+        for topic_id in delta.topics_created:
+            name = self.image.topics_by_id[topic_id].name
+            self.names_alike.setdefault(look_of(name), set()).add(name)
 
     # -- look-ups -----------------------------------------------------------------------------------
 

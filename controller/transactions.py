@@ -7,6 +7,7 @@ This controller writes one only around the records that a cluster begins with; K
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from protocol.metadata.image import InvalidMetadata
 from protocol.metadata.records import (
@@ -15,6 +16,8 @@ from protocol.metadata.records import (
     EndTransactionRecord,
     MetadataRecord,
 )
+
+TRANSACTION_MARKERS: Final = (BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord)
 
 #: A record and the offset at which it stands.
 Located = tuple[int, MetadataRecord]

@@ -36,10 +36,11 @@ def decoder(cls: type[_M], version: int) -> Callable[[Bytes], _M]:
     return _decoder(cls, version)
 
 
-def prefix_decoder(cls: type[_M], version: int) -> Callable[[Bytes, int], tuple[_M, int]]:
+def prefix_decoder(cls: type[_M], version: int) -> Callable[[bytes | memoryview, int], tuple[_M, int]]:
     """Decoder of a message that begins at a position: (message, position behind it).
 
-    For bytes that must hold one message and no more; LookupError if there is no such version.
+    For bytes that must hold one message and no more; LookupError if there is no such version. Small messages are read
+    sooner from bytes than from a view of them; what has records in it wants a view, which is cut without a copy.
     """
     return _prefix_decoder(cls, version)
 
@@ -71,12 +72,12 @@ def _decoder(cls: type[Any], version: int) -> Callable[[Bytes], Any]:
 
 
 @once
-def _prefix_decoder(cls: type[Any], version: int) -> Callable[[Bytes, int], tuple[Any, int]]:
+def _prefix_decoder(cls: type[Any], version: int) -> Callable[[bytes | memoryview, int], tuple[Any, int]]:
     read, budget = reader_of(cls, version), _budget(cls)
 
-    def decode(data: Bytes, position: int) -> tuple[Any, int]:
+    def decode(data: bytes | memoryview, position: int) -> tuple[Any, int]:
         try:
-            return read(memoryview(data), position, budget)
+            return read(data, position, budget)
         except _UNREADABLE as error:
             raise _malformed(cls, version, error) from None
 

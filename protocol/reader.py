@@ -41,6 +41,7 @@ from protocol.reading import (
     bad_count,
     bad_length,
     bad_tag,
+    few_unpackers,
     longer,
     skip_tags,
     uuid_of,
@@ -50,7 +51,7 @@ from protocol.source import Source, once
 from protocol.varint import read_uvarint
 
 #: read(view, position, elements allowed) -> (message, position behind it).
-Reader = Callable[[memoryview, int, int], tuple[Any, int]]
+Reader = Callable[[bytes | memoryview, int, int], tuple[Any, int]]
 
 
 @once
@@ -135,8 +136,12 @@ class _Compiler:
             source.line(f"if budget < 0 or {count} > (size - p) // 2: bad_count('tagged fields', {count})")
             source.line(f"{last} = -1")
             with source.block(f"for _ in range({count}):"):
-                source.line(f"{tag}, p = read_uvarint(data, p)")
-                source.line(f"{end}, p = read_uvarint(data, p)")
+                source.line(f"{tag} = data[p]; {end} = data[p + 1]")
+                with source.block(f"if {tag} > 127 or {end} > 127:"):
+                    source.line(f"{tag}, p = read_uvarint(data, p)")
+                    source.line(f"{end}, p = read_uvarint(data, p)")
+                with source.block("else:"):
+                    source.line("p += 2")
                 source.line(f"{end} += p")
                 source.line(f"if {tag} <= {last} or {end} > size: bad_tag({tag})")
                 source.line(f"{last} = {tag}")
@@ -279,7 +284,10 @@ class _Compiler:
             if field.kind == "uuid":
                 source.line(f"{target} = uuids_of(data, p, {count})")
             else:
-                source.line(f'{target} = [*unpack_from(f">{{{count}}}{code}", data, p)]')
+                unpackers = few_unpackers(code)
+                few = f"{source.refer('few', unpackers)}[{count}](data, p)"
+                many = f'unpack_from(f">{{{count}}}{code}", data, p)'
+                source.line(f"{target} = [*({few} if {count} < {len(unpackers)} else {many})]")
             source.line(f"p += {size} * {count}" if size > 1 else f"p += {count}")
             return
         items = source.name("items")

@@ -3,10 +3,13 @@
 Nothing here is compiled; `protocol.reader` writes functions that refer to these by name.
 """
 
-from typing import Final, NoReturn
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, Final, NoReturn
 from uuid import UUID, SafeUUID
 
 from protocol.errors import MalformedMessage
+from protocol.source import once
 from protocol.varint import read_uvarint
 
 #: Array elements and tagged fields of one message, together: a request for 100,000 partitions has room.
@@ -15,26 +18,51 @@ MAX_ELEMENTS: Final = 500_000
 MAX_RESPONSE_ELEMENTS: Final = 20_000_000
 #: Kafka's bound for every string.
 MAX_STRING_BYTES: Final = 0x7FFF
-
+#: UUIDs that are kept for when they are read again, 200 bytes each; with one more all are forgotten.
+MAX_REMEMBERED_UUIDS: Final = 4096
 
 _new_uuid = UUID.__new__
 _set_int = UUID.int.__set__  # type: ignore[attr-defined, misc]
 _set_is_safe = UUID.is_safe.__set__  # type: ignore[attr-defined, misc]
 _UNKNOWN = SafeUUID.unknown
 _int_from_bytes = int.from_bytes
+_read_lately: dict[bytes, UUID] = {}
 
 
-def uuid_of(data: bytes | memoryview) -> UUID:
-    """The UUID of 16 bytes: what `UUID(bytes=...)` gives, in a quarter of its 1.5 microseconds."""
-    uuid = _new_uuid(UUID)
-    _set_int(uuid, _int_from_bytes(data, "big"))
-    _set_is_safe(uuid, _UNKNOWN)
+def uuid_of(data: bytes) -> UUID:
+    """The UUID of 16 bytes: what `UUID(bytes=...)` gives, in a quarter of its 1.5 microseconds.
+
+    In 0.1 us if it is one of those that were read lately, as ids of topics and directories mostly are: then it is the
+    same object, which saves memory, and comparisons by value.
+    """
+    uuid = _read_lately.get(data)
+    if uuid is None:
+        uuid = _new_uuid(UUID)
+        _set_int(uuid, _int_from_bytes(data, "big"))
+        _set_is_safe(uuid, _UNKNOWN)
+        if len(_read_lately) >= MAX_REMEMBERED_UUIDS:
+            _read_lately.clear()
+        _read_lately[data] = uuid
     return uuid
 
 
-def uuids_of(data: memoryview, position: int, count: int) -> list[UUID]:
+@once
+def few_unpackers(code: str) -> tuple[Callable[[memoryview | bytes, int], tuple[Any, ...]], ...]:
+    """For arrays of none to eight values of a `struct` code: half the time of `struct.unpack_from`.
+
+    Most arrays of ids are a partition's replicas.
+    """
+    return tuple(Struct(">" + code * count).unpack_from for count in range(9))
+
+
+_FEW_UUIDS = few_unpackers("16s")
+
+
+def uuids_of(data: memoryview | bytes, position: int, count: int) -> list[UUID]:
     """`count` UUIDs from `position` on; that so many bytes are there has been checked."""
-    return [uuid_of(data[at : at + 16]) for at in range(position, position + 16 * count, 16)]
+    if count < len(_FEW_UUIDS):
+        return [*map(uuid_of, _FEW_UUIDS[count](data, position))]
+    return [uuid_of(bytes(data[at : at + 16])) for at in range(position, position + 16 * count, 16)]
 
 
 def longer(data: memoryview, position: int, first: int) -> tuple[int, int]:

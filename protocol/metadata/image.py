@@ -33,6 +33,12 @@ DIRECTORY_UNASSIGNED: Final = UUID(int=1)
 DIRECTORY_LOST: Final = UUID(int=2)
 
 
+#: Tuples that are looked for when an equal one comes; with one more all are forgotten.
+MAX_SHARED_TUPLES: Final = 100_000
+
+_new_tuple = tuple.__new__
+
+
 class InvalidMetadata(RuntimeError):
     """The metadata log holds something that cannot be; the node has to stop."""
 
@@ -157,6 +163,13 @@ class MetadataDelta:
     scram_credentials_changed: set[tuple[str, int]] = field(default_factory=set)
     delegation_tokens_changed: set[str] = field(default_factory=set)
 
+    def partition_changed(self, topic_id: UUID, index: int) -> None:
+        """A partition is new or different."""
+        try:
+            self.partitions_changed[topic_id].add(index)
+        except KeyError:
+            self.partitions_changed[topic_id] = {index}
+
 
 @dataclass(slots=True)
 class MetadataImage:
@@ -190,8 +203,9 @@ class MetadataImage:
     def replay_all(self, records: Iterable[r.MetadataRecord]) -> MetadataDelta:
         """Apply records in order; what they changed together."""
         delta = MetadataDelta()
+        replay = self.replay
         for record in records:
-            self.replay(record, delta)
+            replay(record, delta)
         return delta
 
     def copy(self) -> "MetadataImage":
@@ -250,52 +264,66 @@ class MetadataImage:
 
     def _partition(self, record: r.PartitionRecord, delta: MetadataDelta) -> None:
         topic = self._topic_of(record)
-        replicas = self._share(record.replicas)
-        topic.partitions[record.partition_id] = PartitionImage(
+        share = self._share
+        replicas = share(record.replicas)
+        # Positions, because a NamedTuple's own constructor takes twice as long; a cluster's start makes them all.
+        values = (
             replicas,
-            self._share(record.isr),
+            share(record.isr),
             None if record.leader == NO_LEADER else record.leader,
             record.leader_epoch,
             record.partition_epoch,
-            self._share(record.directories) or (DIRECTORY_MIGRATING,) * len(replicas),
-            self._share(record.eligible_leader_replicas or ()),
-            self._share(record.last_known_elr or ()),
-            self._share(record.adding_replicas),
-            self._share(record.removing_replicas),
+            share(record.directories) or (DIRECTORY_MIGRATING,) * len(replicas),
+            share(record.eligible_leader_replicas) if record.eligible_leader_replicas else (),
+            share(record.last_known_elr) if record.last_known_elr else (),
+            share(record.adding_replicas) if record.adding_replicas else (),
+            share(record.removing_replicas) if record.removing_replicas else (),
             _recovery_state(record.leader_recovery_state),
         )
-        delta.partitions_changed.setdefault(record.topic_id, set()).add(record.partition_id)
+        topic.partitions[record.partition_id] = _new_tuple(PartitionImage, values)
+        delta.partition_changed(record.topic_id, record.partition_id)
 
     def _partition_change(self, record: r.PartitionChangeRecord, delta: MetadataDelta) -> None:
         topic = self._topic_of(record)
         if (partition := topic.partitions.get(record.partition_id)) is None:
             raise InvalidMetadata(f"{topic.name}-{record.partition_id} is changed, but does not exist")
         topic.partitions[record.partition_id] = self.merged(partition, record)
-        delta.partitions_changed.setdefault(record.topic_id, set()).add(record.partition_id)
+        delta.partition_changed(record.topic_id, record.partition_id)
 
     def merged(self, partition: PartitionImage, record: r.PartitionChangeRecord) -> PartitionImage:
         """The partition after the change; epochs grow as KIP-101 and KIP-631 want it."""
-        changes: dict[str, Any] = {"partition_epoch": partition.partition_epoch + 1}
+        share = self._share
+        (
+            replicas, isr, leader, leader_epoch, partition_epoch, directories,
+            elr, last_known_elr, adding_replicas, removing_replicas, leader_recovery_state,
+        ) = partition  # fmt: skip
         if record.leader != LEADER_UNCHANGED:
-            changes["leader"] = None if record.leader == NO_LEADER else record.leader
-            changes["leader_epoch"] = partition.leader_epoch + 1
+            leader = None if record.leader == NO_LEADER else record.leader
+            leader_epoch += 1
         if record.leader_recovery_state != -1:
-            changes["leader_recovery_state"] = _recovery_state(record.leader_recovery_state)
-        for name, members in (
-            ("replicas", record.replicas),
-            ("isr", record.isr),
-            ("elr", record.eligible_leader_replicas),
-            ("last_known_elr", record.last_known_elr),
-            ("adding_replicas", record.adding_replicas),
-            ("removing_replicas", record.removing_replicas),
-            ("directories", record.directories),
-        ):
-            if members is not None:
-                changes[name] = self._share(members)
-        if record.replicas is not None and set(partition.directories) == {DIRECTORY_MIGRATING}:
-            # Below 3.7-IV2 no record names directories; each replica has one nevertheless.
-            changes.setdefault("directories", self._share((DIRECTORY_MIGRATING,) * len(record.replicas)))
-        return partition._replace(**changes)
+            leader_recovery_state = _recovery_state(record.leader_recovery_state)
+        if record.isr is not None:
+            isr = share(record.isr)
+        if record.eligible_leader_replicas is not None:
+            elr = share(record.eligible_leader_replicas)
+        if record.last_known_elr is not None:
+            last_known_elr = share(record.last_known_elr)
+        if record.adding_replicas is not None:
+            adding_replicas = share(record.adding_replicas)
+        if record.removing_replicas is not None:
+            removing_replicas = share(record.removing_replicas)
+        if record.replicas is not None:
+            replicas = share(record.replicas)
+            if set(directories) == {DIRECTORY_MIGRATING}:
+                # Below 3.7-IV2 no record names directories; each replica has one nevertheless.
+                directories = share((DIRECTORY_MIGRATING,) * len(replicas))
+        if record.directories is not None:
+            directories = share(record.directories)
+        values = (
+            replicas, isr, leader, leader_epoch, partition_epoch + 1, directories,
+            elr, last_known_elr, adding_replicas, removing_replicas, leader_recovery_state,
+        )  # fmt: skip
+        return _new_tuple(PartitionImage, values)
 
     def _remove_topic(self, record: r.RemoveTopicRecord, delta: MetadataDelta) -> None:
         topic = self._topic_of(record)
@@ -322,7 +350,7 @@ class MetadataImage:
                     topic.partitions[index] = partition._replace(
                         elr=(), last_known_elr=(), partition_epoch=partition.partition_epoch + 1
                     )
-                    delta.partitions_changed.setdefault(topic.topic_id, set()).add(index)
+                    delta.partition_changed(topic.topic_id, index)
 
     def _topic_of(
         self, record: "r.PartitionRecord | r.PartitionChangeRecord | r.RemoveTopicRecord"
@@ -336,6 +364,8 @@ class MetadataImage:
         if not values:
             return ()
         shared = tuple(values)
+        if len(self._shared) >= MAX_SHARED_TUPLES:
+            self._shared.clear()
         return self._shared.setdefault(shared, shared)
 
     # -- nodes ---------------------------------------------------------------------------------------

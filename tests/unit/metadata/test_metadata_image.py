@@ -239,3 +239,13 @@ def test_equal_replica_lists_are_kept_once():
     first, second = image.topics_by_name["t"].partitions.values()
     assert first.replicas is second.replicas is first.isr
     assert first.directories is second.directories
+
+
+def test_equal_lists_of_replicas_are_kept_once_and_not_forever(monkeypatch: pytest.MonkeyPatch):
+    image = MetadataImage()
+    image.replay_all(topic(partitions=2))
+    assert image.partition(T1, 0).replicas is image.partition(T1, 1).replicas
+    monkeypatch.setattr("protocol.metadata.image.MAX_SHARED_TUPLES", 2)
+    image.replay_all([r.PartitionChangeRecord(partition_id=1, topic_id=T1, isr=[2])])
+    assert len(image._shared) == 1
+    assert image.partition(T1, 1).isr == (2,)

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from protocol import reading
 from protocol.codec import decode_struct, encode_struct, prefix_decoder
 from protocol.errors import MalformedMessage
 from protocol.schema import Record, Versions
@@ -124,3 +125,22 @@ def test_where_a_message_ends():
 def test_null_where_it_may_not_be():
     with pytest.raises(MalformedMessage):
         decode_struct(ExampleRecord, 0, b"\xff\xff")
+
+
+def test_ids_that_are_read_again_are_the_same_objects(monkeypatch: pytest.MonkeyPatch):
+    data = encode_struct(ExampleRecord, 2, ExampleRecord(topic_id=UUID(int=77), ids=[UUID(int=78)] * 2))
+    first, again = (decode_struct(ExampleRecord, 2, data) for _ in range(2))
+    assert first.topic_id is again.topic_id
+    assert first.ids is not again.ids
+    assert first.ids[0] is first.ids[1] is again.ids[1]
+    monkeypatch.setattr(reading, "MAX_REMEMBERED_UUIDS", len(reading._read_lately))
+    assert reading.uuid_of(UUID(int=2**100).bytes) == UUID(int=2**100)
+    assert len(reading._read_lately) == 1
+    assert decode_struct(ExampleRecord, 2, data) == first
+
+
+@pytest.mark.parametrize("count", [0, 1, 8, 9, 300])
+def test_arrays_of_all_sizes(count: int):
+    ids = [UUID(int=2**90 + number) for number in range(count)]
+    data = encode_struct(ExampleRecord, 2, ExampleRecord(ids=ids))
+    assert decode_struct(ExampleRecord, 2, data).ids == ids

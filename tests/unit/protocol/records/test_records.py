@@ -12,7 +12,7 @@ from protocol.errors import CorruptMessage, InvalidRecord, KafkaError
 from protocol.records.batch import HEADER_SIZE_BYTES, crc_is_valid, read_header
 from protocol.records.builder import build_batch, build_empty_batch, simple_records
 from protocol.records.compression import Compression
-from protocol.records.record import Record, keys_of, payload_of, records
+from protocol.records.record import Record, keys_of, payload_of, records, values_of
 from protocol.records.varint import read_varint, read_varlong, varint
 
 #: What the batches of the five codecs in that file hold.
@@ -94,6 +94,7 @@ def test_round_trip(rows, codec, base_offset):
     assert list(records(batch)) == written
     assert list(records(memoryview(batch))) == written
     assert list(keys_of(memoryview(batch))) == keys_in(written)
+    assert values_of(memoryview(batch)) == [record.value for record in written]
 
 
 def test_log_append_time_is_the_time_of_all_records():
@@ -174,6 +175,8 @@ def test_simple_records():
 def test_malformed_records(payload, count):
     with pytest.raises(InvalidRecord):
         list(records(batch_of(bytes.fromhex(payload), count=count)))
+    with pytest.raises(InvalidRecord):
+        values_of(batch_of(bytes.fromhex(payload), count=count))
 
 
 def test_well_formed_by_hand():
@@ -202,10 +205,13 @@ def test_mutated_batches_raise_nothing_else(rows, codec, data):
     for _ in range(data.draw(st.integers(1, 4))):
         batch[data.draw(st.integers(HEADER_SIZE_BYTES, len(batch) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(CorruptMessage, InvalidRecord):
-        whole = keys_in(records(batch))
-        assert list(keys_of(batch)) == whole
+        whole = list(records(batch))
+        assert list(keys_of(batch)) == keys_in(whole)
+        assert values_of(batch) == [record.value for record in whole]
     with contextlib.suppress(CorruptMessage, InvalidRecord):
         list(keys_of(batch))
+    with contextlib.suppress(CorruptMessage, InvalidRecord):
+        values_of(batch)
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
