@@ -1,0 +1,59 @@
+"""ListConfigResources (key 74): what can be configured, or is (KIP-714, KIP-1142).
+
+Who asks: kafka-configs, kafka-client-metrics, admin clients.
+Versions: v0-1. v0 lists client metrics' subscriptions only, v1 resources of the types that are asked for; none: of all.
+Differs from Kafka: nothing known. Topics and brokers are listed as they are, groups and subscriptions where configured.
+Touches: broker.metadata (read only). Never waits.
+"""
+
+from collections.abc import Iterable
+
+from broker.api import Api, RequestContext
+from broker.broker import Broker
+from protocol.api_keys import ApiKey
+from protocol.error_code import ErrorCode
+from protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from protocol.metadata.image import ConfigResourceType, MetadataImage
+
+#: In the order of Kafka's answer.
+_LISTED = (
+    ConfigResourceType.GROUP,
+    ConfigResourceType.CLIENT_METRICS,
+    ConfigResourceType.BROKER_LOGGER,
+    ConfigResourceType.BROKER,
+    ConfigResourceType.TOPIC,
+)
+
+
+def handle(
+    request: ListConfigResourcesRequest, context: RequestContext, broker: Broker
+) -> ListConfigResourcesResponse:
+    """The resources by name. A type that is none of these is answered with UNSUPPORTED_VERSION."""
+    known = (ConfigResourceType.CLIENT_METRICS,) if context.version == 0 else _LISTED
+    if not set(request.resource_types) <= set(known):
+        return ListConfigResourcesResponse(error_code=ErrorCode.unsupported_version)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=each)
+            for each in known
+            if not request.resource_types or each in request.resource_types
+            for name in sorted(_names(broker.metadata.image, each, context.listener_name))
+        ]
+    )
+
+
+def _names(image: MetadataImage, wanted: ConfigResourceType, listener_name: str) -> Iterable[str]:
+    match wanted:
+        case ConfigResourceType.TOPIC:
+            return image.topics_by_name
+        case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
+            return [str(id) for id, node in image.brokers.items() if listener_name in node.endpoints]
+        case _:
+            return [resource.name for resource in image.configs if resource.type is wanted]
+
+
+API = Api(key=ApiKey.LIST_CONFIG_RESOURCES, versions=range(2), handle=handle)
