@@ -108,9 +108,9 @@ class DirectoryAssignments:
             for index in sorted(delta.partitions_changed[topic_id])
         )
 
-    def look_at_place(self, place: Place) -> None:
-        """See to one replica: it is, or will soon be, in another directory."""
-        self._note([place])
+    def look_at_places(self, places: Iterable[Place]) -> None:
+        """See to these replicas: they are, or will soon be, in a directory that is new to them."""
+        self._note(places)
 
     def stop(self) -> None:
         """Tell nothing more."""

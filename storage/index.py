@@ -132,6 +132,11 @@ class Index:
         finally:
             self._files.close(fd)
 
+    def make(self) -> None:
+        """Make the file of a new segment, where there is none."""
+        with self._file():
+            self._is_cut = True
+
     def reset(self) -> None:
         """Forget all entries: the segment is indexed anew."""
         self._warm.clear()

@@ -133,8 +133,9 @@ class Log(LogFiles):
         Raises OSError, and InconsistentTopicId if the directory is another topic's.
         """
         # Its entry reaches the disk with the first flush: 1,000 new partitions are not 1,000 waits.
-        files.make_dir(directory)
-        epochs = LeaderEpochCache.open(directory / leader_epoch_cache.FILE_NAME, files)
+        is_new = files.make_dir(directory)
+        epochs_path = directory / leader_epoch_cache.FILE_NAME
+        epochs = LeaderEpochCache(path=epochs_path, files=files) if is_new else LeaderEpochCache.open(epochs_path, files)  # fmt: skip
         producers = ProducerStateManager(producer_id_expiration_ms=producer_id_expiration_ms)
         settings = segment_settings(config)
         loading = recovery.Loading(
@@ -142,6 +143,7 @@ class Log(LogFiles):
             files=files,
             settings=settings,
             now_ms=now_ms,
+            is_new=is_new,
             is_clean=is_clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
@@ -176,7 +178,8 @@ class Log(LogFiles):
         log._is_directory_changed = not is_clean
         # Else all partitions that a start finds would be rolled together.
         log.segments.active.roll_jitter_ms = log._draw_jitter_ms()
-        log._read_topic_id()
+        if not is_new:
+            log._read_topic_id()
         if topic_id is not None:
             log.assign_topic_id(topic_id)
         return log

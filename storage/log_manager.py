@@ -324,8 +324,9 @@ class LogManager(FutureLogs):
         """
         new = NewLog(topic_partition, topic_id, config, is_new)
         creation = self.creation([new], now_ms=now_ms)
-        creation.run()
-        creation.finish()
+        part = creation.next_part(1)
+        creation.run(part)
+        creation.finish(part)
         if topic_partition in creation.errors:
             raise creation.errors[topic_partition]
         return creation.logs[topic_partition]
@@ -335,7 +336,9 @@ class LogManager(FutureLogs):
 
         Until it is finished, none of its partitions may be asked for again, but all may be deleted.
         """
-        creation = LogCreation(open_log=partial(self._make_log, now_ms=now_ms), keep=partial(self._keep_made, now_ms=now_ms))  # fmt: skip
+        creation = LogCreation(
+            open_log=partial(self._make_planned, now_ms=now_ms), keep=partial(self._keep_made, now_ms=now_ms)
+        )
         counts = self._log_counts()
         for new in wanted:
             topic_partition = new.topic_partition
@@ -361,6 +364,15 @@ class LogManager(FutureLogs):
             config = new.config or self._topic_config(topic_partition.topic)
             creation.plan(new._replace(config=config), path / str(topic_partition))
         return creation
+
+    def _make_planned(self, new: NewLog, path: Path, *, now_ms: int) -> Log:
+        """Make a log, unless its topic is gone by now. [any thread]"""
+        if self._being_made[new.topic_partition] is None:
+            raise UnknownTopicOrPartition(f"{new.topic_partition} was deleted before its log was made")
+        log = self._make_log(new, path, now_ms=now_ms)
+        if new.leader_epoch is not None:
+            log.assign_epoch(new.leader_epoch, log.log_end_offset)
+        return log
 
     def _make_log(self, new: NewLog, path: Path, *, now_ms: int) -> Log:
         """The log, empty, in this directory. Raises KafkaStorageError, InconsistentTopicId. [any thread]"""

@@ -48,6 +48,8 @@ class Loading:
     files: Files
     settings: SegmentSettings
     now_ms: int
+    #: Whether the directory has just been made: there is nothing to look for in it.
+    is_new: bool = False
     #: Whether the log was closed as it should be.
     is_clean: bool
     #: Everything before was flushed, by the checkpoint.
@@ -71,7 +73,7 @@ class Loaded:
 
 def load(loading: Loading) -> Loaded:
     """Open the directory; see the module."""
-    names = _finish_swaps(loading, _remove_temporary(loading))
+    names = [] if loading.is_new else _finish_swaps(loading, _remove_temporary(loading))
     snapshots = SnapshotFiles(loading.directory, loading.files, _offsets(names, file_names.PRODUCER_SNAPSHOT))
     segments = _load_segments(loading, names)
     snapshots.remove_stray([segment.base_offset for segment in segments] or [0])
@@ -247,6 +249,7 @@ def _begin_anew(loading: Loading, segments: list[Segment]) -> Segment:
         settings=loading.settings,
         files=loading.files,
         now_ms=loading.now_ms,
+        is_alone=loading.is_new,
     )
 
 

@@ -83,19 +83,24 @@ class Segment(SegmentFiles):
         now_ms: int,
         suffix: str = "",
         roll_jitter_ms: int = 0,
+        is_alone: bool = False,
     ) -> "Segment":
-        """A new empty segment; files of that name that lie around are overwritten."""
+        """A new empty segment; files of that name that lie around are overwritten, unless it `is_alone`: there are none."""
         segment = cls(
             directory, base_offset, settings=settings, files=files, size=0, created_ms=now_ms, is_new=True,
             suffix=suffix, roll_jitter_ms=roll_jitter_ms,
         )  # fmt: skip
-        files.unlink(segment.path_of(file_names.TRANSACTION_INDEX))
         fd = segment.fd
-        files.truncate(fd, 0)
+        if not is_alone:
+            files.unlink(segment.path_of(file_names.TRANSACTION_INDEX))
+            files.truncate(fd, 0)
         if settings.preallocated_bytes:
             files.truncate(fd, settings.preallocated_bytes)
-        segment._offset_index.reset()
-        segment._time_index.reset()
+        for index in (segment._offset_index, segment._time_index):
+            if is_alone:
+                index.make()
+            else:
+                index.reset()
         return segment
 
     @classmethod

@@ -9,7 +9,7 @@ Source: Kafka's ReplicaManager.
 import asyncio
 import logging
 from asyncio import Future
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 from uuid import UUID
@@ -17,6 +17,7 @@ from uuid import UUID
 from broker.metadata_cache import MetadataCache
 from broker.replicas.committing import Awaited, Commitment, when_settled
 from broker.replicas.fetch_sessions import FetchSessionCache, PartitionKey
+from broker.replicas.log_making import LogMaking, Made
 from broker.replicas.log_moves import LogMoves
 from broker.replicas.partition import Partition
 from broker.replicas.purgatory import Purgatory
@@ -43,9 +44,9 @@ from protocol.records.batch import BatchHeader
 from protocol.types import TopicPartition
 from storage import file_names
 from storage.append_origin import AppendOrigin
-from storage.log import AppendInfo
+from storage.log import AppendInfo, Log
 from storage.log_config import LogConfig
-from storage.log_manager import LogManager
+from storage.log_manager import LogManager, NewLog
 
 logger = logging.getLogger(__name__)
 
@@ -122,6 +123,9 @@ class ReplicaManager:
             quota=move_quota,
             on_promoted=self._on_promoted,
         )
+        self._making = LogMaking(runtime, logs, on_made=self._on_made)
+        #: Called where `directory_of` replicas becomes known, with their (topic id, index); the broker tells the controller.
+        self.on_placed: Callable[[Sequence[tuple[UUID, int]]], None] = lambda places: None
         #: Each partition twice: by (topic name, index) and by (topic id, index).
         self.hosted: dict[PartitionKey, Partition] = {}
         #: Partitions that have no log because of a failing disk.
@@ -157,6 +161,8 @@ class ReplicaManager:
             return UnknownTopicOrPartition(f"There is no partition {topic}-{index}")
         if key in self._offline:
             return KafkaStorageError(f"{topic}-{index} is in an offline log directory")
+        if self._making.is_wanted(TopicPartition(image.name, index)):
+            return NotLeaderOrFollower(f"The log of {image.name}-{index} is being made")
         return NotLeaderOrFollower(f"{topic}-{index} has no replica on broker {self.node_id}")
 
     # -- what partitions ask ---------------------------------------------------------------------------
@@ -265,7 +271,7 @@ class ReplicaManager:
     # -- metadata --------------------------------------------------------------------------------------
 
     def apply_image(self, image: MetadataImage) -> list[TopicPartition]:
-        """Host what a whole image says; for the start, when nothing is hosted yet.
+        """Host what a whole image says; for the start, when nothing is hosted yet. `all_made` waits for missing logs.
 
         What lies on disk and does not belong to the image is set aside first: a topic can be deleted, and
         its name taken again, while its broker is down. Returns these.
@@ -281,9 +287,9 @@ class ReplicaManager:
         self.logs.promote_abandoned(
             lambda at, _, directory: self._is_in(at, directory, image), now_ms=self.runtime.now_ms()
         )
-        for topic in image.topics_by_id.values():
-            for index in topic.partitions:
-                self._apply_partition(topic, index, is_new=False)
+        self._apply_partitions(
+            ((topic, topic.partitions) for topic in image.topics_by_id.values()), is_new=False
+        )
         for topic_partition in list(self.logs.future_logs):
             if topic_partition in self.hosted:
                 self.moves.begin(self.hosted[topic_partition])
@@ -294,16 +300,25 @@ class ReplicaManager:
         for topic in delta.topics_deleted.values():
             for index in topic.partitions:
                 self._forget(topic, index)
-        for topic_id, indexes in delta.partitions_changed.items():
-            changed = image.topics_by_id.get(topic_id)
-            if changed is not None:
-                for index in sorted(indexes):
-                    self._apply_partition(changed, index)
+        self._apply_partitions(
+            (image.topics_by_id[topic_id], sorted(indexes))
+            for topic_id, indexes in delta.partitions_changed.items()
+            if topic_id in image.topics_by_id
+        )
         if delta.brokers_changed:
             self._check_isrs()  # who was fenced, or had another epoch, may join
         for resource in delta.configs_changed:
             if resource.type is ConfigResourceType.TOPIC and resource.name in image.topics_by_name:
                 self._update_config(image.topics_by_name[resource.name])
+
+    async def all_made(self) -> None:
+        """Wait until every partition that is known now has a log."""
+        await self._making.idle()
+
+    async def stop(self) -> None:
+        """Make and move no more logs; returns when no thread is busy with one."""
+        self.moves.stop()
+        await self._making.stop()
 
     def change_defaults(self, topic_config: Callable[[str], LogConfig]) -> None:
         """The broker's own defaults of topic configurations have changed."""
@@ -350,35 +365,62 @@ class ReplicaManager:
         partition = image.topics_by_name[topic_partition.topic].partitions[topic_partition.partition]
         return partition.directories[partition.replicas.index(self.node_id)] == directory
 
-    def _apply_partition(self, topic: TopicImage, index: int, *, is_new: bool = True) -> None:
-        image = topic.partitions[index]
-        partition = self.hosted.get((topic.topic_id, index))
-        if self.node_id not in image.replicas:
-            self._forget(topic, index)
-            return
-        if partition is None:
-            partition = self._create(topic, index, is_new=is_new)
-        if partition is not None:
-            self._apply_role(partition, image)
+    def _apply_partitions(
+        self, changed: Iterable[tuple[TopicImage, Iterable[int]]], *, is_new: bool = True
+    ) -> None:
+        """Follow the image in these partitions; those that are not here yet get their roles with their logs."""
+        wanted: list[NewLog] = []
+        for topic, indexes in changed:
+            config: LogConfig | None = None
+            for index in indexes:
+                image = topic.partitions[index]
+                partition = self.hosted.get((topic.topic_id, index))
+                topic_partition = TopicPartition(topic.name, index)
+                if self.node_id not in image.replicas:
+                    self._forget(topic, index)
+                elif partition is not None:
+                    self._apply_role(partition, image)
+                elif not self._making.is_wanted(topic_partition):
+                    config = config or self._topic_config(topic.name)
+                    wanted.append(
+                        NewLog(
+                            topic_partition,
+                            topic.topic_id,
+                            config,
+                            is_new=is_new and (topic.name, index) not in self._offline,
+                            leader_epoch=image.leader_epoch if image.leader == self.node_id else None,
+                        )
+                    )
+        self._making.make(wanted)
 
-    def _create(self, topic: TopicImage, index: int, *, is_new: bool) -> Partition | None:
-        topic_partition = TopicPartition(topic.name, index)
+    def _on_made(self, made: Sequence[Made]) -> None:
+        """Partitions have got their logs, or cannot: their roles are those of the image as it is by now."""
+        placed = []
+        config: tuple[str, LogConfig] | None = None
+        for topic_partition, log in made:
+            name, index = topic_partition
+            topic = self.metadata.image.topics_by_name[name]
+            if isinstance(log, KafkaError):
+                self._note_offline(topic, index, log)
+                continue
+            if config is None or config[0] != name:
+                config = name, self._topic_config(name)
+            if log.config != config[1]:  # it has changed meanwhile
+                log.update_config(config[1])
+            partition = self._host(topic, index, log)
+            self._apply_role(partition, topic.partitions[index])
+            placed.append((topic.topic_id, index))
+        self.on_placed(placed)
+
+    def _note_offline(self, topic: TopicImage, index: int, error: KafkaError) -> None:
+        if (topic.name, index) not in self._offline:  # else it is tried anew with each change
+            logger.error("%s-%d gets no log: %s", topic.name, index, error)
+        self._offline.update(((topic.name, index), (topic.topic_id, index)))
+
+    def _host(self, topic: TopicImage, index: int, log: Log) -> Partition:
         keys: tuple[PartitionKey, PartitionKey] = ((topic.name, index), (topic.topic_id, index))
-        try:
-            log = self.logs.get_or_create(
-                topic_partition,
-                topic_id=topic.topic_id,
-                config=self._topic_config(topic.name),
-                now_ms=self.runtime.now_ms(),
-                is_new=is_new and keys[0] not in self._offline,
-            )
-        except KafkaError as error:
-            if keys[0] not in self._offline:  # else it is tried anew with each change
-                logger.error("%s gets no log: %s", topic_partition, error)
-            self._offline.update(keys)
-            return None
         partition = Partition(
-            topic_partition,
+            log.topic_partition,
             topic_id=topic.topic_id,
             node_id=self.node_id,
             log=log,
@@ -411,16 +453,20 @@ class ReplicaManager:
         keys: tuple[PartitionKey, PartitionKey] = ((topic.name, index), (topic.topic_id, index))
         self._offline.difference_update(keys)
         partition = self.hosted.get(keys[1])
-        if partition is None:
+        topic_partition = TopicPartition(topic.name, index)
+        if partition is not None:
+            for key in keys:
+                del self.hosted[key]
+            self._resign(partition)
+        elif self._making.is_wanted(topic_partition):
+            self._making.give_up(topic_partition)
+        else:
             return
-        for key in keys:
-            del self.hosted[key]
-        self._resign(partition)
         try:
-            self.logs.delete(partition.topic_partition, now_ms=self.runtime.now_ms())
+            self.logs.delete(topic_partition, now_ms=self.runtime.now_ms())
         except KafkaError as error:
             # The disk fails, and its directory is offline by now; the other partitions must follow.
-            logger.error("%s was not removed: %s", partition, error)
+            logger.error("%s was not removed: %s", topic_partition, error)
 
     def _resign(self, partition: Partition) -> None:
         was_leader, epoch = partition.is_leader, partition.leader_epoch

@@ -75,7 +75,8 @@ class BrokerRole:
             image=lambda: role.metadata.image,
             located=self._located,
         )
-        self.broker.replicas.moves.on_directory = self._assignments.look_at_place
+        self.broker.replicas.on_placed = self._assignments.look_at_places
+        self.broker.replicas.moves.on_directory = lambda place: self._assignments.look_at_places([place])
         self._gate = Gate(runtime)
         self._server = NetworkServer(runtime, self._gate, NetworkSettings.from_config(config))
         self._maintenance = Maintenance(
@@ -101,6 +102,7 @@ class BrokerRole:
             offline_log_dirs=self._offline_log_dirs,
             features=lambda: claimed_features(metadata.finalized_features),
         )
+        lifecycle.on_failure = self._on_failure
         replicas, self._fetchers = make_replication(
             runtime, logs, role, self._cluster_config, broker_epoch=lambda: lifecycle.broker_epoch
         )
@@ -157,6 +159,7 @@ class BrokerRole:
         self._assignments.look_at_all()
         self._isr_watch = self._runtime.create_task(broker.replicas.watch_isrs(), name="isr-watch")
         broker.groups.start()
+        await broker.replicas.all_made()
         await broker.lifecycle.serve()
         await self._known_as_unfenced()
         self._gate.open(Dispatcher(broker))
@@ -218,7 +221,7 @@ class BrokerRole:
     async def stop(self) -> None:
         """Leave the cluster, and answer what was begun."""
         await self.broker.lifecycle.leave()
-        self._stop_watching()
+        await self._stop_watching()
         await self._fetchers.stop()
         self.broker.groups.stop()  # answers who waits for a rebalance, so that the sockets need not wait for them
         await self._server.stop()
@@ -227,15 +230,15 @@ class BrokerRole:
     async def give_up(self) -> None:
         """The start has failed: nobody is served, and nothing is left running."""
         await self.broker.lifecycle.give_up()
-        self._stop_watching()
+        await self._stop_watching()
         await self._fetchers.stop()
         await self._server.stop(grace_s=0)
 
-    def _stop_watching(self) -> None:
+    async def _stop_watching(self) -> None:
         self._assignments.stop()
-        self.broker.replicas.moves.stop()
         if self._isr_watch is not None:
             self._isr_watch.cancel()
+        await self.broker.replicas.stop()
 
 
 def _partition_count(metadata: MetadataCache, topic: str) -> int | None:

@@ -401,11 +401,14 @@ class FaultyFiles(Files):
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
         self._file(path).modified_ms = modified_ms
 
-    def make_dir(self, path: Path) -> None:
+    def make_dir(self, path: Path) -> bool:
+        is_new = False
         for parent in (*reversed(path.parents), path):
             if self._find(parent) is None:
                 self._may("make_dir", parent)
                 self._rename_entries(self._directory(parent.parent), (parent.name, _Directory()))
+                is_new = True
+        return is_new
 
     def remove_tree(self, path: Path) -> None:
         node = self._find(path)

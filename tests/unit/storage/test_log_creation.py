@@ -22,9 +22,21 @@ def wanted(partitions=PARTITIONS, **fields):
     return [NewLog(at, TOPIC_ID, **fields) for at in partitions]
 
 
-def in_a_thread(function):
+def all_of(creation):
+    return creation.next_part(creation.planned_count)
+
+
+def run_in_a_thread(creation):
+    part = all_of(creation)
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(function).result()
+        pool.submit(creation.run, part).result()
+    return part
+
+
+def complete(creation):
+    part = all_of(creation)
+    creation.run(part)
+    creation.finish(part)
 
 
 def test_made_in_a_thread(tmp_path):
@@ -34,12 +46,13 @@ def test_made_in_a_thread(tmp_path):
     creation = manager.creation(wanted(config=config), now_ms=NOW_MS)
     other = manager.creation([NewLog(A, TOPIC_ID)], now_ms=NOW_MS)
     with ThreadPoolExecutor(2) as pool:
-        running = [pool.submit(it.run) for it in (creation, other)]
+        parts = [all_of(it) for it in (creation, other)]
+        running = [pool.submit(it.run, part) for it, part in zip((creation, other), parts, strict=True)]
         append(there, 3)
     assert [it.result() for it in running] == [None, None]
     assert list(manager.logs) == [PARTITIONS[3]]  # nobody finds half of a topic
-    creation.finish()
-    other.finish()
+    creation.finish(parts[0])
+    other.finish(parts[1])
     assert not creation.errors
     assert {at: manager.logs[at] for at in PARTITIONS} == creation.logs
     assert manager.logs[PARTITIONS[3]] is there
@@ -56,9 +69,9 @@ def test_made_in_a_thread(tmp_path):
 def test_deleted_meanwhile(tmp_path):
     manager = open_manager(tmp_path)
     creation = manager.creation(wanted(), now_ms=NOW_MS)
-    in_a_thread(creation.run)
+    part = run_in_a_thread(creation)
     manager.delete(PARTITIONS[0], now_ms=NOW_MS)
-    creation.finish()
+    creation.finish(part)
     assert isinstance(creation.errors[PARTITIONS[0]], UnknownTopicOrPartition)
     assert set(manager.logs) == set(PARTITIONS[1:])
     # Its name is free for the next topic of that name.
@@ -68,14 +81,48 @@ def test_deleted_meanwhile(tmp_path):
     assert len([it for it in tmp_path.iterdir() if it.is_dir()]) == 40
 
 
+def test_part_after_part(tmp_path):
+    manager = open_manager(tmp_path)
+    there = manager.get_or_create(PARTITIONS[7], topic_id=TOPIC_ID, now_ms=NOW_MS)
+    creation = manager.creation(wanted(leader_epoch=5), now_ms=NOW_MS)
+    assert creation.logs == {PARTITIONS[7]: there}  # needs no waiting
+    known = 1
+    while part := creation.next_part(16):
+        creation.run(part)
+        assert len(manager.logs) == known
+        creation.finish(part)
+        known += len(part)
+        assert len(manager.logs) == known
+    assert known == len(PARTITIONS)
+    assert {log.latest_epoch for log in manager.logs.values()} == {5, None}
+    assert there.latest_epoch is None
+
+
+def test_what_is_deleted_before_its_turn_is_not_made(tmp_path):
+    manager = open_manager(tmp_path)
+    creation = manager.creation(wanted(), now_ms=NOW_MS)
+    first = creation.next_part(30)
+    creation.run(first)
+    creation.finish(first)
+    for at in PARTITIONS:
+        manager.delete(at, now_ms=NOW_MS)
+    last = all_of(creation)
+    creation.run(last)
+    assert not any((tmp_path / str(new.topic_partition)).exists() for new, _ in last)
+    creation.finish(last)
+    assert not manager.logs
+    assert set(creation.errors) == set(PARTITIONS[30:])
+    complete(manager.creation(wanted(), now_ms=NOW_MS))
+    assert len(manager.logs) == 40
+
+
 def test_a_failing_directory():
     files = FaultyFiles(random=Random(1))
     paths = [Path("/data/a"), Path("/data/b")]
     manager = open_manager(*paths, files=files)
     creation = manager.creation(wanted(), now_ms=NOW_MS)
     files.fail("create", nth=9, errno=28, under=paths[0], is_lasting=True)
-    in_a_thread(creation.run)
-    creation.finish()
+    creation.finish(run_in_a_thread(creation))
     assert list(manager.offline_dirs) == paths[:1]
     # Those that were made before the disk failed are offline, too.
     assert len(creation.errors) == len(creation.logs) == 20
@@ -88,8 +135,7 @@ def test_what_cannot_be_made(tmp_path):
     manager = open_manager(tmp_path)
     manager.get_or_create(A, topic_id=UUID(int=1), now_ms=NOW_MS)
     creation = manager.creation(wanted([A, B]), now_ms=NOW_MS)
-    creation.run()
-    creation.finish()
+    complete(creation)
     assert isinstance(creation.errors[A], InconsistentTopicId)
     assert list(creation.logs) == [B]
 
@@ -98,7 +144,7 @@ def test_never_run(tmp_path):
     """The node stops before a thread was free."""
     manager = open_manager(tmp_path)
     creation = manager.creation(wanted([A]), now_ms=NOW_MS)
-    creation.finish()
+    creation.finish(all_of(creation))
     assert isinstance(creation.errors[A], KafkaStorageError)
     assert manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS) is manager.logs[A]
 

@@ -1,0 +1,187 @@
+"""A topic of many partitions: its logs are made beside the loop's work, and whatever happens meanwhile."""
+
+import asyncio
+import errno
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from protocol.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
+from protocol.metadata.records import (
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from protocol.types import TopicPartition
+from tests.harness.faulty_files import Loss
+from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
+
+A, B = Path("/disks/a"), Path("/disks/b")
+COUNT = 100
+PARTITIONS = [TopicPartition("many", index) for index in range(COUNT)]
+
+
+@asynccontextmanager
+async def one_broker(simulation, log_dirs=(A,)):
+    cluster = ReplicaCluster(simulation, [1], log_dirs=log_dirs)
+    yield cluster, cluster.brokers[1]
+    await cluster.brokers[1].replicas.stop()
+    await cluster.brokers[1].stop()
+
+
+def create(cluster: ReplicaCluster, topic_id: UUID = TOPIC_ID, count: int = COUNT, epoch: int = 0) -> None:
+    cluster.commit(
+        TopicRecord(name="many", topic_id=topic_id),
+        *(
+            PartitionRecord(
+                partition_id=index, topic_id=topic_id, replicas=[1], isr=[1], leader=1, leader_epoch=epoch,
+                partition_epoch=0, directories=[cluster.directory(1)],
+            )
+            for index in range(count)
+        ),
+    )  # fmt: skip
+
+
+async def some_are_made(broker: ReplicaBroker) -> None:
+    """Wait for the first part, and not for all."""
+    while not broker.logs.logs:  # noqa: ASYNC110 (each turn of the loop is of interest)
+        await asyncio.sleep(0)
+    assert len(broker.logs.logs) < COUNT
+
+
+def test_others_have_their_turn(simulation):
+    async def story():
+        async with one_broker(simulation) as (cluster, broker):
+            placed = []
+            broker.replicas.on_placed = placed.append
+            create(cluster)
+            assert not broker.logs.logs
+            with pytest.raises(NotLeaderOrFollower, match="being made"):
+                broker.partition(PARTITIONS[0])
+            await some_are_made(broker)
+            # A partition has its role as soon as it has its log.
+            assert broker.partition(PARTITIONS[0]).is_leader
+            with pytest.raises(NotLeaderOrFollower, match="being made"):
+                broker.partition(PARTITIONS[-1])
+            await broker.replicas.all_made()
+            assert all(broker.partition(at).is_leader for at in PARTITIONS)
+            assert len(placed) > 2
+            assert [place for part in placed for place in part] == [(TOPIC_ID, at) for at in range(COUNT)]
+
+    simulation.run(story())
+
+
+def test_a_small_topic_is_there_at_once(simulation):
+    async def story():
+        async with one_broker(simulation) as (cluster, broker):
+            create(cluster, count=10)
+            assert all(broker.partition(at).is_leader for at in PARTITIONS[:10])
+
+    simulation.run(story())
+
+
+def test_the_role_is_that_of_the_moment_when_the_log_is_there(simulation):
+    async def story():
+        async with one_broker(simulation) as (cluster, broker):
+            create(cluster)
+            cluster.commit(PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=99, leader=1))
+            cluster.configs["retention.ms"] = "4711"
+            cluster.commit(
+                ConfigRecord(resource_type=2, resource_name="many", name="retention.ms", value="4711")
+            )
+            await broker.replicas.all_made()
+            assert broker.partition(PARTITIONS[99]).leader_epoch == 1
+            assert broker.partition(PARTITIONS[99]).log.latest_epoch == 1
+            assert {log.config.retention_ms for log in broker.logs.logs.values()} == {4711}
+
+    simulation.run(story())
+
+
+def test_deleted_and_made_again_meanwhile(simulation):
+    async def story():
+        async with one_broker(simulation) as (cluster, broker):
+            new_id = UUID(int=0xB)
+            create(cluster)
+            await some_are_made(broker)
+            cluster.commit(RemoveTopicRecord(topic_id=TOPIC_ID))
+            assert not broker.logs.logs
+            with pytest.raises(UnknownTopicOrPartition):
+                broker.partition(PARTITIONS[-1])
+            create(cluster, new_id)
+            await broker.replicas.all_made()
+            assert {broker.partition(at).topic_id for at in PARTITIONS} == {new_id}
+            assert {log.topic_id for log in broker.logs.logs.values()} == {new_id}
+            assert len(broker.logs.logs) == COUNT
+            # What had been made of the first one is put aside.
+            left = [name for name in broker.files.list(A) if name.endswith("-delete")]
+            assert 0 < len(left) < COUNT
+
+    simulation.run(story())
+
+
+def test_a_replica_that_goes_and_comes_back_meanwhile(simulation):
+    async def story():
+        async with one_broker(simulation) as (cluster, broker):
+            create(cluster)
+            await some_are_made(broker)
+            for replicas in ([2], [1]):
+                for index in (0, 99):
+                    cluster.commit(
+                        PartitionChangeRecord(
+                            topic_id=TOPIC_ID, partition_id=index, replicas=replicas, isr=replicas, leader=replicas[0],
+                            directories=[cluster.directory(1)],
+                        )
+                    )  # fmt: skip
+            await broker.replicas.all_made()
+            for index in (0, 99):
+                partition = broker.partition(PARTITIONS[index])
+                assert (partition.leader_epoch, partition.is_leader) == (2, True)
+            assert len(broker.logs.logs) == COUNT
+
+    simulation.run(story())
+
+
+def test_a_directory_fails_meanwhile(simulation):
+    async def story():
+        async with one_broker(simulation, [A, B]) as (cluster, broker):
+            broker.logs.on_dir_failure = lambda path, error: broker.replicas.take_offline(path)
+            create(cluster)
+            await some_are_made(broker)
+            broker.files.fail("create", errno=errno.EIO, under=B, is_lasting=True)
+            await broker.replicas.all_made()
+            assert list(broker.logs.offline_dirs) == [B]
+            online, offline = 0, 0
+            for at in PARTITIONS:
+                try:
+                    assert broker.partition(at).log.directory.parent == A
+                    online += 1
+                except KafkaStorageError:
+                    offline += 1
+            assert (online, offline) == (50, 50)
+            cluster.commit(RemoveTopicRecord(topic_id=TOPIC_ID))
+            assert not broker.logs.logs
+
+    simulation.run(story())
+
+
+def test_the_node_stops_meanwhile(simulation):
+    async def story():
+        async with one_broker(simulation) as (cluster, broker):
+            create(cluster)
+            await some_are_made(broker)
+            await broker.replicas.stop()
+            made = len(broker.logs.logs)
+            assert 0 < made < COUNT
+            await asyncio.sleep(1)
+            assert len(broker.logs.logs) == made
+            broker.logs.shutdown(broker.runtime.now_ms(), broker_epoch=1)
+            await broker.crash(Loss.NOTHING)
+            broker.start()  # the rest is made by the next process
+            await broker.replicas.all_made()
+            assert all(broker.partition(at).is_leader for at in PARTITIONS)
+
+    simulation.run(story())
