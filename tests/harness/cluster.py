@@ -14,7 +14,7 @@ from typing import Self
 
 from broker.commands.cluster import prepare
 from broker.commands.cluster_plan import ClusterPlan, NodePlan, make_plan
-from tests.harness.processes import PATIENCE_S, Child, steady_ports
+from tests.harness.processes import Child, steady_ports
 
 _READY = re.compile(r"^READY ", re.MULTILINE)
 _LEADER = re.compile(r"node (\d+) leads epoch (\d+)")
@@ -71,13 +71,13 @@ class OttlaCluster:
         """The ids of the nodes whose processes live."""
         return sorted(node_id for node_id, child in self._children.items() if child.is_running)
 
-    def start(self, *, timeout_s: float = PATIENCE_S) -> Self:
+    def start(self) -> Self:
         """Start all nodes and wait until all are ready."""
         try:
             for node in self.plan.nodes:
                 self.spawn(node.node_id)
             for node in self.plan.nodes:
-                self.wait_ready(node.node_id, timeout_s=timeout_s)
+                self.wait_ready(node.node_id)
         except BaseException:
             self.kill(*self.running)
             raise
@@ -94,14 +94,14 @@ class OttlaCluster:
         self._children[node_id] = child
         return child
 
-    def wait_ready(self, node_id: int, *, timeout_s: float = PATIENCE_S) -> None:
+    def wait_ready(self, node_id: int) -> None:
         child = self._children[node_id]
-        child.wait_until(lambda: _READY.search(child.output()) is not None, timeout_s=timeout_s)
+        child.wait_until(lambda: _READY.search(child.output()) is not None)
 
-    def start_node(self, node_id: int, *, timeout_s: float = PATIENCE_S) -> None:
+    def start_node(self, node_id: int) -> None:
         """Start a node that was stopped or killed, and wait for it."""
         self.spawn(node_id)
-        self.wait_ready(node_id, timeout_s=timeout_s)
+        self.wait_ready(node_id)
 
     def mend(self) -> None:
         """Whatever was done to them: all nodes run, and are ready."""

@@ -54,9 +54,7 @@ def tool_command(name: str, *arguments: str) -> list[str]:
     return [*java_command(options=[*options, "-Xlog:disable"]), TOOLS[name], *arguments]
 
 
-def run_tool(
-    name: str, *arguments: str, input: str | None = None, timeout_s: float = PATIENCE_S
-) -> "subprocess.CompletedProcess[str]":
+def run_tool(name: str, *arguments: str, input: str | None = None) -> "subprocess.CompletedProcess[str]":
     """Run one of Kafka's tools to its end, however that may be."""
     command = tool_command(name, *arguments)
     archive = fetch.kafka_jars().parent / f"{name}.jsa"
@@ -65,19 +63,19 @@ def run_tool(
         # The first run leaves its loaded classes for the next ones, which then start in half the CPU time.
         command.insert(1, f"-XX:ArchiveClassesAtExit={new_archive}")
     done = subprocess.run(
-        command, input=input, capture_output=True, text=True, timeout=timeout_s, check=False
+        command, input=input, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     if new_archive.exists():
         new_archive.replace(archive)
     return done
 
 
-def tool(name: str, *arguments: str, input: str | None = None, timeout_s: float = PATIENCE_S) -> str:
+def tool(name: str, *arguments: str, input: str | None = None) -> str:
     """Run one of Kafka's tools to its end and return what it printed.
 
     Raises CalledProcessError, with the output in its notes, when the tool says it failed.
     """
-    done = run_tool(name, *arguments, input=input, timeout_s=timeout_s)
+    done = run_tool(name, *arguments, input=input)
     if done.returncode != 0:
         error = subprocess.CalledProcessError(done.returncode, [name, *arguments], done.stdout, done.stderr)
         error.add_note(f"{done.stdout}\n{done.stderr}")
@@ -123,7 +121,7 @@ class KafkaServer:
         assert self._child is not None, "not started"
         return self._child
 
-    def start(self, *, timeout_s: float = PATIENCE_S) -> "KafkaServer":
+    def start(self) -> "KafkaServer":
         """Format the folder if it is new, start, and wait until clients are served."""
         properties = self._folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
@@ -131,7 +129,7 @@ class KafkaServer:
             tool("kafka-storage", "format", "-t", "q1Sh-9_ISia_zwGINzRvyQ", "-c", str(properties))
         log = self._folder / "kafka.log"
         self._child = Child([*java_command(heap="1g"), "kafka.Kafka", str(properties)], log=log)
-        self._child.wait_until(lambda: answers(self.port), timeout_s=timeout_s, interval_s=0.05)
+        self._child.wait_until(lambda: answers(self.port), interval_s=0.05)
         return self
 
     def stop(self) -> int:

@@ -13,7 +13,7 @@ from broker.commands.storage import format_directories
 from storage import meta_properties
 from storage.files import Files
 from tests.harness.kafka import java_command, tool
-from tests.harness.processes import PATIENCE_S, Child, answers
+from tests.harness.processes import Child, answers
 
 _READY = re.compile(r"^READY ", re.MULTILINE)
 
@@ -105,13 +105,13 @@ class Node:
         self._starts += 1
         self._child = Child(self._command(), log=self.folder / f"node-{self._starts}.log")
 
-    def start(self, *, timeout_s: float = PATIENCE_S) -> None:
+    def start(self) -> None:
         """Start and wait until requests are served."""
         self.spawn()
-        self.wait_ready(timeout_s=timeout_s)
+        self.wait_ready()
 
-    def wait_ready(self, *, timeout_s: float = PATIENCE_S) -> None:
-        self.child.wait_until(self._is_ready, timeout_s=timeout_s, interval_s=0.05)
+    def wait_ready(self) -> None:
+        self.child.wait_until(self._is_ready, interval_s=0.05)
 
     def stop(self) -> int:
         """Cleanly; the exit status."""

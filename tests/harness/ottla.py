@@ -4,7 +4,7 @@ import re
 import sys
 from pathlib import Path
 
-from tests.harness.processes import PATIENCE_S, Child, free_port
+from tests.harness.processes import Child, free_port
 
 _READY = re.compile(r"^READY .*?bootstrap=(\S+):(\d+)", re.MULTILINE)
 
@@ -34,7 +34,7 @@ class OttlaServer:
         assert self._child is not None, "not started"
         return self._child
 
-    def start(self, *, timeout_s: float = PATIENCE_S) -> "OttlaServer":
+    def start(self) -> "OttlaServer":
         """Start and wait for READY; again at the same port, as a restart does."""
         self._starts += 1
         arguments = ["--port", str(self.port), "--data-dir", str(self.data_dir)]
@@ -42,7 +42,7 @@ class OttlaServer:
             arguments += ["--set", f"{key}={value}"]
         log = self._folder / f"ottla-{self._starts}.log"
         self._child = Child([sys.executable, "-m", "broker", "broker", *arguments], log=log)
-        self._child.wait_until(lambda: _READY.search(self.child.output()) is not None, timeout_s=timeout_s)
+        self._child.wait_until(lambda: _READY.search(self.child.output()) is not None)
         found = _READY.search(self.child.output())
         assert found is not None
         self.port = int(found[2])

@@ -119,9 +119,10 @@ class Child:
 _steady: set[int] = set()
 #: Of the system: whoever seeds Python's own must not make all workers look for the same ports.
 _CHANCE = random.SystemRandom()
-#: A range of its own for each of the processes that tests run in at the same time: a node that is down holds no port.
-_PORTS_EACH = 2_000
-_FIRST_PORT = 15_000 + _PORTS_EACH * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8)
+_PORTS = range(15_000, 31_000)
+if _worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    # Processes that run tests at the same time have ports of their own: a node that is down holds none.
+    _PORTS = _PORTS[2_000 * (int(_worker.removeprefix("gw")) % 8) :][:2_000]
 
 
 def steady_ports(count: int) -> list[int]:
@@ -131,7 +132,7 @@ def steady_ports(count: int) -> list[int]:
     then sit on the port of a node that is to be restarted.
     """
     while True:
-        first = _FIRST_PORT + _CHANCE.randrange(_PORTS_EACH - count)
+        first = _CHANCE.choice(_PORTS[:-count])
         ports = list(range(first, first + count))
         if _steady.isdisjoint(ports) and all(map(_is_free, ports)):
             _steady.update(ports)
