@@ -15,6 +15,7 @@ from controller.result import Result
 from controller.state import ClusterState
 from protocol.config_def import AlterOperation, ConfigKey, ConfigOperation, merge_operations
 from protocol.errors import (
+    BrokerIdNotRegistered,
     ErrorCode,
     InvalidConfig,
     InvalidRequest,
@@ -158,9 +159,14 @@ def _check_broker_name(name: str) -> None:
 
 
 def _check_exists(state: ClusterState, resource: ConfigResource) -> None:
-    """Only topics must exist: a broker or a group may be configured before it is there. As Kafka."""
-    if resource.type is ConfigResourceType.TOPIC and resource.name not in state.image.topics_by_name:
-        raise UnknownTopicOrPartition("This server does not host this topic-partition.")
+    """Topics must be there, and nodes be known as brokers or controllers; groups may be configured before. As Kafka."""
+    name = resource.name
+    if resource.type is ConfigResourceType.TOPIC and name not in state.image.topics_by_name:
+        raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+    if resource.type is ConfigResourceType.BROKER and name:
+        nodes = (state.image.brokers, state.image.controllers, state.kraft.voter_ids)
+        if not any(int(name) in known for known in nodes):
+            raise BrokerIdNotRegistered(f"No node with id {int(name)} found.")
 
 
 def _check(state: ClusterState, resource: ConfigResource, changed: Mapping[str, str | None]) -> None:

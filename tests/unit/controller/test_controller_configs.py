@@ -12,7 +12,12 @@ from protocol.errors import ErrorCode, InvalidConfig
 from protocol.messages import alter_configs as old
 from protocol.messages import incremental_alter_configs as new
 from protocol.metadata.image import ConfigResource, ConfigResourceType
-from protocol.metadata.records import ClearElrRecord, ConfigRecord, PartitionChangeRecord
+from protocol.metadata.records import (
+    ClearElrRecord,
+    ConfigRecord,
+    PartitionChangeRecord,
+    RegisterControllerRecord,
+)
 
 SET, DELETE, APPEND, SUBTRACT = AlterOperation
 TOPIC, BROKER, METRICS, GROUP = 2, 4, 16, 32
@@ -95,6 +100,7 @@ def test_single_keys():
         (resource(BROKER, "-1", (SET, "b", "1")), ErrorCode.invalid_request),
         (resource(BROKER, "1", (SET, "b", "9")), ErrorCode.invalid_config),  # the validator
         (resource(BROKER, "1", (SET, "b", "1" * 32768)), ErrorCode.invalid_config),
+        (resource(BROKER, "99", (SET, "b", "1")), ErrorCode.broker_id_not_registered),
         (resource(GROUP, "", (SET, "c", "1")), ErrorCode.invalid_request),
         (resource(8, "1", (SET, "logger", "INFO")), ErrorCode.invalid_request),
         (resource(3, "t", (SET, "b", "1")), ErrorCode.unsupported_version),
@@ -124,6 +130,12 @@ def test_validation_only():
     machine = machine_with_topics()
     assert change(machine, resource(TOPIC, "t", (SET, "retention.ms", "5")), validate_only=True) == [0]
     assert configs(machine, TOPIC, "t") == {}
+
+
+def test_controllers_are_nodes_too():
+    machine = machine_with_topics()
+    machine.replay(RegisterControllerRecord(controller_id=101))
+    assert change(machine, resource(BROKER, "101", (SET, "b", "1"))) == [ErrorCode.none]
 
 
 def test_unchanged_values_are_written_again_for_brokers_only():
