@@ -5,7 +5,8 @@
 #   NODE_ID       unique in the cluster
 #   CLUSTER_ID    the same for all
 #   CONTROLLERS   the voters: id@host:port:directory,... (the same for all)
-#   LISTENERS     NAME://host:port,...     ADVERTISED  what others are told     RACK  of a broker
+#   LISTENERS     NAME://host:port,...     ADVERTISED  what others are told     RACK  of a broker, if it has one
+#   DATA_DIR      where all of it is kept; /data
 set -eu
 data="${DATA_DIR:-/data}"
 properties="$data/server.properties"
@@ -24,7 +25,7 @@ socket.receive.buffer.bytes=-1
 PROPERTIES
 if [ "$ROLE" = broker ]; then
     echo "inter.broker.listener.name=PLAINTEXT" >> "$properties"
-    echo "broker.rack=${RACK:-}" >> "$properties"
+    if [ -n "${RACK:-}" ]; then echo "broker.rack=$RACK" >> "$properties"; fi
     ottla format --ignore-formatted --cluster-id "$CLUSTER_ID" --config "$properties"
 else
     ottla format --ignore-formatted --cluster-id "$CLUSTER_ID" --config "$properties" --initial-controllers "$CONTROLLERS"
