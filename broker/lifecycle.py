@@ -68,14 +68,19 @@ class BrokerLifecycle:
         applied_offset: Callable[[], int],
         offline_log_dirs: Callable[[], Sequence[UUID]],
         features: Callable[[], Mapping[str, range]],
+        cordoned_log_dirs: Callable[[], Sequence[UUID] | None] = lambda: None,
     ) -> None:
-        """`features` are those that this broker claims, half-open, by what it knows of the cluster."""
+        """`features` are those that this broker claims, half-open, by what it knows of the cluster.
+
+        `cordoned_log_dirs` is asked when it has caught up (KIP-1066); None: the controller is not to be told.
+        """
         self._runtime = runtime
         self._config = config
         self._controller = controller
         self._applied_offset = applied_offset
         self._offline_log_dirs = offline_log_dirs
         self._features = features
+        self._cordoned_log_dirs = cordoned_log_dirs
         self._request = registration.BrokerRegistrationRequest()
         self.broker_epoch = -1
         self.is_fenced = True
@@ -272,6 +277,8 @@ class BrokerLifecycle:
 
     async def _try_to_beat(self) -> BrokerHeartbeatResponse | None:
         """One heartbeat; None if it failed, which a later one may not."""
+        # Before, it does not know how it is configured.
+        cordoned = self._cordoned_log_dirs() if self._caught_up.done() else None
         request = BrokerHeartbeatRequest(
             broker_id=self._config.node_id,
             broker_epoch=self.broker_epoch,
@@ -279,6 +286,7 @@ class BrokerLifecycle:
             want_fence=self._wants_fence,
             want_shut_down=self._is_leaving,
             offline_log_dirs=list(self._offline_log_dirs()),
+            cordoned_log_dirs=None if cordoned is None else list(cordoned),
         )
         try:
             response: BrokerHeartbeatResponse = await self._controller.request(

@@ -68,6 +68,8 @@ class LogManager(FutureLogs):
         #: To look at only.
         self.logs = {}
         self.future_logs = {}
+        #: Directories that get no new logs as long as there are others (KIP-1066).
+        self.cordoned_dirs: frozenset[Path] = frozenset()
         #: Directories whose disk has failed, and how.
         self.offline_dirs = {}
         #: Called, perhaps in another thread, when a directory fails.
@@ -413,7 +415,9 @@ class LogManager(FutureLogs):
         serving = [path for path in counts if path not in self.offline_dirs]
         if not serving:
             raise KafkaStorageError("No log directory is online")
-        return min(serving, key=lambda path: counts[path])
+        allowed = [path for path in serving if path not in self.cordoned_dirs]
+        # All may have been cordoned after the replica was put on this broker.
+        return min(allowed, key=lambda path: counts[path]) if allowed else serving[0]
 
     def delete(self, topic_partition: TopicPartition, *, now_ms: int) -> None:
         """Take the partition's logs away; their names are free at once, their files go after file.delete.delay.ms."""

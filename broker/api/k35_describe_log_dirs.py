@@ -2,10 +2,11 @@
 
 Who asks: admin clients (kafka-log-dirs.sh), of each broker for itself.
 Versions: v1-5. v2 flexible, v3 a top-level error, v4 sizes of the volume (KIP-827), v5 is_cordoned (KIP-1066).
-Differs from Kafka: never throttles; no directory is ever cordoned.
+Differs from Kafka: never throttles.
 Touches: storage.log_manager (read only). Never waits.
 """
 
+from broker import cordoning
 from broker.api import Api, RequestContext
 from broker.broker import Broker
 from protocol.api_keys import ApiKey
@@ -28,16 +29,20 @@ def handle(
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    logs = broker.replicas.logs
+    knows_cordoned = cordoning.is_known_to(broker.metadata.image)
     return DescribeLogDirsResponse(
         results=[
-            answer_directory(info, wanted, broker.replicas.logs)
-            for info in broker.replicas.logs.describe_dirs()
+            answer_directory(
+                info, wanted, logs, is_cordoned=knows_cordoned and info.path in logs.cordoned_dirs
+            )
+            for info in logs.describe_dirs()
         ]
     )
 
 
 def answer_directory(
-    info: LogDirInfo, wanted: set[tuple[str, int]] | None, logs: LogManager
+    info: LogDirInfo, wanted: set[tuple[str, int]] | None, logs: LogManager, *, is_cordoned: bool
 ) -> DescribeLogDirsResult:
     """One directory; KAFKA_STORAGE_ERROR and nothing else if it is offline."""
     path = str(info.path.absolute())
@@ -62,6 +67,7 @@ def answer_directory(
         topics=list(topics.values()),
         total_bytes=-1 if info.total_bytes is None else info.total_bytes,
         usable_bytes=-1 if info.usable_bytes is None else info.usable_bytes,
+        is_cordoned=is_cordoned,
     )
 
 

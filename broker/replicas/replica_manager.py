@@ -25,6 +25,7 @@ from broker.replication.replica_selector import ClientMetadata, PartitionView, R
 from broker.replication.throttles import ReplicationQuota, is_throttled
 from broker.runtime import Runtime
 from protocol.errors import (
+    InvalidReplicaAssignment,
     InvalidTopic,
     KafkaError,
     KafkaStorageError,
@@ -493,7 +494,7 @@ class ReplicaManager:
         """Begin to move a replica to another log directory; to the one that it is in: end its move.
 
         Raises InvalidTopic (its name leaves no room for that of a future log), LogDirNotFound, KafkaStorageError
-        (one of the directories is offline), and what `partition` raises.
+        (one of the directories is offline), InvalidReplicaAssignment (it is cordoned), and what `partition` raises.
         """
         try:
             file_names.future_directory(topic_partition, unique="0" * 32)
@@ -505,6 +506,8 @@ class ReplicaManager:
         path = known[path]
         if path in self.logs.offline_dirs:
             raise KafkaStorageError(f"{path} is offline")
+        if path in self.logs.cordoned_dirs:
+            raise InvalidReplicaAssignment(f"{path} is cordoned")
         partition = self.partition(topic_partition)
         future = self.logs.future_logs.get(topic_partition)
         if future is not None and future.directory.parent != path:

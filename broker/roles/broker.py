@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from broker import cordoning
 from broker.broker import Broker
 from broker.cluster_config import ClusterConfig
 from broker.config import BrokerConfig
@@ -101,6 +102,7 @@ class BrokerRole:
             applied_offset=lambda: metadata.last_applied_offset,
             offline_log_dirs=self._offline_log_dirs,
             features=lambda: claimed_features(metadata.finalized_features),
+            cordoned_log_dirs=self._cordoned_log_dirs,
         )
         lifecycle.on_failure = self._on_failure
         replicas, self._fetchers = make_replication(
@@ -179,6 +181,10 @@ class BrokerRole:
 
     def _refresh_config(self) -> None:
         self.broker.config = self._cluster_config.refresh()
+        cordoned = cordoning.cordoned_paths(self.broker.config)
+        if cordoned != self._logs.cordoned_dirs:
+            self._logs.cordoned_dirs = cordoned
+            self.broker.lifecycle.beat_soon()
         self._server.settings = NetworkSettings.from_config(self.broker.config)
         self._fetchers.resize(self.broker.config.get("num.replica.fetchers"))
 
@@ -217,6 +223,13 @@ class BrokerRole:
         """The failed directories, by id. One that could not be opened at all was never registered."""
         ids: Mapping[Path, UUID] = self._logs.directory_ids
         return [ids[path] for path in sorted(self._logs.offline_dirs) if path in ids]
+
+    def _cordoned_log_dirs(self) -> list[UUID] | None:
+        """The cordoned directories, by id, if the cluster wants to know."""
+        if not cordoning.is_known_to(self.broker.metadata.image):
+            return None
+        ids: Mapping[Path, UUID] = self._logs.directory_ids
+        return [ids[path] for path in sorted(self._logs.cordoned_dirs) if path in ids]
 
     async def stop(self) -> None:
         """Leave the cluster, and answer what was begun."""

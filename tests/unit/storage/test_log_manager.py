@@ -279,6 +279,28 @@ def test_no_log_is_begun_anew_that_may_lie_in_an_offline_directory(tmp_path):
     assert manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS).directory.parent == two
 
 
+def test_new_logs_go_where_nothing_is_cordoned(tmp_path):
+    """KIP-1066."""
+    paths = [tmp_path / name for name in ("one", "two", "three")]
+    manager = open_manager(*paths)
+    numbers = iter(range(100))
+
+    def made(count=6):
+        logs = [
+            manager.get_or_create(TopicPartition("t", next(numbers)), topic_id=TOPIC_ID, now_ms=NOW_MS)
+            for _ in range(count)
+        ]
+        return [paths.index(log.directory.parent) for log in logs]
+
+    assert sorted(made()) == [0, 0, 1, 1, 2, 2]
+    manager.cordoned_dirs = frozenset(paths[:1])
+    assert sorted(made()) == [1, 1, 1, 2, 2, 2]
+    manager.take_offline(paths[1], OSError(5, "Input/output error"))
+    assert made() == [2] * 6
+    manager.cordoned_dirs = frozenset(paths)
+    assert made() == [0] * 6, "they have been put on this broker, and must go somewhere"
+
+
 def test_a_damaged_log_does_not_keep_others_from_their_upkeep(tmp_path):
     config = LogConfig(segment_bytes=1000, cleanup_policy=("compact", "delete"), retention_ms=1000)
     manager = open_manager(tmp_path, default_config=config)
