@@ -58,7 +58,7 @@ def dump(path: Path, files: Files, options: DumpOptions) -> Iterator[Row]:
     if dumper is None and name.endswith("-offset-checkpoint"):
         dumper = _offset_checkpoint
     if dumper is None:
-        yield _row(path, "problem", message="neither name nor extension of a log folder's file")
+        yield _row(path, "problem", message=f"{path}: neither name nor extension of a log folder's file")
         return
     kind = dumper.__name__.lstrip("_").replace("_", " ")
     yield _row(path, "file", type=kind)
