@@ -51,7 +51,7 @@ class Judge:
         #: The newest is the last; more than one only after unclean elections.
         self.ledgers: dict[Key, list[Ledger]] = {}
         #: (partition, leader epoch) -> broker
-        self.leaders: dict[tuple[Key, int], int] = {}
+        self._leaders: dict[tuple[Key, int], int] = {}
         self._seen: dict[tuple[object, Key], _Seen] = {}
         self._image_offset = -1
         self.image = MetadataImage()
@@ -98,7 +98,7 @@ class Judge:
         log = partition.log
         is_new_leader = partition.is_leader and (seen is None or seen.leader_epoch != partition.leader_epoch)
         if partition.is_leader:
-            leader = self.leaders.setdefault((key, partition.leader_epoch), machine.node_id)
+            leader = self._leaders.setdefault((key, partition.leader_epoch), machine.node_id)
             if leader != machine.node_id:
                 raise Violated(f"OneLeaderAnEpoch: {partition} {partition.leader_epoch}: {leader}, {machine}")
         ledger = self._ledger(partition, key, is_new_leader=is_new_leader)
@@ -106,14 +106,14 @@ class Judge:
             self._went_back(machine, partition, seen, ledger)
         if is_new_leader and self._is_newest(partition, key):
             self._match("LeaderCompleteness", machine, partition, ledger, 0, ledger.end)
-        if seen is not None and seen.is_leader:
-            # One event may bring a leader both a smaller ISR, which commits, and its successor.
-            self._of_epoch(key, seen.leader_epoch).commit(log)
+        if (epoch := _led_before(partition, seen)) is not None:
+            self._of_epoch(key, epoch).commit(log)
         if partition.is_leader:
             ledger.commit(log)
         if is_new_leader:
             ledger.begun[partition.leader_epoch] = ledger.end
-        has_risen = seen is not None and log.high_watermark > seen.high_watermark
+        is_same_epoch = seen is not None and seen.leader_epoch == partition.leader_epoch
+        has_risen = seen is not None and is_same_epoch and log.high_watermark > seen.high_watermark
         if len(self.ledgers[key]) > 1 and not partition.is_leader and not has_risen:
             # It may have yet to find out where its log parts from that of a leader who was elected uncleanly.
             return None if seen is None else seen.ledger
@@ -123,8 +123,7 @@ class Judge:
             )
         if partition.is_leader:
             self._strong_isr(key)
-        is_known = seen is not None and seen.ledger is ledger and seen.leader_epoch == partition.leader_epoch
-        start = seen.high_watermark if seen is not None and is_known else 0
+        start = seen.high_watermark if seen is not None and is_same_epoch and seen.ledger is ledger else 0
         self._match("LogMatching", machine, partition, ledger, start, log.high_watermark)
         return ledger
 
@@ -297,6 +296,20 @@ class Judge:
                     f"(ends {[ledger.end for ledger in ledgers]})"
                 )
 
+    # -- what clients' answers are held against ------------------------------------------------------
+
+    def leader_and_ledger(self, topic: str, index: int, leader_epoch: int) -> tuple[int, Ledger] | None:
+        """Who leads in this epoch, and what is committed; None if nobody does."""
+        key = (self.image.topics_by_name[topic].topic_id, index)
+        leader = self._leaders.get((key, leader_epoch))
+        return None if leader is None else (leader, self._of_epoch(key, leader_epoch))
+
+    def log_start_offset(self, topic: str, index: int, broker_id: int) -> int:
+        """Where that broker's log begins now; behind everything if it has none now."""
+        broker = next(machine.broker for machine in self._machines if machine.node_id == broker_id)
+        partition = None if broker is None else broker.replicas.hosted.get((topic, index))
+        return 2**62 if partition is None else partition.log.log_start_offset
+
     def look_at_acknowledged(self, sends: Sequence[Send]) -> None:
         """What was acknowledged with acks=all had been committed, where its producer was told."""
         for send in sends:
@@ -309,3 +322,15 @@ class Judge:
                     offset in each.records and each.records[offset].value == value for each in ledgers
                 ):
                     raise Violated(f"AcknowledgedIsCommitted: {value!r} at {offset} of {send}")
+
+
+def _led_before(partition: Partition, seen: _Seen | None) -> int | None:
+    """The epoch that it has led in since the last look, and committed in perhaps; one event may also bring the successor."""
+    if seen is None or seen.is_leader:
+        return None if seen is None else seen.leader_epoch
+    latest = partition.log.leader_epochs.latest
+    # Only leaders note an epoch without a record of it.
+    is_passed = latest is not None and latest.start_offset == partition.log.log_end_offset
+    if latest is not None and is_passed and seen.leader_epoch < latest.epoch < partition.leader_epoch:
+        return latest.epoch
+    return None

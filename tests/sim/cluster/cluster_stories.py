@@ -1,6 +1,7 @@
 """The stories: what happens to a cluster while clients write and read. Each is a coroutine function of a world."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from cluster_nemesis import Nemesis
@@ -52,6 +53,13 @@ async def bad_disks(world: World) -> None:
     await Nemesis(world).rage(for_s=4.5, kinds=("disk", "slow", "slow", "torn", "power", "kill"))
 
 
+def _slow_ways(world: World, delays_s: Sequence[float]) -> None:
+    """Brokers are far from each other."""
+    for machine in world.brokers:
+        for other in world.brokers:
+            world.simulation.network.delays_s[machine.host, other.host] = world.random.choice(delays_s)
+
+
 async def restless(world: World) -> None:
     """Leaders change fast, with tails that no follower has yet: logs diverge all the time."""
     await world.create_topic("loose", partitions=2)
@@ -59,11 +67,7 @@ async def restless(world: World) -> None:
         for _ in range(2):
             world.produce("loose", partition, acks=1, pause_s=0.03)
         world.consume("loose", partition, rack="b")
-    for machine in world.brokers:
-        for other in world.brokers:
-            world.simulation.network.delays_s[machine.host, other.host] = world.random.choice(
-                (0.0, 0.005, 0.03)
-            )
+    _slow_ways(world, (0.0, 0.005, 0.03))
     kinds = ("kill", "kill", "isolate", "pause", "elect", "stop", "power")
     await Nemesis(world).rage(for_s=4, kinds=kinds, is_hasty=True)
 
@@ -89,6 +93,7 @@ async def unclean(world: World) -> None:
     )
     await world.create_topic("asked", is_unclean=True)
     for topic in ("eager", "asked"):
+        world.ask(topic)
         for _ in range(2):
             world.produce(topic, pause_s=0.06)
         world.consume(topic)
@@ -101,9 +106,23 @@ async def unclean(world: World) -> None:
     await Nemesis(world).rage(for_s=5, kinds=kinds)
 
 
+async def questions(world: World) -> None:
+    """Where logs begin and end, and where epochs do, is asked all the time, while leaders change fast."""
+    await world.create_topic("t", partitions=2)
+    for partition in range(2):
+        world.produce("t", partition, pause_s=0.08)
+        world.produce("t", partition, acks=1, pause_s=0.08)
+        world.consume("t", partition, validates=True)
+        world.ask("t", partition)
+    # A leader is asked before it knows how far its predecessor had come.
+    _slow_ways(world, (0.0, 0.1, 0.3))
+    kinds = ("kill", "isolate", "isolate", "delay", "pause", "elect", "reassign", "stop", "power")
+    await Nemesis(world).rage(for_s=4, kinds=kinds, is_hasty=True)
+
+
 STORIES: dict[str, Story] = {
     story.__name__: story
-    for story in (crashes, bad_network, administration, bad_disks, restless, everything, unclean)
+    for story in (crashes, bad_network, administration, bad_disks, restless, everything, unclean, questions)
 }
 
 #: The worlds of those that need another than three nodes that are all the same.

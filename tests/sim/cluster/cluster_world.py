@@ -18,6 +18,7 @@ from cluster_consumer import Consumer
 from cluster_judge import Judge, Violated
 from cluster_ledger import Batch, batches_of
 from cluster_machine import CONTROLLER_PORT, Machine
+from cluster_questions import Inquirer
 
 from broker.runtime.simulated import Simulation
 from protocol.api_keys import ApiKey
@@ -261,6 +262,20 @@ class World:
         consumer = self._consumer(name, topic, partition, self.history, rack=rack, validates=validates)
         self._consumers.append(consumer)
         self.begin(consumer.consume(is_over=lambda position: self._is_stopping))
+
+    def ask(self, topic: str, partition: int = 0, *, pause_s: float = 0.05) -> None:
+        """Somebody who asks for offsets until the end."""
+        inquirer = Inquirer(
+            self.simulation,
+            Random(self.random.getrandbits(64)),
+            self.broker_ids,
+            self.judge,
+            name=f"i{len(self._clients)}",
+            topic=topic,
+            partition=partition,
+        )
+        self._clients.append(inquirer)
+        self.begin(inquirer.ask(pause_s=pause_s, is_over=lambda: self._is_stopping))
 
     def _consumer(
         self,

@@ -15,7 +15,7 @@ from cluster_world import World
 #: Half a second for each seed where a core is free; machines are not always idle.
 pytestmark = pytest.mark.timeout(300)
 
-#: Seeds of the checks, by story: 225 together.
+#: Seeds of the checks, by story: 240 together.
 SEEDS = {
     "crashes": 50,
     "bad_network": 40,
@@ -24,6 +24,7 @@ SEEDS = {
     "restless": 30,
     "everything": 20,
     "unclean": 15,
+    "questions": 15,
 }
 #: More of them, behind those.
 MORE = int(os.environ.get("OTTLA_SIM_SEEDS", "0"))
