@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """What a peer is told, by number."""
+    """What a peer is told, by number. A newer peer's that is not known here counts as unknown_server_error."""
 
     unknown_server_error = -1
     none = 0
@@ -144,3 +144,7 @@ class ErrorCode(IntEnum):
     streams_invalid_topology_epoch = 131
     streams_topology_fenced = 132
     share_session_limit_reached = 133
+
+    @classmethod
+    def _missing_(cls, value: object) -> "ErrorCode | None":
+        return cls.unknown_server_error if isinstance(value, int) else None

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVarTuple
 from uuid import UUID
 
 from broker.network.client import Address, Disconnected, NodeClient
@@ -68,6 +68,9 @@ _UNANSWERED: Final = (ErrorCode.unknown_server_error, -1)
 
 #: A partition as Fetch names it.
 Key = tuple[UUID, int]
+
+#: What a follower decides about: an answer with its question, or a leader epoch.
+Heard = TypeVarTuple("Heard")
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -152,7 +155,7 @@ class ReplicaFetcher:
         self.unfollow(partition)
         following = Following(partition)
         self._following[following.key] = following
-        self._carry_out(following, following.follower.follow(partition.leader_epoch))
+        self._carry_out(following, following.follower.follow, partition.leader_epoch)
         self._note(following)
         if self._task is None:
             self._task = self._runtime.create_task(self._run(), name=f"fetcher-{self._leader_id}")
@@ -331,14 +334,14 @@ class ReplicaFetcher:
                     epoch=row.diverging_epoch.epoch, end_offset=row.diverging_epoch.end_offset
                 )
                 logger.info("%s: the leader's log parts from ours: %s", following.partition, divergence)
-                self._carry_out(following, follower.on_divergence(asked, divergence))
+                self._carry_out(following, follower.on_divergence, asked, divergence)
             case ErrorCode.none:
                 answer = Records(
                     records=memoryview(row.records or b""),
                     high_watermark=row.high_watermark,
                     log_start_offset=row.log_start_offset,
                 )
-                self._carry_out(following, follower.on_records(asked, answer))
+                self._carry_out(following, follower.on_records, asked, answer)
             case ErrorCode.offset_out_of_range:
                 follower.on_out_of_range(asked)
             case ErrorCode.fenced_leader_epoch:
@@ -367,7 +370,7 @@ class ReplicaFetcher:
             if end_error is start_error is ErrorCode.none:
                 bounds = Bounds(log_start_offset=start, log_end_offset=end)
                 logger.warning("%s: our log's end is not in the leader's: %s", following.partition, bounds)
-                self._carry_out(following, following.follower.on_bounds(asked, bounds))
+                self._carry_out(following, following.follower.on_bounds, asked, bounds)
             elif ErrorCode.fenced_leader_epoch in (end_error, start_error):
                 following.follower.on_fenced(asked)
             else:
@@ -404,11 +407,16 @@ class ReplicaFetcher:
 
     # -- actions -----------------------------------------------------------------------------------
 
-    def _carry_out(self, following: Following, action: Action | None) -> None:
-        """Do to the log what was decided; a log that takes nothing any more is followed no further."""
+    def _carry_out(
+        self, following: Following, decide: Callable[[*Heard], Action | None], *heard: *Heard
+    ) -> None:
+        """Do to the log what the follower decides; a log that takes nothing any more is followed no further.
+
+        Decided in here, so that a bug, too, stops one partition and not the fetcher.
+        """
         partition, follower, now_ms = following.partition, following.follower, self._runtime.now_ms()
         try:
-            match action:
+            match action := decide(*heard):
                 case None:
                     return
                 case Append():

@@ -20,9 +20,11 @@ we cut our log to where both have it. If not, we cut to the end of our next olde
 again with that. A high watermark alone never says what may be kept: truncating to it loses records (KIP-101,
 scenario 1) or keeps ones that nobody else has (scenario 2).
 
-Two of the four rules that the TLA+ work on KIP-320 gives are kept here: the log is reconciled in every epoch before
-anything is appended in it, and no answer counts that was asked for in an older epoch (`_is_current`). The others
-are the leader's.
+Two of the four rules that the TLA+ work on KIP-320 gives are kept and asserted here; the others are the leader's
+(`leadership`).
+
+1. In every epoch the log is reconciled with the leader's before anything is appended (`_assert_reconciled`).
+2. That step is fenced, too: no answer counts that was asked for in an older epoch (`_is_current`).
 
 Source: KIP-101, 279, 320, 595; AbstractFetcherThread of Kafka 4.3.1, which asks for ever where the leader's log covers
 ours but has lost the epoch of our end: here that follower begins anew.
@@ -214,6 +216,7 @@ class Follower:
         """The leader has our last record, too; what comes after it, if anything does."""
         if not self._is_current(asked):
             return None
+        self._assert_reconciled(asked)
         return Append(
             leader_epoch=self.leader_epoch,
             records=answer.records,
@@ -298,6 +301,11 @@ class Follower:
             and asked.leader_epoch == self.leader_epoch
             and asked.fetch_offset == self.fetch_offset
         )
+
+    def _assert_reconciled(self, asked: FetchRecords) -> None:
+        # The leader was told the epoch of our last record, and has that epoch up to our end at least.
+        own_end = (self._log.latest_epoch, self._log.log_end_offset)
+        assert (asked.last_fetched_epoch, asked.fetch_offset) == own_end, (asked, own_end)
 
     def _truncate_to(self, offset: int) -> TruncateTo:
         self.state = ReplicaState.TRUNCATING

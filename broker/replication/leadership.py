@@ -8,8 +8,13 @@
 While a proposal is under way nobody knows which of the two ISRs holds. The high watermark waits for both, the
 *maximal* ISR (KIP-497): whoever the controller elects from either has everything below it.
 
-Two of the rules that the TLA+ work on KIP-320 gives are kept here: only an end offset that was told in this leader's
-own epoch counts (followers are forgotten with each epoch), and who joins the ISR has reached the start of that epoch.
+Two of the four rules that the TLA+ work on KIP-320 gives are kept and asserted here; the others are the follower's
+(`follower`).
+
+3. Only what followers have told in this leader's own epoch moves the high watermark: they are forgotten with each epoch
+   (`committed_end`).
+4. Shrinking the ISR is safe; who joins it has reached the start of this epoch (`propose`).
+
 A follower that has restarted since it was heard of is another one: KIP-903 tells them apart by broker epochs.
 
 Source: KIP-497, KIP-841, KIP-903, KIP-966; Partition and Replica of Kafka 4.3.1.
@@ -33,6 +38,7 @@ class FetchClock(Protocol):
 class FollowerProgress:
     """One follower, as its fetches in this epoch show it. Times are in ms of one clock, offsets None until known."""
 
+    leader_epoch: int
     log_end_offset: int | None = None
     log_start_offset: int | None = None
     broker_epoch: int | None = None
@@ -115,7 +121,9 @@ class Leadership:
         self.proposed_isr: frozenset[int] | None = None
         # Members have the time of one lag to be heard of; who is none does not hold up the high watermark.
         self.followers = {
-            replica: FollowerProgress(caught_up_ms=now_ms if replica in self.isr else None)
+            replica: FollowerProgress(
+                leader_epoch=epoch, caught_up_ms=now_ms if replica in self.isr else None
+            )
             for replica in replicas
             if replica != node_id
         }
@@ -135,7 +143,7 @@ class Leadership:
         """The partition's replicas are these; what is known of those that stay is kept."""
         known = self.followers
         self.followers = {
-            replica: known.get(replica) or FollowerProgress()
+            replica: known.get(replica) or FollowerProgress(leader_epoch=self.epoch)
             for replica in replicas
             if replica != self.node_id
         }
@@ -190,6 +198,10 @@ class Leadership:
         """The controller is being asked for this ISR."""
         assert self.proposed_isr is None, self.proposed_isr
         assert self.node_id in isr, isr
+        for replica in isr - self.isr:
+            end = self.followers[replica].log_end_offset
+            assert end is not None, (replica, isr)
+            assert end >= self.start_offset, (replica, end, self.start_offset)
         self.proposed_isr = isr
 
     def withdraw(self) -> None:
@@ -221,6 +233,7 @@ class Leadership:
         end = log_end_offset
         maximal = self.maximal_isr
         for replica, progress in self.followers.items():
+            assert progress.leader_epoch == self.epoch, (replica, progress, self.epoch)
             reached = progress.log_end_offset
             if reached is not None and reached >= end:
                 continue

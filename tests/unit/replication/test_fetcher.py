@@ -2,12 +2,14 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from unittest.mock import patch
 
 import pytest
 
 from broker.replicas.fetch_sessions import FetchSessionCache
+from broker.replicas.partition import Partition
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.metadata.records import RemoveTopicRecord
 from protocol.records.builder import build_batch, simple_records
@@ -115,6 +117,54 @@ def test_an_error_of_one_partition_holds_up_no_other(simulation, caplog):
             assert "orders-0: broker 1 says unknown_leader_epoch" in caplog.text
 
     caplog.set_level("INFO")
+    run(simulation, story)
+
+
+def test_an_error_that_is_not_known_here_is_taken_for_the_leaders_own(simulation, caplog):
+    """A newer leader may answer with a code of its own; that partition is asked for again, and the others go on."""
+
+    class FromTheFuture(KafkaError):
+        code = 9999
+
+    check = Partition.check_follower
+
+    def refuse(self, *args, **options):
+        if self.topic_partition == at(0):
+            raise FromTheFuture("of the future")
+        check(self, *args, **options)
+
+    async def story():
+        async with replicating(simulation, 2) as cluster:
+            leader, follower = cluster.brokers.values()
+            with patch.object(Partition, "check_follower", refuse):
+                for index in (0, 1):
+                    write(leader, index, b"value")
+                await until(lambda: end(follower, 1) == 1)
+                await asyncio.sleep(3)
+                assert end(follower, 0) == 0
+            await until(lambda: end(follower, 0) == 1)
+            assert "orders-0: broker 1 says unknown_server_error" in caplog.text
+
+    caplog.set_level("INFO")
+    run(simulation, story)
+
+
+def test_a_bug_in_a_decision_stops_one_partition(simulation, caplog):
+    async def story():
+        async with replicating(simulation, 2) as cluster:
+            leader, follower = cluster.brokers.values()
+            write(leader, 0, b"first")
+            await until(lambda: end(follower, 0) == 1)
+            # Somebody else writes into a follower's log: its end is not the one that the leader was asked of.
+            follower.partition(at(0)).log.log_end_offset += 1
+            for index in (0, 1):
+                write(leader, index, b"second")
+            await until(lambda: end(follower, 1) == 1)
+            await until(lambda: "orders-0 is not followed any more" in caplog.text)
+            follower.partition(at(0)).log.log_end_offset -= 1
+            cluster.elect(at(0), 1)
+            await until(lambda: values(follower, 0) == [b"first", b"second"])
+
     run(simulation, story)
 
 

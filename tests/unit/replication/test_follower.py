@@ -103,6 +103,19 @@ def test_records_are_appended_in_the_epoch_they_were_asked_in():
     assert (follower.fetch_offset, follower.lag) == (15, 5)
 
 
+@pytest.mark.parametrize("changed", [{"log_end_offset": 13}, {"epochs": {0: 0, 1: 11}}])
+def test_records_behind_an_end_that_the_leader_was_not_asked_of_are_a_bug(changed):
+    """The first of the TLA+ rules: nothing is appended to a log that was not reconciled in this epoch."""
+    log = Log(12, {0: 0})
+    follower, question = fetching(log)
+    for name, value in changed.items():
+        setattr(log, name, value)
+    with pytest.raises(AssertionError):
+        follower.on_records(
+            question, Records(records=memoryview(b"..."), high_watermark=20, log_start_offset=0)
+        )
+
+
 def test_answers_of_an_older_epoch_count_no_more():
     follower, question = fetching(Log(12, {0: 0}), epoch=5)
     follower.follow(6)

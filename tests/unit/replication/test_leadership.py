@@ -118,18 +118,38 @@ def test_the_high_watermark_is_the_smallest_end_of_the_maximal_isr(ends, isr, pr
         node_id=1, epoch=0, start_offset=0, replicas=range(1, 6), isr={1, *isr},
         is_eligible=lambda broker, epoch: False, max_lag_ms=LAG_MS, now_ms=0,
     )  # fmt: skip
-    if proposed is not None:
-        leads.propose(frozenset({1, *proposed}))
     for replica, end in zip(range(2, 6), ends, strict=True):
         if end is not None:
             fetch(leads, replica, end, leader_end=120)
+    if proposed is not None:
+        # Nobody joins who was not heard of in this epoch.
+        proposed = {replica for replica in proposed if replica in isr or ends[replica - 2] is not None}
+        leads.propose(frozenset({1, *proposed}))
     counting = isr | (proposed or set())
     known = [end for replica, end in zip(range(2, 6), ends, strict=True) if replica in counting]
     expected = None if None in known or len(isr) + 1 < min_isr else min([120, *known])
     assert committed(leads, end=120, min_isr=min_isr) == expected
 
 
+def test_what_was_told_in_another_epoch_is_asserted_not_to_count():
+    """The third of the TLA+ rules: a leader that remembered its followers from its last term would commit too much."""
+    leads = leadership()
+    leads.followers[2] = FollowerProgress(leader_epoch=3, log_end_offset=100)
+    with pytest.raises(AssertionError):
+        committed(leads)
+
+
 # -- the ISR -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [None, 80])
+def test_who_has_not_reached_the_start_of_the_epoch_is_asserted_not_to_join(offset):
+    """The fourth of the TLA+ rules."""
+    leads = leadership(isr=(1, 2), start_offset=81)
+    if offset is not None:
+        fetch(leads, 3, offset)
+    with pytest.raises(AssertionError):
+        leads.propose(frozenset({1, 2, 3}))
 
 
 @pytest.mark.parametrize(
@@ -194,7 +214,7 @@ def test_who_has_all_there_is_stays_however_long_it_was_silent():
 
 def test_a_follower_behind_a_steady_stream_is_in_sync():
     """It never reaches the end, but always what was the end at its last fetch."""
-    progress = FollowerProgress()
+    progress = FollowerProgress(leader_epoch=0)
     for second in range(1, 100):
         progress.on_fetch(
             fetch_offset=second * 10 - 10,
@@ -209,7 +229,7 @@ def test_a_follower_behind_a_steady_stream_is_in_sync():
 
 def test_a_silent_session_shows_that_its_follower_lives():
     """Where a session has nothing new to ask of a partition, its other fetches speak for it."""
-    progress, session = FollowerProgress(), Session(last_used_ms=0)
+    progress, session = FollowerProgress(leader_epoch=0), Session(last_used_ms=0)
     progress.on_fetch(
         fetch_offset=100,
         log_start_offset=0,
