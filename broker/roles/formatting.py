@@ -123,21 +123,29 @@ def parse_initial_controllers(text: str) -> tuple[InitialController, ...]:
 
 
 def _parse_controller(text: str) -> InitialController:
+    """One entry; what is wrong with it begins with Kafka's words."""
+
+    def wrong(what: str) -> FormatterError:
+        return FormatterError(
+            f"{what} in dynamic voter string '{text}': each of --initial-controllers must be ID@HOST:PORT:DIRECTORY, "
+            "with a directory id as `ottla random-uuid` draws it."
+        )
+
     node_id, at, address = text.partition("@")
     if not at:
-        raise FormatterError("No @ found in dynamic voter string.")
+        raise wrong("No @ found")
     if not node_id.isdecimal():
-        raise FormatterError("Failed to parse node id in dynamic voter string.")
+        raise wrong("Failed to parse node id")
     host_and_port, _, directory = address.rpartition(":")
     host, colon, port = host_and_port.rpartition(":")
     if not colon or not host:
-        raise FormatterError("No colon following hostname could be found.")
+        raise wrong("No colon following hostname could be found")
     if not port.isdecimal() or int(port) > 65535:
-        raise FormatterError("Failed to parse port in dynamic voter string.")
+        raise wrong("Failed to parse port")
     try:
         directory_id = kafka_uuid.from_text(directory)
     except ValueError:
-        raise FormatterError("Failed to parse directory ID in dynamic voter string.") from None
+        raise wrong("Failed to parse directory ID") from None
     return InitialController(int(node_id), host.removeprefix("[").removesuffix("]"), int(port), directory_id)
 
 
