@@ -2,16 +2,21 @@
 
 Who asks: admin clients that were given `bootstrap.controllers`.
 Versions: as a broker's.
-Differs from Kafka: as a broker's. Loggers are this process's own; all else is the controller's to check.
+Differs from Kafka: as a broker's. Loggers are this process's own; all else is the controller's to check, but for
+cordoned.log.dirs: which directories a broker has, no controller knows, and only takes entries away (KIP-1066).
 """
 
-from typing import cast
+from collections.abc import Sequence
+from typing import Final, cast
 
 from broker.api import RequestContext, k32_describe_configs
 from broker.api.altering_configs import BROKER_LOGGER, Resource, alter
 from broker.api.k44_incremental_alter_configs import operation_of
+from broker.config.definitions import BROKER_CONFIGS
 from broker.config.loggers import alter_loggers, check_logger_resource, validate_logger_alter
 from broker.controller_api.services import ControllerServices
+from protocol.config_def import ConfigOperation, merge_operations
+from protocol.errors import InvalidConfig
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -19,6 +24,9 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from protocol.metadata.image import ConfigResource, ConfigResourceType
+
+_CORDONED: Final = "cordoned.log.dirs"
 
 
 def describe(
@@ -34,9 +42,11 @@ async def alter_incrementally(
     """Loggers here, everything else by the controller."""
 
     def check(resource: Resource) -> bool:
-        if resource.resource_type != BROKER_LOGGER:
-            return False
         operations = [operation_of(cast("AlterableConfig", config)) for config in resource.configs]
+        if resource.resource_type != BROKER_LOGGER:
+            if resource.resource_type == ConfigResourceType.BROKER:
+                _check_cordoned(resource.resource_name, operations, services)
+            return False
         check_logger_resource(services.config, resource.resource_name)
         validate_logger_alter(operations)
         if not request.validate_only:
@@ -47,3 +57,18 @@ async def alter_incrementally(
     return IncrementalAlterConfigsResponse(
         responses=[AlterConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes]
     )
+
+
+def _check_cordoned(broker: str, operations: Sequence[ConfigOperation], services: ControllerServices) -> None:
+    """A broker checks the directories that it is told to cordon, before it forwards that. Raises InvalidConfig."""
+    asked = [each for each in operations if each.name == _CORDONED]
+    stored = dict(services.metadata.image.config(ConfigResource(ConfigResourceType.BROKER, broker)))
+    before, after = stored.get(_CORDONED), merge_operations(stored, asked, BROKER_CONFIGS).get(_CORDONED)
+    if not _entries(after) <= _entries(before):
+        raise InvalidConfig(
+            f"A controller can only take entries away from {_CORDONED}; ask the broker itself."
+        )
+
+
+def _entries(text: str | None) -> set[str]:
+    return {each.strip() for each in (text or "").split(",")} - {""}

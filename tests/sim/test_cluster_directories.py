@@ -43,17 +43,17 @@ async def ask(world, broker_id, key, version, request):
     return answer
 
 
-async def cordon(world, broker_id, value):
-    """Alter it, and wait until the controllers know; the error code of the answer."""
+async def cordon(world, broker_id, value, *, through=None):
+    """Alter it, and wait until the controllers have told others; the error code of the answer."""
     config = AlterableConfig(name="cordoned.log.dirs", config_operation=_SET, value=value)
     resource = AlterConfigsResource(
         resource_type=_BROKER_RESOURCE, resource_name=str(broker_id), configs=[config]
     )
     request = IncrementalAlterConfigsRequest(resources=[resource])
-    answer = await ask(world, broker_id, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
+    answer = await ask(world, through or broker_id, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
     code = answer.responses[0].error_code
     if code == ErrorCode.none:
-        names = {"*": [A, B], "": []}.get(value, [Path(each) for each in value.split(",")])
+        names = [A, B] if value == "*" else [Path(each) for each in value.split(",") if each]
         ids = world.nodes[broker_id].broker.replicas.logs.directory_ids
         wanted = {ids[name] for name in names}
         await until(
@@ -133,7 +133,13 @@ def test_cordoned_directories_get_no_new_replicas():
         await world.start(1)
         await until(lambda: world.nodes[2].broker.metadata.broker(1).cordoned_log_dirs)
         assert await described(world, 1) == {A: True, B: True}
-        assert await cordon(world, 1, "") == ErrorCode.none
+        # A controller does not know the directories' names, but can be asked where the broker is down.
+        (active,) = world.active()
+        assert await cordon(world, 1, f"{A},{B}", through=active) == ErrorCode.invalid_config
+        assert await cordon(world, 1, f"{A},{B}") == ErrorCode.none
+        assert await cordon(world, 1, str(B), through=active) == ErrorCode.none
+        assert await described(world, 1) == {A: False, B: True}
+        assert await cordon(world, 1, "", through=active) == ErrorCode.none
         assert await described(world, 1) == {A: False, B: False}
         again = await placed(world, "again", num_partitions=4, replication_factor=3)
         assert {log_dir(world, 1, "again", index) for index in again} == {A}  # which has fewer
