@@ -17,8 +17,15 @@ Where a log parts from its leader's is found as KIP-101 wants it, with the quest
 KIP-595: each fetch names the epoch of the last record (`last_fetched_epoch`). A leader that has another end for
 that epoch answers with the largest epoch of its own that is not newer, and where it ends. If we know that epoch,
 we cut our log to where both have it. If not, we cut to the end of our next older one, and the next fetch asks
-again with that. A high watermark alone never says what may be kept: truncating to it loses records (KIP-101,
-scenario 1) or keeps ones that nobody else has (scenario 2).
+again with that. Two fast changes of leaders (KIP-279), as an example; offsets in brackets, ends left out:
+
+    our log      e0 [0, 10)   e1 [10, 15)       -> records from 15 after e1?
+    the leader's e0 [0, 8)    e2 [8, 20)        <- diverging: of e1 I know nothing; my e0 ends at 8
+    our log      e0 [0, 8)                      -> records from 8 after e0?
+                                                <- records 8 to 19 of e2
+
+A high watermark alone never says what may be kept: truncating to it loses records (KIP-101, scenario 1) or keeps
+ones that nobody else has (scenario 2). `tests/scenario/lineage` tells both, with all steps.
 
 Two of the four rules that the TLA+ work on KIP-320 gives are kept and asserted here; the others are the leader's
 (`leadership`).
