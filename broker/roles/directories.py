@@ -59,7 +59,7 @@ class Directories:
             # A controller has no partitions: all its directories are there for the metadata log.
             paths = list(dict.fromkeys([*paths, metadata_log_dir]))
         apart = [] if metadata_log_dir in paths else [metadata_log_dir]
-        found = {path: meta_properties.read(path, files) for path in [*paths, *apart]}
+        found = {path: _read(path, files, metadata_log_dir) for path in [*paths, *apart]}
         known = [properties for properties in found.values() if properties is not None]
         if not config.is_whole_cluster and found[metadata_log_dir] is None:
             raise CannotStart(
@@ -136,3 +136,19 @@ class Directories:
 
     def _managers(self) -> list[LogManager]:
         return [self.logs] if self._of_metadata is self.logs else [self.logs, self._of_metadata]
+
+
+def _read(path: Path, files: Files, metadata_log_dir: Path) -> meta_properties.MetaProperties | None:
+    """What the directory says of itself. Without the one of the metadata log nothing goes: raises CannotStart.
+
+    Another one whose disk does not answer says nothing: who locks it finds that out, and the node starts without it.
+    """
+    try:
+        return meta_properties.read(path, files)
+    except OSError as error:
+        if path != metadata_log_dir:
+            return None
+        raise CannotStart(
+            f"Cannot read {path / meta_properties.FILE_NAME}: {error.strerror}. The metadata log is in this directory "
+            "(metadata.log.dir, or else the first of log.dirs), and no node starts without it."
+        ) from error

@@ -154,3 +154,26 @@ def test_no_start_without_the_metadata_log():
             await start(runtime, files)
 
     simulate(story)
+
+
+def test_a_start_with_a_disk_that_does_not_answer():
+    async def story(runtime):
+        files = FaultyFiles(random=Random(1))
+        node, client = await start(runtime, files)
+        await create(client)
+        bad = {partition for partition, path in where(files).items() if path == DIRECTORIES[1]}
+        await client.close()
+        await node.stop()
+        files.fail("read", errno=errno.EIO, under=DIRECTORIES[1], is_lasting=True)
+        node, client = await start(runtime, files)
+        for partition in range(4):
+            expected = ErrorCode.kafka_storage_error if partition in bad else ErrorCode.none
+            assert await produce(client, partition) == expected, partition
+        assert {path for partition, path in where(files).items() if partition in bad} == {DIRECTORIES[1]}
+        await client.close()
+        await node.stop()
+        files.fail("read", errno=errno.EIO, under=DIRECTORIES[0], is_lasting=True)
+        with pytest.raises(CannotStart, match="metadata log is in this directory"):
+            await start(runtime, files)
+
+    simulate(story)
