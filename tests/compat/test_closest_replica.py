@@ -1,0 +1,152 @@
+"""Consumers that read from the replica next to them (KIP-392): librdkafka, three brokers in three racks, a selector of ours.
+
+`replica.selector.class` is named here as an operator of Ottla names one: a Python class by its dotted path.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.compat.admin import produce
+from tests.compat.replicated import Topic
+from tests.compat.selectors import CURSED, INDIFFERENT
+from tests.harness.cluster import OttlaCluster
+from tests.harness.processes import wait_until
+
+pytestmark = pytest.mark.timeout(300)
+
+BROKERS, RACKS = (1, 2, 3), "abc"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaCluster]:
+    settings = {"replica.selector.class": "tests.compat.selectors.Nearest"}
+    folder: Path = tmp_path_factory.mktemp("closest")
+    with OttlaCluster(folder, controllers=1, racks=RACKS, settings=settings) as cluster:
+        yield cluster
+
+
+class Reader:
+    """Reads partition 0 from its beginning, and knows from which broker it is fetched."""
+
+    def __init__(self, cluster: OttlaCluster, topic: str, *, rack: str, name: str = "reader") -> None:
+        self.topic = topic
+        self.values: list[bytes] = []
+        self.broker: int | None = None
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "group.id": "none",
+                "enable.auto.commit": False,
+                # An offset that is out of range, or a log that was truncated, is an error here.
+                "auto.offset.reset": "error",
+                "client.id": name,
+                "client.rack": rack,
+                "fetch.wait.max.ms": 100,
+                "statistics.interval.ms": 200,
+                "stats_cb": self._on_statistics,
+            }
+        )
+
+    def __enter__(self) -> Self:
+        self._consumer.assign([TopicPartition(self.topic, 0, 0)])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def _on_statistics(self, text: str) -> None:
+        topics: dict[str, Any] = json.loads(text)["topics"]
+        if self.topic in topics:
+            self.broker = topics[self.topic]["partitions"]["0"]["broker"]
+
+    def poll(self) -> Self:
+        message = self._consumer.poll(0.1)
+        if message is not None and message.error() is None:
+            value = message.value()
+            assert value is not None
+            self.values.append(value)
+        return self
+
+    def read_until(self, values: list[bytes]) -> None:
+        wait_until(
+            lambda: len(self.poll().values) >= len(values),
+            told=lambda: f"{len(self.values)} of {len(values)}",
+        )
+        assert self.values == values
+
+
+def fill(cluster: OttlaCluster, topic: str, *, begin: int, end: int) -> list[bytes]:
+    produce(cluster.bootstrap, topic, [b"%d" % number for number in range(begin, end)], acks="all")
+    return [b"%d" % number for number in range(end)]
+
+
+def leads_from(cluster: OttlaCluster, name: str) -> list[bytes]:
+    """A topic that broker 1 leads, with records that all replicas have."""
+    Topic.create(cluster.bootstrap, name, BROKERS).wait(in_sync=[BROKERS])
+    return fill(cluster, name, begin=0, end=100)
+
+
+@pytest.mark.parametrize(
+    ("rack", "name", "broker"),
+    [
+        ("a", "reader", 1),
+        ("b", "reader", 2),
+        ("c", "reader", 3),
+        ("elsewhere", "reader", 1),
+        ("", "reader", 1),
+        ("b", INDIFFERENT, 1),
+        ("b", CURSED, 1),  # logged by the leader, who serves
+    ],
+)
+def test_who_serves_whom(cluster: OttlaCluster, rack: str, name: str, broker: int) -> None:
+    topic = f"served-{rack}-{name}"
+    values = leads_from(cluster, topic)
+    with Reader(cluster, topic, rack=rack, name=name) as reader:
+        reader.read_until(values)
+        wait_until(lambda: reader.poll().broker == broker, told=lambda: f"{reader.broker}")
+        # What is written now comes on the same way, with the high watermark that the follower hears of.
+        values = fill(cluster, topic, begin=100, end=120)
+        reader.read_until(values)
+        assert reader.broker == broker
+
+
+def test_the_replica_is_gone_and_its_reader_comes_back(cluster: OttlaCluster) -> None:
+    values = leads_from(cluster, "gone")
+    topic = Topic(cluster.bootstrap, "gone")
+    with Reader(cluster, "gone", rack="c") as reader:
+        reader.read_until(values)
+        wait_until(lambda: reader.poll().broker == 3)
+        cluster.kill(3)
+        try:
+            topic.wait(in_sync=[{1, 2}])
+            values = fill(cluster, "gone", begin=100, end=150)
+            reader.read_until(values)
+            assert reader.broker == 1
+        finally:
+            cluster.start_node(3)
+        topic.wait(in_sync=[BROKERS])
+        reader.read_until(fill(cluster, "gone", begin=150, end=200))
+
+
+def test_the_leader_is_gone_and_nobody_is_told_of_a_truncation(cluster: OttlaCluster) -> None:
+    """Readers check their offsets with the new leader (KIP-320), who does not know at once how far they may be."""
+    values = leads_from(cluster, "passed-on")
+    topic = Topic(cluster.bootstrap, "passed-on")
+    readers = [Reader(cluster, "passed-on", rack=rack) for rack in RACKS]
+    with readers[0], readers[1], readers[2]:
+        for reader in readers:
+            reader.read_until(values)
+        cluster.kill(1)
+        try:
+            topic.wait(leaders=[2], in_sync=[{2, 3}])
+            values = fill(cluster, "passed-on", begin=100, end=150)
+            for reader in readers:
+                reader.read_until(values)
+        finally:
+            cluster.start_node(1)
+        topic.wait(in_sync=[BROKERS])
