@@ -103,6 +103,8 @@ class ShardRunner:
         self.is_closed = False
         #: Group -> its last append that is not committed yet.
         self._unsettled: dict[str, Future[None]] = {}
+        #: Groups whose last record was refused. Their members try again at once, hundreds of times a second.
+        self._refused: set[str] = set()
 
     @property
     def shard(self) -> Shard:
@@ -188,8 +190,11 @@ class ShardRunner:
         try:
             _, pending = self._append([record])
         except KafkaError as error:
-            logger.warning("group %s was not written to %s: %s", group.group_id, self.topic_partition, error)
+            if group.group_id not in self._refused:
+                self._refused.add(group.group_id)
+                logger.warning("group %s is not written: %s", group.group_id, error)
             return self._after_store(group, store.then, error)
+        self._refused.discard(group.group_id)
         if pending is None:
             return self._after_store(group, store.then, None)
         pending.add_done_callback(lambda done: self._on_settled(group, store.then, done))
@@ -213,6 +218,7 @@ class ShardRunner:
 
     def _forget(self, group_id: str) -> None:
         self._shard.groups.pop(group_id, None)
+        self._refused.discard(group_id)
         self._timers.cancel_where(lambda name: isinstance(name, tuple) and name[0] == group_id)
 
     # Records

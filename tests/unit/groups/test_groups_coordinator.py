@@ -347,6 +347,30 @@ def test_what_the_log_refuses_has_not_happened():
     simulate(story)
 
 
+def test_a_log_that_refuses_is_complained_of_once(caplog):
+    """Members try again at once: without this, an ISR that is too small for seconds would fill the disk."""
+
+    async def story(world):
+        member_id = await world.member()
+
+        async def assign() -> ErrorCode:
+            joined = await world.join(member_id)
+            assert joined.error_code == E.none
+            assignments = {member_id: b"all"}
+            synced = await here(world.sync_request(member_id, assignments, generation=joined.generation_id))
+            return E(synced.error_code)
+
+        for _ in range(2):
+            world.log.refuse = NotEnoughReplicas()
+            assert [await assign() for _ in range(9)] == [E.coordinator_not_available] * 9
+            world.log.refuse = None
+            assert await assign() is E.none
+
+    simulate(story)
+    complaints = [record for record in caplog.records if "is not written" in record.getMessage()]
+    assert len(complaints) == 2
+
+
 @pytest.mark.parametrize("error", [None, NotLeaderOrFollower()])
 def test_a_coordinator_that_resigns_sends_everybody_on(error, caplog):
     async def story(world):
