@@ -69,6 +69,8 @@ class Loaded:
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
+    #: See `Log.doubtful_from`.
+    doubtful_from: int | None
 
 
 def load(loading: Loading) -> Loaded:
@@ -77,8 +79,9 @@ def load(loading: Loading) -> Loaded:
     snapshots = SnapshotFiles(loading.directory, loading.files, _offsets(names, file_names.PRODUCER_SNAPSHOT))
     segments = _load_segments(loading, names)
     snapshots.remove_stray([segment.base_offset for segment in segments] or [0])
+    doubtful_from = None
     if not loading.is_clean and segments:
-        segments = _recover(loading, segments, snapshots)
+        segments, doubtful_from = _recover(loading, segments, snapshots)
     end_offset = _end_offset(segments[-1]) if segments else 0
     if not segments or end_offset < loading.log_start_offset:
         segments = [_begin_anew(loading, segments)]
@@ -111,6 +114,7 @@ def load(loading: Loading) -> Loaded:
         log_end_offset=end_offset,
         # Only a flush may move it: what has been recovered now may still be in memory only.
         recovery_point=end_offset if loading.is_clean else min(loading.recovery_point, end_offset),
+        doubtful_from=doubtful_from if doubtful_from is not None and doubtful_from < end_offset else None,
     )
 
 
@@ -256,8 +260,10 @@ def _begin_anew(loading: Loading, segments: list[Segment]) -> Segment:
 # -- 3. batches ----------------------------------------------------------------------------------------
 
 
-def _recover(loading: Loading, segments: list[Segment], snapshots: SnapshotFiles) -> list[Segment]:
-    """Check everything from the recovery point on; the segments that are left."""
+def _recover(
+    loading: Loading, segments: list[Segment], snapshots: SnapshotFiles
+) -> tuple[list[Segment], int | None]:
+    """Check everything from the recovery point on; the segments that are left, and where the first gap is."""
     unflushed = [segment for segment in segments if not _is_flushed(loading, segment, segments)]
     start = unflushed[0].base_offset
     producers = loading.producers
@@ -269,11 +275,15 @@ def _recover(loading: Loading, segments: list[Segment], snapshots: SnapshotFiles
     )
     replay_headers(producers, segments, end_offset=start, files=loading.files)
     end_offset, epoch = start, -1
+    gap: int | None = None
     for number, segment in enumerate(unflushed):
         if segment.base_offset < end_offset:
             # Of before a truncation, as its removal is not on the disk: what is in the way of the first is not flushed.
             _remove_from(number, unflushed, segments)
             break
+        if gap is None and segment.base_offset > max(end_offset, loading.log_start_offset):
+            gap = max(end_offset, loading.log_start_offset)
+            _LOG.warning("%s begins behind a gap from offset %d on", segment, gap)
         level = INFO if segment.size >= TOLD_BYTES else DEBUG
         _LOG.log(level, "Recovering %s (%d of %d)", segment, number + 1, len(unflushed))
         producers.map_end_offset = max(producers.map_end_offset, segment.base_offset)
@@ -287,7 +297,7 @@ def _recover(loading: Loading, segments: list[Segment], snapshots: SnapshotFiles
             )  # fmt: skip
             _remove_from(number + 1, unflushed, segments)
             break
-    return segments
+    return segments, gap
 
 
 def _remove_from(number: int, unflushed: list[Segment], segments: list[Segment]) -> None:

@@ -219,6 +219,54 @@ def test_a_bad_batch_takes_all_later_segments_with_it(crashed, directory):
     assert offsets_in(log)[-1] == kept[-1][0].next_offset
 
 
+def with_a_gap(directory):
+    """The second segment has lost its last batch, and nothing else; where the gap begins and ends."""
+    _, second, third = sorted(directory.glob("*.log"))[:3]
+    found = list(batches(memoryview(second.read_bytes())))
+    second.write_bytes(second.read_bytes()[: -len(found[-1][1])])
+    return found[-1][0].base_offset, int(third.stem)
+
+
+@pytest.mark.parametrize("can_copy", [True, False])
+def test_a_gap_is_doubtful_until_the_role_is_known(crashed, directory, can_copy):
+    start, end = with_a_gap(directory)
+    log = recover(directory)
+    whole = crashed[1][0]
+    assert contents(log) == [item for item in whole if not start <= item[0].base_offset < end]
+    assert log.doubtful_from == start
+    log.settle_doubt(can_copy=can_copy, now_ms=NOW_MS)
+    assert log.doubtful_from is None
+    if can_copy:
+        assert log.log_end_offset == start
+        assert contents(log) == [item for item in whole if item[0].base_offset < start]
+        for header, data in whole:
+            if header.base_offset >= start:
+                log.append_as_follower(
+                    memoryview(bytearray(data)), leader_epoch=header.partition_leader_epoch, now_ms=NOW_MS
+                )
+        assert contents(log) == whole
+    else:
+        assert contents(log)[-1] == whole[-1]
+    log.close_files()
+    assert recover(directory).doubtful_from == (None if can_copy else start)
+
+
+@pytest.mark.parametrize(("is_clean", "recovery_point"), [(True, 0), (False, 41)])
+def test_what_was_flushed_may_have_gaps(directory, is_clean, recovery_point):
+    """Compaction leaves them."""
+    with_a_gap(directory)
+    options = {"is_clean": is_clean, "recovery_point": recovery_point, "config": CONFIG}
+    assert open_log(directory, **options).doubtful_from is None
+
+
+@pytest.mark.parametrize("past_the_gap", [False, True])
+def test_what_is_before_the_log_start_is_not_missed(directory, past_the_gap):
+    start, end = with_a_gap(directory)
+    at = end if past_the_gap else start + 1
+    log = open_log(directory, is_clean=False, log_start_offset=at, config=CONFIG)
+    assert log.doubtful_from == (None if past_the_gap else at)
+
+
 def test_log_that_ends_before_its_start_begins_anew(directory):
     log = recover(directory, log_start_offset=100)
     assert (log.log_start_offset, log.log_end_offset) == (100, 100)
