@@ -232,7 +232,8 @@ def test_features(cluster):
 def test_partitions_are_reassigned(cluster, tmp_path):
     where = ("--bootstrap-server", cluster.bootstrap)
     topic = Topic.create(cluster.bootstrap, "moves", [1, 2], [2, 1])
-    produce(cluster.bootstrap, "moves", [b"x" * 1000] * 500)
+    # In many batches: one alone would be replicated at once, whatever the limits are.
+    produce(cluster.bootstrap, "moves", [b"x" * 1000] * 500, batch_size=20_000)
     topics = as_json(tmp_path / "topics.json", topics=[{"topic": "moves"}])
     generate = ("--generate", "--topics-to-move-json-file", topics, "--broker-list", "1,2,3")
     _, current, _, proposed = lines(tool("kafka-reassign-partitions", *where, *generate))
@@ -472,7 +473,8 @@ def test_files_of_the_metadata_log(cluster, tmp_path):
     topic = "/image/topics/byName/filed"
     eventually_equal(lambda: shell(snapshot, "ls", topic), sorted([*map(str, range(20)), "id", "name"]))
     seventh = "PartitionRegistration(replicas=[1, 2, 3], directories=["
-    wait_until(lambda: shell(snapshot, "cat", f"{topic}/7")[0].startswith(seventh))
-    (told,) = shell(snapshot, "cat", f"{topic}/7")
+    (told,) = once(
+        lambda: shell(snapshot, "cat", f"{topic}/7"), lambda told: told and told[0].startswith(seventh)
+    )
     assert "leader=1, leaderRecoveryState=RECOVERED, leaderEpoch=0" in told
     eventually_equal(lambda: shell(snapshot, "cat", "/image/features/metadataVersion"), ["Optional[4.3-IV0]"])
