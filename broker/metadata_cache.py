@@ -15,6 +15,7 @@ from protocol.metadata.image import (
     DIRECTORY_UNASSIGNED,
     BrokerImage,
     Endpoint,
+    InvalidMetadata,
     MetadataDelta,
     MetadataImage,
     PartitionImage,
@@ -42,8 +43,12 @@ class MetadataCache:
         self._on_change = listener
 
     def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
-        """Replay committed records; `end_offset` is the offset after the last of them."""
-        delta = self.image.replay_all(records)
+        """Replay committed records; `end_offset` is the offset after the last of them. Raises InvalidMetadata."""
+        try:
+            delta = self.image.replay_all(records)
+        except Exception as error:
+            # Whatever it is: this image is not what the log says, and the node's controller would decide on it.
+            raise InvalidMetadata(f"in the metadata log's batch at offset {base_offset}: {error}") from error
         self.last_applied_offset = end_offset - 1
         self._tell(delta)
 

@@ -8,41 +8,38 @@ A log that does not begin at 0 begins at a snapshot: whoever replays it reads th
 it. Records reach the log in one batch a decision, so that a torn write loses all of a decision or nothing.
 Everything reaches the page cache only; `flush` makes it durable.
 
-It is one of Raft's logs (`controller.raft.log.RaftLog`). Source: KafkaRaftLog and RaftLog of Kafka 4.3.1, KIP-595, KIP-630.
+It is one of Raft's logs (`controller.raft.log.RaftLog`). How its batches are read is `controller.metadata_batches`, what
+a crash may have left of it `controller.metadata_log_opening`. Source: KafkaRaftLog and RaftLog of Kafka 4.3.1, KIP-595, KIP-630.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
-from controller import log_cleaning, snapshots
+from controller import log_cleaning, metadata_batches, snapshots
+from controller import metadata_log_opening as opening
 from controller.log_cleaning import MetadataLogSettings
+from controller.metadata_batches import Chunk
 from controller.raft.log import Diverging, NeedsSnapshot, Valid, Validation
 from controller.raft.types import OffsetAndEpoch
 from controller.record_versions import version_of
 from controller.snapshot_store import PartFile, SnapshotStore
 from controller.snapshot_writer import SnapshotWriter
-from protocol.errors import CorruptMessage, KafkaError
+from protocol.errors import CorruptMessage
 from protocol.messages.snapshot_footer_record import SnapshotFooterRecord
 from protocol.messages.snapshot_header_record import SnapshotHeaderRecord
-from protocol.metadata.frame import UnknownMetadataRecord, decode_record, encode_record
-from protocol.metadata.image import InvalidMetadata
+from protocol.metadata.frame import encode_record
 from protocol.metadata.records import MetadataRecord
 from protocol.records.batch import BatchHeader, batches, crc_is_valid
 from protocol.records.builder import build_batch, simple_records
-from protocol.records.quorum import QuorumMessage, build_quorum_batch, decode_quorum_record
-from protocol.records.record import records as records_of
-from protocol.records.record import values_of
+from protocol.records.quorum import QuorumMessage, build_quorum_batch
 from protocol.types import TopicPartition
-from storage import file_names
 from storage.append_origin import AppendOrigin
 from storage.background import BackgroundJob
 from storage.files import Files
 from storage.log import Log
-from storage.log_config import LogConfig
 from storage.log_files import removal_job
 
 #: The id that the metadata topic has in every cluster: AAAAAAAAAAAAAAAAAAAAAQ.
@@ -50,17 +47,6 @@ TOPIC_ID: Final = UUID(int=1)
 TOPIC_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
 #: Records of a decision that need not be atomic are cut into batches of so many; Kafka's MAX_RECORDS_PER_BATCH.
 MAX_RECORDS_PER_BATCH: Final = 10_000
-
-
-class Chunk(NamedTuple):
-    """Records that stand in one batch, at consecutive offsets from `base_offset` on."""
-
-    base_offset: int
-    records: list[MetadataRecord]
-    #: Behind the batch; control records count, too.
-    end_offset: int
-    #: Of the batch.
-    size_bytes: int
 
 
 class MetadataLog:
@@ -98,23 +84,18 @@ class MetadataLog:
         store = SnapshotStore.open(directory, files)
         log = Log.open(
             directory,
-            config=_config(settings),
+            config=opening.config_of(settings),
             topic_partition=TOPIC_PARTITION,
             now_ms=now_ms,
             files=files,
             random=random,
             is_clean=is_clean,
-            log_start_offset=_start_of(directory, store, files),
+            log_start_offset=opening.start_of(directory, store, files),
             topic_id=TOPIC_ID,
         )
+        opening.close_gap(log, store, is_clean=is_clean, now_ms=now_ms)
+        opening.check_start(log, store)
         opened = cls(log, store, files, settings=settings, now_ms=now_ms)
-        opened._close_gap(is_clean=is_clean)
-        if log.log_start_offset > 0 and not any(each.offset >= log.log_start_offset for each in store.ids):
-            raise InvalidMetadata(
-                f"{directory} begins at offset {log.log_start_offset}, and no snapshot holds what was before. Restore "
-                "the snapshot; or, if other controllers have the metadata, let the node begin without the directory: a "
-                "controller after it was removed from the quorum."
-            )
         # A follower may have died between the end of a download and the beginning of the new log.
         opened.truncate_to_latest_snapshot()
         if not is_clean:
@@ -123,32 +104,6 @@ class MetadataLog:
             log.update_high_watermark(latest.offset)  # only what is committed is in a snapshot
             opened._forget_before_start()
         return opened
-
-    def _close_gap(self, *, is_clean: bool) -> None:
-        """Offsets of a Raft log have no gaps; a crash may leave one between segments.
-
-        Either the segments before it were removed for a snapshot, which is there, or they have lost what nobody
-        had flushed, and nothing behind it counts.
-        """
-        log = self._log
-        gap: tuple[int, int] | None = None
-        for earlier, later in pairwise(log.segments):
-            end = max(earlier.next_offset(), log.log_start_offset)
-            if end < later.base_offset:
-                gap = end, later.base_offset
-        if gap is None:
-            return
-        end, begin = gap
-        covering = [each for each in self._store.ids if begin <= each.offset <= log.log_end_offset]
-        if covering:
-            start = min(each.offset for each in covering)
-            log.update_high_watermark(start)
-            log.maybe_increment_log_start_offset(start, reason="the log has a gap before it")
-            log.apply_retention(self._now_ms)
-        elif is_clean:
-            raise InvalidMetadata(f"{log.directory} lacks the offsets from {end} to {begin}")
-        else:
-            log.truncate_to(end, now_ms=self._now_ms)
 
     # -- where it begins and ends ------------------------------------------------------------------------
 
@@ -327,9 +282,7 @@ class MetadataLog:
 
         Raises InvalidMetadata for whatever cannot be understood.
         """
-        for header, batch in self._sound_batches(start_offset, end_offset):
-            records = [] if header.is_control else self._decode(header, batch)
-            yield Chunk(header.base_offset, records, header.next_offset, header.size_bytes)
+        return metadata_batches.chunks(self._log, start_offset, end_offset)
 
     def quorum_messages(self, start_offset: int | None = None) -> Iterator[tuple[int, QuorumMessage]]:
         """Control records with their offsets, uncommitted ones included, from `start_offset` to the log's end.
@@ -344,37 +297,7 @@ class MetadataLog:
                     if not isinstance(message, SnapshotHeaderRecord | SnapshotFooterRecord):
                         yield latest.offset - 1, message
                 start_offset = latest.offset
-        for header, batch in self._sound_batches(start_offset, None):
-            for row in records_of(batch) if header.is_control else ():
-                if (found := decode_quorum_record(row)) is None:
-                    raise UnknownMetadataRecord(
-                        f"{self.directory} has a control record of an unknown type at offset {row.offset}"
-                    )
-                yield row.offset, found
-
-    def _sound_batches(
-        self, start_offset: int, end_offset: int | None
-    ) -> Iterator[tuple[BatchHeader, memoryview]]:
-        assert start_offset >= self.log_start_offset, (start_offset, self.log_start_offset)
-        try:
-            for header, batch in self._log.records_since(start_offset, end=end_offset):
-                if not crc_is_valid(batch):
-                    raise InvalidMetadata(f"{self.directory} is damaged at offset {header.base_offset}")
-                yield header, batch
-        except KafkaError as error:
-            raise InvalidMetadata(f"{self.directory} cannot be read: {error}") from error
-
-    def _decode(self, header: BatchHeader, batch: memoryview) -> list[MetadataRecord]:
-        decoded: list[MetadataRecord] = []
-        try:
-            for value in values_of(batch):
-                decoded.append(decode_record(value or b""))  # noqa: PERF401 (how many there are by now is told below)
-        except InvalidMetadata as error:
-            offset = header.base_offset + len(decoded)
-            raise type(error)(f"{self.directory} at offset {offset}: {error}") from error
-        except KafkaError as error:
-            raise InvalidMetadata(f"{self.directory} at offset {header.base_offset}: {error}") from error
-        return decoded
+        yield from metadata_batches.quorum_messages(self._log, start_offset)
 
     # -- snapshots ---------------------------------------------------------------------------------------
 
@@ -411,7 +334,7 @@ class MetadataLog:
         if end_offset <= self.log_start_offset:
             return None
         assert end_offset <= self.high_watermark, (end_offset, self.high_watermark)
-        header, _ = next(self._sound_batches(end_offset - 1, None))
+        header, _ = next(metadata_batches.sound_batches(self._log, end_offset - 1, None))
         # A follower that begins with the snapshot asks for its offset: half a batch would be no answer.
         assert header.next_offset == end_offset, (header.base_offset, end_offset, "is within a batch")
         part = self._store.begin_own(OffsetAndEpoch(end_offset, header.partition_leader_epoch))
@@ -470,23 +393,3 @@ class MetadataLog:
         for files in waiting:
             files[:] = [each for each in files if each.due_ms > now_ms]
         return removal_job(due) if due else None
-
-
-def _config(settings: MetadataLogSettings) -> LogConfig:
-    """Nothing is deleted by age or size of its own: `clean` moves the log's start."""
-    return LogConfig(
-        retention_ms=None,
-        retention_bytes=None,
-        segment_bytes=settings.log_segment_bytes,
-        segment_ms=settings.log_segment_ms,
-        max_message_bytes=log_cleaning.MAX_BATCH_BYTES,
-    )
-
-
-def _start_of(directory: Path, store: SnapshotStore, files: Files) -> int:
-    """Where the log begins, which is not written down: 0, or the first snapshot that is not before all segments."""
-    if not files.is_dir(directory):
-        return 0
-    names = (name for name in files.list(directory) if name.endswith(file_names.LOG))
-    first = min((at for at in map(file_names.offset_of, names) if at is not None), default=0)
-    return min((each.offset for each in store.ids if each.offset >= first), default=first) if first else 0

@@ -44,7 +44,8 @@ _BATCH_BYTES: Final = MAX_BATCH_BYTES - 64 * BATCH_RECORDS
 _MAX_KRAFT_VERSION: Final = 1
 #: Bytes that are read at a time.
 _READ_BYTES: Final = 1024 * 1024
-_REMEDY: Final = (
+#: What an operator can do about a damaged file of the metadata log.
+REMEDY: Final = (
     "If other controllers have the metadata, a broker may start without the directory that holds the file, and a "
     "controller can be removed from the quorum and added anew, formatted. Otherwise restore the file from a copy."
 )
@@ -138,7 +139,7 @@ def read(path: Path, files: Files) -> Iterator[list[MetadataRecord]]:
             if not header.is_control:
                 yield [decode_record(value or b"") for value in values_of(batch)]
     except KafkaError as error:
-        raise InvalidMetadata(f"{path} is damaged: {error}. {_REMEDY}") from error
+        raise InvalidMetadata(f"{path} is damaged: {error}. {REMEDY}") from error
     except InvalidMetadata as error:
         raise type(error)(f"{path}: {error}") from error
 
@@ -151,9 +152,9 @@ def quorum_messages(path: Path, files: Files) -> list[QuorumMessage]:
             raise CorruptMessage("its first batch cannot be read")
         messages = [decode_quorum_record(record) for record in records_of(batch)]
     except KafkaError as error:
-        raise InvalidMetadata(f"{path} is damaged: {error}. {_REMEDY}") from error
+        raise InvalidMetadata(f"{path} is damaged: {error}. {REMEDY}") from error
     if not messages or not isinstance(messages[0], SnapshotHeaderRecord):
-        raise InvalidMetadata(f"{path} does not begin with a snapshot's header. {_REMEDY}")
+        raise InvalidMetadata(f"{path} does not begin with a snapshot's header. {REMEDY}")
     return [message for message in messages if message is not None]
 
 

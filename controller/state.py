@@ -21,7 +21,6 @@ from protocol.metadata.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
     BrokerImage,
-    InvalidMetadata,
     MetadataDelta,
     MetadataImage,
     PartitionImage,
@@ -35,42 +34,45 @@ ELR_FEATURE = "eligible.leader.replicas.version"
 class ClusterState:
     """The state machine's state. `random` is the node's; `next_offset` is where the next record will stand."""
 
-    def __init__(self, *, settings: ControllerSettings, validators: ConfigValidators, random: Random) -> None:
+    def __init__(
+        self,
+        *,
+        settings: ControllerSettings,
+        validators: ConfigValidators,
+        random: Random,
+        image: MetadataImage | None = None,
+        next_offset: int = 0,
+    ) -> None:
+        """Begin with an image of everything before `next_offset`; the state's own from here on."""
         self.settings = settings
         self.validators = validators
         self.random = random
-        self.image = MetadataImage()
+        self.image = image or MetadataImage()
         self.sessions = Sessions(timeout_ms=settings.broker_session_timeout_ms)
         self.kraft: KraftVersionLayer = FixedKraftVersion()
-        self.next_offset = 0
+        self.next_offset = next_offset
+        # Where a registration of the past stood is not known any more: at the last offset at the latest.
         #: Broker id -> offset of its last RegisterBrokerRecord.
-        self.registration_offsets: dict[int, int] = {}
+        self.registration_offsets = dict.fromkeys(self.image.brokers, next_offset - 1)
         #: Topic names with every '.' read as '_' -> the names that look like this.
         self.names_alike: dict[str, set[str]] = {}
+        for name in self.image.topics_by_name:
+            self.names_alike.setdefault(look_of(name), set()).add(name)
 
-    def replay(self, records: Iterable[MetadataRecord], base_offset: int, end_offset: int) -> None:
+    def replay(self, records: Iterable[MetadataRecord], base_offset: int) -> None:
         """Apply records that stand at `base_offset` and the offsets that follow.
 
-        Those of a snapshot, or of a transaction that has begun before, stand for what was before `end_offset`: there
-        may be more of them than offsets. Raises InvalidMetadata; what was replayed before the bad one stays.
+        Raises InvalidMetadata; what was replayed before the bad one stays.
         """
-        image, delta, last_offset = self.image, MetadataDelta(), end_offset - 1
+        delta = MetadataDelta()
         for offset, record in enumerate(records, start=base_offset):
-            try:
-                image.replay(record, delta)
-            except Exception as error:
-                raise InvalidMetadata(
-                    f"{type(record).__name__} at offset {min(offset, last_offset)}: {error}"
-                ) from error
+            self.image.replay(record, delta)
             if type(record) is RegisterBrokerRecord:
-                self.registration_offsets[record.broker_id] = min(offset, last_offset)
+                self.registration_offsets[record.broker_id] = offset
             elif type(record) is UnregisterBrokerRecord:
                 self.registration_offsets.pop(record.broker_id, None)
                 self.sessions.forget(record.broker_id)
-        self._note_names(delta)
-        self.next_offset = end_offset
-
-    def _note_names(self, delta: MetadataDelta) -> None:
+            self.next_offset = offset + 1
         # In this order: a topic may have been made anew under the name of one that went before.
         for topic in delta.topics_deleted.values():
             alike = self.names_alike[look_of(topic.name)]

@@ -110,9 +110,12 @@ class QuorumRole:
             )
 
         self.quorum = quorum = await runtime.run_blocking(read)
+        self.metadata = MetadataCache(MetadataImage(), kraft_version=lambda: quorum.kraft_version)
+        quorum.subscribe(self.metadata)
         if config.is_controller:
             self.controller = Controller(
                 quorum,
+                committed_image=lambda: self.metadata.image,
                 log_dir=directories.metadata_log_dir,
                 settings=controller_settings,
                 validators=_validators(config),
@@ -124,8 +127,6 @@ class QuorumRole:
             self.local = LocalQuorum(self.controller, quorum)
         self._is_open = True
         self.leader = LeaderWatch(quorum)
-        self.metadata = MetadataCache(MetadataImage(), kraft_version=lambda: quorum.kraft_version)
-        quorum.subscribe(self.metadata)
         quorum.subscribe(
             Snapshotter(
                 quorum,

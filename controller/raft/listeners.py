@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from controller.metadata_log import Chunk, MetadataLog
+from controller.metadata_batches import Chunk
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from controller.transactions import TRANSACTION_MARKERS, TransactionFilter
 from protocol.metadata.features import METADATA_VERSION, UNDERSTOOD_FEATURES
@@ -70,7 +70,7 @@ class Listeners:
     def tell_commit(self, chunk: Chunk) -> None:
         """The next batch is committed. Raises InvalidMetadata."""
         assert chunk.base_offset == self.end_offset, (chunk.base_offset, self.end_offset)
-        records = _taking_effect(chunk, self._transactions)
+        records = self._taking_effect(chunk)
         self.end_offset = chunk.end_offset
         self.log_bytes += chunk.size_bytes
         for listener in list(self._all):
@@ -93,19 +93,18 @@ class Listeners:
         for listener in list(self._all):
             self._call(listener.on_leader, leader)
 
-    def tell_past(self, listener: QuorumListener, log: MetadataLog) -> None:
-        """Tell one listener, which knows nothing, what all know of the log. Raises InvalidMetadata.
-
-        Reads and decodes the log, here and now: 3 us a record, and what the listener makes of it.
-        """
-        start_offset = 0
-        snapshot = log.latest_snapshot
-        if snapshot is not None and 0 < snapshot.offset <= self.end_offset:
-            listener.on_snapshot(log.snapshot_records(snapshot), snapshot)
-            start_offset = snapshot.offset
-        transactions = TransactionFilter()
-        for chunk in log.chunks(start_offset, self.end_offset):
-            listener.on_commit(_taking_effect(chunk, transactions), chunk.base_offset, chunk.end_offset)
+    def _taking_effect(self, chunk: Chunk) -> list[MetadataRecord]:
+        """The records that take effect with this batch."""
+        records = chunk.records
+        # Nearly all batches have neither: what types there are costs a tenth of a look at each record.
+        kinds = set(map(type, records))
+        if self._transactions.is_open or not kinds.isdisjoint(TRANSACTION_MARKERS):
+            located = self._transactions.take(enumerate(records, start=chunk.base_offset))
+            records = [record for _, record in located]
+            _check(records)
+        elif FeatureLevelRecord in kinds:
+            _check(records)
+        return records
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
         try:
@@ -115,20 +114,6 @@ class Listeners:
         except Exception:
             # Its bug, or its failing disk: it is committed nevertheless, and the others must hear of it.
             logger.exception("a listener could not follow the metadata log up to %d", self.end_offset)
-
-
-def _taking_effect(chunk: Chunk, transactions: TransactionFilter) -> list[MetadataRecord]:
-    """The records that take effect with this batch."""
-    records = chunk.records
-    # Nearly all batches have neither: what types there are costs a tenth of a look at each record.
-    kinds = set(map(type, records))
-    if transactions.is_open or not kinds.isdisjoint(TRANSACTION_MARKERS):
-        located = transactions.take(enumerate(records, start=chunk.base_offset))
-        records = [record for _, record in located]
-        _check(records)
-    elif FeatureLevelRecord in kinds:
-        _check(records)
-    return records
 
 
 def _check(records: Iterable[MetadataRecord]) -> None:

@@ -31,7 +31,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from controller import quorum_state
 from controller.log_cleaning import CLEAN_INTERVAL_MS, MetadataLogSettings
-from controller.metadata_log import Chunk, MetadataLog
+from controller.metadata_batches import Chunk
+from controller.metadata_log import MetadataLog
 from controller.raft.effects import (
     Committed,
     Effect,
@@ -315,27 +316,9 @@ class Quorum:
         return await answer
 
     def subscribe(self, listener: QuorumListener) -> None:
-        """Tell the listener all that was told so far, and what is to come. Raises InvalidMetadata.
-
-        Before `start` it costs nothing; later the log is read once more, on the loop.
-        """
-        if self._worker is not None:
-            self.tell_past(listener)
-            if self._listeners.leader != NOBODY_YET:
-                listener.on_leader(self._listeners.leader)
+        """Tell the listener all that is to come, behind those who have subscribed before. Before `start` only."""
+        assert self._worker is None, "the log is told once, from its beginning"
         self._listeners.add(listener)
-
-    def tell_past(self, listener: QuorumListener) -> None:
-        """Tell all of the log up to `told_offset` to a listener that knows nothing (any more).
-
-        Raises InvalidMetadata and OSError; the node has to stop then.
-        """
-        try:
-            self._listeners.tell_past(listener, self._log)
-        except Exception as error:
-            # Whoever asks is not always the worker: a controller that could not append starts anew within a request.
-            self._fail(error)
-            raise
 
     def write_snapshot(self, copy: Callable[[], MetadataImage]) -> bool:
         """Begin to write what `copy` gives as the snapshot of everything that was told; whether it was begun.

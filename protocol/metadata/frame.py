@@ -57,10 +57,16 @@ def _described(value: bytes) -> str:
 def _reader_of_frame(value: bytes) -> tuple[_Reader, int]:
     frame_version, api_key, version, position = _frame_of(value)
     if frame_version != FRAME_VERSION:
-        raise UnknownMetadataRecord(f"metadata record with frame version {frame_version}")
+        raise UnknownMetadataRecord(
+            f"metadata record with frame version {frame_version}: newer software wrote it, so run a release that "
+            "knows it"
+        )
     cls = RECORD_CLASSES.get(api_key)
     if cls is None or version not in cls.__versions__:
-        raise UnknownMetadataRecord(f"{_described(value)}: this software does not know it")
+        raise UnknownMetadataRecord(
+            f"{_described(value)}: this software does not know it, and to pass over it would be a guess; newer "
+            "software wrote it, so run a release that knows it"
+        )
     found = prefix_decoder(cls, version), position
     if position == _HEAD_BYTES:
         _readers[value[:position]] = found

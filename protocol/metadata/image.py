@@ -201,7 +201,7 @@ class MetadataImage:
         apply(self, record, delta)
 
     def replay_all(self, records: Iterable[r.MetadataRecord]) -> MetadataDelta:
-        """Apply records in order; what they changed together."""
+        """Apply records in order; what they changed together. Raises InvalidMetadata."""
         delta = MetadataDelta()
         replay = self.replay
         for record in records:

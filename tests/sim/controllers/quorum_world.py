@@ -119,9 +119,12 @@ class Node:
             log_settings=LOG_SETTINGS,
         )
         self.controller = None
+        self.follower = follower = Image()
+        quorum.subscribe(follower)
         if self.is_voter:
             self.controller = Controller(
                 quorum,
+                committed_image=lambda: follower.image,
                 log_dir=LOG_DIR,
                 settings=self.settings,
                 files=self.files,
@@ -129,8 +132,6 @@ class Node:
                 monotonic=runtime.monotonic,
                 call_later=runtime.call_later,
             )
-        self.follower = follower = Image()
-        quorum.subscribe(follower)
         quorum.subscribe(
             Snapshotter(quorum, image=lambda: follower.image, settings=LOG_SETTINGS, now_ms=runtime.now_ms)
         )

@@ -12,6 +12,7 @@ from controller_support import CLUSTER_ID, directory
 from controller import activation
 from controller.log_cleaning import MetadataLogSettings
 from controller.node import Controller
+from controller.raft.listeners import Listeners
 from controller.raft.quorum import Quorum
 from controller.raft.types import Address, LeaderAndEpoch, OffsetAndEpoch, RaftSettings
 from controller.settings import ControllerSettings
@@ -69,8 +70,11 @@ class Shell:
             log_settings=self.log_settings,
             on_failure=self.failures.append,
         )
+        committed = Follower()
+        self.quorum.subscribe(committed)
         self.controller = Controller(
             self.quorum,
+            committed_image=lambda: committed.image,
             log_dir=self.log_dir,
             settings=settings,
             files=self.files,
@@ -142,8 +146,20 @@ class Follower:
 
 
 def follow(shell: Shell) -> Follower:
-    follower = Follower()
-    shell.quorum.subscribe(follower)
+    """Somebody who knows all that has been told, and hears of what is to come."""
+    follower, quorum = Follower(), shell.quorum
+    if quorum._worker is None:
+        quorum.subscribe(follower)
+        return follower
+    listeners = Listeners()
+    listeners.add(follower)
+    snapshot = quorum._log.latest_snapshot
+    if snapshot is not None and 0 < snapshot.offset <= quorum.told_offset:
+        listeners.tell_snapshot(list(quorum._log.snapshot_records(snapshot)), snapshot)
+    for chunk in quorum._log.chunks(listeners.end_offset, quorum.told_offset):
+        listeners.tell_commit(chunk)
+    listeners.tell_leader(quorum._listeners.leader)
+    quorum._listeners.add(follower)
     return follower
 
 

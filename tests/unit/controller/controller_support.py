@@ -55,7 +55,7 @@ class Machine:
 
     def replay(self, *records: MetadataRecord) -> None:
         for record in records:
-            self.state.replay([record], len(self.log), len(self.log) + 1)
+            self.state.replay([record], len(self.log))
             self.log.append(record)
 
     def do(self, result: Result[Any]) -> Any:

@@ -346,7 +346,9 @@ def test_damage_under_a_clean_log_is_found_when_it_is_read():
     file = files._file(path)
     file.data[-3] ^= 1
     log = open_log(files, is_clean=True)
-    with pytest.raises(InvalidMetadata, match="is damaged at offset 2"):
+    with pytest.raises(
+        InvalidMetadata, match=r"00000000000000000000\.log is damaged at offset 2. If other controllers have"
+    ):
         list(log.chunks(0, 3))
 
 

@@ -174,11 +174,12 @@ async def test_snapshots_take_the_place_of_the_log(shell: Shell):
         max_record_bytes_between_snapshots=2_000, max_retention_bytes=5_000, log_segment_bytes=1_000
     )
     shell.log_settings = settings
-    controller = await shell.start()
+    controller = shell.open()
     follower = follow(shell)
     shell.quorum.subscribe(
         Snapshotter(shell.quorum, image=lambda: follower.image, settings=settings, now_ms=lambda: 0)
     )
+    await shell.quorum.start()
     await join(controller)
     for number in range(60):
         await create(controller, f"t{number}")
