@@ -52,6 +52,8 @@ class History:
     unclean: set[str] = field(default_factory=set)
     #: Topics whose beginning goes, by retention or because somebody wants it deleted.
     trimmed: set[str] = field(default_factory=set)
+    #: Topics that keep the last value of each key.
+    compacted: set[str] = field(default_factory=set)
     on_poll: Callable[[Poll], None] = lambda poll: None
 
     def begin(self, send: Send, now_s: float) -> Send:

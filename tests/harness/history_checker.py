@@ -28,6 +28,8 @@ ALLOWED_WITH_ACKS_1 = ALLOWED | {"lost-write", "unseen", "inconsistent-offsets",
 #: After an unclean election (KIP-101, appendix A) a log may have less than was acknowledged, and others take the offsets;
 #: but what is in it at the end stands there once, in order, and nobody was told that it is not written.
 ALLOWED_UNCLEAN = ALLOWED | {"lost-write", "unseen", "inconsistent-offsets"}
+#: What is deleted or compacted away is not there to be read; what is read has to be right.
+ALLOWED_TRIMMED = ALLOWED | {"lost-write", "unseen", "poll-skip", "int-poll-skip"}
 
 Errors = dict[str, list[str]]
 
@@ -51,6 +53,8 @@ def check(history: History, *, final: Sequence[Poll]) -> Errors:
         allowed = ALLOWED_WITH_ACKS_1 if any(send.acks != -1 for send in sends[key]) else ALLOWED
         if is_unclean:
             allowed = ALLOWED_UNCLEAN
+        elif key[0] in history.trimmed | history.compacted:
+            allowed = ALLOWED_TRIMMED
         for name, cases in found.items():
             if name not in allowed:
                 errors.setdefault(name, []).extend(f"{key[0]}-{key[1]}: {case}" for case in cases)

@@ -122,7 +122,7 @@ def address_of(broker_id: int) -> Address:
 
 
 class Producer(Client):
-    """Writes values that nobody else writes, to one partition, batch after batch."""
+    """Writes values that nobody else writes, to one partition, batch after batch; with one of so many keys each, if any."""
 
     def __init__(
         self,
@@ -135,10 +135,12 @@ class Producer(Client):
         topic: str,
         partition: int,
         acks: int = -1,
+        keys: int = 0,
     ) -> None:
         super().__init__(simulation, random, brokers, name=name)
         self._history = history
         self._topic, self._partition, self._acks = topic, partition, acks
+        self._keys = keys
         self._is_idempotent = acks == -1
         self._count = 0
         #: (producer id, its epoch); None: it has to ask for one.
@@ -153,8 +155,11 @@ class Producer(Client):
                 self._sequence = 0
             producer_id, epoch = self._producer
             values = [self._next_value() for _ in range(self.random.choice((1, 1, 1, 2, 5)))]
+            pairs = [(self._key(), value) for value in values]
+            if self._keys and self.random.random() < 0.1:
+                values, pairs = [], [(self._key(), None)]
             batch = build_batch(
-                simple_records([(None, value) for value in values], timestamp=self.runtime.now_ms()),
+                simple_records(pairs, timestamp=self.runtime.now_ms()),
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 base_sequence=self._sequence if self._is_idempotent else -1,
@@ -171,8 +176,11 @@ class Producer(Client):
             )
             await self._send(batch, send)
             send.ended_s = self.simulation.loop.time()
-            self._sequence += len(values)
+            self._sequence += len(pairs)
             await asyncio.sleep(self.random.uniform(0, 2 * pause_s))
+
+    def _key(self) -> bytes | None:
+        return f"k{self.random.randrange(self._keys)}".encode() if self._keys else None
 
     async def _init(self) -> tuple[int, int]:
         while True:

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 from cluster_clients import BACKOFF_S, UNANSWERED, Client
 
+from broker.replicas.list_offsets import EARLIEST
 from broker.runtime.simulated import Simulation
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -71,14 +73,13 @@ class Consumer(Client):
                     await self._validate(leader, epoch)
                     continue
                 response = await self.request(source, ApiKey.FETCH, self._message(epoch))
+                rows = [row for found in response.responses for row in found.partitions]
+                if response.error_code != ErrorCode.none or not rows:
+                    await self._look_again()
+                    continue
+                await self._take(rows[0], source, epoch, is_leader=source == leader)
             except UNANSWERED:
                 await self._look_again()
-                continue
-            rows = [row for found in response.responses for row in found.partitions]
-            if response.error_code != ErrorCode.none or not rows:
-                await self._look_again()
-                continue
-            await self._take(rows[0], source, epoch, is_leader=source == leader)
 
     @property
     def _last_epoch(self) -> int:
@@ -111,7 +112,7 @@ class Consumer(Client):
             await self._look_again()
             return
         if code == ErrorCode.offset_out_of_range:
-            await self._out_of_range(row, source)
+            await self._out_of_range(source, epoch)
             return
         if code != ErrorCode.none:
             await self._look_again()
@@ -125,17 +126,25 @@ class Consumer(Client):
         self.agreed_epoch = epoch
         self._read(row, source)
 
-    async def _out_of_range(self, row: Any, source: int) -> None:
-        if self.topic in self._history.trimmed and self.position < row.log_start_offset:
-            self.position = row.log_start_offset
+    async def _out_of_range(self, leader: int, epoch: int) -> None:
+        """To the beginning (auto.offset.reset=earliest). Raises one of UNANSWERED."""
+        partition = ListOffsetsPartition(
+            partition_index=self.partition, current_leader_epoch=epoch, timestamp=EARLIEST
+        )
+        topic = ListOffsetsTopic(name=self.topic, partitions=[partition])
+        response = await self.request(
+            leader, ApiKey.LIST_OFFSETS, ListOffsetsRequest(replica_id=-1, topics=[topic])
+        )
+        row = response.topics[0].partitions[0]
+        if row.error_code != ErrorCode.none:
+            await self._look_again()
             return
-        if self.topic not in self._history.unclean:
-            self._history.errors.append(
-                f"{self.name}: {self.position} is out of range of leader {source}: {row}"
-            )
-        self.view.clear()
-        self.position = max(0, row.log_start_offset)
-        await asyncio.sleep(BACKOFF_S)
+        is_trimmed = self.topic in self._history.trimmed and self.position < row.offset
+        if not is_trimmed and self.topic not in self._history.unclean:
+            self._history.errors.append(f"{self.name}: {self.position} is out of range of {leader}: {row}")
+        if not is_trimmed:
+            self.view.clear()
+        self.position = row.offset
 
     def _read(self, row: Any, source: int) -> None:
         read = []

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from cluster_ledger import Ledger, batches_of
+from cluster_ledger import Ledger, difference
 from cluster_machine import Machine
 
 from broker.replicas.partition import Partition
@@ -21,10 +21,12 @@ from protocol.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from tests.harness.history import Poll, Send
+from tests.harness.history import History, Poll, Send
 
 #: A partition: (topic id, index).
 Key = tuple[UUID, int]
+#: Who is in sync: the partition epoch, and the process of each member.
+Replicas = tuple[int, dict[Machine, object]]
 
 
 class Violated(AssertionError):
@@ -37,6 +39,7 @@ class _Seen(NamedTuple):
     partition: Partition
     leader_epoch: int
     high_watermark: int
+    log_start_offset: int
     is_leader: bool
     #: What it has been found to agree with; None: not known since it started.
     ledger: Ledger | None
@@ -45,7 +48,8 @@ class _Seen(NamedTuple):
 class Judge:
     """See the module. `check` after every event."""
 
-    def __init__(self, machines: Sequence[Machine]) -> None:
+    def __init__(self, machines: Sequence[Machine], history: History) -> None:
+        self._history = history
         self._machines = [machine for machine in machines if machine.is_broker]
         self._nodes = machines
         #: The newest is the last; more than one only after unclean elections.
@@ -58,9 +62,11 @@ class Judge:
         #: Highest epochs told so far.
         self._epochs: dict[Key, PartitionImage] = {}
         self.check_count = 0
-        #: Topics whose leaders may be elected uncleanly: nothing is for ever there.
-        self.unclean: set[str] = set()
-        #: The leader epoch of the last of these elections.
+        #: Topics whose replicas delete by age or size, each by itself.
+        self.aging: set[str] = set()
+        #: (topic, partition) -> up to where somebody has wanted records deleted.
+        self.deleted: dict[tuple[str, int], int] = {}
+        #: The leader epoch of the last unclean election.
         self._unclean_epochs: dict[Key, int] = {}
 
     # -- after every event -------------------------------------------------------------------------
@@ -83,12 +89,19 @@ class Judge:
                 if (
                     seen is None
                     or seen.high_watermark != log.high_watermark
+                    or seen.log_start_offset != log.log_start_offset
                     or seen.leader_epoch != partition.leader_epoch
                     or seen.is_leader != partition.is_leader
                 ):
                     ledger = self._look_at(machine, partition, key, seen)
+                    self._look_at_start(machine, partition, seen, ledger)
                     self._seen[process, key] = _Seen(
-                        partition, partition.leader_epoch, log.high_watermark, partition.is_leader, ledger
+                        partition,
+                        partition.leader_epoch,
+                        log.high_watermark,
+                        log.log_start_offset,
+                        partition.is_leader,
+                        ledger,
                     )
                 if partition.leadership is not None:
                     self._replication_quorum_superset(partition, key)
@@ -151,16 +164,26 @@ class Judge:
         self, name: str, machine: Machine, partition: Partition, ledger: Ledger, start: int, end: int
     ) -> None:
         """The replica has what the ledger has, from `start` to `end`."""
-        log = partition.log
-        reached = max(start, log.log_start_offset)
-        for batch in batches_of(log, reached, end):
-            known = ledger.batches.get(batch.base_offset)
-            if known != batch:
-                raise Violated(f"{name}: {partition} on {machine}: {batch}, committed is {known}")
-            reached = batch.next_offset
-        if reached < end:
+        is_compacted = partition.topic_partition.topic in self._history.compacted
+        if found := difference(ledger, partition.log, start, end, is_compacted=is_compacted):
+            raise Violated(f"{name}: {partition} on {machine}: {found}")
+
+    def _look_at_start(
+        self, machine: Machine, partition: Partition, seen: _Seen | None, ledger: Ledger | None
+    ) -> None:
+        """Only forward, never beyond what is wanted, and on a follower not beyond what a leader has said."""
+        start = partition.log.log_start_offset
+        topic, index = partition.topic_partition
+        if seen is not None and start < seen.log_start_offset and topic not in self._history.unclean:
+            raise Violated(f"LogStartNeverMovesBack: {partition} on {machine}: {seen}, then {start}")
+        if ledger is None or topic in self.aging:
+            return
+        if partition.is_leader:
+            ledger.start = max(ledger.start, start)
+        if start > min(ledger.start, self.deleted.get((topic, index), 0)):
             raise Violated(
-                f"{name}: {partition} on {machine}: ends at {reached}, committed is everything before {end}"
+                f"LogStartIsTheLeaders: {partition} on {machine}: {start}, the leader's is {ledger.start}, "
+                f"wanted is {self.deleted.get((topic, index), 0)}"
             )
 
     def _strong_isr(self, key: Key) -> None:
@@ -259,7 +282,7 @@ class Judge:
             if now.leader not in candidates:
                 is_recovering = now.leader_recovery_state is LeaderRecoveryState.RECOVERING
                 # Whoever was not in sync leads alone, and has to recover (KIP-704).
-                if topic.name not in self.unclean or now.isr != (now.leader,) or not is_recovering:
+                if topic.name not in self._history.unclean or now.isr != (now.leader,) or not is_recovering:
                     raise Violated(f"LeaderCandidateCompleteness: {where} after {known}")
             self._note_unclean_election((topic.topic_id, index), now, known)
 
@@ -309,6 +332,36 @@ class Judge:
         broker = next(machine.broker for machine in self._machines if machine.node_id == broker_id)
         partition = None if broker is None else broker.replicas.hosted.get((topic, index))
         return 2**62 if partition is None else partition.log.log_start_offset
+
+    def committed_end(self, topic: str, index: int) -> int:
+        """Up to where the partition is committed."""
+        return self.ledgers[self.image.topics_by_name[topic].topic_id, index][-1].end
+
+    def last_values(self, topic: str, index: int) -> tuple[int, dict[bytes | None, tuple[int, bytes | None]]]:
+        """The end, and the last value of each key with its offset."""
+        ledger = self.ledgers[self.image.topics_by_name[topic].topic_id, index][-1]
+        return ledger.end, {key: (at, ledger.records[at].value) for key, at in ledger.last.items()}
+
+    def replicas_of(self, topic: str, index: int) -> Replicas:
+        """Who is in sync now, and what runs there."""
+        image = self.image.topics_by_name[topic].partitions[index]
+        processes = {machine: machine.process for machine in self._machines if machine.node_id in image.isr}
+        return image.partition_epoch, processes
+
+    def look_at_deletion(
+        self, topic: str, index: int, offset: int, low_watermark: int, asked: Replicas
+    ) -> None:
+        """Everything before the low watermark is gone from those that were in sync all the time (KIP-107)."""
+        if low_watermark < offset:
+            raise Violated(f"DeletionIsEverywhere: {topic}-{index} {low_watermark}, {offset} was wanted")
+        now = self.replicas_of(topic, index)
+        for machine, process in asked[1].items() if now[0] == asked[0] else ():
+            if machine.is_serving and machine.process is process:
+                start = self.log_start_offset(topic, index, machine.node_id)
+                if start < low_watermark:
+                    raise Violated(
+                        f"DeletionIsEverywhere: {topic}-{index} {low_watermark}, {machine} has {start}"
+                    )
 
     def look_at_acknowledged(self, sends: Sequence[Send]) -> None:
         """What was acknowledged with acks=all had been committed, where its producer was told."""

@@ -41,6 +41,10 @@ class Ledger:
     #: offset -> record
     records: dict[int, Committed] = field(default_factory=dict)
     end: int = 0
+    #: key -> its last record's offset
+    last: dict[bytes | None, int] = field(default_factory=dict)
+    #: The largest log start offset that a leader has had.
+    start: int = 0
     #: leader epoch -> how much of this was committed when it began: everything that its leader has to know of.
     begun: dict[int, int] = field(default_factory=dict)
 
@@ -59,6 +63,7 @@ class Ledger:
             for record in records_of(data):
                 key, value = (None if each is None else bytes(each) for each in (record.key, record.value))
                 self.records[record.offset] = Committed(epoch, record.timestamp, key, value)
+                self.last[key] = record.offset
         self.end = end
 
     def end_of_epoch(self, epoch: int, *, before: int) -> int:
@@ -73,12 +78,52 @@ class Ledger:
         )
 
 
+def difference(ledger: Ledger, log: Log, start: int, end: int, *, is_compacted: bool) -> str | None:
+    """What a replica has in [start, end) that is not in the ledger, or lacks of it; None: nothing.
+
+    What is before its log start offset is no matter, nor is an older record of a key where the log `is_compacted`.
+    """
+    start = max(start, log.log_start_offset)
+    if is_compacted:
+        return _difference_of_compacted(ledger, log, start, end)
+    reached = start
+    for batch in batches_of(log, start, end):
+        known = ledger.batches.get(batch.base_offset)
+        if known != batch:
+            return f"{batch}, committed is {known}"
+        reached = batch.next_offset
+    return f"it ends at {reached}, committed is everything before {end}" if reached < end else None
+
+
+def _difference_of_compacted(ledger: Ledger, log: Log, start: int, end: int) -> str | None:
+    found = records_in(log, start, end)
+    for offset, record in found.items():
+        if record != ledger.records.get(offset):
+            return f"{record} at {offset}, committed is {ledger.records.get(offset)}"
+    for offset in range(start, end):
+        known = ledger.records.get(offset)
+        if known is not None and offset not in found and ledger.last[known.key] == offset:
+            return f"nothing at {offset}, where the last record of its key is: {known}"
+    return None
+
+
+def records_in(log: Log, start: int, end: int) -> dict[int, Committed]:
+    """The records of [start, end), by offset."""
+    found = {}
+    for header, data in log.records_since(start, end=end) if start < end else ():
+        for record in records_of(data):
+            if start <= record.offset < end:
+                key, value = (None if each is None else bytes(each) for each in (record.key, record.value))
+                found[record.offset] = Committed(header.partition_leader_epoch, record.timestamp, key, value)
+    return found
+
+
 def batches_of(log: Log, start: int, end: int) -> Iterator[Batch]:
-    """The batches of [start, end)."""
+    """The batches of [start, end); the first one may begin before."""
     if start >= end:
         return
     for header, _ in log.records_since(start, end=end):
         if header.base_offset >= end:
             return
-        if header.base_offset >= start:
+        if header.next_offset > start:
             yield Batch(header.base_offset, header.next_offset, header.partition_leader_epoch, header.crc)

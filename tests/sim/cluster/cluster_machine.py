@@ -1,6 +1,6 @@
 """One computer of the simulated cluster: a disk, and on it a node that runs, is stopped, is killed, or fails."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -54,7 +54,9 @@ _TIMES = {
 
 
 @cache
-def config_of(node_id: int, roles: str, voters: str, rack: str) -> BrokerConfig:
+def config_of(
+    node_id: int, roles: str, voters: str, rack: str, settings: tuple[tuple[str, object], ...]
+) -> BrokerConfig:
     """The node's configuration; the same for every world of this shape, as reading one takes milliseconds."""
     host = f"n{node_id}"
     listeners = []
@@ -71,7 +73,7 @@ def config_of(node_id: int, roles: str, voters: str, rack: str) -> BrokerConfig:
         "controller.listener.names=CONTROLLER",
         "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         f"broker.rack={rack}",
-        *(f"{key}={value}" for key, value in _TIMES.items()),
+        *(f"{key}={value}" for key, value in {**_TIMES, **dict(settings)}.items()),
     ]
     if "broker" not in roles:
         overrides = [each for each in overrides if not each.startswith(("advertised", "broker.rack"))]
@@ -106,6 +108,7 @@ class Machine:
         node_id: int,
         roles: str,
         voters: str,
+        settings: Mapping[str, object],
         on_failure: Callable[["Machine", BaseException], None],
         before_death: Callable[[], None],
     ) -> None:
@@ -116,7 +119,7 @@ class Machine:
         self.rack = "abc"[node_id % 3]
         self.is_broker = "broker" in roles
         self.is_controller = "controller" in roles
-        self.config = config_of(node_id, roles, voters, self.rack)
+        self.config = config_of(node_id, roles, voters, self.rack, tuple(settings.items()))
         self.clock_error_ms = 0
         self.files = FaultyFiles(random=Random(random.getrandbits(64)))
         self.process: Process | None = None

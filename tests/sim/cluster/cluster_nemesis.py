@@ -114,7 +114,7 @@ class Nemesis:
         behind = [
             image
             for topic, _, image in world.partitions()
-            if topic in world.judge.unclean and len(image.isr + image.elr) < len(image.replicas)
+            if topic in world.history.unclean and len(image.isr + image.elr) < len(image.replicas)
         ]
         if behind:
             image = self._random.choice(behind)
@@ -222,7 +222,7 @@ class Nemesis:
             and self._epoch_of(machine.node_id) == machine.broker.lifecycle.broker_epoch
         }
         for topic, index, each in world.partitions():
-            if topic in world.judge.unclean:
+            if topic in world.history.unclean:
                 continue  # it may lose what it has
             for replica in each.replicas:
                 lost_in = self._damaged.get((replica, topic, index))

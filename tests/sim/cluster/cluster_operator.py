@@ -1,5 +1,6 @@
 """What an operator does to a cluster: moves, elections, configurations, topics. Whether it comes to anything is not waited for."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -7,12 +8,19 @@ from cluster_clients import UNANSWERED, Client
 from cluster_world import World
 
 from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from protocol.messages.incremental_alter_configs import (
@@ -21,7 +29,9 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 
-PREFERRED, UNCLEAN = 0, 1
+UNCLEAN = 1
+#: What DeleteRecords means by -1.
+HIGH_WATERMARK = -1
 
 
 class Operator:
@@ -45,7 +55,7 @@ class Operator:
         wanted = [
             TopicPartitions(topic=topic, partitions=[index])
             for topic, index in self._partitions()
-            if topic in self._world.judge.unclean
+            if topic in self._world.history.unclean
         ]
         self._world.note("unclean election")
         self._ask(
@@ -71,6 +81,34 @@ class Operator:
             AlterPartitionReassignmentsRequest(timeout_ms=1000, topics=topics),
         )
 
+    def delete_records(self) -> None:
+        """The beginning of some partition goes."""
+        world = self._world
+        wanted = [each for each in world.partitions() if (each[0], each[1]) in world.judge.deleted]
+        if not wanted:
+            return
+        topic, index, image = self._random.choice(wanted)
+        if image.leader is None:
+            return
+        end = world.judge.committed_end(topic, index)
+        offset = self._random.choice((HIGH_WATERMARK, end, self._random.randint(0, end)))
+        world.note(f"delete {topic}-{index} before {offset}")
+        # What the high watermark is when it comes to that, nobody knows.
+        known = 2**62 if offset == HIGH_WATERMARK else offset
+        world.judge.deleted[topic, index] = max(world.judge.deleted[topic, index], known)
+        partition = DeleteRecordsPartition(partition_index=index, offset=offset)
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=1000
+        )
+        asked = world.judge.replicas_of(topic, index)
+
+        def check(response: DeleteRecordsResponse) -> None:
+            row = response.topics[0].partitions[0]
+            if row.error_code == ErrorCode.none:
+                world.judge.look_at_deletion(topic, index, offset, row.low_watermark, asked)
+
+        self._ask(ApiKey.DELETE_RECORDS, request, of=image.leader, then=check)
+
     def min_isr(self) -> None:
         """min.insync.replicas of a topic becomes larger, or what it was."""
         topics = sorted({topic for topic, _ in self._partitions()})
@@ -95,14 +133,21 @@ class Operator:
             )
             self._ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[topic], timeout_ms=1000))
 
-    def _ask(self, api_key: int, message: Any) -> None:
-        """Somebody is asked."""
+    def _ask(
+        self,
+        api_key: int,
+        message: Any,
+        *,
+        of: int | None = None,
+        then: Callable[[Any], None] = lambda response: None,
+    ) -> None:
+        """Somebody is asked, and perhaps answers."""
         if self._client is None:
             self._client = self._world.client("operator")
-        client, broker_id = self._client, self._random.choice(self._world.broker_ids)
+        client, broker_id = self._client, self._random.choice(self._world.broker_ids) if of is None else of
 
         async def ask() -> None:
             with suppress(*UNANSWERED):
-                await client.request(broker_id, api_key, message)
+                then(await client.request(broker_id, api_key, message))
 
         self._world.begin(ask())

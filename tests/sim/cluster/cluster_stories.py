@@ -120,15 +120,56 @@ async def questions(world: World) -> None:
     await Nemesis(world).rage(for_s=4, kinds=kinds, is_hasty=True)
 
 
+async def retention(world: World) -> None:
+    """Records age, logs grow too long, operators delete, and older values of keys go, while brokers come and go."""
+    segments = {"internal_segment_bytes": 500, "index_interval_bytes": 100}
+    await world.create_topic("aged", retention_ms=1200, **segments)
+    await world.create_topic("sized", retention_bytes=1500, **segments)
+    await world.create_topic("deleted", is_deletable=True, **segments)
+    await world.create_topic("compacted", cleanup_policy="compact", min_cleanable_dirty_ratio=0.1, **segments)
+    for topic in ("aged", "sized", "deleted"):
+        world.produce(topic)
+        world.consume(topic)
+        world.ask(topic)
+    world.consume("deleted", rack="b")
+    world.produce("compacted", keys=5)
+    world.produce("compacted", keys=5)
+    world.consume("compacted")
+    world.consume("compacted", rack="b")
+    kinds = (
+        "kill", "kill", "power", "stop", "torn", "isolate", "isolate", "pause", "reassign", "elect",
+        "delete_records", "delete_records", "delete_records", "delete_records",
+    )  # fmt: skip
+    await Nemesis(world).rage(for_s=5, kinds=kinds)
+
+
 STORIES: dict[str, Story] = {
     story.__name__: story
-    for story in (crashes, bad_network, administration, bad_disks, restless, everything, unclean, questions)
+    for story in (
+        crashes,
+        bad_network,
+        administration,
+        bad_disks,
+        restless,
+        everything,
+        unclean,
+        questions,
+        retention,
+    )
 }
 
 #: The worlds of those that need another than three nodes that are all the same.
 WORLDS: dict[str, dict[str, Any]] = {
     # With controllers of their own, brokers can be gone and an election be held.
     "unclean": {"controllers": 1},
+    "retention": {
+        "settings": {
+            "log.initial.task.delay.ms": 100,
+            "log.retention.check.interval.ms": 500,
+            "log.segment.delete.delay.ms": 400,
+            "log.cleaner.backoff.ms": 400,
+        }
+    },
 }
 
 

@@ -9,14 +9,14 @@ The seed decides everything: a world of the same seed and story gives the same t
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from random import Random
 from typing import Any, Self
 
 from cluster_clients import Client, Producer
 from cluster_consumer import Consumer
 from cluster_judge import Judge, Violated
-from cluster_ledger import Batch, batches_of
+from cluster_ledger import Batch, Committed, batches_of, records_in
 from cluster_machine import CONTROLLER_PORT, Machine
 from cluster_questions import Inquirer
 
@@ -25,6 +25,7 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.metadata.image import PartitionImage
+from storage.log import Log
 from tests.harness.faulty_files import Killed
 from tests.harness.history import History, Poll
 from tests.harness.history_checker import Errors, check
@@ -52,8 +53,19 @@ class _Alarm(logging.Handler):
 class World:
     """See the module. By default three nodes that are broker and controller; else `brokers` and `controllers`."""
 
-    def __init__(self, seed: int, *, brokers: int = 3, controllers: int = 0, is_quiet: bool = True) -> None:
-        """With `controllers`, those are nodes of their own. Unless it `is_quiet`, nodes' warnings are logged."""
+    def __init__(
+        self,
+        seed: int,
+        *,
+        brokers: int = 3,
+        controllers: int = 0,
+        settings: Mapping[str, object] | None = None,
+        is_quiet: bool = True,
+    ) -> None:
+        """With `controllers`, those are nodes of their own; `settings` are of every node.
+
+        Unless it `is_quiet`, nodes' warnings are logged.
+        """
         self._is_quiet = is_quiet
         self.seed = seed
         self.random = Random(seed)
@@ -76,12 +88,13 @@ class World:
                 node_id=node_id,
                 roles=roles,
                 voters=voters,
+                settings=settings or {},
                 on_failure=self._on_node_failure,
                 before_death=self._check,
             )
             for node_id, roles in shapes
         ]
-        self.judge = Judge(self.machines)
+        self.judge = Judge(self.machines, self.history)
         self.history.on_poll = self._on_poll
         self._clients: list[Client] = []
         self._consumers: list[Consumer] = []
@@ -217,12 +230,25 @@ class World:
         partitions: int = 1,
         replicas: int = 3,
         is_unclean: bool = False,
+        is_deletable: bool = False,
         **configs: object,
     ) -> None:
-        """Create it, however often that has to be tried; where it `is_unclean`, leaders may be elected that lack records."""
+        """Create it, however often that has to be tried.
+
+        Where it `is_unclean`, leaders may be elected that lack records; where it `is_deletable`, operators may delete
+        records. Other exceptions follow from the configurations.
+        """
+        history, judge = self.history, self.judge
         if is_unclean:
-            self.judge.unclean.add(name)
-            self.history.unclean.add(name)
+            history.unclean.add(name)
+        if is_deletable:
+            judge.deleted.update({(name, index): 0 for index in range(partitions)})
+        if "retention_ms" in configs or "retention_bytes" in configs:
+            judge.aging.add(name)
+        if is_deletable or name in judge.aging:
+            history.trimmed.add(name)
+        if configs.get("cleanup_policy") == "compact":
+            history.compacted.add(name)
         client = self.client(f"admin-{name}")
         topic = CreatableTopic(
             name=name,
@@ -241,7 +267,9 @@ class World:
                 return
             await asyncio.sleep(0.1)
 
-    def produce(self, topic: str, partition: int = 0, *, acks: int = -1, pause_s: float = 0.05) -> None:
+    def produce(
+        self, topic: str, partition: int = 0, *, acks: int = -1, keys: int = 0, pause_s: float = 0.05
+    ) -> None:
         """A producer that writes until the end."""
         producer = Producer(
             self.simulation,
@@ -252,6 +280,7 @@ class World:
             topic=topic,
             partition=partition,
             acks=acks,
+            keys=keys,
         )
         self._clients.append(producer)
         self.begin(producer.produce(pause_s=pause_s, is_over=lambda: self._is_stopping))
@@ -384,17 +413,21 @@ class World:
 
     async def _look_at_the_end(self) -> None:
         """Replicas are equal, byte for byte, and everything that was acknowledged can be read."""
+        await self.until("EventuallyRecordsAreDeleted", self._deletions_are_everywhere)
         for name, index, image in self.partitions():
-            copies = {
-                machine.node_id: _content(machine, name, index)
+            logs = [
+                machine.broker.replicas.hosted[name, index].log
                 for machine in self.brokers
-                if machine.node_id in image.replicas
-            }
-            first, *others = copies.items()
-            for other, content in others:
-                if content != first[1]:
-                    raise Violated(f"LogMatching: {name}-{index} differs on {first[0]} and {other}")
-        everything = History(unclean=self.history.unclean)
+                if machine.node_id in image.replicas and machine.broker is not None
+            ]
+            start = max(log.log_start_offset for log in logs)
+            if name in self.history.compacted:
+                contents = [_last_values(log) for log in logs]
+            else:
+                contents = [_content(log, start) for log in logs]
+            if any(content != contents[0] for content in contents):
+                raise Violated(f"LogMatching: {name}-{index} differs: {contents}")
+        everything = History(unclean=self.history.unclean, trimmed=self.history.trimmed)
         written = {(send.topic, send.partition) for send in self.history.sends}
         for topic, partition in sorted(written):
             if topic not in self.judge.image.topics_by_name:
@@ -404,8 +437,10 @@ class World:
             assert ends is not None
             reader = self._consumer(f"final-{topic}-{partition}", topic, partition, everything)
             await self._read_until(reader, ends[1])
-            if topic in self.judge.unclean:
+            if topic in self.history.unclean:
                 await self._compare_views(reader)
+            if topic in self.history.compacted:
+                self._compare_last_values(reader)
         self.judge.look_at_acknowledged(self.history.sends)
         self.final = everything.polls
         self.history.errors += everything.errors
@@ -434,16 +469,37 @@ class World:
                         f"TruncationDetected: {consumer.name} has {consumer.view}, not {reader.view}"
                     )
 
+    def _compare_last_values(self, reader: Consumer) -> None:
+        """Whoever has read, a little late or all at the end, knows each key's last value."""
+        end, last = self.judge.last_values(reader.topic, reader.partition)
+        for consumer in (reader, *self._consumers):
+            if (consumer.topic, consumer.partition) == (reader.topic, reader.partition):
+                known = {each.key: (each.offset, each.value) for each in consumer.view}
+                if consumer.position >= end and known != last:
+                    raise Violated(f"LastValuesAreKept: {consumer.name} has {known}, committed is {last}")
 
-def _content(machine: Machine, topic: str, index: int) -> tuple[int, list[tuple[Batch, bytes]]]:
-    """A replica: where it begins, and its bytes."""
-    assert machine.broker is not None
-    log = machine.broker.replicas.hosted[topic, index].log
-    return log.log_end_offset, [
-        (batch, bytes(data))
-        for batch, (_, data) in zip(
-            batches_of(log, log.log_start_offset, log.log_end_offset),
-            log.records_since(log.log_start_offset),
-            strict=True,
+    def _deletions_are_everywhere(self) -> bool:
+        """Followers begin where their leader does, or behind that."""
+        start = self.judge.log_start_offset
+        return all(
+            start(name, index, replica) >= start(name, index, image.leader)
+            for name, index, image in self.partitions()
+            if image.leader is not None and (name, index) in self.judge.deleted
+            for replica in image.replicas
         )
+
+
+def _content(log: Log, start: int) -> tuple[int, list[tuple[Batch, bytes]]]:
+    """A replica: where it ends, and its bytes from `start` on."""
+    end = log.log_end_offset
+    batches = batches_of(log, start, end)
+    return end, [
+        (batch, bytes(data))
+        for batch, (_, data) in zip(batches, log.records_since(start) if start < end else (), strict=True)
     ]
+
+
+def _last_values(log: Log) -> dict[bytes | None, tuple[int, Committed]]:
+    """What a reader of all of it knows in the end."""
+    records = records_in(log, log.log_start_offset, log.log_end_offset)
+    return {record.key: (offset, record) for offset, record in records.items()}

@@ -15,7 +15,7 @@ from cluster_world import World
 #: Half a second for each seed where a core is free; machines are not always idle.
 pytestmark = pytest.mark.timeout(300)
 
-#: Seeds of the checks, by story: 240 together.
+#: Seeds of the checks, by story: 252 together.
 SEEDS = {
     "crashes": 50,
     "bad_network": 40,
@@ -25,6 +25,7 @@ SEEDS = {
     "everything": 20,
     "unclean": 15,
     "questions": 15,
+    "retention": 12,
 }
 #: More of them, behind those.
 MORE = int(os.environ.get("OTTLA_SIM_SEEDS", "0"))
