@@ -25,7 +25,7 @@ from broker.commands.cluster_plan import (
     make_plan,
     write_properties,
 )
-from broker.commands.storage import format_here, new_uuid
+from broker.commands.storage import format_here, new_uuid, sentence_of
 from broker.config.load import load_config, parse_settings
 from broker.roles.formatting import FormatterError
 from broker.runtime.production import ProductionRuntime, free_ports, run
@@ -93,7 +93,7 @@ def cluster_up(
     except (CannotPlan, FormatterError, InconsistentMetaProperties, KafkaError) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
-        raise click.ClickException(f"{error.filename}: {error.strerror}") from None
+        raise click.ClickException(sentence_of(error)) from None
     if overrides and known:
         ids = ", ".join(str(node.node_id) for node in known)
         click.echo(

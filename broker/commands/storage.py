@@ -93,7 +93,12 @@ def format_directories(
     except (FormatterError, InconsistentMetaProperties, KafkaError) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
-        raise click.ClickException(f"{error.filename}: {error.strerror}") from None
+        raise click.ClickException(sentence_of(error)) from None
+
+
+def sentence_of(error: OSError) -> str:
+    """What the disk has refused; which file it was, if the system says so."""
+    return f"{error.filename or 'A file of the log directories cannot be used'}: {error.strerror}"
 
 
 def format_here(config: BrokerConfig, options: FormatOptions, *, say: Callable[[str], Any]) -> None:
@@ -125,7 +130,7 @@ def show_info(properties: Path) -> None:
         found.append(str(path))
         try:
             known = meta_properties.read(path, Files())
-        except InconsistentMetaProperties as error:
+        except (InconsistentMetaProperties, OSError) as error:
             problems.append(f"Error loading {path / meta_properties.FILE_NAME}: {error}")
             continue
         if known is None:
