@@ -299,9 +299,12 @@ class LogManager(FutureLogs):
 
     @property
     def previous_broker_epoch(self) -> int | None:
-        """The epoch of the broker that stopped cleanly, if all directories say the same one (KIP-966)."""
+        """The epoch of the broker that stopped cleanly, if all directories say the same one (KIP-966).
+
+        Not with a directory offline: what is in it is not here, and must not count as complete.
+        """
         epochs = {directory.broker_epoch for directory in self._directories.values()}
-        return epochs.pop() if len(epochs) == 1 else None
+        return epochs.pop() if len(epochs) == 1 and not self.offline_dirs else None
 
     def _all_logs(self) -> list[Log]:
         return [*list(self.logs.values()), *list(self.future_logs.values())]

@@ -1,0 +1,41 @@
+"""A broker that starts without one of its disks: it serves what is there, and claims nothing for what is not."""
+
+from random import Random
+from uuid import UUID
+
+from storage.files import Files
+from storage.log_manager import LogManager
+from tests.unit.storage.storage_support import NOW_MS
+
+
+def open_logs(*paths):
+    random = Random(1)
+    return LogManager.open(
+        paths,
+        files=Files(),
+        cluster_id="c",
+        node_id=1,
+        directory_id=lambda: UUID(int=random.getrandbits(128), version=4),
+        random=random,
+        now_ms=NOW_MS,
+    )
+
+
+def test_a_stop_is_not_clean_for_who_starts_without_a_disk(tmp_path):
+    """Its replicas there would stay eligible (KIP-966), and be empty when they are made anew elsewhere."""
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    open_logs(good, bad).shutdown(NOW_MS, broker_epoch=7)
+    bad.rename(tmp_path / "away")
+    bad.write_text("no directory")
+    started = open_logs(good, bad)
+    assert list(started.offline_dirs) == [bad]
+    assert list(started.directory_ids) == [good]
+    assert started.previous_broker_epoch is None
+    started.shutdown(NOW_MS, broker_epoch=8)
+
+    bad.unlink()
+    (tmp_path / "away").rename(bad)
+    again = open_logs(good, bad)
+    assert again.previous_broker_epoch is None  # they do not say the same
+    again.shutdown(NOW_MS, broker_epoch=9)
+    assert open_logs(good, bad).previous_broker_epoch == 9
