@@ -7,7 +7,7 @@ guess, as Kafka's is. Source: KafkaConfigSchema.resolveEffectiveTopicConfig of K
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from protocol.config_def import ConfigSource, text_of
 from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
@@ -21,44 +21,57 @@ class EffectiveConfig(NamedTuple):
     source: ConfigSource
 
 
-class BrokerLayers(NamedTuple):
-    """Where a topic's defaults come from, the first that has a key counts."""
+class TopicDefaults(dict[str, EffectiveConfig]):
+    """What holds for topics without overrides, by key; found once for each, so good until a broker is configured.
 
-    node: Mapping[str, str]
-    cluster: Mapping[str, str]
-    static: Mapping[str, str]
+    >>> TopicDefaults(MetadataImage(), node_id=1, static={"log.retention.hours": "2"})["retention.ms"]
+    EffectiveConfig(value='7200000', source=<ConfigSource.STATIC_BROKER: 4>)
+    """
 
-    @classmethod
-    def of(cls, image: MetadataImage, *, node_id: int, static: Mapping[str, str]) -> "BrokerLayers":
-        """As the image has them now."""
-        return cls(
-            image.config(ConfigResource(ConfigResourceType.BROKER, str(node_id))),
-            image.config(ConfigResource(ConfigResourceType.BROKER, "")),
-            static,
+    def __init__(self, image: MetadataImage, *, node_id: int, static: Mapping[str, str]) -> None:
+        super().__init__()
+        #: The first that has a key counts.
+        self._layers = (
+            (
+                image.config(ConfigResource(ConfigResourceType.BROKER, str(node_id))),
+                ConfigSource.DYNAMIC_BROKER,
+            ),
+            (
+                image.config(ConfigResource(ConfigResourceType.BROKER, "")),
+                ConfigSource.DYNAMIC_DEFAULT_BROKER,
+            ),
+            (static, ConfigSource.STATIC_BROKER),
         )
 
+    def __missing__(self, key: str) -> EffectiveConfig:
+        found = self[key] = self._find(key)
+        return found
 
-_SOURCES = (ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER, ConfigSource.STATIC_BROKER)
+    def _find(self, key: str) -> EffectiveConfig:
+        for configs, source in self._layers:
+            for synonym in SERVER_SYNONYMS.get(key, ()):
+                if (text := configs.get(synonym.name)) is not None:
+                    if synonym.factor != 1:
+                        text = str(int(text) * synonym.factor)
+                    return EffectiveConfig(text, source)
+        definition = TOPIC_CONFIGS[key]
+        return EffectiveConfig(text_of(definition.type, definition.default), ConfigSource.DEFAULT)
 
 
-def resolve(key: str, overrides: Mapping[str, str], layers: BrokerLayers) -> EffectiveConfig:
+def resolve(key: str, overrides: Mapping[str, str], defaults: TopicDefaults) -> EffectiveConfig:
     """What holds for one topic configuration."""
     if key in overrides:
         return EffectiveConfig(overrides[key], ConfigSource.TOPIC)
-    for configs, source in zip(layers, _SOURCES, strict=True):
-        for synonym in SERVER_SYNONYMS.get(key, ()):
-            if (text := configs.get(synonym.name)) is not None:
-                if synonym.factor != 1:
-                    text = str(int(text) * synonym.factor)
-                return EffectiveConfig(text, source)
-    definition = TOPIC_CONFIGS[key]
-    return EffectiveConfig(text_of(definition.type, definition.default), ConfigSource.DEFAULT)
+    return defaults[key]
 
 
-def resolve_all(overrides: Mapping[str, str], layers: BrokerLayers) -> dict[str, EffectiveConfig]:
+def resolve_all(overrides: Mapping[str, str], defaults: TopicDefaults) -> dict[str, EffectiveConfig]:
     """All topic configurations that a user may see, by name."""
     return {
-        name: resolve(name, overrides, layers)
-        for name in sorted(TOPIC_CONFIGS)
+        name: resolve(name, overrides, defaults)
+        for name in _NAMES
         if name in overrides or not TOPIC_CONFIGS[name].is_internal
     }
+
+
+_NAMES: Final = sorted(TOPIC_CONFIGS)

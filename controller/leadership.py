@@ -44,8 +44,26 @@ def without_directories(draft: Draft, broker_id: int, directories: Collection[UU
 
 
 def leads_any(state: ClusterState, broker_id: int) -> bool:
-    """Whether the broker leads a partition."""
-    return any(partition.leader == broker_id for _, _, partition in state.partitions())
+    """Whether a broker that is registered leads a partition.
+
+    A broker that leaves asks every 10 ms, for as long as others have something to read: what was found last is
+    looked at first, and nothing is looked for again while the log has no more records.
+    """
+    session = state.sessions.of(broker_id)
+    if session.led is not None:
+        partition = state.image.partition(*session.led)
+        if partition is not None and partition.leader == broker_id:
+            return True
+    if session.leads_nothing_at == state.next_offset:
+        return False
+    led = (
+        (topic.topic_id, index)
+        for topic, index, partition in state.partitions()
+        if partition.leader == broker_id
+    )
+    session.led = next(led, None)
+    session.leads_nothing_at = state.next_offset if session.led is None else None
+    return session.led is not None
 
 
 def without(partition: PartitionImage, broker_id: int) -> PartitionImage:

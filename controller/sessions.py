@@ -9,6 +9,7 @@ Source: BrokerHeartbeatManager and BrokerHeartbeatTracker of Kafka 4.3.1.
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from uuid import UUID
 
 from protocol.metadata.image import BrokerImage
 
@@ -24,6 +25,10 @@ class Session:
     metadata_offset: int = -1
     #: Once it wants to leave: the offset that all others must have applied before it may.
     shutdown_offset: int | None = None
+    #: A partition (topic id, index) that it led when that was asked last.
+    led: tuple[UUID, int] | None = None
+    #: The log's end when it was found to lead nothing.
+    leads_nothing_at: int | None = None
 
 
 class Sessions:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from random import Random
 from uuid import UUID
 
-from controller.effective_configs import BrokerLayers, resolve
+from controller.effective_configs import TopicDefaults, resolve
 from controller.kraft_version import FixedKraftVersion, KraftVersionLayer
 from controller.record_versions import DIRECTORIES_3_7_IV2
 from controller.sessions import Sessions
@@ -21,6 +21,7 @@ from protocol.metadata.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
     BrokerImage,
+    ConfigResourceType,
     MetadataDelta,
     MetadataImage,
     PartitionImage,
@@ -54,6 +55,7 @@ class ClusterState:
         # Where a registration of the past stood is not known any more: at the last offset at the latest.
         #: Broker id -> offset of its last RegisterBrokerRecord.
         self.registration_offsets = dict.fromkeys(self.image.brokers, next_offset - 1)
+        self._topic_defaults: TopicDefaults | None = None
         #: Topic names with every '.' read as '_' -> the names that look like this.
         self.names_alike: dict[str, set[str]] = {}
         for name in self.image.topics_by_name:
@@ -73,6 +75,8 @@ class ClusterState:
                 self.registration_offsets.pop(record.broker_id, None)
                 self.sessions.forget(record.broker_id)
             self.next_offset = offset + 1
+        if any(each.type is ConfigResourceType.BROKER for each in delta.configs_changed):
+            self._topic_defaults = None
         # In this order: a topic may have been made anew under the name of one that went before.
         for topic in delta.topics_deleted.values():
             alike = self.names_alike[look_of(topic.name)]
@@ -124,12 +128,17 @@ class ClusterState:
 
     def topic_setting(self, topic_name: str, key: str) -> str:
         """What holds for a topic, as text."""
-        return resolve(key, self.image.topic_config(topic_name), self.broker_layers).value or ""
+        return resolve(key, self.image.topic_config(topic_name), self.topic_defaults).value or ""
 
     @property
-    def broker_layers(self) -> BrokerLayers:
-        """What topics without overrides go by."""
-        return BrokerLayers.of(self.image, node_id=self.settings.node_id, static=self.settings.static_configs)
+    def topic_defaults(self) -> TopicDefaults:
+        """What topics without overrides go by. An election asks for it with each partition."""
+        if self._topic_defaults is None:
+            settings = self.settings
+            self._topic_defaults = TopicDefaults(
+                self.image, node_id=settings.node_id, static=settings.static_configs
+            )
+        return self._topic_defaults
 
     def min_insync_replicas(self, topic: TopicImage) -> int:
         """How many in-sync replicas the topic asks for, at most as many as it has replicas."""

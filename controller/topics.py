@@ -162,7 +162,7 @@ class _ConfigRows:
     """What holds for new topics, as rows of the answer; most topics of a request have no overrides."""
 
     def __init__(self, state: ClusterState) -> None:
-        self._layers = state.broker_layers
+        self._inherited = state.topic_defaults
         self._defaults: list[CreatableTopicConfigs] | None = None
 
     def of(self, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
@@ -170,7 +170,7 @@ class _ConfigRows:
             return [*self._defaults]
         rows = [
             CreatableTopicConfigs(name=name, value=value, config_source=source)
-            for name, (value, source) in resolve_all(overrides, self._layers).items()
+            for name, (value, source) in resolve_all(overrides, self._inherited).items()
         ]
         if not overrides:
             self._defaults = rows

@@ -7,6 +7,7 @@ import pytest
 from controller_support import CLUSTER_ID, Machine, directory
 
 from controller import brokers, producer_ids
+from controller.state import ClusterState
 from protocol.errors import (
     BrokerIdNotRegistered,
     DuplicateBrokerRegistration,
@@ -239,6 +240,31 @@ def test_controlled_shutdown_waits_until_the_others_know():
     beat(machine, 3, offset=moved_at)
     answer = beat(machine, 1, want_shut_down=True)
     assert (answer.should_shut_down, answer.is_fenced) == (True, True)
+
+
+def test_partitions_are_looked_through_again_only_when_there_is_news(monkeypatch: pytest.MonkeyPatch):
+    machine = Machine(brokers=[1, 2])
+    machine.create("t", [1, 2])
+    assert not beat(machine, 1, want_shut_down=True).should_shut_down
+    moved_at = len(machine.log) - 1
+    looks = []
+    partitions = ClusterState.partitions
+    monkeypatch.setattr(
+        ClusterState, "partitions", lambda state: looks.append(len(machine.log)) or partitions(state)
+    )
+    for _ in range(10):
+        beat(machine, 2, offset=moved_at - 1)
+        assert not beat(machine, 1, want_shut_down=True).should_shut_down
+    assert len(looks) == 1
+    # Led into it again by somebody: it must not go, however far the others have read.
+    topic_id = machine.state.image.topics_by_name["t"].topic_id
+    machine.replay(PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[2, 1], leader=1))
+    for _ in range(10):
+        beat(machine, 2, offset=moved_at)
+        assert not beat(machine, 1, want_shut_down=True).should_shut_down
+    assert len(looks) == 2
+    machine.replay(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=2))
+    assert beat(machine, 1, want_shut_down=True).should_shut_down
 
 
 @pytest.mark.parametrize("elr", [True, False])

@@ -96,6 +96,12 @@ def test_what_the_response_tells():
     assert told["segment.bytes"] == ("1048576", ConfigSource.DYNAMIC_DEFAULT_BROKER)
     assert told["max.message.bytes"] == ("1048588", ConfigSource.DEFAULT)
     assert len(told) == 33  # what Kafka 4.3.1 tells
+    machine.set_config("log.segment.bytes", "2097152")  # between two topics
+    request = CreateTopicsRequest(topics=[topic("u")])
+    (row,) = machine.do(create_topics(machine.state, request)).topics
+    told = {each.name: (each.value, each.config_source) for each in row.configs}
+    assert told["segment.bytes"] == ("2097152", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    assert machine.state.topic_setting("t", "segment.bytes") == "2097152"
 
 
 @pytest.mark.parametrize(
