@@ -90,23 +90,18 @@ class FetcherSettings:
 class Following:
     """One partition that is followed in one leader epoch."""
 
-    __slots__ = ("asked", "follower", "is_over", "partition", "refusal", "resumes_at")
+    __slots__ = ("asked", "follower", "is_over", "key", "partition", "refusal")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
+        #: Its name in Fetch.
+        self.key: Key = (partition.topic_id, partition.topic_partition.partition)
         self.follower = Follower(partition.log)
         #: As the leader was last asked for records.
         self.asked: FetchRecords | None = None
-        #: On the monotonic clock: not before then is anything asked; None: at any time.
-        self.resumes_at: float | None = None
         self.is_over = False
         #: The last error that the leader has answered with, and the log has been told of.
         self.refusal: int | None = None
-
-    @property
-    def key(self) -> Key:
-        """Its name in Fetch."""
-        return self.partition.topic_id, self.partition.topic_partition.partition
 
 
 class ReplicaFetcher:
@@ -133,6 +128,11 @@ class ReplicaFetcher:
         self._is_held_back = is_held_back
         self._on_bytes = on_bytes
         self._following: dict[Key, Following] = {}
+        #: Those that have something to ask, by what it is: a round costs as much as there is to say, whatever is followed.
+        self._fetching: dict[Following, None] = {}
+        self._locating: dict[Following, None] = {}
+        #: Until when, on the monotonic clock, nothing is asked for them.
+        self._paused: dict[Following, float] = {}
         #: Those of which the leader may have to hear something new; in the order of asking.
         self._changed: dict[Following, None] = {}
         self._session: FollowerSession[Key, FetchPartition] = FollowerSession()
@@ -166,6 +166,7 @@ class ReplicaFetcher:
         following = self._following.pop(key, None)
         if following is not None:
             following.is_over = True
+            self._paused.pop(following, None)
             self._note(following)
 
     def refresh(self, partition: Partition) -> None:
@@ -191,23 +192,20 @@ class ReplicaFetcher:
     async def _run(self) -> None:
         while True:
             self._resume()
-            ready = [each for each in self._following.values() if each.resumes_at is None]
-            locating = [each for each in ready if each.follower.state is ReplicaState.LOCATING]
-            fetching = any(each.follower.state is ReplicaState.FETCHING for each in ready)
-            if not locating and not fetching:
+            if not self._locating and not self._fetching:
                 await self._rest()
                 continue
             address = self._address()
             try:
                 if address is None:
                     raise Disconnected(f"broker {self._leader_id} has no address now")
-                if locating:
-                    await self._locate(address, locating)
-                if fetching:
+                if self._locating:
+                    await self._locate(address, list(self._locating))
+                if self._fetching:
                     await self._fetch(address)
             except (OSError, TimeoutError, KafkaError) as error:
                 self._on_failure(error)
-                self._delay(ready)
+                self._delay([*self._locating, *self._fetching])
             else:
                 self._on_success()
 
@@ -226,8 +224,8 @@ class ReplicaFetcher:
     async def _rest(self) -> None:
         """Until there is work: something new to follow, or the end of a pause."""
         self._work.clear()
-        pauses = [each.resumes_at for each in self._following.values() if each.resumes_at is not None]
-        timeout_s = max(0.0, min(pauses) - self._runtime.monotonic()) if pauses else None
+        resumes_at = min(self._paused.values(), default=None)
+        timeout_s = None if resumes_at is None else max(0.0, resumes_at - self._runtime.monotonic())
         try:
             async with asyncio.timeout(timeout_s):
                 await self._work.wait()
@@ -235,20 +233,31 @@ class ReplicaFetcher:
             pass
 
     def _resume(self) -> None:
-        now = self._runtime.monotonic()
-        for following in self._following.values():
-            if following.resumes_at is not None and following.resumes_at <= now:
-                following.resumes_at = None
+        if self._paused:
+            now = self._runtime.monotonic()
+            for following in [each for each, resumes_at in self._paused.items() if resumes_at <= now]:
+                del self._paused[following]
                 self._note(following)
 
     def _delay(self, followings: Iterable[Following]) -> None:
         resumes_at = self._runtime.monotonic() + self._settings.backoff_ms / 1000
         for following in followings:
-            following.resumes_at = resumes_at
+            self._paused[following] = resumes_at
             self._note(following)
 
     def _note(self, following: Following) -> None:
+        """It may have something else to ask now, or nothing."""
         self._changed[following] = None
+        self._fetching.pop(following, None)
+        self._locating.pop(following, None)
+        if not following.is_over and following not in self._paused:
+            match following.follower.state:
+                case ReplicaState.FETCHING:
+                    self._fetching[following] = None
+                case ReplicaState.LOCATING:
+                    self._locating[following] = None
+                case _:
+                    pass
         self._work.set()
 
     # -- records -----------------------------------------------------------------------------------
@@ -309,7 +318,7 @@ class ReplicaFetcher:
     def _row(self, following: Following) -> FetchPartition | None:
         """What to ask for; None: nothing now."""
         question = None
-        if not following.is_over and following.resumes_at is None:
+        if not following.is_over and following not in self._paused:
             question = following.follower.question()
         if not isinstance(question, FetchRecords):
             following.asked = None
