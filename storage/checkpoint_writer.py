@@ -77,15 +77,21 @@ class CheckpointWriter:
 
     def all_jobs(self) -> list[BackgroundJob]:
         """Of all checkpoints."""
+        return [*self.recovery_point_jobs(), *self.log_start_jobs(), *self.high_watermark_jobs()]
+
+    def recovery_point_jobs(self) -> list[BackgroundJob]:
+        """Of the recovery points, and of what is compacted."""
         cleaned = self._offsets(
             lambda log: None if log.is_future else self._cleaned_offsets.get(log.topic_partition)
         )
         return [
             *self._write_jobs("cleaned offsets", cleaned, lambda it: it.cleaned_offsets),
-            *self._recovery_point_jobs(self._offsets(lambda log: log.recovery_point)),
-            *self._log_start_jobs(self._offsets(_explicit_log_start)),
-            *self.high_watermark_jobs(),
+            *self._recovery_points(self._offsets(lambda log: log.recovery_point)),
         ]
+
+    def log_start_jobs(self) -> list[BackgroundJob]:
+        """Of the log starts that the first segments do not tell."""
+        return self._log_starts(self._offsets(_explicit_log_start))
 
     def high_watermark_jobs(self) -> list[BackgroundJob]:
         """Of the high watermarks, which move all the time."""
@@ -103,18 +109,18 @@ class CheckpointWriter:
         if directory.recovery_points.path in self._in_flight:
             self._outdated.add(directory.recovery_points.path)
         else:
-            for job in self._recovery_point_jobs(recovery_points):
+            for job in self._recovery_points(recovery_points):
                 job.complete()
         if directory.log_start_offsets.path in self._in_flight:
             self._outdated.add(directory.log_start_offsets.path)
         else:
-            for job in self._log_start_jobs(log_starts):
+            for job in self._log_starts(log_starts):
                 job.complete()
 
-    def _recovery_point_jobs(self, offsets: Mapping[Path, dict[TopicPartition, int]]) -> list[BackgroundJob]:
+    def _recovery_points(self, offsets: Mapping[Path, dict[TopicPartition, int]]) -> list[BackgroundJob]:
         return self._write_jobs("recovery points", offsets, lambda it: it.recovery_points)
 
-    def _log_start_jobs(self, offsets: Mapping[Path, dict[TopicPartition, int]]) -> list[BackgroundJob]:
+    def _log_starts(self, offsets: Mapping[Path, dict[TopicPartition, int]]) -> list[BackgroundJob]:
         return self._write_jobs("log start offsets", offsets, lambda it: it.log_start_offsets)
 
     def _write_jobs(

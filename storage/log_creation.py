@@ -7,16 +7,19 @@
 `LogManager.creation` plans. Several creations may be under way, each of other partitions.
 """
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from protocol.errors import KafkaError, KafkaStorageError
+from protocol.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartition
 from protocol.types import TopicPartition
+from storage import file_names
 from storage.log import Log
 from storage.log_config import LogConfig
+from storage.log_table import LogTable
 
 
 class NewLog(NamedTuple):
@@ -83,3 +86,99 @@ class LogCreation:
             if at not in self.errors and (error is not None or at not in self.logs):
                 self.logs.pop(at, None)
                 self.errors[at] = error or KafkaStorageError(f"{path} was not made")
+
+
+class LogMaker:
+    """Decides where new logs lie, and takes them into the table when they are made."""
+
+    def __init__(self, table: LogTable, *, topic_config: Callable[[str], LogConfig]) -> None:
+        """`topic_config` says what a topic's logs have that are asked for without one."""
+        self._table = table
+        self._topic_config = topic_config
+        #: The directories of logs that are being made. None: its topic was deleted meanwhile.
+        self._being_made: dict[TopicPartition, Path | None] = {}
+
+    def note_deleted(self, topic_partition: TopicPartition) -> None:
+        """The topic of a log that may be being made is gone."""
+        if topic_partition in self._being_made:
+            self._being_made[topic_partition] = None
+
+    def creation(self, wanted: Iterable[NewLog], *, now_ms: int) -> LogCreation:
+        """`get_or_create` for many logs, of which the slow part can run in a thread; see `log_creation`.
+
+        Until it is finished, none of its partitions may be asked for again, but all may be deleted.
+        """
+        creation = LogCreation(
+            open_log=partial(self._make_planned, now_ms=now_ms), keep=partial(self._keep_made, now_ms=now_ms)
+        )
+        counts = self._log_counts()
+        for new in wanted:
+            topic_partition = new.topic_partition
+            assert topic_partition not in self._being_made, topic_partition
+            try:
+                if (log := self._table.logs.get(topic_partition)) is not None:
+                    log.assign_topic_id(new.topic_id)
+                    if new.config is not None and new.config != log.config:
+                        log.update_config(new.config)
+                    creation.logs[topic_partition] = log
+                    continue
+                if self._table.offline_dirs and not new.is_new:
+                    raise KafkaStorageError(
+                        f"{topic_partition} may be in {[*self._table.offline_dirs]}, which is offline"
+                    )
+                path = self._emptiest(counts)
+            except KafkaError as error:
+                creation.errors[topic_partition] = error
+                continue
+            counts[path] += 1
+            self._table.checkpoints.forget_predecessor(topic_partition, path)
+            self._being_made[topic_partition] = path
+            config = new.config or self._topic_config(topic_partition.topic)
+            creation.plan(new._replace(config=config), path / str(topic_partition))
+        return creation
+
+    def _make_planned(self, new: NewLog, path: Path, *, now_ms: int) -> Log:
+        """Make a log, unless its topic is gone by now. [any thread]"""
+        if self._being_made[new.topic_partition] is None:
+            raise UnknownTopicOrPartition(f"{new.topic_partition} was deleted before its log was made")
+        assert new.config is not None, new
+        log = self._table.make_log(
+            new.topic_partition, path, new.config, topic_id=new.topic_id, now_ms=now_ms
+        )
+        if new.leader_epoch is not None:
+            log.assign_epoch(new.leader_epoch, log.log_end_offset)
+        return log
+
+    def _keep_made(
+        self, topic_partition: TopicPartition, log: Log | None, *, now_ms: int
+    ) -> KafkaError | None:
+        """A log has been made, or could not be; why it is not kept."""
+        path = self._being_made.pop(topic_partition)
+        if log is None:
+            return None
+        if (failure := self._table.offline_dirs.get(log.directory.parent)) is not None:
+            log.take_offline(failure)
+            return KafkaStorageError(f"{log.directory}: {failure}")
+        if path is None:
+            self._table.put_aside(log, file_names.DELETE_DIRECTORY, now_ms)
+            return UnknownTopicOrPartition(f"{topic_partition} was deleted while its log was made")
+        self._table.logs[topic_partition] = log
+        return None
+
+    def _log_counts(self) -> Counter[Path]:
+        """How many logs each directory that serves has, or is about to have."""
+        counts = Counter(
+            {path: 0 for path in self._table.directories if path not in self._table.offline_dirs}
+        )
+        if len(counts) > 1:
+            places = [*(log.directory.parent for log in self._table.all_logs()), *self._being_made.values()]
+            counts.update(path for path in places if path is not None and path in counts)
+        return counts
+
+    def _emptiest(self, counts: Counter[Path]) -> Path:
+        serving = [path for path in counts if path not in self._table.offline_dirs]
+        if not serving:
+            raise KafkaStorageError("No log directory is online")
+        allowed = [path for path in serving if path not in self._table.cordoned_dirs]
+        # All may have been cordoned after the replica was put on this broker.
+        return min(allowed, key=lambda path: counts[path]) if allowed else serving[0]

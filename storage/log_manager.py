@@ -9,7 +9,6 @@ A directory whose disk fails goes offline with its logs; the others serve on.
 Source: LogManager of Kafka 4.3.1.
 """
 
-from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from logging import getLogger
@@ -17,24 +16,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
-from protocol.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartition
+from protocol.errors import KafkaStorageError
 from protocol.types import TopicPartition
 from storage import file_names
 from storage.background import BackgroundJob, run_one_by_one
-from storage.checkpoint_writer import CheckpointWriter
-from storage.cleaner import cleaning_job, filthiest
 from storage.files import Files
-from storage.flushing import close_log, flush_due, flush_job
+from storage.flushing import close_log
 from storage.future_logs import FutureLogs
 from storage.log import Log
 from storage.log_config import LogConfig
-from storage.log_creation import LogCreation, NewLog
+from storage.log_creation import LogCreation, LogMaker, NewLog
 from storage.log_dir_info import LogDirInfo, describe_dirs
 from storage.log_directory import LogDirectory, LogDirInUse, lock_directories
 from storage.log_files import DeletedFiles, removal_job
 from storage.log_loading import DirectoryContents, LogToOpen, RunParallel, loading_jobs
 from storage.log_manager_settings import LogManagerSettings
+from storage.log_table import LogTable
 from storage.meta_properties import InconsistentMetaProperties
+from storage.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from random import Random
@@ -43,13 +42,10 @@ __all__ = [
     "InconsistentMetaProperties", "LogCreation", "LogDirInUse", "LogDirInfo", "LogManager", "LogManagerSettings", "NewLog",
 ]  # fmt: skip
 
-#: Logs that one call of `maintain` looks at for retention: 20 us each.
-LOGS_A_CALL = 100
-
 _LOG = getLogger(__name__)
 
 
-class LogManager(FutureLogs):
+class LogManager(LogTable):
     """See the module. Made by `LogManager.open`."""
 
     def __init__(
@@ -63,41 +59,14 @@ class LogManager(FutureLogs):
         run_parallel: RunParallel,
         now_ms: int,
     ) -> None:
+        super().__init__(directories, files=files, settings=settings, random=random)
         self.cluster_id = cluster_id
-        self.settings = settings
-        #: To look at only.
-        self.logs = {}
-        self.future_logs = {}
-        #: Directories that get no new logs as long as there are others (KIP-1066).
-        self.cordoned_dirs: frozenset[Path] = frozenset()
-        #: Directories whose disk has failed, and how.
-        self.offline_dirs = {}
-        #: Called, perhaps in another thread, when a directory fails.
-        self.on_dir_failure: Callable[[Path, OSError], None] = lambda path, error: None
-        #: Up to where compacted logs are clean.
-        self.cleaned_offsets: dict[TopicPartition, int] = {}
-        #: Logs with a damaged batch, which compaction would lose.
-        self._uncleanable: set[Log] = set()
-        self._directories = {directory.path: directory for directory in directories}
-        self._files = files
+        #: Logs on their way to other directories.
+        self.moving = FutureLogs(self)
         self._topic_config: Callable[[str], LogConfig] = lambda topic: LogConfig()
-        self._random = random
+        self._maker = LogMaker(self, topic_config=lambda topic: self._topic_config(topic))
+        self._upkeep = Upkeep(self, now_ms=now_ms)
         self._run_parallel = run_parallel
-        self._deleted: list[DeletedFiles] = []
-        self._retention_queue: deque[Log] = deque()
-        self._next_retention_ms = now_ms + settings.retention_check_interval_ms
-        self._next_expiry_ms = now_ms + settings.producer_id_expiration_check_interval_ms
-        self._next_checkpoint_ms = now_ms + settings.checkpoint_interval_ms
-        self._next_high_watermarks_ms = now_ms + settings.high_watermark_checkpoint_interval_ms
-        self._checkpoints = CheckpointWriter(
-            self._directories,
-            logs=self._all_logs,
-            cleaned_offsets=self.cleaned_offsets,
-            offline_dirs=self.offline_dirs,
-            on_failure=self._fail,
-        )
-        #: The directories of logs that are being made. None: its topic was deleted meanwhile.
-        self._being_made: dict[TopicPartition, Path | None] = {}
 
     @classmethod
     def open(
@@ -170,13 +139,22 @@ class LogManager(FutureLogs):
 
     def unlock(self) -> None:
         """Give the directories back without a clean shutdown: for a start that failed. [any thread]"""
-        for directory in self._directories.values():
+        for directory in self.directories.values():
             directory.unlock()
 
-    def keep_clean(self) -> None:
-        """A start was refused before any log was touched: what was closed cleanly still is. [any thread]"""
-        for directory in (it for it in self._directories.values() if it.was_clean):
-            directory.write_clean_shutdown(-1 if directory.broker_epoch is None else directory.broker_epoch)
+    def keep_clean(self, *, broker_epoch: int | None) -> None:
+        """A start was given up before any log was opened: what was closed cleanly still is. [any thread]
+
+        `broker_epoch` is that of a registration which this start has made meanwhile, None if it has made none.
+        """
+        for path, directory in self.directories.items():
+            if not directory.was_clean or path in self.offline_dirs:
+                continue
+            epoch = directory.broker_epoch if broker_epoch is None else broker_epoch
+            try:
+                directory.write_clean_shutdown(-1 if epoch is None else epoch)
+            except OSError as error:
+                _LOG.error("%s will be recovered: %s", path, error)
 
     # -- loading -----------------------------------------------------------------------------------
 
@@ -187,22 +165,22 @@ class LogManager(FutureLogs):
         """
         self._topic_config = topic_config
         groups = []
-        for directory in self._directories.values():
+        for directory in self.directories.values():
             try:
                 contents = DirectoryContents.read(directory)
             except OSError as error:
-                self._fail(directory.path, error)
+                self.fail(directory.path, error)
                 continue
             self.cleaned_offsets.update(contents.cleaned_offsets)
-            self._checkpoints.found(directory.recovery_points, contents.recovery_points)
-            self._checkpoints.found(directory.log_start_offsets, contents.log_start_offsets)
-            self._checkpoints.found(directory.cleaned_offsets, contents.cleaned_offsets)
+            self.checkpoints.found(directory.recovery_points, contents.recovery_points)
+            self.checkpoints.found(directory.log_start_offsets, contents.log_start_offsets)
+            self.checkpoints.found(directory.cleaned_offsets, contents.cleaned_offsets)
             for name in contents.deleted:
                 path = directory.path / name
-                self._deleted.append(DeletedFiles(now_ms, partial(self._files.remove_tree, path)))
+                self.deleted_files.append(DeletedFiles(now_ms, partial(self._files.remove_tree, path)))
             groups.append(loading_jobs(contents, partial(self._load_log, now_ms=now_ms), topic_config))
         self._run_parallel(groups)
-        if not set(self._directories) - set(self.offline_dirs):
+        if not set(self.directories) - set(self.offline_dirs):
             raise next(iter(self.offline_dirs.values()))
 
     def _load_log(self, found: LogToOpen, *, now_ms: int) -> Log | None:
@@ -211,7 +189,7 @@ class LogManager(FutureLogs):
         if path.parent in self.offline_dirs:
             return None
         try:
-            log = self._open_log(
+            log = self.open_log(
                 path,
                 topic_partition,
                 found.config,
@@ -221,7 +199,7 @@ class LogManager(FutureLogs):
                 now_ms=now_ms,
             )
         except OSError as error:
-            self._fail(path.parent, error)
+            self.fail(path.parent, error)
             return None
         log.update_high_watermark(found.high_watermark)
         if found.is_future:
@@ -242,60 +220,17 @@ class LogManager(FutureLogs):
             del self.cleaned_offsets[topic_partition]
         return log
 
-    def _open_log(
-        self,
-        path: Path,
-        topic_partition: TopicPartition,
-        config: LogConfig,
-        *,
-        now_ms: int,
-        is_clean: bool = True,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
-        topic_id: UUID | None = None,
-    ) -> Log:
-        return Log.open(
-            path,
-            config=config,
-            topic_partition=topic_partition,
-            now_ms=now_ms,
-            files=self._files,
-            random=self._random,
-            is_clean=is_clean,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            topic_id=topic_id,
-            producer_id_expiration_ms=self.settings.producer_id_expiration_ms,
-            max_transaction_timeout_ms=self.settings.max_transaction_timeout_ms,
-            on_io_error=partial(self._fail, path.parent),
-            on_unflushed=partial(self._checkpoint_truncation, path.parent),
-        )
-
-    def _checkpoint_truncation(self, path: Path) -> None:
-        """A recovery point or log start has gone back; as Kafka, this waits for the disk.
-
-        Rare: what is truncated was seldom flushed.
-        """
-        for topic_partition, log in self.logs.items():
-            if log.directory.parent == path and topic_partition in self.cleaned_offsets:
-                # What was cleaned was flushed. What comes in its place is dirty.
-                cleaned = self.cleaned_offsets[topic_partition]
-                self.cleaned_offsets[topic_partition] = min(cleaned, log.recovery_point)
-        self._checkpoints.note_truncation(path)
-        if (error := self.offline_dirs.get(path)) is not None:
-            raise error
-
     # -- logs --------------------------------------------------------------------------------------
 
     @property
     def directory_ids(self) -> dict[Path, UUID]:
         """The ids of the directories that could be opened (KIP-858)."""
-        return {path: directory.directory_id for path, directory in self._directories.items()}
+        return {path: directory.directory_id for path, directory in self.directories.items()}
 
     @property
     def was_clean(self) -> bool:
         """Whether all directories were closed by the last process."""
-        return all(directory.was_clean for directory in self._directories.values())
+        return all(directory.was_clean for directory in self.directories.values())
 
     @property
     def previous_broker_epoch(self) -> int | None:
@@ -303,11 +238,8 @@ class LogManager(FutureLogs):
 
         Not with a directory offline: what is in it is not here, and must not count as complete.
         """
-        epochs = {directory.broker_epoch for directory in self._directories.values()}
+        epochs = {directory.broker_epoch for directory in self.directories.values()}
         return epochs.pop() if len(epochs) == 1 and not self.offline_dirs else None
-
-    def _all_logs(self) -> list[Log]:
-        return [*list(self.logs.values()), *list(self.future_logs.values())]
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
         """The partition's log, if there is one in a directory that serves."""
@@ -343,91 +275,11 @@ class LogManager(FutureLogs):
 
         Until it is finished, none of its partitions may be asked for again, but all may be deleted.
         """
-        creation = LogCreation(
-            open_log=partial(self._make_planned, now_ms=now_ms), keep=partial(self._keep_made, now_ms=now_ms)
-        )
-        counts = self._log_counts()
-        for new in wanted:
-            topic_partition = new.topic_partition
-            assert topic_partition not in self._being_made, topic_partition
-            try:
-                if (log := self.logs.get(topic_partition)) is not None:
-                    log.assign_topic_id(new.topic_id)
-                    if new.config is not None and new.config != log.config:
-                        log.update_config(new.config)
-                    creation.logs[topic_partition] = log
-                    continue
-                if self.offline_dirs and not new.is_new:
-                    raise KafkaStorageError(
-                        f"{topic_partition} may be in {[*self.offline_dirs]}, which is offline"
-                    )
-                path = self._emptiest(counts)
-            except KafkaError as error:
-                creation.errors[topic_partition] = error
-                continue
-            counts[path] += 1
-            self._checkpoints.forget_predecessor(topic_partition, path)
-            self._being_made[topic_partition] = path
-            config = new.config or self._topic_config(topic_partition.topic)
-            creation.plan(new._replace(config=config), path / str(topic_partition))
-        return creation
-
-    def _make_planned(self, new: NewLog, path: Path, *, now_ms: int) -> Log:
-        """Make a log, unless its topic is gone by now. [any thread]"""
-        if self._being_made[new.topic_partition] is None:
-            raise UnknownTopicOrPartition(f"{new.topic_partition} was deleted before its log was made")
-        log = self._make_log(new, path, now_ms=now_ms)
-        if new.leader_epoch is not None:
-            log.assign_epoch(new.leader_epoch, log.log_end_offset)
-        return log
-
-    def _make_log(self, new: NewLog, path: Path, *, now_ms: int) -> Log:
-        """The log, empty, in this directory. Raises KafkaStorageError, InconsistentTopicId. [any thread]"""
-        assert new.config is not None, new
-        if (failure := self.offline_dirs.get(path.parent)) is not None:
-            raise KafkaStorageError(f"{path}: {failure}")
-        try:
-            return self._open_log(path, new.topic_partition, new.config, now_ms=now_ms, topic_id=new.topic_id)
-        except OSError as error:
-            self._fail(path.parent, error)
-            raise KafkaStorageError(f"{path}: {error}") from error
-
-    def _keep_made(
-        self, topic_partition: TopicPartition, log: Log | None, *, now_ms: int
-    ) -> KafkaError | None:
-        """A log has been made, or could not be; why it is not kept."""
-        path = self._being_made.pop(topic_partition)
-        if log is None:
-            return None
-        if (failure := self.offline_dirs.get(log.directory.parent)) is not None:
-            log.take_offline(failure)
-            return KafkaStorageError(f"{log.directory}: {failure}")
-        if path is None:
-            self._put_aside(log, file_names.DELETE_DIRECTORY, now_ms)
-            return UnknownTopicOrPartition(f"{topic_partition} was deleted while its log was made")
-        self.logs[topic_partition] = log
-        return None
-
-    def _log_counts(self) -> Counter[Path]:
-        """How many logs each directory that serves has, or is about to have."""
-        counts = Counter({path: 0 for path in self._directories if path not in self.offline_dirs})
-        if len(counts) > 1:
-            places = [*(log.directory.parent for log in self._all_logs()), *self._being_made.values()]
-            counts.update(path for path in places if path is not None and path in counts)
-        return counts
-
-    def _emptiest(self, counts: Counter[Path]) -> Path:
-        serving = [path for path in counts if path not in self.offline_dirs]
-        if not serving:
-            raise KafkaStorageError("No log directory is online")
-        allowed = [path for path in serving if path not in self.cordoned_dirs]
-        # All may have been cordoned after the replica was put on this broker.
-        return min(allowed, key=lambda path: counts[path]) if allowed else serving[0]
+        return self._maker.creation(wanted, now_ms=now_ms)
 
     def delete(self, topic_partition: TopicPartition, *, now_ms: int) -> None:
         """Take the partition's logs away; their names are free at once, their files go after file.delete.delay.ms."""
-        if topic_partition in self._being_made:
-            self._being_made[topic_partition] = None
+        self._maker.note_deleted(topic_partition)
         self._take_away(topic_partition, file_names.DELETE_DIRECTORY, now_ms)
 
     def delete_stray(self, topic_partition: TopicPartition, *, now_ms: int) -> None:
@@ -440,67 +292,30 @@ class LogManager(FutureLogs):
         for logs in (self.logs, self.future_logs):
             if (log := logs.pop(topic_partition, None)) is not None:
                 try:
-                    self._put_aside(log, suffix, now_ms)
+                    self.put_aside(log, suffix, now_ms)
                 except KafkaStorageError as error:  # the other one has another disk
                     errors.append(error)
         if errors:
             raise errors[0]
 
-    def _put_aside(
-        self, log: Log, suffix: str, now_ms: int, *, before_removal: Callable[[], None] = lambda: None
-    ) -> None:
-        """Rename the folder of a log that is not in our tables any more, and have it removed unless it is a stray."""
-        self._uncleanable.discard(log)
-        name = file_names.renamed_directory(log.topic_partition, unique=self._unique(), suffix=suffix)
-        path = log.directory.parent / name
-        log.rename_directory(path)
-        if suffix == file_names.STRAY_DIRECTORY:
-            log.close()
-            return
-
-        def remove() -> None:
-            before_removal()
-            log.close_files()
-            for deleted in log.deleted_files:
-                deleted.remove()
-            self._files.remove_tree(path)
-
-        self._deleted.append(DeletedFiles(now_ms + log.config.file_delete_delay_ms, remove))
-
-    def _unique(self) -> str:
-        return f"{self._random.getrandbits(128):032x}"
-
     # -- all logs ----------------------------------------------------------------------------------
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """The topic's configuration has changed."""
-        for log in self._all_logs():
+        for log in self.all_logs():
             if log.topic_partition.topic == topic:
                 log.update_config(config)
 
     def describe_dirs(self) -> list[LogDirInfo]:
         """Every configured directory with its logs and their sizes. Waits for statvfs only."""
-        return describe_dirs(self._directories, self.logs, self.future_logs, self.offline_dirs, self._files)
+        return describe_dirs(self.directories, self.logs, self.future_logs, self.offline_dirs, self._files)
 
     # -- failure -----------------------------------------------------------------------------------
 
     def take_offline(self, path: Path, error: OSError) -> None:
         """Somebody else's write to the directory has failed: it was not closed as it should be."""
-        if path in self._directories:
-            self._fail(path, error)
-
-    def _fail(self, path: Path, error: OSError) -> None:
-        """The directory's disk has failed: its logs refuse writes, and the broker is told. [any thread]"""
-        if path in self.offline_dirs:
-            return
-        self.offline_dirs[path] = error
-        _LOG.error("Log directory %s is offline: %s", path, error)
-        for logs in (self.logs, self.future_logs):
-            for topic_partition, log in list(logs.items()):
-                if log.directory.parent == path:
-                    log.take_offline(error)
-                    logs.pop(topic_partition, None)
-        self.on_dir_failure(path, error)
+        if path in self.directories:
+            self.fail(path, error)
 
     # -- upkeep ------------------------------------------------------------------------------------
 
@@ -510,43 +325,7 @@ class LogManager(FutureLogs):
         On the loop: retention and producer expiry, a few logs a call. In the jobs: flushes of closed
         segments and for flush.ms, removal of files, checkpoints.
         """
-        self._retain_some(now_ms)
-        if now_ms >= self._next_expiry_ms:
-            self._next_expiry_ms = now_ms + self.settings.producer_id_expiration_check_interval_ms
-            for log in self._all_logs():
-                log.producers.remove_expired(now_ms)
-        jobs: list[BackgroundJob] = []
-        for log in self._all_logs():
-            if log.deleted_files:
-                self._deleted += log.deleted_files
-                log.deleted_files = []
-            if (end := flush_due(log, now_ms)) is not None:
-                jobs.append(flush_job(log, end, now_ms))
-        if due := [deleted for deleted in self._deleted if deleted.due_ms <= now_ms]:
-            self._deleted = [deleted for deleted in self._deleted if deleted.due_ms > now_ms]
-            jobs.append(removal_job(due))
-        if now_ms >= self._next_checkpoint_ms:
-            self._next_checkpoint_ms = now_ms + self.settings.checkpoint_interval_ms
-            jobs += self._checkpoints.all_jobs()
-        elif now_ms >= self._next_high_watermarks_ms:
-            self._next_high_watermarks_ms = now_ms + self.settings.high_watermark_checkpoint_interval_ms
-            jobs += self._checkpoints.high_watermark_jobs()
-        return jobs
-
-    def _retain_some(self, now_ms: int) -> None:
-        if now_ms >= self._next_retention_ms and not self._retention_queue:
-            self._next_retention_ms = now_ms + self.settings.retention_check_interval_ms
-            self._retention_queue.extend(self._all_logs())
-        for _ in range(min(LOGS_A_CALL, len(self._retention_queue))):
-            log = self._retention_queue.popleft()
-            try:
-                log.apply_retention(now_ms)
-            except KafkaError as error:
-                _LOG.error("%s: retention: %s", log.directory, error)
-            for segment in log.segments:
-                segment.release_mapping()
-
-    # -- compaction --------------------------------------------------------------------------------
+        return self._upkeep.maintain(now_ms)
 
     def clean_one(
         self, now_ms: int, *, throttle: Callable[[int], None] = lambda size_bytes: None
@@ -555,29 +334,7 @@ class LogManager(FutureLogs):
 
         `throttle` is told, in the job's thread, how many bytes were read or written, and may wait there.
         """
-        # A log that moves is left as it is, so that what counts as clean in it is so in the copy, too.
-        logs = [
-            log
-            for log in list(self.logs.values())
-            if log not in self._uncleanable and log.topic_partition not in self.future_logs
-        ]
-        chosen = filthiest(logs, self.cleaned_offsets, now_ms, on_damage=self._uncleanable.add)
-        if chosen is None:
-            return None
-        return cleaning_job(
-            chosen,
-            now_ms=now_ms,
-            on_done=self._on_cleaned,
-            dedupe_buffer_bytes=self.settings.cleaner_dedupe_buffer_bytes,
-            throttle=throttle,
-        )
-
-    def _on_cleaned(self, log: Log, clean_end: int | None) -> None:
-        if clean_end is None:
-            # It would fail again and again; the next start tries once more.
-            self._uncleanable.add(log)
-        elif self.logs.get(log.topic_partition) is log and log.topic_partition not in self.future_logs:
-            self.cleaned_offsets[log.topic_partition] = clean_end
+        return self._upkeep.clean_one(now_ms, throttle=throttle)
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -588,20 +345,20 @@ class LogManager(FutureLogs):
         """
         self._run_parallel(
             [
-                [partial(close_log, log) for log in self._all_logs() if log.directory.parent == path]
-                for path in self._directories
+                [partial(close_log, log) for log in self.all_logs() if log.directory.parent == path]
+                for path in self.directories
             ]
         )
-        for log in self._all_logs():
-            self._deleted += log.deleted_files
+        for log in self.all_logs():
+            self.deleted_files += log.deleted_files
             log.deleted_files = []
-        removal_job([deleted for deleted in self._deleted if deleted.due_ms <= now_ms]).run()
-        for job in self._checkpoints.all_jobs():
+        removal_job([deleted for deleted in self.deleted_files if deleted.due_ms <= now_ms]).run()
+        for job in self.checkpoints.all_jobs():
             job.complete()
-        for path, directory in self._directories.items():
+        for path, directory in self.directories.items():
             if path not in self.offline_dirs:
                 try:
                     directory.write_clean_shutdown(broker_epoch)
                 except OSError as error:
-                    self._fail(path, error)
+                    self.fail(path, error)
             directory.unlock()

@@ -11,8 +11,10 @@ class LogManagerSettings:
 
     #: log.retention.check.interval.ms
     retention_check_interval_ms: int = 5 * 60 * 1000
-    #: log.flush.offset.checkpoint.interval.ms and log.flush.start.offset.checkpoint.interval.ms
+    #: log.flush.offset.checkpoint.interval.ms
     checkpoint_interval_ms: int = 60 * 1000
+    #: log.flush.start.offset.checkpoint.interval.ms
+    log_start_checkpoint_interval_ms: int = 60 * 1000
     #: replica.high.watermark.checkpoint.interval.ms
     high_watermark_checkpoint_interval_ms: int = 5 * 1000
     #: producer.id.expiration.ms

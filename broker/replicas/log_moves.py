@@ -112,7 +112,7 @@ class LogMoves:
     def cancel(self, partition: Partition) -> None:
         """The replica stays where it is. Raises KafkaStorageError if the future log cannot be removed."""
         self.forget(partition)
-        self._logs.delete_future(partition.topic_partition, now_ms=self._runtime.now_ms())
+        self._logs.moving.delete(partition.topic_partition, now_ms=self._runtime.now_ms())
 
     def forget(self, partition: Partition) -> None:
         """Copy no more; the future log is somebody else's affair."""
@@ -261,7 +261,7 @@ class LogMoves:
     def _promote(self, move: _Move) -> None:
         partition = move.partition
         try:
-            future = self._logs.promote_future(partition.topic_partition, now_ms=self._runtime.now_ms())
+            future = self._logs.moving.promote(partition.topic_partition, now_ms=self._runtime.now_ms())
         except KafkaError as error:
             logger.error("%s cannot take its new log: %s", partition, error)
             move.follower.on_failure()

@@ -285,7 +285,7 @@ class ReplicaManager:
         for topic_partition in strays:
             logger.warning("%s is on disk but not in the metadata: set aside as stray", topic_partition)
             self.logs.delete_stray(topic_partition, now_ms=self.runtime.now_ms())
-        self.logs.promote_abandoned(
+        self.logs.moving.promote_abandoned(
             lambda at, _, directory: self._is_in(at, directory, image), now_ms=self.runtime.now_ms()
         )
         self._apply_partitions(
@@ -525,7 +525,7 @@ class ReplicaManager:
         if self.logs.offline_dirs:
             # There may be a future log in one of them, and two are one too many.
             raise KafkaStorageError(f"{[*self.logs.offline_dirs]} is offline: nothing moves")
-        self.logs.create_future(
+        self.logs.moving.create(
             topic_partition, path, topic_id=partition.topic_id, now_ms=self.runtime.now_ms()
         )
         self.moves.begin(partition)

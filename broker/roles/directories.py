@@ -83,6 +83,9 @@ class Directories:
                 settings=LogManagerSettings(
                     retention_check_interval_ms=config.log_retention_check_interval_ms,
                     checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
+                    log_start_checkpoint_interval_ms=config.get(
+                        "log.flush.start.offset.checkpoint.interval.ms"
+                    ),
                     high_watermark_checkpoint_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
                     producer_id_expiration_ms=config.producer_id_expiration_ms,
                     producer_id_expiration_check_interval_ms=config.producer_id_expiration_check_interval_ms,
@@ -119,10 +122,10 @@ class Directories:
         """The metadata log could not be closed: its directory must not be marked as closed."""
         self._of_metadata.take_offline(self.metadata_log_dir, error)
 
-    def keep_clean(self) -> None:
-        """A start was refused before any log was touched: what was closed cleanly still is. [any thread]"""
+    def keep_clean(self, *, broker_epoch: int | None) -> None:
+        """A start was given up before any log was opened: see `LogManager.keep_clean`. [any thread]"""
         for manager in self._managers():
-            manager.keep_clean()
+            manager.keep_clean(broker_epoch=broker_epoch)
 
     def unlock(self) -> None:
         """Give them back without a clean shutdown: for a start that failed. [any thread]"""

@@ -192,7 +192,7 @@ class ReplicaBroker:
 
     def checkpoint(self) -> None:
         """Write down how far high watermarks have come, which maintenance does every five seconds."""
-        for job in self.logs._checkpoints.high_watermark_jobs():
+        for job in self.logs.checkpoints.high_watermark_jobs():
             job.complete()
 
     def _address_of(self, broker_id: int) -> Address | None:

@@ -35,7 +35,7 @@ def begin(files, count=10):
     append(log, count)
     log.update_high_watermark(count - 1)
     other = next(path for path in PATHS if path != log.directory.parent)
-    return manager, manager.create_future(A, other, topic_id=TOPIC_ID, now_ms=NOW_MS), other
+    return manager, manager.moving.create(A, other, topic_id=TOPIC_ID, now_ms=NOW_MS), other
 
 
 def folders(files):
@@ -49,10 +49,10 @@ def test_promotion(files):
     assert future.directory.name.startswith("a-0.")
     assert future.directory.name.endswith("-future")
     assert manager.get(A) is current
-    assert manager.create_future(A, other, topic_id=TOPIC_ID, now_ms=NOW_MS) is future
+    assert manager.moving.create(A, other, topic_id=TOPIC_ID, now_ms=NOW_MS) is future
     copy(current, future)
     current.maybe_increment_log_start_offset(4, reason="DeleteRecords, after the last copy")
-    assert manager.promote_future(A, now_ms=NOW_MS) is future
+    assert manager.moving.promote(A, now_ms=NOW_MS) is future
     assert manager.get(A) is future
     assert future.directory == other / "a-0"
     assert not future.is_future
@@ -84,7 +84,7 @@ def test_future_logs_are_loaded_as_such(files):
     info = {it.path: it for it in manager.describe_dirs()}
     assert not info[other].logs
     assert [at for at, _ in info[other].future_logs] == [A]
-    assert manager.promote_future(A, now_ms=NOW_MS).log_end_offset == 10
+    assert manager.moving.promote(A, now_ms=NOW_MS).log_end_offset == 10
 
 
 def test_new_logs_count_future_ones(files):
@@ -98,13 +98,13 @@ def test_new_logs_count_future_ones(files):
 
 def test_given_up(files):
     manager, _, other = begin(files)
-    manager.delete_future(A, now_ms=NOW_MS)
+    manager.moving.delete(A, now_ms=NOW_MS)
     assert not manager.future_logs
     assert folders(files)[0] == "a-0"
     assert folders(files)[1].endswith("-delete")
     with pytest.raises(KafkaStorageError, match="future log"):
-        manager.promote_future(A, now_ms=NOW_MS)
-    assert manager.create_future(A, other, topic_id=TOPIC_ID, now_ms=NOW_MS).log_end_offset == 0
+        manager.moving.promote(A, now_ms=NOW_MS)
+    assert manager.moving.create(A, other, topic_id=TOPIC_ID, now_ms=NOW_MS).log_end_offset == 0
 
 
 def test_a_deleted_partition_takes_its_future_along(files):
@@ -136,9 +136,9 @@ def test_offline(files):
         append(future)
     assert not manager.future_logs
     with pytest.raises(KafkaStorageError, match="future log"):
-        manager.promote_future(A, now_ms=NOW_MS)
+        manager.moving.promote(A, now_ms=NOW_MS)
     with pytest.raises(KafkaStorageError):
-        manager.create_future(A, other, topic_id=TOPIC_ID, now_ms=NOW_MS)
+        manager.moving.create(A, other, topic_id=TOPIC_ID, now_ms=NOW_MS)
     append(manager.logs[A])
 
 
@@ -146,7 +146,7 @@ def test_the_old_directory_fails_while_it_gives_the_log_away(files):
     manager, future, _ = begin(files)
     copy(manager.logs[A], future)
     files.fail("rename", errno=5, under=manager.logs[A].directory.parent)
-    assert manager.promote_future(A, now_ms=NOW_MS) is future
+    assert manager.moving.promote(A, now_ms=NOW_MS) is future
     assert len(manager.offline_dirs) == 1
     append(manager.logs[A])
 
@@ -157,7 +157,7 @@ def test_compaction_goes_on_where_it_was(files):
     copy(manager.logs[A], future)
     run(manager.maintain(NOW_MS + 100_000))
     assert other / "cleaner-offset-checkpoint" not in files.contents()
-    manager.promote_future(A, now_ms=NOW_MS)
+    manager.moving.promote(A, now_ms=NOW_MS)
     run(manager.maintain(NOW_MS + 200_000))
     assert files.contents()[other / "cleaner-offset-checkpoint"].endswith(b"\na 0 5\n")
 
@@ -172,12 +172,12 @@ def test_a_log_that_moves_is_not_compacted(files, began_before):
     log.update_high_watermark(50)
     other = next(path for path in PATHS if path != log.directory.parent)
     job = manager.clean_one(NOW_MS) if began_before else None
-    future = manager.create_future(A, other, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    future = manager.moving.create(A, other, topic_id=TOPIC_ID, now_ms=NOW_MS)
     copy(log, future)
     if job is not None:
         job.complete()
     assert manager.clean_one(NOW_MS) is None
-    manager.promote_future(A, now_ms=NOW_MS)
+    manager.moving.promote(A, now_ms=NOW_MS)
     assert not manager.cleaned_offsets
     manager.clean_one(NOW_MS).complete()
     assert len(offsets_in(manager.logs[A])) < 50
@@ -200,8 +200,8 @@ def test_abandoned_by_a_dead_process(files, is_current_there):
         asked.append((topic_partition, topic_id, to))
         return to == directory_id
 
-    assert not manager.promote_abandoned(lambda *_: False, now_ms=NOW_MS)
-    assert manager.promote_abandoned(is_assigned, now_ms=NOW_MS) == [A]
+    assert not manager.moving.promote_abandoned(lambda *_: False, now_ms=NOW_MS)
+    assert manager.moving.promote_abandoned(is_assigned, now_ms=NOW_MS) == [A]
     assert asked == [(A, TOPIC_ID, directory_id)]
     assert manager.logs[A].directory == other / "a-0"
     assert offsets_in(manager.logs[A]) == list(range(10))
@@ -217,7 +217,7 @@ def test_killed_at_every_step_of_a_swap():
         files.fail(None, nth=nth, errno=None)
         is_killed = False
         try:
-            manager.promote_future(A, now_ms=NOW_MS)
+            manager.moving.promote(A, now_ms=NOW_MS)
             run(manager.maintain(NOW_MS + 100_000))
         except Killed:
             is_killed = True

@@ -13,7 +13,7 @@ from protocol.errors import InconsistentTopicId, KafkaStorageError
 from protocol.types import TopicPartition
 from storage.files import Files
 from storage.log_config import LogConfig
-from storage.log_manager import InconsistentMetaProperties, LogDirInUse, LogManager
+from storage.log_manager import InconsistentMetaProperties, LogDirInUse, LogManager, LogManagerSettings
 from storage.meta_properties import MetaProperties, read
 from tests.unit.storage.storage_support import NOW_MS, batch, offsets_in
 
@@ -277,6 +277,26 @@ def test_no_log_is_begun_anew_that_may_lie_in_an_offline_directory(tmp_path):
     with pytest.raises(KafkaStorageError, match="which is offline"):
         manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS, is_new=False)
     assert manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS).directory.parent == two
+
+
+def test_checkpoints_are_written_each_in_its_interval(tmp_path):
+    settings = LogManagerSettings(
+        checkpoint_interval_ms=20_000, log_start_checkpoint_interval_ms=30_000, high_watermark_checkpoint_interval_ms=50_000
+    )  # fmt: skip
+    manager = open_manager(tmp_path, settings=settings)
+    log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    append(log, 10)
+    log.flush()
+    log.update_high_watermark(10)
+    log.maybe_increment_log_start_offset(5, reason="test")
+    written = []
+    for seconds in (10, 20, 30, 50):
+        jobs = manager.maintain(NOW_MS + seconds * 1000)
+        written.append(
+            {job.name.removeprefix("checkpoint of 1 ") for job in jobs if "checkpoint" in job.name}
+        )
+        run(jobs)
+    assert written == [set(), {"recovery points"}, {"log start offsets"}, {"high watermarks"}]
 
 
 def test_new_logs_go_where_nothing_is_cordoned(tmp_path):

@@ -1,0 +1,171 @@
+"""The logs of a broker, and the directories where they lie: what all parts of the LogManager work on."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from logging import getLogger
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from protocol.errors import KafkaStorageError
+from protocol.types import TopicPartition
+from storage import file_names
+from storage.checkpoint_writer import CheckpointWriter
+from storage.files import Files
+from storage.log import Log
+from storage.log_config import LogConfig
+from storage.log_directory import LogDirectory
+from storage.log_files import DeletedFiles
+from storage.log_manager_settings import LogManagerSettings
+
+if TYPE_CHECKING:
+    from random import Random
+
+_LOG = getLogger(__name__)
+
+
+class LogTable:
+    """See the module."""
+
+    def __init__(
+        self,
+        directories: Sequence[LogDirectory],
+        *,
+        files: Files,
+        settings: LogManagerSettings,
+        random: "Random",
+    ) -> None:
+        self.settings = settings
+        #: Of the directories that serve. Who is not of the LogManager only looks.
+        self.logs: dict[TopicPartition, Log] = {}
+        #: Logs that are to take the place of those in other directories; likewise.
+        self.future_logs: dict[TopicPartition, Log] = {}
+        #: Directories that get no new logs as long as there are others (KIP-1066).
+        self.cordoned_dirs: frozenset[Path] = frozenset()
+        #: Directories whose disk has failed, and how.
+        self.offline_dirs: dict[Path, OSError] = {}
+        #: Called, perhaps in another thread, when a directory fails.
+        self.on_dir_failure: Callable[[Path, OSError], None] = lambda path, error: None
+        #: Up to where compacted logs are clean.
+        self.cleaned_offsets: dict[TopicPartition, int] = {}
+        #: Logs with a damaged batch, which compaction would lose.
+        self.uncleanable: set[Log] = set()
+        #: Of logs that were deleted; removed when they are due.
+        self.deleted_files: list[DeletedFiles] = []
+        self.directories = {directory.path: directory for directory in directories}
+        self.checkpoints = CheckpointWriter(
+            self.directories,
+            logs=self.all_logs,
+            cleaned_offsets=self.cleaned_offsets,
+            offline_dirs=self.offline_dirs,
+            on_failure=self.fail,
+        )
+        self._files = files
+        self._random = random
+
+    def all_logs(self) -> list[Log]:
+        """Those that serve, and the future ones."""
+        return [*list(self.logs.values()), *list(self.future_logs.values())]
+
+    # -- making and opening --------------------------------------------------------------------------
+
+    def make_log(
+        self, topic_partition: TopicPartition, path: Path, config: LogConfig, *, topic_id: UUID, now_ms: int
+    ) -> Log:
+        """A log, empty, in this directory; it is not in our tables. [any thread]
+
+        Raises KafkaStorageError, InconsistentTopicId.
+        """
+        if (failure := self.offline_dirs.get(path.parent)) is not None:
+            raise KafkaStorageError(f"{path}: {failure}")
+        try:
+            return self.open_log(path, topic_partition, config, now_ms=now_ms, topic_id=topic_id)
+        except OSError as error:
+            self.fail(path.parent, error)
+            raise KafkaStorageError(f"{path}: {error}") from error
+
+    def open_log(
+        self,
+        path: Path,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        is_clean: bool = True,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        topic_id: UUID | None = None,
+    ) -> Log:
+        """`Log.open` with what all logs here have in common. [any thread]"""
+        return Log.open(
+            path,
+            config=config,
+            topic_partition=topic_partition,
+            now_ms=now_ms,
+            files=self._files,
+            random=self._random,
+            is_clean=is_clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            topic_id=topic_id,
+            producer_id_expiration_ms=self.settings.producer_id_expiration_ms,
+            max_transaction_timeout_ms=self.settings.max_transaction_timeout_ms,
+            on_io_error=partial(self.fail, path.parent),
+            on_unflushed=partial(self._checkpoint_truncation, path.parent),
+        )
+
+    def _checkpoint_truncation(self, path: Path) -> None:
+        """A recovery point or log start has gone back; as Kafka, this waits for the disk.
+
+        Rare: what is truncated was seldom flushed.
+        """
+        for topic_partition, log in self.logs.items():
+            if log.directory.parent == path and topic_partition in self.cleaned_offsets:
+                # What was cleaned was flushed. What comes in its place is dirty.
+                cleaned = self.cleaned_offsets[topic_partition]
+                self.cleaned_offsets[topic_partition] = min(cleaned, log.recovery_point)
+        self.checkpoints.note_truncation(path)
+        if (error := self.offline_dirs.get(path)) is not None:
+            raise error
+
+    # -- taking away ---------------------------------------------------------------------------------
+
+    def put_aside(
+        self, log: Log, suffix: str, now_ms: int, *, before_removal: Callable[[], None] = lambda: None
+    ) -> None:
+        """Rename the folder of a log that is not in our tables any more, and have it removed unless it is a stray."""
+        self.uncleanable.discard(log)
+        name = file_names.renamed_directory(log.topic_partition, unique=self.unique(), suffix=suffix)
+        path = log.directory.parent / name
+        log.rename_directory(path)
+        if suffix == file_names.STRAY_DIRECTORY:
+            log.close()
+            return
+
+        def remove() -> None:
+            before_removal()
+            log.close_files()
+            for deleted in log.deleted_files:
+                deleted.remove()
+            self._files.remove_tree(path)
+
+        self.deleted_files.append(DeletedFiles(now_ms + log.config.file_delete_delay_ms, remove))
+
+    def unique(self) -> str:
+        """32 hexadecimal digits that no other folder's name has."""
+        return f"{self._random.getrandbits(128):032x}"
+
+    # -- failure -------------------------------------------------------------------------------------
+
+    def fail(self, path: Path, error: OSError) -> None:
+        """The directory's disk has failed: its logs refuse writes, and the broker is told. [any thread]"""
+        if path in self.offline_dirs:
+            return
+        self.offline_dirs[path] = error
+        _LOG.error("Log directory %s is offline: %s", path, error)
+        for logs in (self.logs, self.future_logs):
+            for topic_partition, log in list(logs.items()):
+                if log.directory.parent == path:
+                    log.take_offline(error)
+                    logs.pop(topic_partition, None)
+        self.on_dir_failure(path, error)

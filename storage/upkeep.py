@@ -1,0 +1,119 @@
+"""The upkeep of all logs: retention, flushes, removal of files, checkpoints; and which log is compacted next.
+
+Decided on the event loop's thread, a little at a time; what waits for the disk is handed out as BackgroundJobs.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from logging import getLogger
+
+from protocol.errors import KafkaError
+from storage.background import BackgroundJob
+from storage.cleaner import cleaning_job, filthiest
+from storage.flushing import flush_due, flush_job
+from storage.log import Log
+from storage.log_files import removal_job
+from storage.log_table import LogTable
+
+#: Logs that one call of `maintain` looks at for retention: 20 us each.
+LOGS_A_CALL = 100
+
+_LOG = getLogger(__name__)
+
+
+class Upkeep:
+    """See the module."""
+
+    def __init__(self, table: LogTable, *, now_ms: int) -> None:
+        self._table = table
+        settings = table.settings
+        self._retention_queue: deque[Log] = deque()
+        self._next_retention_ms = now_ms + settings.retention_check_interval_ms
+        self._next_expiry_ms = now_ms + settings.producer_id_expiration_check_interval_ms
+        self._next_checkpoint_ms = now_ms + settings.checkpoint_interval_ms
+        self._next_log_starts_ms = now_ms + settings.log_start_checkpoint_interval_ms
+        self._next_high_watermarks_ms = now_ms + settings.high_watermark_checkpoint_interval_ms
+
+    def maintain(self, now_ms: int) -> list[BackgroundJob]:
+        """What is due; call it about once a second, and run the jobs one after the other.
+
+        On the loop: retention and producer expiry, a few logs a call. In the jobs: flushes of closed
+        segments and for flush.ms, removal of files, checkpoints.
+        """
+        table = self._table
+        self._retain_some(now_ms)
+        if now_ms >= self._next_expiry_ms:
+            self._next_expiry_ms = now_ms + table.settings.producer_id_expiration_check_interval_ms
+            for log in table.all_logs():
+                log.producers.remove_expired(now_ms)
+        jobs: list[BackgroundJob] = []
+        for log in table.all_logs():
+            if log.deleted_files:
+                table.deleted_files += log.deleted_files
+                log.deleted_files = []
+            if (end := flush_due(log, now_ms)) is not None:
+                jobs.append(flush_job(log, end, now_ms))
+        if due := [deleted for deleted in table.deleted_files if deleted.due_ms <= now_ms]:
+            table.deleted_files = [deleted for deleted in table.deleted_files if deleted.due_ms > now_ms]
+            jobs.append(removal_job(due))
+        return jobs + self._checkpoint_jobs(now_ms)
+
+    def _checkpoint_jobs(self, now_ms: int) -> list[BackgroundJob]:
+        settings, checkpoints = self._table.settings, self._table.checkpoints
+        jobs: list[BackgroundJob] = []
+        if now_ms >= self._next_checkpoint_ms:
+            self._next_checkpoint_ms = now_ms + settings.checkpoint_interval_ms
+            jobs += checkpoints.recovery_point_jobs()
+        if now_ms >= self._next_log_starts_ms:
+            self._next_log_starts_ms = now_ms + settings.log_start_checkpoint_interval_ms
+            jobs += checkpoints.log_start_jobs()
+        if now_ms >= self._next_high_watermarks_ms:
+            self._next_high_watermarks_ms = now_ms + settings.high_watermark_checkpoint_interval_ms
+            jobs += checkpoints.high_watermark_jobs()
+        return jobs
+
+    def _retain_some(self, now_ms: int) -> None:
+        if now_ms >= self._next_retention_ms and not self._retention_queue:
+            self._next_retention_ms = now_ms + self._table.settings.retention_check_interval_ms
+            self._retention_queue.extend(self._table.all_logs())
+        for _ in range(min(LOGS_A_CALL, len(self._retention_queue))):
+            log = self._retention_queue.popleft()
+            try:
+                log.apply_retention(now_ms)
+            except KafkaError as error:
+                _LOG.error("%s: retention: %s", log.directory, error)
+            for segment in log.segments:
+                segment.release_mapping()
+
+    def clean_one(
+        self, now_ms: int, *, throttle: Callable[[int], None] = lambda size_bytes: None
+    ) -> BackgroundJob | None:
+        """A job that compacts the log that needs it most; None if none does: ask again after log.cleaner.backoff.ms.
+
+        `throttle` is told, in the job's thread, how many bytes were read or written, and may wait there.
+        """
+        table = self._table
+        # A log that moves is left as it is, so that what counts as clean in it is so in the copy, too.
+        logs = [
+            log
+            for log in list(table.logs.values())
+            if log not in table.uncleanable and log.topic_partition not in table.future_logs
+        ]
+        chosen = filthiest(logs, table.cleaned_offsets, now_ms, on_damage=table.uncleanable.add)
+        if chosen is None:
+            return None
+        return cleaning_job(
+            chosen,
+            now_ms=now_ms,
+            on_done=self._on_cleaned,
+            dedupe_buffer_bytes=table.settings.cleaner_dedupe_buffer_bytes,
+            throttle=throttle,
+        )
+
+    def _on_cleaned(self, log: Log, clean_end: int | None) -> None:
+        table, at = self._table, log.topic_partition
+        if clean_end is None:
+            # It would fail again and again; the next start tries once more.
+            table.uncleanable.add(log)
+        elif table.logs.get(at) is log and at not in table.future_logs:
+            table.cleaned_offsets[at] = clean_end
