@@ -11,8 +11,7 @@ flush takes along whatever has gathered while the disk was busy.
 
 A process has one quorum, whatever its roles: a controller's votes, a broker's follows. Listeners are told the same
 things in the same order, each batch once: what is committed, that a snapshot takes the place of everything, and who
-leads. Records that this node has appended itself are told from memory, others are read back from the log, once for
-all listeners.
+leads (`controller.raft.telling`).
 
     opened --start--> running --stop--> stopped
                               --the disk fails, or the log cannot be understood--> failed: the node has to stop
@@ -21,7 +20,6 @@ Source: KafkaRaftClient of Kafka 4.3.1 (poll, ListenerContext), KafkaRaftManager
 """
 
 import asyncio
-import functools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -31,7 +29,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from controller import quorum_state
 from controller.log_cleaning import CLEAN_INTERVAL_MS, MetadataLogSettings
-from controller.metadata_batches import Chunk
+from controller.log_upkeep import LogUpkeep
 from controller.metadata_log import MetadataLog
 from controller.raft.effects import (
     Committed,
@@ -45,11 +43,11 @@ from controller.raft.effects import (
     SnapshotLoaded,
     Stopped,
 )
-from controller.raft.listeners import NOBODY_YET, Listeners, QuorumListener
+from controller.raft.listeners import Listeners, QuorumListener
 from controller.raft.machine import Raft
-from controller.raft.types import Address, LeaderAndEpoch, OffsetAndEpoch, RaftSettings
+from controller.raft.telling import Telling
+from controller.raft.types import Address, LeaderAndEpoch, RaftSettings
 from controller.raft.voters import VoterSet
-from controller.snapshot_writer import SnapshotWriter
 from protocol.errors import ErrorCode, KafkaError, NotController, UnsupportedVersion
 from protocol.messages.vote import VoteRequest, VoteResponse
 from protocol.metadata.image import InvalidMetadata, MetadataImage
@@ -59,8 +57,6 @@ from storage.files import Files
 
 logger: Final = logging.getLogger(__name__)
 
-#: So much of the log is read and decoded at a time, before listeners are told of it.
-READ_BYTES: Final = 1024 * 1024
 #: More requests than these are not held: each voter and observer has one or two, the rest is somebody's mistake.
 MAX_WAITING_REQUESTS: Final = 10_000
 
@@ -131,10 +127,14 @@ class Quorum:
         #: Effects that are decided, and come before anything else is.
         self._owed: deque[list[Effect]] = deque()
         self._listeners = Listeners()
-        self._snapshotting: asyncio.Task[None] | None = None
-        #: Appended in this epoch and not yet told.
-        self._appended: deque[Chunk] = deque()
-        self._leader = NOBODY_YET
+        self._telling = Telling(
+            log,
+            self._listeners,
+            node_id=settings.node_id,
+            epoch_start_offset=lambda: raft.epoch_start_offset,
+            run_blocking=run_blocking,
+        )
+        self._upkeep = LogUpkeep(log, now_ms=now_ms, run_blocking=run_blocking)
 
     @classmethod
     def open(
@@ -206,8 +206,7 @@ class Quorum:
                 self._enqueue(self._raft.shutdown)
                 await asyncio.wait([self._worker])
             self._end()
-            if self._snapshotting is not None:
-                await asyncio.wait([self._snapshotting])
+            await self._upkeep.end()
         await self._run_blocking(self._log.close)
 
     # -- what the node sees of it ----------------------------------------------------------------------
@@ -235,7 +234,7 @@ class Quorum:
     @property
     def leader(self) -> LeaderAndEpoch:
         """Who leads, as far as this node knows; the leader itself may not have caught up yet."""
-        return self._leader
+        return self._telling.leader
 
     def leader_address(self) -> Address | None:
         """Where the leader is reached by the controllers' listener; None if it is not known."""
@@ -282,7 +281,7 @@ class Quorum:
         except (KafkaError, OSError) as error:
             self._fail(error)
             raise NotController("The metadata log cannot be written.") from error
-        self._appended.append(chunk)
+        self._telling.appended(chunk)
         if not self._is_append_queued:
             self._is_append_queued = True
             self._enqueue(self._decide_appended)
@@ -326,34 +325,16 @@ class Quorum:
         It is not if one is being written or is there already, or while a metadata transaction is open: its records
         are before `told_offset`, but not in the image. Raises InvalidMetadata and OSError.
         """
-        if self._snapshotting is not None or self._is_over or self.is_transaction_open:
-            return False
-        writer = self._log.create_snapshot(self.told_offset)
-        if writer is None:
+        if self._is_over or self.is_transaction_open:
             return False
         last_offset = self.told_offset - 1
         voters = self._raft.voters_at(last_offset)
-        write = functools.partial(
-            writer.write,
-            copy(),
+        return self._upkeep.begin_snapshot(
+            self.told_offset,
+            copy,
             kraft_version=self._raft.kraft_version_at(last_offset),
             voters=None if voters is None else voters.to_record(),
-            now_ms=self._now_ms(),
         )
-        loop = asyncio.get_running_loop()
-        self._snapshotting = loop.create_task(self._write_snapshot(writer, write), name="metadata-snapshot")
-        return True
-
-    async def _write_snapshot(self, writer: SnapshotWriter, write: Callable[[], None]) -> None:
-        try:
-            await self._run_blocking(write)
-            self._log.snapshot_written(writer)
-        except (KafkaError, OSError, InvalidMetadata) as error:
-            logger.error("a snapshot of the metadata was not written: %r", error)
-        except Exception:
-            logger.exception("a snapshot of the metadata was not written")
-        finally:
-            self._snapshotting = None
 
     # -- the actor -------------------------------------------------------------------------------------
 
@@ -373,7 +354,7 @@ class Quorum:
         try:
             snapshot = self._log.latest_snapshot
             if snapshot is not None and snapshot.offset > 0:
-                await self._load_snapshot(snapshot)
+                await self._telling.load_snapshot(snapshot)
             await self._carry_out(self._raft.start(self._raft_now_ms()))
             while not self._is_over:
                 if self._owed:
@@ -409,19 +390,8 @@ class Quorum:
         finally:
             timer.cancel()
         if self._raft_now_ms() >= self._clean_at_ms:
-            await self._clean()
-
-    async def _clean(self) -> None:
-        """Let go of snapshots and segments that are too old, or too many."""
-        self._clean_at_ms = self._raft_now_ms() + CLEAN_INTERVAL_MS
-        now_ms = self._now_ms()
-        try:
-            self._log.clean(now_ms)
-            if (job := self._log.removals_due(now_ms)) is not None:
-                await self._run_blocking(job.run)
-                job.finish()
-        except (KafkaError, OSError, InvalidMetadata) as error:
-            logger.error("old parts of the metadata log were not removed: %r", error)
+            self._clean_at_ms = self._raft_now_ms() + CLEAN_INTERVAL_MS
+            await self._upkeep.clean()
 
     async def _carry_out(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -441,11 +411,11 @@ class Quorum:
                 case Reply():
                     _reply(effect)
                 case Committed():
-                    await self._tell_commits(effect.high_watermark)
+                    await self._telling.commits(effect.high_watermark)
                 case LeaderChanged():
-                    self._change_leader(effect.leader)
+                    self._telling.change_leader(effect.leader)
                 case SnapshotLoaded():
-                    await self._load_snapshot(effect.snapshot)
+                    await self._telling.load_snapshot(effect.snapshot)
                 case Stopped():
                     self._is_over = True
                 case Fatal():
@@ -487,65 +457,12 @@ class Quorum:
         """Nobody is answered or led any more."""
         self._is_over = True
         self._wake.set()
-        self._leader = LeaderAndEpoch(None, self._leader.epoch)
-        self._listeners.tell_leader(self._leader)
+        self._telling.end()
         for task in list(self._sending):
             task.cancel()
         for answer in list(self._waiting):
             if not answer.done():
                 answer.set_exception(NotController("This node leaves the metadata quorum."))
-
-    # -- telling listeners -----------------------------------------------------------------------------
-
-    async def _tell_commits(self, high_watermark: int) -> None:
-        while (start_offset := self.told_offset) < high_watermark:
-            while self._appended and self._appended[0].base_offset < start_offset:
-                self._appended.popleft()
-            if self._appended and self._appended[0].base_offset == start_offset:
-                if self._appended[0].end_offset > high_watermark:
-                    break
-                self._tell(self._appended.popleft())
-                continue
-            end_offset = high_watermark
-            if self._appended:
-                end_offset = min(end_offset, self._appended[0].base_offset)
-            for chunk in await self._run_blocking(self._read, start_offset, end_offset):
-                self._tell(chunk)
-
-    def _read(self, start_offset: int, end_offset: int) -> list[Chunk]:
-        """Some of the batches from `start_offset` on, at least one. [any thread]"""
-        found: list[Chunk] = []
-        size = 0
-        for chunk in self._log.chunks(start_offset, end_offset):
-            found.append(chunk)
-            size += chunk.size_bytes
-            if size >= READ_BYTES:
-                break
-        return found
-
-    def _tell(self, chunk: Chunk) -> None:
-        self._listeners.tell_commit(chunk)
-        self._tell_leader_when_due()
-
-    async def _load_snapshot(self, snapshot: OffsetAndEpoch) -> None:
-        self._appended.clear()
-        chunks = await self._run_blocking(lambda: list(self._log.snapshot_records(snapshot)))
-        self._listeners.tell_snapshot(chunks, snapshot)
-
-    def _change_leader(self, leader: LeaderAndEpoch) -> None:
-        logger.info("metadata quorum: epoch %d, leader %s", leader.epoch, leader.leader_id)
-        # What an earlier epoch of ours has left in the log may be cut off: if it stays, it is read from there.
-        self._appended.clear()
-        self._leader = leader
-        self._tell_leader_when_due()
-
-    def _tell_leader_when_due(self) -> None:
-        """A leader hears of it when all that was committed before its epoch is told, its first record included."""
-        if self._leader.leader_id == self.node_id:
-            start_offset = self._raft.epoch_start_offset
-            if start_offset is None or self.told_offset <= start_offset:
-                return
-        self._listeners.tell_leader(self._leader)
 
 
 def _reply(effect: Reply) -> None:

@@ -146,7 +146,7 @@ class Node:
         if self.controller is not None:
             self.controller.stop()
         quorum = self.quorum
-        for task in (quorum._worker, quorum._snapshotting, *quorum._sending):
+        for task in (quorum._worker, quorum._upkeep.snapshotting, *quorum._sending):
             if task is not None:
                 task.cancel()
         quorum._end()

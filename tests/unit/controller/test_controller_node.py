@@ -403,7 +403,7 @@ async def test_who_waits_too_long_is_told_so_and_it_may_still_come_true(shell: S
 
 async def lose_the_leadership(shell: Shell) -> None:
     """As when another voter has a later epoch: what Raft decides about it reaches the driver's listeners."""
-    shell.quorum._change_leader(LeaderAndEpoch(2, 5))
+    shell.quorum._telling.change_leader(LeaderAndEpoch(2, 5))
 
 
 async def test_what_was_not_committed_is_forgotten(shell: Shell):
