@@ -419,6 +419,9 @@ class Partition:
 
         Raises CorruptMessage (nothing is written then), UnexpectedAppendOffset, KafkaStorageError.
         """
+        # The second of the TLA+ rules (`broker.replication.follower`): nothing of an older epoch's leader is taken.
+        assert leader_epoch == self.leader_epoch, (str(self), leader_epoch, self.leader_epoch)
+        assert not self.is_leader, str(self)
         log = self.log
         if len(records):
             info = append_copy(log, records, leader_epoch=leader_epoch, now_ms=now_ms)

@@ -31,7 +31,8 @@ Two of the four rules that the TLA+ work on KIP-320 gives are kept and asserted 
 (`leadership`).
 
 1. In every epoch the log is reconciled with the leader's before anything is appended (`_assert_reconciled`).
-2. That step is fenced, too: no answer counts that was asked for in an older epoch (`_is_current`).
+2. That step is fenced, too: no answer counts that was asked for in an older epoch (`_is_current`; the partition
+   asserts it of what is appended).
 
 Source: KIP-101, 279, 320, 595; AbstractFetcherThread of Kafka 4.3.1, which asks for ever where the leader's log covers
 ours but has lost the epoch of our end: here that follower begins anew.

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 import pytest
-from replicas_support import NODE_ID, NOW_MS, PartitionOnDisk, follower_fetches, image
+from replicas_support import NODE_ID, NOW_MS, PartitionOnDisk, batch, follower_fetches, image
 
 from broker.replicas.list_offsets import (
     EARLIEST,
@@ -296,3 +296,18 @@ def test_where_a_follower_diverges(on_disk, epoch, offset, outcome):
             ask()
     else:
         assert ask() == outcome
+
+
+@pytest.mark.parametrize(("leader", "leader_epoch"), [(2, 4), (2, 6), (1, 5)])
+def test_what_was_asked_for_in_another_epoch_is_asserted_not_to_be_appended(on_disk, leader, leader_epoch):
+    """The second of the TLA+ rules; nor is anything that others send appended by who leads."""
+    on_disk.partition.apply(image(leader=leader, epoch=5, replicas=(1, 2)))
+    with pytest.raises(AssertionError):
+        on_disk.partition.append_as_follower(
+            memoryview(batch(b"a")),
+            leader_epoch=leader_epoch,
+            high_watermark=0,
+            log_start_offset=0,
+            now_ms=NOW_MS,
+        )
+    assert on_disk.log.log_end_offset == 0
