@@ -58,9 +58,6 @@ class Node:
         try:
             await node._start(files)
         except BaseException as error:
-            if isinstance(error, InvalidMetadata):
-                # The next start must refuse it, too, rather than take the damage for a write that a crash has torn.
-                await runtime.run_blocking(directories.keep_clean)
             await node._give_up()
             if isinstance(
                 error,
@@ -157,11 +154,26 @@ class Node:
             await self._broker_role.give_up()
         if self._controller_role is not None:
             await self._controller_role.stop()
+        is_closed = True
         try:
             await self._quorum.stop()
         except (KafkaError, OSError) as error:
             logger.error("the metadata log was not closed: %s", error)
-        await self._runtime.run_blocking(self._directories.unlock)
+            is_closed = False
+        await self._runtime.run_blocking(self._let_go, is_closed and not self.failure.done())
+
+    def _let_go(self, is_well: bool) -> None:
+        """Give the directories back after a start that failed. [any thread]
+
+        As long as no log was opened, what was closed cleanly still is: a port in use must not cost the broker its
+        places in ISR and ELR (KIP-966). And damage that was refused must be refused by the next start, too, rather than
+        be taken for a write that a crash has torn.
+        """
+        role = self._broker_role
+        if is_well and not (role is not None and role.has_opened_logs):
+            epoch = -1 if role is None else role.broker.lifecycle.broker_epoch
+            self._directories.keep_clean(broker_epoch=None if epoch < 0 else epoch)
+        self._directories.unlock()
 
     def _on_dir_failure_in_a_thread(self, path: Path, error: OSError) -> None:
         self._runtime.loop.call_soon_threadsafe(self._on_dir_failure, path, error)

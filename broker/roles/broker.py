@@ -90,6 +90,8 @@ class BrokerRole:
         self._unfenced: asyncio.Future[None] | None = None
         #: What clients are told, by listener; real ports, also where 0 was asked for.
         self.listeners: tuple[Listener, ...] = ()
+        #: Whether this start has begun to open logs, so that their directories are not as the last process left them.
+        self.has_opened_logs = False
 
     def _make_broker(self, config: BrokerConfig, role: QuorumRole) -> Broker:
         runtime, logs, metadata = self._runtime, self._logs, role.metadata
@@ -149,6 +151,7 @@ class BrokerRole:
         await broker.lifecycle.caught_up()
         self._refresh_config()
         opened_at = broker.metadata.last_applied_offset
+        self.has_opened_logs = True
         await self._runtime.run_blocking(
             self._logs.load, self._cluster_config.topic_config, self._runtime.now_ms()
         )

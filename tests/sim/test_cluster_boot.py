@@ -262,6 +262,31 @@ def test_a_broker_gives_up_when_there_is_no_controller():
     tell(story)
 
 
+def test_a_start_that_comes_to_nothing_leaves_a_clean_stop_clean():
+    """Taken for a crash it would cost the broker its place among the eligible: the only one, here (KIP-966)."""
+
+    async def story(world):
+        mark = DATA / ".kafka_cleanshutdown"
+        await world.start(*CONTROLLERS, 1)
+        leaders = await work(world, "orders")
+        await world.stop(1)
+        closed = world.disks[1].contents()[mark]
+        await world.stop(*CONTROLLERS)
+        with pytest.raises(CannotStart, match="no active controller"):
+            await world.start(1, **{"initial.broker.registration.timeout.ms": "5000"})
+        assert world.disks[1].contents()[mark] == closed
+        waiting = asyncio.ensure_future(world.start(1))
+        await asyncio.sleep(3)
+        waiting.cancel()  # as by Ctrl-C
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert world.disks[1].contents()[mark] == closed
+        await world.start(*CONTROLLERS, 1)
+        assert await world.leaders("orders") == leaders
+        await read(world, "orders", leaders)
+
+    tell(story)
+
+
 def test_a_second_broker_with_an_id_is_refused_while_the_first_one_lives():
     async def story(world):
         await world.start(*CONTROLLERS, 1)

@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from broker.config.load import load_config
+from broker.network import NetworkServer
 from broker.node import CannotStart, Node
 from broker.runtime.simulated import SimulatedRuntime
 
@@ -49,6 +50,28 @@ def test_a_metadata_log_that_could_not_be_closed_is_not_called_clean(tmp_path, m
         patch.setattr("controller.metadata_log.MetadataLog.close", fails)
         live(tmp_path)
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    live(tmp_path)
+
+
+@pytest.mark.parametrize("listener", ["CONTROLLER", "PLAINTEXT"])
+def test_a_port_in_use_leaves_a_clean_stop_clean(tmp_path, monkeypatch, listener):
+    """Before the metadata log is opened, and behind it."""
+    live(tmp_path)
+    mark = tmp_path / ".kafka_cleanshutdown"
+    closed = mark.read_text()
+
+    async def listen(server, name, host, port):
+        if name == listener:
+            raise OSError(98, "Address already in use")
+        return await real_listen(server, name, host, port)
+
+    real_listen = NetworkServer.listen
+    with monkeypatch.context() as patch:
+        patch.setattr(NetworkServer, "listen", listen)
+        for _ in range(2):
+            with pytest.raises(CannotStart, match="Address already in use"):
+                live(tmp_path)
+            assert mark.read_text() == closed
     live(tmp_path)
 
 
