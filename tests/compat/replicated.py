@@ -7,7 +7,7 @@ So nobody is asked once here: a test says what is to be, and waits until every b
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
-from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from protocol.api_keys import ApiKey
@@ -114,9 +114,9 @@ class Topic:
     def elect(self, kind: ElectionType, partition: int = 0) -> None:
         """Raises KafkaException."""
         wanted = TopicPartition(self.name, partition)
-        answer = self._admin.elect_leaders(kind, [wanted]).result(PATIENCE_S)
-        if answer[wanted] is not None:
-            raise answer[wanted]
+        refused = self._admin.elect_leaders(kind, [wanted]).result(PATIENCE_S)[wanted]
+        if refused is not None:
+            raise KafkaException(refused)
 
     def reassign(self, port: int, *replicas: Sequence[int]) -> None:
         """Begin to move the partitions to these replicas, by any broker's port."""

@@ -328,7 +328,9 @@ def elect_uncleanly(topic: Topic, among: set[int]) -> int:
         found.clear()
         found.update(leader for state in topic.seen() for leader in state.leaders)
         if -1 in found:
-            with suppress(KafkaException):  # ELIGIBLE_LEADERS_NOT_AVAILABLE, for a moment
+            with suppress(
+                KafkaException
+            ):  # nobody is there yet; or somebody leads, and who was asked knows it later
                 topic.elect(ElectionType.UNCLEAN)
         return len(found) == 1 and found <= among
 
