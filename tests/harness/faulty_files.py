@@ -497,16 +497,31 @@ def _surviving_content(file: _File, random: Random, loss: Loss, moment: int, pag
         return _applied(file.flushed, [change for change in changes if change.moment <= moment])
     if not changes or loss is Loss.EVERYTHING:
         return file.flushed
-    # Each page as it was at one of a few moments; the length as it was at one of them.
-    counts = {0, len(changes), random.randint(0, len(changes)), random.randint(0, len(changes))}
+    # Each page as it was at one of a few moments, the length as it was at one of them; all of them between two cuts:
+    # a file system does not give a file that was cut off its old blocks back behind the cut, among new ones.
+    begins, ends, cut = _between_cuts(file, random.choice((0, len(changes), random.randint(0, len(changes)))))
+    counts = {begins, ends, random.randint(begins, ends), random.randint(begins, ends)}
     states = [_applied(file.flushed, changes[:count]) for count in sorted(counts)]
+    older = [*states, _applied(file.flushed, changes[: random.randint(0, begins)])]
     size = random.choice(states).size
     stored = min(size, max(len(state.data) for state in states))
     pages = []
     for start in range(0, stored, page_bytes):
-        page = random.choice(states).data[start : start + page_bytes]
+        page = random.choice(older if start + page_bytes <= cut else states).data[start : start + page_bytes]
         pages.append(page.ljust(page_bytes, b"\0"))
     return _Content(b"".join(pages)[:stored], size)
+
+
+def _between_cuts(file: _File, moment: int) -> tuple[int, int, int]:
+    """Two counts of changes between which the file was not made shorter; and the smallest that it had been before."""
+    begins, cut, size = 0, 0, file.flushed.size
+    for count, (_, position, written) in enumerate(file.pending, start=1):
+        if written is None and position < size:
+            if count > moment:
+                return begins, count - 1, cut
+            begins, cut = count, min(cut, position) if begins else position
+        size = position if written is None else max(size, position + len(written))
+    return begins, len(file.pending), cut
 
 
 def _walk(path: Path, node: _Node) -> Iterator[tuple[Path, bytes]]:

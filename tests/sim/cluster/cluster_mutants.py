@@ -178,13 +178,8 @@ MUTANTS = [
     Mutant(followers_serve_all_that_they_have, "crashes", range(3)),
     Mutant(consumers_see_the_log_end, "crashes", range(5)),
     Mutant(acks_all_is_answered_at_once, "crashes", range(8)),
-]
-
-#: Not found by 30 seeds: what they break needs more to come together. Unit tables hold these rules
-#: (tests/unit/replication); `make sim SEEDS=...` looks for them for so long.
-ELUSIVE = [
-    Mutant(offsets_of_an_older_epoch_count, "restless", range(30)),
-    Mutant(answers_of_an_older_epoch_are_appended, "restless", range(30)),
-    Mutant(stale_broker_epochs_in_the_isr, "crashes", range(30)),
-    Mutant(no_epoch_without_records, "restless", range(30)),
+    Mutant(offsets_of_an_older_epoch_count, "late_words", range(4)),
+    Mutant(answers_of_an_older_epoch_are_appended, "late_words", range(5, 10)),
+    Mutant(no_epoch_without_records, "late_words", range(3, 10)),
+    Mutant(stale_broker_epochs_in_the_isr, "amnesia", range(12, 20)),
 ]

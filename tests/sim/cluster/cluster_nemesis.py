@@ -102,6 +102,11 @@ class Nemesis:
             machine.lose_power(loss)
             self._later("start", machine)
 
+    def _blackout(self, machine: Machine) -> None:
+        """A broker loses power for a moment; not a controller, of which there may be but one."""
+        if machine.is_broker:
+            self._power(machine)
+
     def _stop(self, machine: Machine) -> None:
         if machine.is_serving and self._spares(machine, has_power=True):
             self._world.note(f"stop {machine}")

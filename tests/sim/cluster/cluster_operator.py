@@ -133,6 +133,22 @@ class Operator:
             )
             self._ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[topic], timeout_ms=1000))
 
+    def crown(self, topic: str, index: int, broker_id: int) -> None:
+        """That replica shall lead, if it may."""
+        self._world.note(f"crown {broker_id} of {topic}-{index}")
+        replicas = sorted(self._world.broker_ids, key=lambda each: (each != broker_id, each))
+        row = ReassignablePartition(partition_index=index, replicas=replicas)
+        order = AlterPartitionReassignmentsRequest(
+            timeout_ms=1000, topics=[ReassignableTopic(name=topic, partitions=[row])]
+        )
+        wanted = [TopicPartitions(topic=topic, partitions=[index])]
+        election = ElectLeadersRequest(topic_partitions=wanted, timeout_ms=1000)
+        self._ask(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            order,
+            then=lambda _: self._ask(ApiKey.ELECT_LEADERS, election),
+        )
+
     def _ask(
         self,
         api_key: int,

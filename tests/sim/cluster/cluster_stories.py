@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cluster_nemesis import Nemesis
+from cluster_operator import Operator
 from cluster_world import Story, World
 
 
@@ -70,6 +71,33 @@ async def restless(world: World) -> None:
     _slow_ways(world, (0.0, 0.005, 0.03))
     kinds = ("kill", "kill", "isolate", "pause", "elect", "stop", "power")
     await Nemesis(world).rage(for_s=4, kinds=kinds, is_hasty=True)
+
+
+async def late_words(world: World) -> None:
+    """What was said in one leader epoch arrives in a later one: leaders change faster than brokers hear of each other."""
+    await world.create_topic("loose")
+    for _ in range(3):
+        world.produce("loose", acks=1, pause_s=0.04)
+    world.consume("loose", rack="a")
+    world.consume("loose", rack="b")
+    random, operator, until = world.random, Operator(world), world.now + 5
+    while world.now < until:
+        _slow_ways(world, (0.0, 0.0, 0.02, 0.1, 0.3, 0.6))
+        operator.crown("loose", 0, random.choice(world.broker_ids))
+        await asyncio.sleep(random.choice((0.05, 0.15, 0.4)) * random.uniform(0.5, 1.5))
+
+
+async def amnesia(world: World) -> None:
+    """Machines lose power and are back at once, with less than they had, long before their leaders hear of it (KIP-903)."""
+    for topic in ("busy", "idle"):
+        await world.create_topic(topic)
+        world.consume(topic)
+    world.produce("busy", acks=1)
+    world.produce("idle", pause_s=0.8)
+    nemesis, until = Nemesis(world), world.now + 6
+    while world.now < until:
+        _slow_ways(world, (0.0, 0.0, 0.3, 0.9))
+        await nemesis.rage(for_s=1.5, kinds=("blackout", "blackout", "elect"), is_hasty=True)
 
 
 async def everything(world: World) -> None:
@@ -151,6 +179,8 @@ STORIES: dict[str, Story] = {
         administration,
         bad_disks,
         restless,
+        late_words,
+        amnesia,
         everything,
         unclean,
         questions,
@@ -160,6 +190,9 @@ STORIES: dict[str, Story] = {
 
 #: The worlds of those that need another than three nodes that are all the same.
 WORLDS: dict[str, dict[str, Any]] = {
+    # A controller whom everybody hears at once.
+    "late_words": {"controllers": 1},
+    "amnesia": {"controllers": 1},
     # With controllers of their own, brokers can be gone and an election be held.
     "unclean": {"controllers": 1},
     "retention": {
