@@ -160,17 +160,17 @@ class Node:
         except (KafkaError, OSError) as error:
             logger.error("the metadata log was not closed: %s", error)
             is_closed = False
-        await self._runtime.run_blocking(self._let_go, is_closed and not self.failure.done())
+        await self._runtime.run_blocking(self._let_go, is_closed)
 
-    def _let_go(self, is_well: bool) -> None:
-        """Give the directories back after a start that failed. [any thread]
+    def _let_go(self, is_closed: bool) -> None:
+        """Give the directories back after a start that failed; `is_closed`: the metadata log is. [any thread]
 
         As long as no log was opened, what was closed cleanly still is: a port in use must not cost the broker its
         places in ISR and ELR (KIP-966). And damage that was refused must be refused by the next start, too, rather than
         be taken for a write that a crash has torn.
         """
         role = self._broker_role
-        if is_well and not (role is not None and role.has_opened_logs):
+        if is_closed and not (role is not None and role.has_opened_logs):
             epoch = -1 if role is None else role.broker.lifecycle.broker_epoch
             self._directories.keep_clean(broker_epoch=None if epoch < 0 else epoch)
         self._directories.unlock()

@@ -331,10 +331,13 @@ def test_a_node_of_another_cluster_stops_at_once():
             random_bytes=bytes,
             say=lambda _: None,
         )
+        mark, closed = DATA / ".kafka_cleanshutdown", b'{"version":0,"brokerEpoch":5}'
+        files.write_atomically(mark, closed)
         runtime = world.simulation.runtime("node-9")
         with pytest.raises(CannotStart, match="belong to another cluster"):
             await Node.start(runtime, config, files=files)
         assert runtime.monotonic() < 30
+        assert files.contents()[mark] == closed
 
     tell(story)
 
