@@ -82,6 +82,9 @@ class FetcherSettings:
     min_bytes: int = 1
     max_bytes: int = 1_048_576
     response_max_bytes: int = 10_485_760
+    #: A response may be larger than was asked for: by a batch, of which a leader takes what fits into a request, and by
+    #: what it says of each partition. More than this is no response.
+    largest_response_bytes: int = 128 * 1024 * 1024
     backoff_ms: int = 1_000
     #: replica.socket.timeout.ms
     socket_timeout_ms: int = 30_000

@@ -17,6 +17,8 @@ from broker.roles.quorum import QuorumRole
 from broker.runtime import Runtime
 from storage.log_manager import LogManager
 
+#: Room for what a Fetch's response says of its partitions besides their records.
+_ROWS_BYTES: Final = 16 * 1024 * 1024
 #: How long the controller is looked for before an ISR change is begun anew.
 _ALTER_PARTITION_TIMEOUT_MS: Final = 60_000
 
@@ -51,6 +53,9 @@ def make_replication(
             min_bytes=config.get("replica.fetch.min.bytes"),
             max_bytes=config.get("replica.fetch.max.bytes"),
             response_max_bytes=config.get("replica.fetch.response.max.bytes"),
+            largest_response_bytes=config.get("replica.fetch.response.max.bytes")
+            + config.socket_request_max_bytes
+            + _ROWS_BYTES,
             backoff_ms=config.get("replica.fetch.backoff.ms"),
             socket_timeout_ms=config.get("replica.socket.timeout.ms"),
         ),

@@ -413,6 +413,21 @@ def test_partitions_are_spread_over_as_many_fetchers_as_are_configured_now(simul
     run(simulation, story)
 
 
+@pytest.mark.parametrize(("largest", "arrives"), [(20_000, False), (30_000, True)])
+def test_a_batch_is_larger_than_what_was_asked_for(simulation, largest, arrives):
+    """It comes alone; how large it may be is not what `max_bytes` and `response_max_bytes` say."""
+    options = {"max_bytes": 1_000, "response_max_bytes": 1_000, "largest_response_bytes": largest}
+
+    async def story():
+        async with replicating(simulation, fetching=options) as cluster:
+            leader, follower = cluster.brokers.values()
+            write(leader, 0, bytes(25_000))
+            await asyncio.sleep(5)
+            assert (end(follower, 0) == 1) is arrives
+
+    run(simulation, story)
+
+
 # -- log starts ----------------------------------------------------------------------------------------------
 
 
