@@ -167,11 +167,14 @@ class Node:
 
         As long as no log was opened, what was closed cleanly still is: a port in use must not cost the broker its
         places in ISR and ELR (KIP-966). And damage that was refused must be refused by the next start, too, rather than
-        be taken for a write that a crash has torn.
+        be taken for a write that a crash has torn. When all are open they are closed as by a stop.
         """
         role = self._broker_role
-        if is_closed and not (role is not None and role.has_opened_logs):
-            epoch = -1 if role is None else role.broker.lifecycle.broker_epoch
+        epoch = -1 if role is None else role.broker.lifecycle.broker_epoch
+        if is_closed and role is not None and role.are_logs_open:
+            self._directories.shutdown(self._runtime.now_ms(), broker_epoch=epoch)
+            return
+        if is_closed and (role is None or role.are_logs_open is None):
             self._directories.keep_clean(broker_epoch=None if epoch < 0 else epoch)
         self._directories.unlock()
 

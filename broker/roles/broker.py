@@ -90,8 +90,8 @@ class BrokerRole:
         self._unfenced: asyncio.Future[None] | None = None
         #: What clients are told, by listener; real ports, also where 0 was asked for.
         self.listeners: tuple[Listener, ...] = ()
-        #: Whether this start has begun to open logs, so that their directories are not as the last process left them.
-        self.has_opened_logs = False
+        #: Whether all logs are open; None before the first one is touched.
+        self.are_logs_open: bool | None = None
 
     def _make_broker(self, config: BrokerConfig, role: QuorumRole) -> Broker:
         runtime, logs, metadata = self._runtime, self._logs, role.metadata
@@ -151,10 +151,11 @@ class BrokerRole:
         await broker.lifecycle.caught_up()
         self._refresh_config()
         opened_at = broker.metadata.last_applied_offset
-        self.has_opened_logs = True
+        self.are_logs_open = False
         await self._runtime.run_blocking(
             self._logs.load, self._cluster_config.topic_config, self._runtime.now_ms()
         )
+        self.are_logs_open = True
         self._refresh_config()
         broker.replicas.apply_image(broker.metadata.image)
         if broker.metadata.last_applied_offset != opened_at:
@@ -248,6 +249,7 @@ class BrokerRole:
         await self.broker.lifecycle.give_up()
         await self._stop_watching()
         await self._fetchers.stop()
+        self.broker.groups.stop()
         await self._server.stop(grace_s=0)
 
     async def _stop_watching(self) -> None:

@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from broker.config import BrokerConfig
+from broker.lifecycle import BrokerLifecycle
 from broker.node import CannotStart, Node
 from broker.roles.formatting import FormatOptions, InitialController, format_node
 from broker.runtime.simulated import Simulation
@@ -281,6 +282,32 @@ def test_a_start_that_comes_to_nothing_leaves_a_clean_stop_clean():
         await asyncio.gather(waiting, return_exceptions=True)
         assert world.disks[1].contents()[mark] == closed
         await world.start(*CONTROLLERS, 1)
+        assert await world.leaders("orders") == leaders
+        await read(world, "orders", leaders)
+
+    tell(story)
+
+
+def test_a_start_that_is_stopped_behind_its_logs_closes_them(monkeypatch):
+    async def story(world):
+        await world.start(*CONTROLLERS, 1)
+        leaders = await work(world, "orders")
+        await world.stop(1)
+        is_waiting = asyncio.Event()
+
+        async def serve(lifecycle):
+            is_waiting.set()
+            await asyncio.Event().wait()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(BrokerLifecycle, "serve", serve)
+            waiting = asyncio.ensure_future(world.start(1))
+            await is_waiting.wait()
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+        assert DATA / ".kafka_cleanshutdown" in world.disks[1].contents()
+        await world.start(1)
+        assert world.nodes[1].broker.replicas.logs.was_clean
         assert await world.leaders("orders") == leaders
         await read(world, "orders", leaders)
 
