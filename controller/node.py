@@ -1,4 +1,4 @@
-"""The controller: decides while its node leads the metadata quorum, and follows the log while another one does.
+"""The controller: decides while its node leads the metadata quorum, and stands by while another one does.
 
     standby --on_leader(this node)--> active --on_leader(another one, or nobody)--> standby
        '- knows nothing of its own       '- decides, replays, appends, and answers when it is committed
@@ -128,13 +128,14 @@ class Controller:
         api = CONTROLLER_APIS.get(api_key)
         if api is None:
             raise UnsupportedVersion(f"The controller does not serve API key {api_key}.")
-        if self._active is None or self._is_stopped:
+        active = self._active
+        if active is None or self._is_stopped:
             raise self._not_controller()
         try:
-            result = self._decide(self._active, api.decide, message)
+            result = self._decide(active, api.decide, message)
         except KafkaError as error:
             return api.refuse(message, error)
-        done = self._carry_out(self._active, result)
+        done = self._carry_out(active, result)
         if done is not None and not await _is_done(done, timeout_ms=getattr(message, "timeout_ms", None)):
             return api.refuse(message, RequestTimedOut("The request was not committed in time."))
         return result.response
@@ -197,7 +198,7 @@ class Controller:
             self._periodic.start()
 
     def _renounce(self) -> None:
-        """Follow from now on."""
+        """Stand by from now on."""
         logger.info("controller %d is not active any more", self._settings.node_id)
         self._active = None
         self._periodic.stop()
