@@ -95,9 +95,9 @@ class Log(LogFiles):
         self.leader_epochs = epochs
         self.producers = producers
         self.max_transaction_timeout_ms = max_transaction_timeout_ms
-        #: After a crash: from where on batches may be missing that were there before; None: nothing is. A closed segment
-        #: that had not been flushed may have lost its end; or compaction, here or where it was copied from, left a gap.
-        self.doubtful_from = loaded.doubtful_from
+        #: After a crash: from where on batches may be missing that others have, as a closed segment that had not been
+        #: flushed has lost its end; None: nothing is, or the topic is compacted, which leaves such gaps, too.
+        self.doubtful_from = None if config.is_compacted else loaded.doubtful_from
         #: For flush.ms.
         self.last_flushed_ms = now_ms
         self.flush_wanted_to = None
@@ -472,13 +472,6 @@ class Log(LogFiles):
             self._reload_producers(now_ms)
         return True
 
-    def settle_doubt(self, *, can_copy: bool, now_ms: int) -> None:
-        """The role is known: who follows drops what is doubtful, and copies it; a leader's log is the best there is."""
-        doubtful_from, self.doubtful_from = self.doubtful_from, None
-        if doubtful_from is not None and can_copy:
-            _LOG.warning("%s: what is behind a gap at %d is copied anew", self.directory, doubtful_from)
-            self.truncate_to(doubtful_from, now_ms=now_ms)
-
     def _forget_flushed(self, offset: int, *, log_start_offset: int) -> None:
         """Before files change: what is behind `offset` counts as not flushed, nor do the directory's entries."""
         has_gone_back = offset < self.recovery_point or log_start_offset < self.log_start_offset
@@ -486,6 +479,8 @@ class Log(LogFiles):
         self.truncations += 1
         self._is_directory_changed = True
         self.recovery_point = min(self.recovery_point, offset)
+        if self.doubtful_from is not None and offset <= self.doubtful_from:
+            self.doubtful_from = None
         if has_gone_back:
             # Else a crash would find new batches before an old recovery point, and believe them unseen; or
             # before an old log start, and remove them.

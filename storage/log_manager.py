@@ -202,8 +202,6 @@ class LogManager(LogTable):
             self.fail(path.parent, error)
             return None
         log.update_high_watermark(found.high_watermark)
-        if found.is_future:
-            log.settle_doubt(can_copy=True, now_ms=now_ms)
         logs = self.future_logs if found.is_future else self.logs
         other = logs.setdefault(topic_partition, log)
         if other is not log:

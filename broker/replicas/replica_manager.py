@@ -436,13 +436,12 @@ class ReplicaManager:
         was_leader, old_epoch = partition.is_leader, partition.leader_epoch
         try:
             is_new_epoch = partition.apply(image)
-            if partition.log.doubtful_from is not None and partition.leader_id is not None:
-                self._settle_doubt(partition)
         except KafkaError as error:
             # Its disk has failed: the log refuses everything, and the other partitions must follow.
             logger.error("%s cannot follow the metadata: %s", partition, error)
             return
         if partition.is_leader:
+            partition.log.doubtful_from = None  # nobody knows better, and others copy from it now
             self._followers.unfollow(partition)
         else:
             self._followers.follow(partition)
@@ -451,12 +450,6 @@ class ReplicaManager:
         if partition.is_leader and is_new_epoch:
             for listener in self._listeners.get(partition.topic_partition.topic, ()):
                 listener.on_leader(partition.topic_partition.partition, partition.leader_epoch)
-
-    def _settle_doubt(self, partition: Partition) -> None:
-        """There is a leader; whether something is missing that it has, see storage/README.md."""
-        if partition.is_leader or self.node_id not in partition.isr:
-            self._followers.unfollow(partition)  # the fetcher must not see the log shrink
-            partition.log.settle_doubt(can_copy=not partition.is_leader, now_ms=self.runtime.now_ms())
 
     def _forget(self, topic: TopicImage, index: int) -> None:
         keys: tuple[PartitionKey, PartitionKey] = ((topic.name, index), (topic.topic_id, index))

@@ -9,6 +9,7 @@
     LOCATING    --it begins behind our end (we were away too long)----> TRUNCATING: empty, to begin there
     LOCATING    --it covers our end-----------------------------------> FETCHING
     LOCATING    --so it did before, and the question was the same-----> TRUNCATING: empty, to begin where it does
+    FETCHING    --records, and our log has a gap since a crash--------> TRUNCATING to the gap
     TRUNCATING  --truncated-------------------------------------------> FETCHING, from the log end
     any         --fenced: the leader knows a newer epoch--------------> FENCED, until the metadata log names it
     any         --the log cannot be written---------------------------> FAILED, until the next leader epoch
@@ -76,6 +77,10 @@ class LocalLog(Protocol):
     @property
     def latest_epoch(self) -> int | None:
         """The leader epoch of the last record; None in a log that has none."""
+
+    @property
+    def doubtful_from(self) -> int | None:
+        """Where a crash may have taken records from its middle; None: nowhere."""
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
         """(largest known epoch that is not newer, where it ends); None: nothing so old is known."""
@@ -225,6 +230,9 @@ class Follower:
         if not self._is_current(asked):
             return None
         self._assert_reconciled(asked)
+        if (doubtful_from := self._log.doubtful_from) is not None:
+            # Not before a leader has answered: as long as there is none, what is behind the gap may be all there is.
+            return self._truncate_to(doubtful_from)
         return Append(
             leader_epoch=self.leader_epoch,
             records=answer.records,

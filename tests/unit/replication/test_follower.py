@@ -28,6 +28,7 @@ class Log:
     epochs: dict[int, int] = field(default_factory=dict)
     high_watermark: int = 0
     log_start_offset: int = 0
+    doubtful_from: int | None = None
 
     @property
     def latest_epoch(self) -> int | None:
@@ -101,6 +102,19 @@ def test_records_are_appended_in_the_epoch_they_were_asked_in():
     log.log_end_offset = 15
     follower.on_appended(action)
     assert (follower.fetch_offset, follower.lag) == (15, 5)
+
+
+def test_what_is_behind_a_gap_goes_when_the_leader_has_answered():
+    log = Log(12, {0: 0}, doubtful_from=7)
+    follower, question = fetching(log)
+    answer = Records(records=memoryview(b"..."), high_watermark=20, log_start_offset=3)
+    assert follower.on_records(question, answer) == TruncateTo(offset=7)
+    log.truncate_to(7)
+    log.doubtful_from = None
+    follower.on_truncated()
+    asked = follower.question()
+    assert isinstance(asked, FetchRecords)
+    assert asked.fetch_offset == 7
 
 
 @pytest.mark.parametrize("changed", [{"log_end_offset": 13}, {"epochs": {0: 0, 1: 11}}])

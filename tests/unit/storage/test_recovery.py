@@ -1,6 +1,7 @@
 """What a crash leaves: reopening never raises, never serves a bad batch, keeps what was flushed, and settles at once."""
 
 import shutil
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -227,28 +228,30 @@ def with_a_gap(directory):
     return found[-1][0].base_offset, int(third.stem)
 
 
-@pytest.mark.parametrize("can_copy", [True, False])
-def test_a_gap_is_doubtful_until_the_role_is_known(crashed, directory, can_copy):
+def test_a_gap_is_remembered_until_it_is_truncated_away(crashed, directory):
     start, end = with_a_gap(directory)
     log = recover(directory)
     whole = crashed[1][0]
     assert contents(log) == [item for item in whole if not start <= item[0].base_offset < end]
     assert log.doubtful_from == start
-    log.settle_doubt(can_copy=can_copy, now_ms=NOW_MS)
+    log.truncate_to(end + 2, now_ms=NOW_MS)
+    assert log.doubtful_from == start
+    log.truncate_to(start, now_ms=NOW_MS)
     assert log.doubtful_from is None
-    if can_copy:
-        assert log.log_end_offset == start
-        assert contents(log) == [item for item in whole if item[0].base_offset < start]
-        for header, data in whole:
-            if header.base_offset >= start:
-                log.append_as_follower(
-                    memoryview(bytearray(data)), leader_epoch=header.partition_leader_epoch, now_ms=NOW_MS
-                )
-        assert contents(log) == whole
-    else:
-        assert contents(log)[-1] == whole[-1]
+    for header, data in whole:
+        if header.base_offset >= start:
+            log.append_as_follower(
+                memoryview(bytearray(data)), leader_epoch=header.partition_leader_epoch, now_ms=NOW_MS
+            )
+    assert contents(log) == whole
     log.close_files()
-    assert recover(directory).doubtful_from == (None if can_copy else start)
+    assert recover(directory).doubtful_from is None
+
+
+def test_a_compacted_log_may_have_gaps(directory):
+    with_a_gap(directory)
+    log = recover(directory, config=replace(CONFIG, cleanup_policy=("compact",)))
+    assert log.doubtful_from is None
 
 
 @pytest.mark.parametrize(("is_clean", "recovery_point"), [(True, 0), (False, 41)])
