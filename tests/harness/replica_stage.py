@@ -32,7 +32,7 @@ from collections.abc import Awaitable
 from typing import Any
 from unittest.mock import patch
 
-from broker.network.client import Disconnected
+from broker.network.client import ClientSettings, Disconnected
 from broker.replicas.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from broker.replicas.partition import Partition
 from broker.replication import fetcher, fetchers
@@ -208,7 +208,7 @@ class Stage:
         told, self._told = self._told, []
         return told
 
-    def _line(self, runtime: Runtime, *, client_id: str) -> Line:
+    def _line(self, runtime: Runtime, *, client_id: str, settings: ClientSettings) -> Line:
         return Line(self, int(client_id.split("-")[1]))
 
     def _truncate_to(self, partition: Partition, offset: int, *, now_ms: int) -> None:
