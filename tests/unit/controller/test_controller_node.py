@@ -101,6 +101,39 @@ async def test_a_restart_finds_everything(shell: Shell):
     await shell.stop()
 
 
+async def test_what_is_not_in_the_image_is_made_anew_by_who_becomes_active(shell: Shell):
+    shell.settings["hosts_broker"] = False
+    controller = await shell.start()
+    await join(controller)
+    await create(controller, "a.b")
+    await shell.stop()
+    again = await shell.start()
+    assert (await create(again, "a_b")).topics[0].error_code == ErrorCode.invalid_topic_exception
+    # Where the registration stands is not known: who has read what was there when this controller began has read it.
+    (broker,) = again.image.brokers.values()
+    for behind, is_caught_up in ((2, False), (1, True)):
+        offset = shell.quorum.told_offset - behind
+        beat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=broker.epoch, current_metadata_offset=offset)
+        response = await again.request(ApiKey.BROKER_HEARTBEAT, beat)
+        assert response.is_caught_up == is_caught_up, behind
+    await shell.stop()
+
+
+async def test_a_standby_controllers_image_is_not_the_active_ones(shell: Shell):
+    controller = await shell.start()
+    follower = follow(shell)
+    before = set(follower.image.topics_by_name)
+    await join(controller)
+    request = asyncio.ensure_future(create(controller, "t"))
+    await asyncio.sleep(0)
+    assert "t" in controller.image.topics_by_name  # decided, and nobody has been told
+    assert set(follower.image.topics_by_name) == before
+    await request
+    assert "t" in follower.image.topics_by_name
+    assert controller.image.topics_by_name["t"] is not follower.image.topics_by_name["t"]
+    await shell.stop()
+
+
 async def test_subscribers_know_before_the_requester(shell: Shell):
     controller = await shell.start()
     follower = follow(shell)
