@@ -153,7 +153,7 @@ class QuorumRole:
             local=self.local,
             client=self._client(purpose),
             timeout_ms=timeout_ms,
-            controller.socket.timeout.ms=self._config.get("request.timeout.ms"),
+            request_timeout_ms=self._config.get("controller.socket.timeout.ms"),
         )
 
     async def stop(self) -> None:
