@@ -14,6 +14,9 @@ from cluster_machine import Machine
 
 from broker.replicas.partition import Partition
 from protocol.metadata.image import (
+    DIRECTORY_MIGRATING,
+    DIRECTORY_UNASSIGNED,
+    BrokerImage,
     ConfigResource,
     ConfigResourceType,
     LeaderRecoveryState,
@@ -40,6 +43,7 @@ class _Seen(NamedTuple):
     leader_epoch: int
     high_watermark: int
     log_start_offset: int
+    doubtful_from: int | None
     is_leader: bool
     #: What it has been found to agree with; None: not known since it started.
     ledger: Ledger | None
@@ -59,6 +63,8 @@ class Judge:
         self._seen: dict[tuple[object, Key], _Seen] = {}
         self._image_offset = -1
         self.image = MetadataImage()
+        #: broker -> the directories that it had at first
+        self._directories: dict[int, tuple[UUID, ...]] = {}
         #: Highest epochs told so far.
         self._epochs: dict[Key, PartitionImage] = {}
         self.check_count = 0
@@ -100,6 +106,7 @@ class Judge:
                         partition.leader_epoch,
                         log.high_watermark,
                         log.log_start_offset,
+                        log.doubtful_from,
                         partition.is_leader,
                         ledger,
                     )
@@ -152,9 +159,17 @@ class Judge:
         return next(each for each in reversed(self.ledgers[key]) if each.first_epoch <= leader_epoch)
 
     def _went_back(self, machine: Machine, partition: Partition, seen: _Seen, ledger: Ledger) -> None:
-        """Only a follower of a leader that was elected uncleanly may have less: it has just been truncated."""
+        """Only a follower that has just been truncated may have less.
+
+        That is, if its leader was elected uncleanly, or if it is not in sync and found a gap in its log after a crash.
+        """
         log = partition.log
-        if seen.ledger is ledger or partition.is_leader or log.high_watermark != log.log_end_offset:
+        is_doubtful = seen.doubtful_from == log.high_watermark and machine.node_id not in partition.isr
+        if (
+            partition.is_leader
+            or log.high_watermark != log.log_end_offset
+            or (seen.ledger is ledger and not is_doubtful)
+        ):
             raise Violated(
                 f"HighWatermarkNeverMovesBack: {partition} on {machine}: "
                 f"{seen.high_watermark} in epoch {seen.leader_epoch}, then {log.high_watermark}"
@@ -242,10 +257,15 @@ class Judge:
                 if known is not partition:
                     self._valid_controller_state(topic, index, partition, known, minimum)
                     self._epochs[topic.topic_id, index] = partition
+                    if known is not None and topic.name in self._history.unclean:
+                        self._note_unclean_election((topic.topic_id, index), partition, known)
                     self._strong_isr((topic.topic_id, index))
         for broker_id, broker in newest.brokers.items():
-            if broker.is_fenced:
-                self._fenced_is_in_no_isr(broker_id)
+            if (
+                broker.is_fenced
+                or self._directories.setdefault(broker_id, broker.log_dirs) != broker.log_dirs
+            ):
+                self._lost_are_in_no_isr(broker)
 
     def _min_isr(self, topic: TopicImage) -> int:
         text = self.image.config(ConfigResource(ConfigResourceType.TOPIC, topic.name)).get(
@@ -284,7 +304,6 @@ class Judge:
                 # Whoever was not in sync leads alone, and has to recover (KIP-704).
                 if topic.name not in self._history.unclean or now.isr != (now.leader,) or not is_recovering:
                     raise Violated(f"LeaderCandidateCompleteness: {where} after {known}")
-            self._note_unclean_election((topic.topic_id, index), now, known)
 
     def _note_unclean_election(self, key: Key, now: PartitionImage, known: PartitionImage) -> None:
         is_elected = now.leader is not None and now.leader_epoch > known.leader_epoch
@@ -292,14 +311,17 @@ class Judge:
         if is_elected and is_recovering and now.leader not in known.isr + known.elr:
             self._unclean_epochs[key] = now.leader_epoch
 
-    def _fenced_is_in_no_isr(self, broker_id: int) -> None:
+    def _lost_are_in_no_isr(self, broker: BrokerImage) -> None:
+        """Neither a replica of a fenced broker is in an ISR, nor one on a directory that its broker has lost (KIP-858)."""
         for topic in self.image.topics_by_id.values():
             for index, partition in topic.partitions.items():
                 # The last member stays until somebody else can be elected.
-                if broker_id in partition.isr and len(partition.isr) > 1:
-                    raise Violated(
-                        f"ValidControllerState: fenced {broker_id} in {topic.name}-{index} {partition}"
-                    )
+                if broker.broker_id not in partition.isr or len(partition.isr) == 1:
+                    continue
+                directory = partition.directories[partition.replicas.index(broker.broker_id)]
+                is_lost = directory not in (DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, *broker.log_dirs)
+                if broker.is_fenced or is_lost:
+                    raise Violated(f"ValidControllerState: {broker} in {topic.name}-{index} {partition}")
 
     # -- consumers -----------------------------------------------------------------------------------
 

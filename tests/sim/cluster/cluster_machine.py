@@ -77,7 +77,7 @@ def config_of(
     ]
     if "broker" not in roles:
         overrides = [each for each in overrides if not each.startswith(("advertised", "broker.rack"))]
-    return BrokerConfig({**parse_settings(overrides), "log.dirs": str(LOG_DIR)})
+    return BrokerConfig({"log.dirs": str(LOG_DIR), **parse_settings(overrides)})
 
 
 class _Node(Node):
@@ -164,6 +164,11 @@ class Machine:
         if self.node is None or self.node._broker_role is None:
             return None
         return self.node._broker_role.broker
+
+    @property
+    def has_offline_directory(self) -> bool:
+        """Whether the broker has given up one of its log directories: only another start takes it back."""
+        return self.broker is not None and bool(self.broker.replicas.logs.offline_dirs)
 
     @property
     def metadata(self) -> MetadataCache | None:

@@ -9,6 +9,7 @@ controller a kill looks the same as a power loss, and it would have to guess who
 import asyncio
 import errno
 from collections.abc import Sequence
+from pathlib import Path
 
 from cluster_machine import Machine
 from cluster_operator import Operator
@@ -77,6 +78,10 @@ class Nemesis:
             case "disk":
                 machine.files.faults.clear()
                 machine.start()
+            case "directory":
+                machine.files.faults.clear()
+                if machine.has_offline_directory:
+                    self._stop(machine)
             case "fast" if machine.runtime is not None:
                 machine.runtime.blocking_s = None
             case "heal":
@@ -153,6 +158,22 @@ class Nemesis:
             machine.files.fail(operation, nth=self._random.randint(1, 5), errno=errno.EIO, is_lasting=True)
             self._later("disk", machine)
 
+    def _directory(self, machine: Machine) -> None:
+        """One of several disks refuses writes: its partitions are led elsewhere until a new one is there, and a restart."""
+        directories = machine.config.log_dirs[1:]  # the first has the metadata log
+        if (
+            machine.is_serving
+            and machine.is_broker
+            and directories
+            and self._spares(machine, has_power=False)
+        ):
+            directory = self._random.choice(directories)
+            operation = self._random.choice(("write", "fsync", "create"))
+            self._world.note(f"directory {machine} {directory} {operation}")
+            self._loses_pages(machine)
+            machine.files.fail(operation, errno=errno.EIO, under=Path(directory), is_lasting=True)
+            self._later("directory", machine)
+
     def _slow(self, machine: Machine) -> None:
         """Its disk takes its time."""
         if machine.runtime is not None and machine.is_up:
@@ -223,6 +244,7 @@ class Nemesis:
             if machine is not victim
             and machine.is_serving
             and not machine.files.faults  # one of its next writes will be its last
+            and not machine.has_offline_directory
             and machine.broker is not None
             and self._epoch_of(machine.node_id) == machine.broker.lifecycle.broker_epoch
         }

@@ -14,6 +14,11 @@ from protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -80,6 +85,20 @@ class Operator:
             ApiKey.ALTER_PARTITION_REASSIGNMENTS,
             AlterPartitionReassignmentsRequest(timeout_ms=1000, topics=topics),
         )
+
+    def move(self) -> None:
+        """Some replica to another log directory of its broker (KIP-113)."""
+        random, world = self._random, self._world
+        topic, index, image = random.choice(
+            [each for each in world.partitions() if not each[0].startswith("__")]
+        )
+        broker_id = random.choice(image.replicas)
+        machine = next(each for each in world.brokers if each.node_id == broker_id)
+        path = random.choice(machine.config.log_dirs)
+        world.note(f"move {topic}-{index} of {machine} to {path}")
+        moved = AlterReplicaLogDirTopic(name=topic, partitions=[index])
+        directory = AlterReplicaLogDir(path=path, topics=[moved])
+        self._ask(ApiKey.ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirsRequest(dirs=[directory]), of=broker_id)
 
     def delete_records(self) -> None:
         """The beginning of some partition goes."""

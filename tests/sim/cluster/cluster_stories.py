@@ -171,6 +171,19 @@ async def retention(world: World) -> None:
     await Nemesis(world).rage(for_s=5, kinds=kinds)
 
 
+async def directories(world: World) -> None:
+    """Brokers have several disks: one of them fails, and replicas move from one to another."""
+    await world.create_topic("t", partitions=4)
+    for partition in range(4):
+        world.produce("t", partition)
+        world.consume("t", partition)
+    kinds = (
+        "directory", "directory", "directory", "directory", "directory", "directory", "move", "move", "move", "move",
+        "kill", "stop", "isolate", "pause", "reassign", "elect",
+    )  # fmt: skip
+    await Nemesis(world).rage(for_s=5, kinds=kinds)
+
+
 STORIES: dict[str, Story] = {
     story.__name__: story
     for story in (
@@ -185,6 +198,7 @@ STORIES: dict[str, Story] = {
         unclean,
         questions,
         retention,
+        directories,
     )
 }
 
@@ -195,6 +209,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "amnesia": {"controllers": 1},
     # With controllers of their own, brokers can be gone and an election be held.
     "unclean": {"controllers": 1},
+    "directories": {"settings": {"log.dirs": "/disk/a,/disk/b,/disk/c"}},
     "retention": {
         "settings": {
             "log.initial.task.delay.ms": 100,

@@ -354,6 +354,8 @@ class World:
             for machine in self.machines:
                 machine.files.faults.clear()
                 machine.start()
+                if machine.has_offline_directory:
+                    machine.stop()
             return all(machine.is_serving for machine in self.machines)
 
         await self.until("EventuallyRuns", all_serve)
@@ -368,6 +370,7 @@ class World:
                 task.result()
         await self.until("EventuallyReassignmentCompletes", self._no_reassignment)
         await self.until("EventuallyAcknowledgedValueFullyReplicated", self._isrs_are_full)
+        await self.until("EventuallyDirectoriesAreKnown", self._directories_are_known)
         await self.until("EventuallyMetadataConverges", self._metadata_is_one)
 
     def _all_unfenced(self) -> bool:
@@ -397,6 +400,21 @@ class World:
         broker = next(machine for machine in self.machines if machine.node_id == broker_id).broker
         partition = None if broker is None else broker.replicas.hosted.get((topic, index))
         return None if partition is None else (partition.log.log_end_offset, partition.log.high_watermark)
+
+    def _directories_are_known(self) -> bool:
+        """Each replica is where the controllers believe it, and nothing is on its way (KIP-858)."""
+        for machine in self.brokers:
+            assert machine.broker is not None
+            logs = machine.broker.replicas.logs
+            if logs.future_logs:
+                return False
+            for name, index, image in self.partitions():
+                if machine.node_id in image.replicas:
+                    place = image.directories[image.replicas.index(machine.node_id)]
+                    log = machine.broker.replicas.hosted[name, index].log
+                    if logs.directory_ids[log.directory.parent] != place:
+                        return False
+        return True
 
     def _metadata_is_one(self) -> bool:
         images = [machine.metadata for machine in self.machines]

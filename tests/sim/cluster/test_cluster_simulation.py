@@ -26,6 +26,7 @@ SEEDS = {
     "unclean": 15,
     "questions": 15,
     "retention": 12,
+    "directories": 12,
     "late_words": 30,
     "amnesia": 20,
 }
