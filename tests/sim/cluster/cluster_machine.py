@@ -37,7 +37,7 @@ _TIMES = {
     "replica.fetch.backoff.ms": 150,
     "replica.socket.timeout.ms": 1200,
     "replica.high.watermark.checkpoint.interval.ms": 700,
-    "request.timeout.ms": 1500,
+    "controller.socket.timeout.ms": 1500,
     "leader.imbalance.check.interval.seconds": 4,
     "log.retention.check.interval.ms": 5000,
     "log.flush.offset.checkpoint.interval.ms": 1500,
