@@ -115,15 +115,17 @@ class NodeClient:
     ) -> RawResponse:
         """As `request`, with the response's body as it came: for who parses it without copying its records."""
         peer = self._peer(address)
-        connection: OutgoingConnection | None = None
+        deadline = self._runtime.monotonic() + timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
-                connection = await peer.connected()
-                chosen = _choose(connection.served, api_key, versions)
-                body = await connection.ask(api_key, chosen, encode_request(api_key, chosen, message))
+            connection = peer.connection
+            if connection is None:
+                async with asyncio.timeout_at(deadline):
+                    connection = await peer.connected()
+            chosen = _choose(connection.served, api_key, versions)
+            body = await connection.ask(
+                api_key, chosen, encode_request(api_key, chosen, message), deadline=deadline
+            )
         except TimeoutError:
-            if connection is not None:
-                connection.abort(f"{ApiKey(api_key).name} was not answered within {timeout_s:g} s")
             raise TimeoutError(
                 f"{_label(address)}: {ApiKey(api_key).name} was not answered within {timeout_s:g} s"
             ) from None
@@ -198,10 +200,16 @@ class _Peer:
         """Whether nothing would be lost with this object."""
         return self._connection is None and self._connecting is None and not self._alive
 
+    @property
+    def connection(self) -> OutgoingConnection | None:
+        """The open connection, if there is one."""
+        known = self._connection
+        return None if known is None or known.is_closed else known
+
     async def connected(self) -> OutgoingConnection:
         """The open connection, or a new one. Raises Disconnected; waits while reconnecting backs off."""
-        if self._connection is not None and not self._connection.is_closed:
-            return self._connection
+        if (known := self.connection) is not None:
+            return known
         if self._connecting is None:
             pause_s = self._next_attempt_at - self._runtime.monotonic()
             if pause_s > 0 and self._failures and not self._settings.waits_for_reconnect:
@@ -253,13 +261,14 @@ class _Peer:
             await asyncio.sleep(pause_s)
         connection: OutgoingConnection | None = None
         try:
-            async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
+            deadline = self._runtime.monotonic() + self._settings.connect_timeout_ms / 1000
+            async with asyncio.timeout_at(deadline):
                 host, port = self._address
                 _, connection = await self._runtime.connect(host, port, self._make)
                 # Not in `_make`: where nobody listens uvloop makes a protocol, too, and never speaks of it again.
                 if not connection.is_lost:
                     self._alive[connection] = self._runtime.loop.create_future()
-                connection.served = await _negotiate(connection)
+                connection.served = await _negotiate(connection, deadline)
         except BaseException as error:
             self._failures += 1
             self._next_attempt_at = self._runtime.monotonic() + self._backoff_s()
@@ -300,25 +309,28 @@ class _Peer:
             gone.set_result(None)
 
 
-async def _negotiate(connection: OutgoingConnection) -> dict[int, range]:
+async def _negotiate(connection: OutgoingConnection, deadline: float) -> dict[int, range]:
     """What the peer serves, by ApiVersions in our highest version, or in the one that it asks for (KIP-511)."""
     request = _introduction()
     highest = KAFKA_VERSIONS[ApiKey.API_VERSIONS].stop - 1
-    answer = await _api_versions(connection, request, highest)
+    answer = await _api_versions(connection, request, highest, deadline)
     if answer.error_code == ErrorCode.unsupported_version:
         offered = {row.api_key: range(row.min_version, row.max_version + 1) for row in answer.api_keys}
         chosen = _choose(offered, ApiKey.API_VERSIONS, None) if offered else _FALLBACK_VERSION
-        answer = await _api_versions(connection, request, chosen)
+        answer = await _api_versions(connection, request, chosen, deadline)
     if answer.error_code != ErrorCode.none:
         raise MalformedMessage(f"ApiVersions was answered with {answer.error_code}")
     return {row.api_key: range(row.min_version, row.max_version + 1) for row in answer.api_keys}
 
 
 async def _api_versions(
-    connection: OutgoingConnection, request: ApiVersionsRequest, version: int
+    connection: OutgoingConnection, request: ApiVersionsRequest, version: int, deadline: float
 ) -> ApiVersionsResponse:
     body = await connection.ask(
-        ApiKey.API_VERSIONS, version, encode_request(ApiKey.API_VERSIONS, version, request)
+        ApiKey.API_VERSIONS,
+        version,
+        encode_request(ApiKey.API_VERSIONS, version, request),
+        deadline=deadline,
     )
     is_refused = len(body) >= 2 and int.from_bytes(body[:2]) == ErrorCode.unsupported_version
     response: Any = decode_response(ApiKey.API_VERSIONS, _FALLBACK_VERSION if is_refused else version, body)

@@ -2,7 +2,9 @@
 
     opened --> open --peer closes, breaks the protocol, or is too late--> closed: all that wait are told
 
-Many requests may be on their way at the same time: a peer answers one after the other, in their order.
+Many requests may be on their way at the same time: a peer answers one after the other, in their order. Who is not
+answered in time takes the connection with it, since the peer may be stuck, and every later answer with it. One timer
+watches over all deadlines of a connection: a request that is answered, as nearly all are, neither sets nor stops one.
 Responses are small or large. A small one lands in a buffer that all connections of a client share, and
 is copied out of it. A large one gets a buffer of its own, into which the socket is read directly: its
 records are never copied, and whoever asked may keep slices of it.
@@ -16,6 +18,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final, NamedTuple, cast
 
+from protocol.api_keys import ApiKey
 from protocol.errors import MalformedMessage
 from protocol.framing import parse_response_header, request_header
 
@@ -45,6 +48,7 @@ class _InFlight(NamedTuple):
     api_key: int
     version: int
     correlation_id: int
+    deadline: float
     future: "asyncio.Future[memoryview]"
 
 
@@ -71,9 +75,13 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         self._on_lost = on_lost
         self._in_flight: deque[_InFlight] = deque()
         self._next_correlation_id = 0
-        self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
-        self._may_write = asyncio.Event()
-        self._may_write.set()
+        self._is_clogged = False
+        #: Set while another request may be sent.
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        #: Goes off at `_checks_at`, on the loop's clock, or before: there is no later request that is due earlier.
+        self._timer: asyncio.TimerHandle | None = None
+        self._checks_at = 0.0
         # What has arrived of the next frame, prefix included, if it is not whole: `_own[:_end]`.
         self._own: memoryview | None = None
         self._end = 0
@@ -97,24 +105,28 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         """Whether nobody waits for an answer."""
         return not self._in_flight
 
-    async def ask(self, api_key: int, version: int, body: bytes) -> memoryview:
+    async def ask(self, api_key: int, version: int, body: bytes, *, deadline: float) -> memoryview:
         """Send a request and wait for the body of its response, which is the caller's to keep.
 
-        Raises Disconnected. A caller that gives up (by a timeout) must `abort`: the peer may be stuck, and
-        every later answer with it.
+        Raises Disconnected, and TimeoutError at `deadline` (on the loop's clock).
         """
-        async with self._slots:
-            await self._may_write.wait()
-            if self._closed_because is not None:
-                raise Disconnected(self._closed_because)
-            correlation_id = self._next_correlation_id
-            self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
-            head = request_header(api_key, version, correlation_id, self._client_id)
-            waiting = _InFlight(api_key, version, correlation_id, self._loop.create_future())
-            self._in_flight.append(waiting)
-            self.active_at = self._loop.time()
-            self._transport.write(_PREFIX.pack(len(head) + len(body)) + head + body)
-            return await waiting.future
+        while not self._has_room.is_set():
+            async with asyncio.timeout_at(deadline):
+                await self._has_room.wait()
+        if self._closed_because is not None:
+            raise Disconnected(self._closed_because)
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        head = request_header(api_key, version, correlation_id, self._client_id)
+        answer: asyncio.Future[memoryview] = self._loop.create_future()
+        self._in_flight.append(_InFlight(api_key, version, correlation_id, deadline, answer))
+        if len(self._in_flight) == MAX_IN_FLIGHT:
+            self._has_room.clear()
+        if self._timer is None or deadline < self._checks_at:
+            self._check_at(deadline)
+        self.active_at = self._loop.time()
+        self._transport.write(_PREFIX.pack(len(head) + len(body)) + head + body)
+        return await answer
 
     def abort(self, reason: str) -> None:
         """Close at once; everybody who waits is told why."""
@@ -138,10 +150,12 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         self._on_lost(self)
 
     def pause_writing(self) -> None:
-        self._may_write.clear()
+        self._is_clogged = True
+        self._has_room.clear()
 
     def resume_writing(self) -> None:
-        self._may_write.set()
+        self._is_clogged = False
+        self._note_room()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._shared if self._own is None else self._own[self._end :]
@@ -161,9 +175,37 @@ class OutgoingConnection(asyncio.BufferedProtocol):
 
     # Inside
 
+    def _note_room(self) -> None:
+        if not self._is_clogged and len(self._in_flight) < MAX_IN_FLIGHT:
+            self._has_room.set()
+
+    def _check_at(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._checks_at = deadline
+        self._timer = self._loop.call_at(deadline, self._check_deadlines)
+
+    def _check_deadlines(self) -> None:
+        """Give up if a request is due; else come back when the next one is."""
+        self._timer = None
+        waiting = [each for each in self._in_flight if not each.future.done()]
+        if not waiting:
+            return
+        first = min(waiting, key=lambda each: each.deadline)
+        if first.deadline > self._loop.time():
+            self._check_at(first.deadline)
+            return
+        for each in waiting:
+            if each.deadline <= first.deadline:
+                each.future.set_exception(TimeoutError())
+        self.abort(f"{ApiKey(first.api_key).name} was not answered in time")
+
     def _give_up(self) -> None:
         reason = self._closed_because or self._label
-        self._may_write.set()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._has_room.set()
         while self._in_flight:
             future = self._in_flight.popleft().future
             if not future.done():
@@ -219,5 +261,7 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         if correlation_id != waiting.correlation_id:
             raise MalformedMessage(f"response {correlation_id}, where {waiting.correlation_id} is due")
         self._in_flight.popleft()
+        if not self._has_room.is_set():
+            self._note_room()
         if not waiting.future.done():
             waiting.future.set_result(frame[body_at:])

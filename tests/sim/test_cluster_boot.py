@@ -40,6 +40,8 @@ BROKERS, CONTROLLERS = (1, 2, 3), (101, 102, 103)
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
 PORT = 9092
 DATA = Path("/data")
+#: What a broker says that has yet to hear of a partition, or of its role there: another one has told who leads.
+_NOT_YET = (ErrorCode.unknown_topic_or_partition, ErrorCode.not_leader_or_follower)
 
 
 class World:
@@ -154,11 +156,17 @@ class World:
         data = [
             TopicProduceData(name=name, partition_data=[PartitionProduceData(index=partition, records=batch)])
         ]
-        produced = await client.request(
-            ApiKey.PRODUCE, 12, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data)
-        )
+        async with asyncio.timeout(60):
+            while True:
+                produced = await client.request(
+                    ApiKey.PRODUCE, 12, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data)
+                )
+                code = produced.responses[0].partition_responses[0].error_code
+                if code not in _NOT_YET:
+                    break
+                await asyncio.sleep(0.05)
         await client.close()
-        assert produced.responses[0].partition_responses[0].error_code == ErrorCode.none
+        assert code == ErrorCode.none
 
     async def fetch(self, name, partition, leader):
         client = await self.client(leader)

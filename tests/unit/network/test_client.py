@@ -280,6 +280,41 @@ def test_who_is_not_answered_in_time_takes_the_connection_with_it(world):
     world.run(scenario)
 
 
+def test_each_deadline_is_kept_whatever_was_answered_before(world):
+    """One timer watches over all requests of a connection."""
+
+    async def scenario(client):
+        assert await world.beat(client, timeout_s=3) == 1
+        world.node.is_holding = True
+        began = world.simulation.loop.time()
+        answered = asyncio.ensure_future(world.beat(client, 2, timeout_s=5))
+        await asyncio.sleep(1)
+        world.node.release()
+        assert await answered == 2
+        world.node.is_holding = True
+        with pytest.raises(TimeoutError, match="HEARTBEAT was not answered within 20 s"):
+            await world.beat(client, 3, timeout_s=20)
+        assert world.simulation.loop.time() - began == pytest.approx(21, abs=0.1)
+
+    world.run(scenario)
+
+
+def test_who_finds_no_room_waits_no_longer_than_wanted(world):
+    """The peer has two hundred requests and answers none; others wait for it longer."""
+
+    async def scenario(client):
+        world.node.is_holding = True
+        asked = [asyncio.ensure_future(world.beat(client, each, timeout_s=100)) for each in range(200)]
+        await asyncio.sleep(1)
+        with pytest.raises(TimeoutError, match="within 2 s"):
+            await world.beat(client, timeout_s=2)
+        world.node.release()
+        world.node.is_holding = False
+        assert await asyncio.gather(*asked) == list(range(200))
+
+    world.run(scenario)
+
+
 def test_who_gives_up_leaves_the_others_alone(world):
     async def scenario(client):
         world.node.is_holding = True
