@@ -13,6 +13,7 @@ from cluster_ledger import Ledger, difference
 from cluster_machine import Machine
 
 from broker.replicas.partition import Partition
+from broker.replication.leadership import Leadership
 from protocol.metadata.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
@@ -39,7 +40,6 @@ class Violated(AssertionError):
 class _Seen(NamedTuple):
     """How a replica was at the last look."""
 
-    partition: Partition
     leader_epoch: int
     high_watermark: int
     log_start_offset: int
@@ -60,7 +60,10 @@ class Judge:
         self.ledgers: dict[Key, list[Ledger]] = {}
         #: (partition, leader epoch) -> broker
         self._leaders: dict[tuple[Key, int], int] = {}
-        self._seen: dict[tuple[object, Key], _Seen] = {}
+        #: One that is moved away and comes back is another, as is one of a broker that has restarted.
+        self._seen: dict[Partition, _Seen] = {}
+        #: What `_replication_quorum_superset` has last found in order.
+        self._supersets: dict[Partition, tuple[object, ...]] = {}
         self._image_offset = -1
         self.image = MetadataImage()
         #: broker -> the directories that it had at first
@@ -85,13 +88,9 @@ class Judge:
             broker = machine.broker
             if broker is None:
                 continue
-            process = machine.process
             for partition in broker.replicas.partitions():
-                key = (partition.topic_id, partition.topic_partition.partition)
                 log = partition.log
-                seen = self._seen.get((process, key))
-                if seen is not None and seen.partition is not partition:
-                    seen = None  # it had been moved away, and is back
+                seen = self._seen.get(partition)
                 if (
                     seen is None
                     or seen.high_watermark != log.high_watermark
@@ -99,10 +98,10 @@ class Judge:
                     or seen.leader_epoch != partition.leader_epoch
                     or seen.is_leader != partition.is_leader
                 ):
+                    key = (partition.topic_id, partition.topic_partition.partition)
                     ledger = self._look_at(machine, partition, key, seen)
                     self._look_at_start(machine, partition, seen, ledger)
-                    self._seen[process, key] = _Seen(
-                        partition,
+                    self._seen[partition] = _Seen(
                         partition.leader_epoch,
                         log.high_watermark,
                         log.log_start_offset,
@@ -111,7 +110,7 @@ class Judge:
                         ledger,
                     )
                 if partition.leadership is not None:
-                    self._replication_quorum_superset(partition, key)
+                    self._replication_quorum_superset(partition, partition.leadership)
 
     def _look_at(self, machine: Machine, partition: Partition, key: Key, seen: _Seen | None) -> Ledger | None:
         """Hold it against the ledger of its epoch; the one that it is known to agree with."""
@@ -223,11 +222,13 @@ class Judge:
         image = self._epochs.get(key)
         return image is not None and image.leader_epoch == partition.leader_epoch
 
-    def _replication_quorum_superset(self, partition: Partition, key: Key) -> None:
+    def _replication_quorum_superset(self, partition: Partition, leadership: Leadership) -> None:
         """Who may be elected is waited for (KIP-966): the leader's maximal ISR covers the controller's ISR and ELR."""
-        image = self._epochs.get(key)
-        leadership = partition.leadership
-        assert leadership is not None
+        state = (self._image_offset, leadership, leadership.isr, leadership.proposed_isr)
+        if self._supersets.get(partition) == state:
+            return
+        self._supersets[partition] = state
+        image = self._epochs.get((partition.topic_id, partition.topic_partition.partition))
         if image is None or image.leader_epoch != leadership.epoch:
             return
         if len(leadership.isr) < partition.effective_min_isr:
