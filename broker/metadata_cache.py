@@ -94,10 +94,14 @@ class MetadataCache:
 
     def alive_brokers(self, listener_name: str) -> list[tuple[BrokerImage, Endpoint]]:
         """Unfenced brokers that can be reached over this listener, by id."""
+        return [row for row in self.registered_brokers(listener_name) if not row[0].is_fenced]
+
+    def registered_brokers(self, listener_name: str) -> list[tuple[BrokerImage, Endpoint]]:
+        """Brokers that can be reached over this listener if they live, by id."""
         return [
             (broker, broker.endpoints[listener_name])
             for _, broker in sorted(self.image.brokers.items())
-            if not broker.is_fenced and listener_name in broker.endpoints
+            if listener_name in broker.endpoints
         ]
 
     def endpoint(self, broker_id: int | None, listener_name: str) -> Endpoint | None:

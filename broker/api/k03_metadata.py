@@ -4,7 +4,8 @@ Who asks: every client, at its start and after each NOT_LEADER_OR_FOLLOWER.
 Versions: v0-13. v4 allow_auto_topic_creation, v5 offline replicas, v7 leader epochs, v8-10 authorized
 operations of the cluster, v10 topic ids, v12 topics asked by id, v13 top-level error code.
 Differs from Kafka: a topic that this request creates is answered as created, where Kafka answers
-UNKNOWN_TOPIC_OR_PARTITION and lets the client ask again.
+UNKNOWN_TOPIC_OR_PARTITION and lets the client ask again. Where all brokers are fenced, all are named; Kafka names
+none, whereupon librdkafka (since 2.10) forgets those that it knows, and asks nobody for five minutes.
 Touches: broker.metadata (read only); the controller, to create a topic.
 """
 
@@ -70,12 +71,13 @@ def _answer(request: MetadataRequest, context: RequestContext, broker: Broker) -
         for topic in topics:
             topic.topic_authorized_operations = operations.TOPIC
     alive = broker.metadata.alive_brokers(context.listener_name)
+    named = alive or broker.metadata.registered_brokers(context.listener_name)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(
                 node_id=node.broker_id, host=endpoint.host, port=endpoint.port, rack=node.rack
             )
-            for node, endpoint in alive
+            for node, endpoint in named
         ],
         cluster_id=broker.cluster_id,
         # Clients send what only a controller can do to this node; any broker forwards it (KIP-590).

@@ -1,10 +1,13 @@
 """librdkafka's clients, each in a thread of its own, that write down what they did and saw."""
 
 import json
+import logging
 import random
 import threading
 import time
 from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -15,6 +18,8 @@ from tests.harness.processes import PATIENCE_S, wait_until
 
 #: How long librdkafka tries to deliver a message: longer than any fault.
 _DELIVERY_TIMEOUT_MS = 300_000
+#: How long a commit may be under way before there is another one.
+_COMMIT_PATIENCE_S = 10.0
 
 
 class _Client(threading.Thread):
@@ -214,9 +219,13 @@ class RecordingConsumer(_Client):
 
 
 class GroupMember(_Client):
-    """The only member of its group: commits what it has read, and must find that again whenever it is assigned anew."""
+    """The only member of its group: commits what it has read, and must find that again whenever it is assigned anew.
 
-    def __init__(self, name: str, bootstrap: str, history: History, *, topic: str) -> None:
+    It never waits for a commit: as long as it polls, its group can rebalance.
+    """
+
+    def __init__(self, name: str, bootstrap: str, history: History, *, topic: str, log: Path) -> None:
+        """`log` is for what librdkafka tells of the group."""
         super().__init__(name)
         self._history, self._topic = history, topic
         #: By partition: where it has committed to, as far as it was told.
@@ -225,6 +234,14 @@ class GroupMember(_Client):
         self.assignments = 0
         #: By partition: where it is, since it was assigned.
         self._positions: dict[int, int] = {}
+        #: When the commit was sent of which it does not know what has become.
+        self._commit_sent_s: float | None = None
+        self._handler = logging.FileHandler(log)
+        self._handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        logger = logging.getLogger(f"librdkafka.{name}")
+        logger.setLevel(logging.DEBUG)
+        logger.propagate = False
+        logger.addHandler(self._handler)
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -236,8 +253,10 @@ class GroupMember(_Client):
                 "heartbeat.interval.ms": 1_000,
                 "socket.timeout.ms": 5_000,
                 "reconnect.backoff.max.ms": 1_000,
-                "log_level": 2,
-            }
+                "on_commit": self._on_commit,
+                "debug": "cgrp",
+            },
+            logger=logger,
         )
         self._consumer.subscribe([topic], on_assign=self._on_assign)
 
@@ -251,18 +270,18 @@ class GroupMember(_Client):
 
     def _work(self) -> None:
         while not self.is_over.is_set():
-            if self._read():
+            self._read()
+            if self._is_commit_due:
                 self._commit()
         self._consumer.close()
+        self._handler.close()
 
     def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self.assignments += 1
         self._positions.clear()
 
-    def _read(self) -> bool:
-        """Whether there was something."""
-        messages = self._consumer.consume(500, timeout=0.2)
-        for message in messages:
+    def _read(self) -> None:
+        for message in self._consumer.consume(500, timeout=0.2):
             if message.error() is not None:
                 continue
             partition, offset = _known(message.partition()), _known(message.offset())
@@ -270,16 +289,24 @@ class GroupMember(_Client):
             if offset < least:
                 self._history.errors.append(f"{self.name}: {partition} goes on at {offset}, not at {least}")
             self._positions[partition] = offset + 1
-        return bool(self._positions) and bool(messages)
+
+    @property
+    def _is_commit_due(self) -> bool:
+        sent_s = self._commit_sent_s
+        is_one_under_way = sent_s is not None and time.monotonic() < sent_s + _COMMIT_PATIENCE_S
+        return not is_one_under_way and not self._positions.items() <= self.committed.items()
 
     def _commit(self) -> None:
+        self._commit_sent_s = time.monotonic()
         offsets = [TopicPartition(self._topic, *each) for each in self._positions.items()]
-        try:
-            rows = self._consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException:
-            return  # nobody knows whether it is committed
+        with suppress(KafkaException):  # nobody coordinates the group at the moment
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+
+    def _on_commit(self, error: KafkaError | None, rows: list[TopicPartition]) -> None:
+        self._commit_sent_s = None
         for row in rows:
-            if row.error is None:
+            # Else nobody knows whether it is committed.
+            if error is None and row.error is None:
                 self.committed[row.partition] = row.offset
 
 

@@ -60,7 +60,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
             with cluster:
                 Topic.spread(cluster.bootstrap, TOPIC, partitions=PARTITIONS, replicas=len(BROKERS))
                 nemesis = Nemesis(cluster, SEED)
-                run(cluster, nemesis, history)
+                run(cluster, nemesis, history, member_log=tmp_path / "member.log")
             check_folders(cluster)
             assert network.strangers == []
         except BaseException:
@@ -68,7 +68,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
             raise
 
 
-def run(cluster: ProxiedCluster, nemesis: Nemesis, history: History) -> None:
+def run(cluster: ProxiedCluster, nemesis: Nemesis, history: History, *, member_log: Path) -> None:
     options = {"topic": TOPIC, "partitions": PARTITIONS}
     producers = [
         RecordingProducer(f"producer-{number}", cluster.bootstrap, history, seed=SEED + number, **options)
@@ -80,7 +80,7 @@ def run(cluster: ProxiedCluster, nemesis: Nemesis, history: History) -> None:
         )
         for rack in ("", "b")
     ]
-    member = GroupMember("member", cluster.bootstrap, history, topic=TOPIC)
+    member = GroupMember("member", cluster.bootstrap, history, topic=TOPIC, log=member_log)
     clients = [*producers, *consumers, member]
     try:
         for client in clients:
@@ -189,6 +189,7 @@ def explain(cluster: ProxiedCluster, nemesis: Nemesis | None, history: History, 
     say(f"seed {SEED}, {SECONDS:g} s; the history is in {file}, the nodes' folders beside it")
     if nemesis is not None:
         say("\n".join(nemesis.story))
-    for node_id in (*BROKERS, *CONTROLLERS):
-        for log in cluster.logs(node_id)[-2:]:
+    logs = [log for node_id in (*BROKERS, *CONTROLLERS) for log in cluster.logs(node_id)[-2:]]
+    for log in (folder / "member.log", *logs):
+        if log.exists():
             say(f"---- {log}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-30:]))

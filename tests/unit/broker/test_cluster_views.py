@@ -97,6 +97,16 @@ def test_metadata_tells_of_brokers_that_can_be_reached(version: int):
     assert response.controller_id in (1, 2)
 
 
+def test_clients_are_never_told_of_no_broker_at_all():
+    """They would forget the one that they ask."""
+    fenced = Cluster(
+        broker(1, fenced=True), broker(3, fenced=True), broker(4, listener="INTERNAL", fenced=True)
+    )
+    response = metadata(MetadataRequest(topics=None), context(13), fenced)
+    assert [node.node_id for node in response.brokers] == [1, 3]
+    assert response.controller_id == -1
+
+
 def test_the_controller_is_any_broker_that_is_there():
     cluster = Cluster(*BROKERS)
     for handle, request, version in (
