@@ -1,0 +1,206 @@
+"""How a story ends: everything is mended, and then what has to come about does, and what has to be there is."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from cluster_consumer import Consumer
+from cluster_judge import Violated
+from cluster_ledger import Batch, Committed, batches_of, records_in
+
+from storage.log import Log
+from tests.harness.history import History
+
+if TYPE_CHECKING:
+    from cluster_world import World
+
+#: How long the cluster may take to be whole again when nothing fails any more.
+HEALING_S = 40.0
+
+
+class Ending:
+    """Of one world. Both steps raise Violated."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+
+    async def heal(self) -> None:
+        """Nothing fails any more: everybody comes back, and the clients end."""
+        self._world.note("healing")
+        network = self._world.simulation.network
+        network.delays_s.clear()
+        for machine in self._world.machines:
+            for other in self._world.machines:
+                network.heal(machine.host, other.host)
+        for machine in self._world.machines:
+            machine.files.faults.clear()
+            machine.resume()
+            if machine.runtime is not None:
+                machine.runtime.blocking_s = None
+
+        def all_serve() -> bool:
+            for machine in self._world.machines:
+                machine.files.faults.clear()
+                machine.start()
+                if machine.has_offline_directory:
+                    machine.stop()
+            return all(machine.is_serving for machine in self._world.machines)
+
+        await self._world.until("EventuallyRuns", all_serve)
+        await self._world.until("EventuallyUnfenced", self._all_unfenced)
+        self._world.is_stopping = True
+        if self._world.tasks:
+            _, waiting = await asyncio.wait(self._world.tasks, timeout=HEALING_S)
+            if waiting:
+                open_sends = [send for send in self._world.history.sends if send.ended_s is None]
+                raise Violated(f"EventuallyWriteIsAcceptedOrRejected: {open_sends}")
+            for task in self._world.tasks:
+                task.result()
+        await self._world.until("EventuallyReassignmentCompletes", self._no_reassignment)
+        await self._world.until("EventuallyAcknowledgedValueFullyReplicated", self._isrs_are_full)
+        await self._world.until("EventuallyDirectoriesAreKnown", self._directories_are_known)
+        await self._world.until("EventuallyMetadataConverges", self._metadata_is_one)
+
+    def _all_unfenced(self) -> bool:
+        brokers = self._world.judge.image.brokers
+        return all(id in brokers and not brokers[id].is_fenced for id in self._world.broker_ids)
+
+    def _no_reassignment(self) -> bool:
+        return not any(
+            each.adding_replicas or each.removing_replicas for _, _, each in self._world.partitions()
+        )
+
+    def _isrs_are_full(self) -> bool:
+        return all(
+            set(each.isr) == set(each.replicas) and each.leader is not None
+            for _, _, each in self._world.partitions()
+        ) and all(
+            len({self._ends(name, index, id) for id in each.replicas}) == 1
+            for name, index, each in self._world.partitions()
+        )
+
+    def _ends(self, topic: str, index: int, broker_id: int) -> tuple[int, int] | None:
+        """(log end, high watermark) of a replica."""
+        broker = next(machine for machine in self._world.machines if machine.node_id == broker_id).broker
+        partition = None if broker is None else broker.replicas.hosted.get((topic, index))
+        return None if partition is None else (partition.log.log_end_offset, partition.log.high_watermark)
+
+    def _directories_are_known(self) -> bool:
+        """Each replica is where the controllers believe it, and nothing is on its way (KIP-858)."""
+        for machine in self._world.brokers:
+            assert machine.broker is not None
+            logs = machine.broker.replicas.logs
+            if logs.future_logs:
+                return False
+            for name, index, image in self._world.partitions():
+                if machine.node_id in image.replicas:
+                    place = image.directories[image.replicas.index(machine.node_id)]
+                    log = machine.broker.replicas.hosted[name, index].log
+                    if logs.directory_ids[log.directory.parent] != place:
+                        return False
+        return True
+
+    def _metadata_is_one(self) -> bool:
+        images = [machine.metadata for machine in self._world.machines]
+        offsets = {None if image is None else image.last_applied_offset for image in images}
+        if len(offsets) > 1:
+            return False
+        first = images[0]
+        assert first is not None
+        for image in images[1:]:
+            assert image is not None
+            if image.image != first.image:
+                raise Violated("MetadataLogMatching: images of the same offset differ")
+        return True
+
+    async def look(self) -> None:
+        """Replicas are equal, byte for byte, and everything that was acknowledged can be read."""
+        await self._world.until("EventuallyRecordsAreDeleted", self._deletions_are_everywhere)
+        for name, index, image in self._world.partitions():
+            logs = [
+                machine.broker.replicas.hosted[name, index].log
+                for machine in self._world.brokers
+                if machine.node_id in image.replicas and machine.broker is not None
+            ]
+            start = max(log.log_start_offset for log in logs)
+            if name in self._world.history.compacted:
+                contents = [_last_values(log) for log in logs]
+            else:
+                contents = [_content(log, start) for log in logs]
+            if any(content != contents[0] for content in contents):
+                raise Violated(f"LogMatching: {name}-{index} differs: {contents}")
+        everything = History(unclean=self._world.history.unclean, trimmed=self._world.history.trimmed)
+        written = {(send.topic, send.partition) for send in self._world.history.sends}
+        for topic, partition in sorted(written):
+            if topic not in self._world.judge.image.topics_by_name:
+                continue
+            image = self._world.judge.image.topics_by_name[topic].partitions[partition]
+            ends = self._ends(topic, partition, image.replicas[0])
+            assert ends is not None
+            reader = self._world.consumer(f"final-{topic}-{partition}", topic, partition, everything)
+            await self._read_until(reader, ends[1])
+            if topic in self._world.history.unclean:
+                await self._compare_views(reader)
+            if topic in self._world.history.compacted:
+                self._compare_last_values(reader)
+        self._world.judge.look_at_acknowledged(self._world.history.sends)
+        self._world.final = everything.polls
+        self._world.history.errors += everything.errors
+        if self._world.history.errors:
+            raise Violated(f"clients were told: {self._world.history.errors[:3]}")
+
+    async def _read_until(self, reader: Consumer, end: int) -> None:
+        """Until it has, and knows that this is what the leader has, too."""
+        reader.agreed_epoch = -1
+        try:
+            await asyncio.wait_for(
+                reader.consume(is_over=lambda position: position >= end and reader.agreed_epoch >= 0),
+                HEALING_S,
+            )
+        except TimeoutError:
+            text = f"{reader.topic}-{reader.partition} cannot be read by {reader.name}: at {reader.position} of {end}"
+            raise Violated(text) from None
+
+    async def _compare_views(self, reader: Consumer) -> None:
+        """Whoever has been told of all truncations has what a reader finds that was there for none (KIP-320)."""
+        for consumer in self._world.consumers:
+            if (consumer.topic, consumer.partition) == (reader.topic, reader.partition):
+                await self._read_until(consumer, reader.position)
+                if consumer.view != reader.view:
+                    raise Violated(
+                        f"TruncationDetected: {consumer.name} has {consumer.view}, not {reader.view}"
+                    )
+
+    def _compare_last_values(self, reader: Consumer) -> None:
+        """Whoever has read, a little late or all at the end, knows each key's last value."""
+        end, last = self._world.judge.last_values(reader.topic, reader.partition)
+        for consumer in (reader, *self._world.consumers):
+            if (consumer.topic, consumer.partition) == (reader.topic, reader.partition):
+                known = {each.key: (each.offset, each.value) for each in consumer.view}
+                if consumer.position >= end and known != last:
+                    raise Violated(f"LastValuesAreKept: {consumer.name} has {known}, committed is {last}")
+
+    def _deletions_are_everywhere(self) -> bool:
+        """Followers begin where their leader does, or behind that."""
+        start = self._world.judge.log_start_offset
+        return all(
+            start(name, index, replica) >= start(name, index, image.leader)
+            for name, index, image in self._world.partitions()
+            if image.leader is not None and (name, index) in self._world.judge.deleted
+            for replica in image.replicas
+        )
+
+
+def _content(log: Log, start: int) -> tuple[int, list[tuple[Batch, bytes]]]:
+    """A replica: where it ends, and its bytes from `start` on."""
+    end = log.log_end_offset
+    batches = batches_of(log, start, end)
+    return end, [
+        (batch, bytes(data))
+        for batch, (_, data) in zip(batches, log.records_since(start) if start < end else (), strict=True)
+    ]
+
+
+def _last_values(log: Log) -> dict[bytes | None, tuple[int, Committed]]:
+    """What a reader of all of it knows in the end."""
+    records = records_in(log, log.log_start_offset, log.log_end_offset)
+    return {record.key: (offset, record) for offset, record in records.items()}
