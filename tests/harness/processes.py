@@ -171,7 +171,7 @@ def comes_true(
     """Poll until the condition holds; False if it never does."""
     deadline = time.monotonic() + timeout_s
     while not condition():
-        if time.monotonic() > deadline:
+        if time.monotonic() >= deadline:
             return False
         time.sleep(interval_s)
     return True
