@@ -164,6 +164,19 @@ class LogDirectory:
             self.path / CLEAN_SHUTDOWN_FILE, json.dumps(content, separators=(",", ":")).encode()
         )
 
+    def keep_clean(self, *, broker_epoch: int | None = None) -> None:
+        """No log in it was opened: if it was closed cleanly, it still is, by this broker epoch (None: the one it says).
+
+        A disk that refuses it is told, and no error: the next start recovers.
+        """
+        if not self.was_clean:
+            return
+        epoch = self.broker_epoch if broker_epoch is None else broker_epoch
+        try:
+            self.write_clean_shutdown(-1 if epoch is None else epoch)
+        except OSError as error:
+            _LOG.error("%s will be recovered: %s", self.path, error)
+
     def unlock(self) -> None:
         """Let other processes have the folder."""
         self.files.close(self.lock_fd)
@@ -238,6 +251,7 @@ def lock_directories(
             )
     except BaseException:
         for directory in directories:
+            directory.keep_clean()
             directory.unlock()
         raise
     return directories, failures

@@ -148,13 +148,8 @@ class LogManager(LogTable):
         `broker_epoch` is that of a registration which this start has made meanwhile, None if it has made none.
         """
         for path, directory in self.directories.items():
-            if not directory.was_clean or path in self.offline_dirs:
-                continue
-            epoch = directory.broker_epoch if broker_epoch is None else broker_epoch
-            try:
-                directory.write_clean_shutdown(-1 if epoch is None else epoch)
-            except OSError as error:
-                _LOG.error("%s will be recovered: %s", path, error)
+            if path not in self.offline_dirs:
+                directory.keep_clean(broker_epoch=broker_epoch)
 
     # -- loading -----------------------------------------------------------------------------------
 

@@ -97,6 +97,7 @@ class Directories:
         try:
             return cls(logs, lock(apart) if apart else logs, metadata_log_dir)
         except BaseException:
+            logs.keep_clean(broker_epoch=None)
             logs.unlock()
             raise
 

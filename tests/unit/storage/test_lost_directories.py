@@ -3,18 +3,20 @@
 from random import Random
 from uuid import UUID
 
+import pytest
+
 from storage.files import Files
-from storage.log_manager import LogManager
+from storage.log_manager import InconsistentMetaProperties, LogManager
 from tests.unit.storage.storage_support import NOW_MS
 
 
-def open_logs(*paths):
+def open_logs(*paths, node_id=1):
     random = Random(1)
     return LogManager.open(
         paths,
         files=Files(),
         cluster_id="c",
-        node_id=1,
+        node_id=node_id,
         directory_id=lambda: UUID(int=random.getrandbits(128), version=4),
         random=random,
         now_ms=NOW_MS,
@@ -39,3 +41,13 @@ def test_a_stop_is_not_clean_for_who_starts_without_a_disk(tmp_path):
     assert again.previous_broker_epoch is None  # they do not say the same
     again.shutdown(NOW_MS, broker_epoch=9)
     assert open_logs(good, bad).previous_broker_epoch == 9
+
+
+def test_directories_that_are_refused_together_stay_clean(tmp_path):
+    mine, others = tmp_path / "mine", tmp_path / "others"
+    open_logs(mine).shutdown(NOW_MS, broker_epoch=7)
+    open_logs(others, node_id=2).shutdown(NOW_MS, broker_epoch=8)
+    with pytest.raises(InconsistentMetaProperties, match="belongs to node 2"):
+        open_logs(mine, others)
+    again = open_logs(mine)
+    assert (again.was_clean, again.previous_broker_epoch) == (True, 7)
