@@ -2,9 +2,10 @@
 
 Who asks: followers before they truncate (KIP-101), consumers after a rebalance (KIP-320).
 Versions: v2-4. v2 current_leader_epoch, v3 replica_id, v4 flexible; Kafka 4.3 serves the same.
-A consumer is told of no end beyond the high watermark: it must not learn of what may yet be lost (KIP-392). A leader
-that does not know yet how far that had come answers OFFSET_NOT_AVAILABLE, or its consumers would take the smaller
-offset for a truncation, and read again what they have read.
+A consumer is told of no end of the present epoch beyond the high watermark: it must not learn of what may yet be lost
+(KIP-392). A leader that does not know yet how far that had come answers OFFSET_NOT_AVAILABLE then, or its consumers
+would take the smaller offset for a truncation, and read again what they have read. Where older epochs end is settled
+with its leadership.
 Differs from Kafka: never throttles; Kafka 4.3.1 tells consumers the log end.
 Touches: broker.partition (read only), storage.leader_epoch_cache. Never waits.
 """
@@ -60,7 +61,7 @@ def answer_partition(
         )
         if known is not None:
             epoch, end_offset = known
-            if is_consumer and end_offset > partition.log.high_watermark:
+            if is_consumer and epoch == partition.leader_epoch and end_offset > partition.log.high_watermark:
                 check_high_watermark_is_known(partition)
                 end_offset = partition.log.high_watermark
             row.leader_epoch, row.end_offset = epoch, end_offset

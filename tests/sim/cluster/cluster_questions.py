@@ -6,7 +6,7 @@
 | latest | all that was committed when the epoch began, and all that was told before in it (KIP-207), and not more than is committed |
 | a time | the first record that is not older, among those of the ledger |
 | the largest timestamp | a record of the ledger, and none that was committed when the epoch began is newer (KIP-734) |
-| the end of an epoch | behind every committed record of it, and before those of newer ones (KIP-101, 279), within what is committed (KIP-392) |
+| the end of an epoch | behind every committed record of it, and before those of newer ones (KIP-101, 279); that of the present one within what is committed (KIP-392) |
 """
 
 import asyncio
@@ -159,7 +159,8 @@ class Inquirer(Client):
             ledger = self._ledger(broker_id, epoch)
             where = f"{asked} of {self._topic}-{self._partition} by {broker_id} in epoch {epoch}: {row}"
             committed = ledger.end_of_epoch(asked, before=ledger.begun[epoch])
-            if row.leader_epoch > asked or not committed <= row.end_offset <= ledger.end:
+            is_bounded = row.leader_epoch < epoch or row.end_offset <= ledger.end
+            if row.leader_epoch > asked or row.end_offset < committed or not is_bounded:
                 raise Violated(f"EpochsEndWhereTheyDid: committed of it is {committed}: {where}")
             for offset in range(self._start(broker_id), row.end_offset):
                 record = ledger.records.get(offset)
