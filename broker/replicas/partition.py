@@ -1,13 +1,12 @@
-"""One replica of a partition on this broker: its role, and what the role lets a request do.
+"""A partition on this broker: the role of its replica, and what a leader does.
 
     (created) --image names us leader----> LEADER  in the image's leader epoch
     LEADER    --image names another------> FOLLOWER
     FOLLOWER  --image names us-----------> LEADER  (a new leader epoch)
     any       --topic deleted------------> gone: every request is told to look elsewhere
 
-The role comes from the metadata log only. Requests carry the leader epoch their sender believes in, and
-are refused when it is not ours (KIP-320). What a leader makes of its followers' fetches is decided in
-`broker.replication.leadership`; what a follower makes of its leader's answers, in `broker.replication.follower`.
+The role comes from the metadata log only. What a leader makes of its followers' fetches is decided in
+`broker.replication.leadership`. What does not depend on leading is in `replica.py` and `following.py`.
 
 Source: Kafka's Partition.
 """
@@ -16,15 +15,13 @@ from collections.abc import Callable, Collection, Hashable
 from typing import Protocol
 from uuid import UUID
 
-from broker.replicas.copying import append_copy
-from broker.replicas.fetch_sessions import FetchedPartition, FetchSession
+from broker.replicas.fetch_sessions import FetchSession
+from broker.replicas.following import FollowingReplica
 from broker.replication.leadership import Leadership
 from protocol.errors import (
-    FencedLeaderEpoch,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
-    OffsetNotAvailable,
     OffsetOutOfRange,
     PolicyViolation,
     UnknownLeaderEpoch,
@@ -61,31 +58,10 @@ class Surroundings(Protocol):
         """Ask the controller for `partition.leadership.proposed_isr`."""
 
 
-class Partition:
-    """See the module. Everything is synchronous and belongs to the loop's thread."""
+class Partition(FollowingReplica):
+    """See the module."""
 
-    __slots__ = (
-        "_directories",
-        "_signal",
-        "_surroundings",
-        "_told_log_start_offset",
-        "appended_bytes",
-        "follower_watchers",
-        "is_deleted",
-        "is_leader",
-        "isr",
-        "leader_epoch",
-        "leader_high_watermark",
-        "leader_id",
-        "leadership",
-        "log",
-        "node_id",
-        "partition_epoch",
-        "replicas",
-        "topic_id",
-        "topic_partition",
-        "watchers",
-    )  # fmt: skip
+    __slots__ = ("_directories", "_surroundings", "isr", "leadership", "partition_epoch", "replicas")
 
     def __init__(
         self,
@@ -97,37 +73,17 @@ class Partition:
         signal: Callable[[Hashable], None],
         surroundings: Surroundings,
     ) -> None:
-        self.topic_partition = topic_partition
-        self.topic_id = topic_id
-        self.node_id = node_id
-        self.log = log
-        self._signal = signal
+        super().__init__(topic_partition, topic_id=topic_id, node_id=node_id, log=log, signal=signal)
         self._surroundings = surroundings
-        self.leader_id: int | None = None
-        self.is_leader = False
-        self.is_deleted = False
-        # Older than any epoch, so that the first image is a new one.
-        self.leader_epoch = -1
         self.partition_epoch = -1
-        #: A follower's: what its leader has told, which may be beyond the own log.
-        self.leader_high_watermark = 0
         #: What it knows of its followers; None unless it leads.
         self.leadership: Leadership | None = None
         self.replicas: tuple[int, ...] = ()
         #: Where each of them lies; empty where no record says so.
         self._directories: tuple[UUID, ...] = ()
         self.isr: frozenset[int] = frozenset()
-        #: Sessions' partitions that hear of every change (`fetch_sessions`); followers' of appends, too.
-        self.watchers: dict[FetchedPartition, None] = {}
-        self.follower_watchers: dict[FetchedPartition, None] = {}
-        #: Bytes ever appended here by this process: differences of it tell how much came in since.
-        self.appended_bytes = 0
-        self._told_log_start_offset = log.log_start_offset
 
-    def __str__(self) -> str:
-        return str(self.topic_partition)
-
-    # -- role ------------------------------------------------------------------------------------------
+    # -- role -----------------------------------------------------------------------------------------
 
     def apply(self, image: PartitionImage) -> bool:
         """Take the role that the metadata log gives; whether it begins a new leader epoch.
@@ -194,17 +150,6 @@ class Partition:
         self.log = log
         self.notify()
 
-    def _is_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
-        """Whether a replica may join the ISR: its broker may, and has not lost the replica's directory.
-
-        It had everything until its disk failed, and may be heard of for a moment after that: the controller has just
-        taken it out of the ISR, and it would be back at once.
-        """
-        directory = dict(zip(self.replicas, self._directories, strict=False)).get(broker_id)
-        return self._surroundings.is_eligible(broker_id, broker_epoch) and (
-            directory is None or self._surroundings.is_online(broker_id, directory)
-        )
-
     def resign(self) -> None:
         """The topic is gone, or moved away: answer nobody any more."""
         self.is_deleted = True
@@ -213,33 +158,12 @@ class Partition:
         self.leadership = None
         self.notify()
 
-    def check_leader(self, current_leader_epoch: int | None) -> None:
-        """Raise unless this broker leads, in the epoch that the peer believes in (None: any).
-
-        Raises FencedLeaderEpoch, UnknownLeaderEpoch (KIP-320), NotLeaderOrFollower, in this order.
-        """
-        self.local_log(current_leader_epoch, must_lead=True)
-
-    def local_log(self, current_leader_epoch: int | None, *, must_lead: bool) -> Log:
-        """The log, after the checks of `check_leader`; a follower's too unless `must_lead`."""
-        if current_leader_epoch is not None and current_leader_epoch != self.leader_epoch:
-            if current_leader_epoch < self.leader_epoch:
-                raise FencedLeaderEpoch(
-                    f"{self}: leader epoch {current_leader_epoch} is over, the present one is {self.leader_epoch}"
-                )
-            raise UnknownLeaderEpoch(
-                f"{self}: leader epoch {current_leader_epoch} is not known here yet, {self.leader_epoch} is"
-            )
-        if (must_lead and not self.is_leader) or self.is_deleted:
-            raise NotLeaderOrFollower(f"{self} is not led by broker {self.node_id} but by {self.leader_id}")
-        return self.log
+    # -- writing --------------------------------------------------------------------------------------
 
     @property
     def effective_min_isr(self) -> int:
         """min.insync.replicas, but never more than there are replicas to be in sync."""
         return min(self.log.config.min_insync_replicas, len(self.replicas))
-
-    # -- writing ---------------------------------------------------------------------------------------
 
     def append_records(
         self,
@@ -252,7 +176,8 @@ class Partition:
     ) -> AppendInfo:
         """Append as leader, and wake those who wait for records.
 
-        With `is_quick` raises TakesLong for a batch whose validation takes long (`storage.validation`). Raises NotLeaderOrFollower, NotEnoughReplicas (with acks -1, before anything is written), and what
+        With `is_quick` raises TakesLong for a batch whose validation takes long (`storage.validation`). Raises
+        NotLeaderOrFollower, NotEnoughReplicas (with acks -1, before anything is written), and what
         `Log.append_as_leader` raises.
         """
         leadership = self.leadership
@@ -319,7 +244,7 @@ class Partition:
             raise NotLeaderOrFollower(f"{self} is not led by broker {self.node_id} any more")
         return self.leadership.low_watermark(self.log.log_start_offset, is_alive=self._surroundings.is_alive)
 
-    # -- followers -------------------------------------------------------------------------------------
+    # -- followers ------------------------------------------------------------------------------------
 
     def check_follower(self, replica_id: int, broker_epoch: int | None, *, has_leader_epoch: bool) -> None:
         """Raise unless this broker is a replica that may fetch as one (CVE-2018-1288, KIP-903).
@@ -367,6 +292,8 @@ class Partition:
         elif log_start_offset != old_start_offset:
             self._signal(self)  # who waits for a low watermark
 
+    # -- the ISR and the high watermark ---------------------------------------------------------------
+
     def check_isr(self, now_ms: int) -> None:
         """Ask for an ISR without the members that have fallen behind, or with one that has caught up, if there are such."""
         leadership = self.leadership
@@ -386,6 +313,17 @@ class Partition:
             self.leadership.propose(isr)
             self._surroundings.propose_isr(self)
 
+    def _is_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
+        """Whether a replica may join the ISR: its broker may, and has not lost the replica's directory.
+
+        It had everything until its disk failed, and may be heard of for a moment after that: the controller has just
+        taken it out of the ISR, and it would be back at once.
+        """
+        directory = dict(zip(self.replicas, self._directories, strict=False)).get(broker_id)
+        return self._surroundings.is_eligible(broker_id, broker_epoch) and (
+            directory is None or self._surroundings.is_online(broker_id, directory)
+        )
+
     def on_isr_answered(self, *, leader_epoch: int, isr: Collection[int], partition_epoch: int) -> None:
         """The controller has granted an ISR, in this leader epoch; the metadata log may have told it before."""
         leadership = self.leadership
@@ -404,126 +342,10 @@ class Partition:
         if self.leadership is not None and self.leadership.epoch == leader_epoch:
             self.leadership.withdraw()
 
-    # -- following -------------------------------------------------------------------------------------
-
-    def append_as_follower(
-        self,
-        records: memoryview,
-        *,
-        leader_epoch: int,
-        high_watermark: int,
-        log_start_offset: int,
-        now_ms: int,
-    ) -> None:
-        """Append what the leader has sent, and take over its offsets.
-
-        Raises CorruptMessage (nothing is written then), UnexpectedAppendOffset, KafkaStorageError.
-        """
-        # The second of the TLA+ rules (`broker.replication.follower`): nothing of an older epoch's leader is taken.
-        assert leader_epoch == self.leader_epoch, (str(self), leader_epoch, self.leader_epoch)
-        assert not self.is_leader, str(self)
-        log = self.log
-        if len(records):
-            info = append_copy(log, records, leader_epoch=leader_epoch, now_ms=now_ms)
-            self.appended_bytes += info.size_bytes
-        self.leader_high_watermark = high_watermark
-        has_moved = log.maybe_increment_high_watermark(min(high_watermark, log.log_end_offset))
-        has_moved |= log.maybe_increment_log_start_offset(
-            min(log_start_offset, log.high_watermark), reason="the leader's"
-        )
-        if has_moved:
-            self.notify()
-
-    def truncate_to(self, offset: int, *, now_ms: int) -> None:
-        """Cut the log back to where it agrees with the leader's. Raises KafkaStorageError."""
-        self.log.truncate_to(offset, now_ms=now_ms)
-        self.notify()
-
-    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
-        """Begin anew where the leader's log begins. Raises KafkaStorageError."""
-        self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
-        self.notify()
-
-    # -- reading ---------------------------------------------------------------------------------------
-
-    def is_behind_active_segment(self, offset: int) -> bool:
-        """Whether a read from `offset` ends with its segment, so that waiting makes it no longer."""
-        return offset < self.log.segments.active.base_offset
-
-    def readable_end(self, *, is_read_committed: bool) -> int:
-        """The first offset that a consumer must not see yet."""
-        return self.log.last_stable_offset if is_read_committed else self.log.high_watermark
-
-    def check_offset_is_known(self, offset: int) -> None:
-        """Raise if a consumer asks a follower for more than it knows to be committed (KIP-392).
-
-        Raises OffsetNotAvailable for what is here but not known to be committed (case 1) or committed but not
-        here yet (case 2), OffsetOutOfRange for what neither is (case 4).
-        """
-        if offset <= self.log.high_watermark:
-            return
-        if offset > max(self.log.log_end_offset, self.leader_high_watermark):
-            raise OffsetOutOfRange(f"{self}: {offset} is beyond all that broker {self.node_id} knows of")
-        raise OffsetNotAvailable(
-            f"{self}: {offset} is beyond the high watermark {self.log.high_watermark} of broker {self.node_id}"
-        )
-
-    def diverging_epoch(self, *, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
-        """Where a log that ends at `fetch_offset` in `last_fetched_epoch` parts from ours; None: nowhere.
-
-        The answer is (largest epoch of ours that is not newer, its end offset). Raises OffsetOutOfRange if
-        nothing is known of epochs that old or new, or the offset is before the log start.
-        Source: KIP-595; Kafka's Partition.readRecords.
-        """
-        known = self.log.end_offset_for_epoch(last_fetched_epoch)
-        if known is None:
-            raise OffsetOutOfRange(f"{self}: epoch {last_fetched_epoch} is not known here")
-        if fetch_offset < self.log.log_start_offset:
-            raise OffsetOutOfRange(f"{self}: {fetch_offset} is before {self.log.log_start_offset}")
-        epoch, end_offset = known
-        return known if epoch < last_fetched_epoch or end_offset < fetch_offset else None
-
-    def end_offset_for_epoch(self, epoch: int, *, current_leader_epoch: int | None) -> tuple[int, int] | None:
-        """(largest known epoch <= `epoch`, its end offset), or None; leaders only (KIP-101, KIP-279).
-
-        -1 is the epoch of a peer that has none, which ends nowhere.
-        """
-        log = self.local_log(current_leader_epoch, must_lead=True)
-        return None if epoch == -1 else log.end_offset_for_epoch(epoch)
-
     def on_config_changed(self) -> None:
         """The topic's configuration has changed: a smaller min.insync.replicas may commit records."""
         if self._advance_high_watermark():
             self.notify()
-
-    # -- change ----------------------------------------------------------------------------------------
-
-    def notice_retention(self) -> bool:
-        """Tell sessions if the log start offset has moved without a request's doing; whether it has."""
-        if self.log.log_start_offset == self._told_log_start_offset:
-            return False
-        self.notify()
-        return True
-
-    def notify(self) -> None:
-        """Something that a fetch may wait for has changed: offsets, role or existence."""
-        self._told_log_start_offset = self.log.log_start_offset
-        self._wake(self.watchers)
-        self._wake(self.follower_watchers)
-        self._signal(self)
-
-    def _notify_followers(self) -> None:
-        """There is more than the followers have; consumers must not see it yet."""
-        self._wake(self.follower_watchers)
-        self._signal(self)
-
-    def _wake(self, watchers: "dict[FetchedPartition, None]") -> None:
-        signal = self._signal
-        for fetched in watchers:
-            session = fetched.session
-            if session is not None:
-                session.dirty[fetched] = None
-                signal(session)
 
     def _advance_high_watermark(self) -> bool:
         leadership = self.leadership

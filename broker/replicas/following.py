@@ -1,0 +1,86 @@
+"""A replica that follows: it takes over what its leader has, and knows no more of it than it was told.
+
+What a follower makes of its leader's answers is decided in `broker.replication.follower`; here it is done to the log.
+
+Source: KIP-101, KIP-392; Kafka's Partition and ReplicaFetcherThread.
+"""
+
+from collections.abc import Callable, Hashable
+from uuid import UUID
+
+from broker.replicas.copying import append_copy
+from broker.replicas.replica import Replica
+from protocol.errors import OffsetNotAvailable, OffsetOutOfRange
+from protocol.types import TopicPartition
+from storage.log import Log
+
+
+class FollowingReplica(Replica):
+    """See the module."""
+
+    __slots__ = ("leader_high_watermark",)
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        *,
+        topic_id: UUID,
+        node_id: int,
+        log: Log,
+        signal: Callable[[Hashable], None],
+    ) -> None:
+        super().__init__(topic_partition, topic_id=topic_id, node_id=node_id, log=log, signal=signal)
+        #: What its leader has told, which may be beyond the own log.
+        self.leader_high_watermark = 0
+
+    def append_as_follower(
+        self,
+        records: memoryview,
+        *,
+        leader_epoch: int,
+        high_watermark: int,
+        log_start_offset: int,
+        now_ms: int,
+    ) -> None:
+        """Append what the leader has sent, and take over its offsets.
+
+        Raises CorruptMessage (nothing is written then), UnexpectedAppendOffset, KafkaStorageError.
+        """
+        # The second of the TLA+ rules (`broker.replication.follower`): nothing of an older epoch's leader is taken.
+        assert leader_epoch == self.leader_epoch, (str(self), leader_epoch, self.leader_epoch)
+        assert not self.is_leader, str(self)
+        log = self.log
+        if len(records):
+            info = append_copy(log, records, leader_epoch=leader_epoch, now_ms=now_ms)
+            self.appended_bytes += info.size_bytes
+        self.leader_high_watermark = high_watermark
+        has_moved = log.maybe_increment_high_watermark(min(high_watermark, log.log_end_offset))
+        has_moved |= log.maybe_increment_log_start_offset(
+            min(log_start_offset, log.high_watermark), reason="the leader's"
+        )
+        if has_moved:
+            self.notify()
+
+    def truncate_to(self, offset: int, *, now_ms: int) -> None:
+        """Cut the log back to where it agrees with the leader's. Raises KafkaStorageError."""
+        self.log.truncate_to(offset, now_ms=now_ms)
+        self.notify()
+
+    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
+        """Begin anew where the leader's log begins. Raises KafkaStorageError."""
+        self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
+        self.notify()
+
+    def check_offset_is_known(self, offset: int) -> None:
+        """Raise if a consumer asks a follower for more than it knows to be committed (KIP-392).
+
+        Raises OffsetNotAvailable for what is here but not known to be committed (case 1) or committed but not
+        here yet (case 2), OffsetOutOfRange for what neither is (case 4).
+        """
+        if offset <= self.log.high_watermark:
+            return
+        if offset > max(self.log.log_end_offset, self.leader_high_watermark):
+            raise OffsetOutOfRange(f"{self}: {offset} is beyond all that broker {self.node_id} knows of")
+        raise OffsetNotAvailable(
+            f"{self}: {offset} is beyond the high watermark {self.log.high_watermark} of broker {self.node_id}"
+        )

@@ -1,0 +1,152 @@
+"""What every replica of a partition has, whatever its role: its log, who leads it, who waits for its changes.
+
+    Replica            here: checks of leader epochs (KIP-320), reading, waking
+      FollowingReplica `following.py`: takes over what a leader has
+        Partition      `partition.py`: takes its role from the metadata log, and leads
+
+Requests carry the leader epoch their sender believes in, and are refused when it is not ours.
+
+Source: Kafka's Partition.
+"""
+
+from collections.abc import Callable, Hashable
+from uuid import UUID
+
+from broker.replicas.fetch_sessions import FetchedPartition
+from protocol.errors import FencedLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange, UnknownLeaderEpoch
+from protocol.types import TopicPartition
+from storage.log import Log
+
+
+class Replica:
+    """See the module. Everything is synchronous and belongs to the loop's thread."""
+
+    __slots__ = (
+        "_signal",
+        "_told_log_start_offset",
+        "appended_bytes",
+        "follower_watchers",
+        "is_deleted",
+        "is_leader",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "node_id",
+        "topic_id",
+        "topic_partition",
+        "watchers",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        *,
+        topic_id: UUID,
+        node_id: int,
+        log: Log,
+        signal: Callable[[Hashable], None],
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.node_id = node_id
+        self.log = log
+        self._signal = signal
+        self.leader_id: int | None = None
+        self.is_leader = False
+        self.is_deleted = False
+        # Older than any epoch, so that the first image is a new one.
+        self.leader_epoch = -1
+        #: Sessions' partitions that hear of every change (`fetch_sessions`); followers' of appends, too.
+        self.watchers: dict[FetchedPartition, None] = {}
+        self.follower_watchers: dict[FetchedPartition, None] = {}
+        #: Bytes ever appended here by this process: differences of it tell how much came in since.
+        self.appended_bytes = 0
+        self._told_log_start_offset = log.log_start_offset
+
+    def __str__(self) -> str:
+        return str(self.topic_partition)
+
+    # -- who may ask ----------------------------------------------------------------------------------
+
+    def check_leader(self, current_leader_epoch: int | None) -> None:
+        """Raise unless this broker leads, in the epoch that the peer believes in (None: any).
+
+        Raises FencedLeaderEpoch, UnknownLeaderEpoch (KIP-320), NotLeaderOrFollower, in this order.
+        """
+        self.local_log(current_leader_epoch, must_lead=True)
+
+    def local_log(self, current_leader_epoch: int | None, *, must_lead: bool) -> Log:
+        """The log, after the checks of `check_leader`; a follower's too unless `must_lead`."""
+        if current_leader_epoch is not None and current_leader_epoch != self.leader_epoch:
+            if current_leader_epoch < self.leader_epoch:
+                raise FencedLeaderEpoch(
+                    f"{self}: leader epoch {current_leader_epoch} is over, the present one is {self.leader_epoch}"
+                )
+            raise UnknownLeaderEpoch(
+                f"{self}: leader epoch {current_leader_epoch} is not known here yet, {self.leader_epoch} is"
+            )
+        if (must_lead and not self.is_leader) or self.is_deleted:
+            raise NotLeaderOrFollower(f"{self} is not led by broker {self.node_id} but by {self.leader_id}")
+        return self.log
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def is_behind_active_segment(self, offset: int) -> bool:
+        """Whether a read from `offset` ends with its segment, so that waiting makes it no longer."""
+        return offset < self.log.segments.active.base_offset
+
+    def readable_end(self, *, is_read_committed: bool) -> int:
+        """The first offset that a consumer must not see yet."""
+        return self.log.last_stable_offset if is_read_committed else self.log.high_watermark
+
+    def diverging_epoch(self, *, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
+        """Where a log that ends at `fetch_offset` in `last_fetched_epoch` parts from ours; None: nowhere.
+
+        The answer is (largest epoch of ours that is not newer, its end offset). Raises OffsetOutOfRange if
+        nothing is known of epochs that old or new, or the offset is before the log start.
+        Source: KIP-595; Kafka's Partition.readRecords.
+        """
+        known = self.log.end_offset_for_epoch(last_fetched_epoch)
+        if known is None:
+            raise OffsetOutOfRange(f"{self}: epoch {last_fetched_epoch} is not known here")
+        if fetch_offset < self.log.log_start_offset:
+            raise OffsetOutOfRange(f"{self}: {fetch_offset} is before {self.log.log_start_offset}")
+        epoch, end_offset = known
+        return known if epoch < last_fetched_epoch or end_offset < fetch_offset else None
+
+    def end_offset_for_epoch(self, epoch: int, *, current_leader_epoch: int | None) -> tuple[int, int] | None:
+        """(largest known epoch <= `epoch`, its end offset), or None; leaders only (KIP-101, KIP-279).
+
+        -1 is the epoch of a peer that has none, which ends nowhere.
+        """
+        log = self.local_log(current_leader_epoch, must_lead=True)
+        return None if epoch == -1 else log.end_offset_for_epoch(epoch)
+
+    # -- change ---------------------------------------------------------------------------------------
+
+    def notice_retention(self) -> bool:
+        """Tell sessions if the log start offset has moved without a request's doing; whether it has."""
+        if self.log.log_start_offset == self._told_log_start_offset:
+            return False
+        self.notify()
+        return True
+
+    def notify(self) -> None:
+        """Something that a fetch may wait for has changed: offsets, role or existence."""
+        self._told_log_start_offset = self.log.log_start_offset
+        self._wake(self.watchers)
+        self._wake(self.follower_watchers)
+        self._signal(self)
+
+    def _notify_followers(self) -> None:
+        """There is more than the followers have; consumers must not see it yet."""
+        self._wake(self.follower_watchers)
+        self._signal(self)
+
+    def _wake(self, watchers: "dict[FetchedPartition, None]") -> None:
+        signal = self._signal
+        for fetched in watchers:
+            session = fetched.session
+            if session is not None:
+                session.dirty[fetched] = None
+                signal(session)
