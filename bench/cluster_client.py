@@ -125,6 +125,18 @@ class ClusterClient:
 
         _wait(is_so, f"{name}'s ISRs")
 
+    def wait_until_served(self, name: str) -> None:
+        """Until every leader answers for its partitions: it has their logs. Raises TimeoutError."""
+
+        def is_so() -> bool:
+            try:
+                self.record_count(name)
+            except RequestFailed:
+                return False
+            return True
+
+        _wait(is_so, f"{name}'s leaders")
+
     def record_count(self, name: str) -> int:
         """The sum of the high watermarks, as their leaders tell."""
         by_leader: dict[int, list[int]] = {}

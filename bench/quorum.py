@@ -47,10 +47,12 @@ _MEASURES: Final = (
     Measure(
         name="create-partitions",
         title="A topic with 1,000 partitions of three replicas",
-        note="All brokers know: each of them answers Metadata with the leaders and full ISRs of all partitions.",
+        note="All brokers know: each of them answers Metadata with the leaders and full ISRs of all partitions. "
+        "All leaders serve: ListOffsets is answered for each of them.",
         figures=(
             Figure(metric="answered_s", title="CreateTopics answered", unit=SECONDS),
             Figure(metric="known_s", title="all brokers know", unit=SECONDS),
+            Figure(metric="served_s", title="all leaders serve", unit=SECONDS),
             Figure(metric="cpu_s", title="CPU of all brokers", unit=SECONDS),
         ),
         run=create_partitions,

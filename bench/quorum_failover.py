@@ -48,7 +48,7 @@ def fail_over(cluster: Cluster, scale: float) -> Sample:
 
 
 def create_partitions(cluster: Cluster, scale: float) -> Sample:
-    """One topic: until CreateTopics is answered, and until all brokers know all leaders and ISRs."""
+    """One topic: until CreateTopics is answered, all brokers know all leaders and ISRs, and all leaders serve."""
     count = int(_PARTITIONS * scale)
     name = f"many-{next(_numbers)}"
     with cluster.client() as client:
@@ -58,7 +58,9 @@ def create_partitions(cluster: Cluster, scale: float) -> Sample:
         for node_id in cluster.broker_ports:
             client.wait_for_isr(name, partitions=count, size=3, asking=node_id)
         known_s = time.perf_counter() - began
+        client.wait_until_served(name)
+        served_s = time.perf_counter() - began
         cpu_s = cluster.usage().cpu_s - before.cpu_s
         client.delete_topic(name)
     time.sleep(_DELETE_S)
-    return {"answered_s": answered_s, "known_s": known_s, "cpu_s": cpu_s}
+    return {"answered_s": answered_s, "known_s": known_s, "served_s": served_s, "cpu_s": cpu_s}
