@@ -43,7 +43,6 @@ class _Seen(NamedTuple):
     leader_epoch: int
     high_watermark: int
     log_start_offset: int
-    doubtful_from: int | None
     is_leader: bool
     #: What it has been found to agree with; None: not known since it started.
     ledger: Ledger | None
@@ -105,7 +104,6 @@ class Judge:
                         partition.leader_epoch,
                         log.high_watermark,
                         log.log_start_offset,
-                        log.doubtful_from,
                         partition.is_leader,
                         ledger,
                     )
@@ -158,17 +156,9 @@ class Judge:
         return next(each for each in reversed(self.ledgers[key]) if each.first_epoch <= leader_epoch)
 
     def _went_back(self, machine: Machine, partition: Partition, seen: _Seen, ledger: Ledger) -> None:
-        """Only a follower that has just been truncated may have less.
-
-        That is, if its leader was elected uncleanly, or if it is not in sync and found a gap in its log after a crash.
-        """
+        """Only a follower of a leader that was elected uncleanly may have less: it has just been truncated."""
         log = partition.log
-        is_doubtful = seen.doubtful_from == log.high_watermark and machine.node_id not in partition.isr
-        if (
-            partition.is_leader
-            or log.high_watermark != log.log_end_offset
-            or (seen.ledger is ledger and not is_doubtful)
-        ):
+        if seen.ledger is ledger or partition.is_leader or log.high_watermark != log.log_end_offset:
             raise Violated(
                 f"HighWatermarkNeverMovesBack: {partition} on {machine}: "
                 f"{seen.high_watermark} in epoch {seen.leader_epoch}, then {log.high_watermark}"
@@ -335,6 +325,8 @@ class Judge:
         ledgers = self.ledgers.get((topic.topic_id, poll.partition), [])
         for (offset, value), epoch in zip(poll.found, poll.epochs, strict=True):
             known = [record for ledger in ledgers if (record := ledger.records.get(offset)) is not None]
+            if any(offset < ledger.known_from for ledger in ledgers):
+                continue
             if not any(record.leader_epoch == epoch and record.value == value for record in known):
                 raise Violated(
                     f"ConsistentRead: {poll.client} saw {value!r} of epoch {epoch} at {offset} of "
@@ -394,9 +386,8 @@ class Judge:
                 continue
             ledgers = self.ledgers[topic.topic_id, send.partition]
             for offset, value in enumerate(send.values, start=send.base_offset):
-                if not any(
-                    offset in each.records and each.records[offset].value == value for each in ledgers
-                ):
+                known = [each.records[offset].value for each in ledgers if offset in each.records]
+                if value not in known and offset >= max(each.known_from for each in ledgers):
                     raise Violated(f"AcknowledgedIsCommitted: {value!r} at {offset} of {send}")
 
 

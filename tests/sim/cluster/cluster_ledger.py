@@ -41,6 +41,8 @@ class Ledger:
     #: offset -> record
     records: dict[int, Committed] = field(default_factory=dict)
     end: int = 0
+    #: What is before was deleted in the moment in which it was committed, or nobody knows of any.
+    known_from: int = 0
     #: key -> its last record's offset
     last: dict[bytes | None, int] = field(default_factory=dict)
     #: The largest log start offset that a leader has had.
@@ -53,6 +55,8 @@ class Ledger:
         end = log.high_watermark
         if end <= self.end:
             return
+        if log.log_start_offset > self.end:
+            self.known_from = log.log_start_offset
         for header, data in log.records_since(max(self.end, log.log_start_offset), end=end):
             if header.base_offset < self.end or header.base_offset >= end:
                 continue
@@ -83,7 +87,7 @@ def difference(ledger: Ledger, log: Log, start: int, end: int, *, is_compacted: 
 
     What is before its log start offset is no matter, nor is an older record of a key where the log `is_compacted`.
     """
-    start = max(start, log.log_start_offset)
+    start = max(start, log.log_start_offset, ledger.known_from)
     if is_compacted:
         return _difference_of_compacted(ledger, log, start, end)
     reached = start

@@ -165,7 +165,7 @@ async def retention(world: World) -> None:
     world.consume("compacted")
     world.consume("compacted", rack="b")
     kinds = (
-        "kill", "kill", "power", "stop", "torn", "isolate", "isolate", "pause", "reassign", "elect",
+        "kill", "kill", "stop", "torn", "isolate", "isolate", "pause", "reassign", "elect",
         "delete_records", "delete_records", "delete_records", "delete_records",
     )  # fmt: skip
     await Nemesis(world).rage(for_s=5, kinds=kinds)
