@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from broker.broker import Broker
@@ -17,6 +17,8 @@ from broker.runtime import Runtime
 from broker.runtime.simulated import SimulatedRuntime, Simulation
 from broker.runtime.virtual_process import Process
 from tests.harness.faulty_files import FaultyFiles, Loss
+
+T = TypeVar("T")
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 LOG_DIR = Path("/disk")
@@ -92,6 +94,15 @@ class _Node(Node):
 class _Runtime(SimulatedRuntime):
     machine: "Machine"
 
+    async def run_blocking(self, function: Callable[..., T], *args: object) -> T:
+        """As ever; but a node that stops may be about to close its logs, and is looked at while they can be read."""
+
+        def looked_at() -> T:
+            self.machine.before_death()
+            return function(*args)
+
+        return await super().run_blocking(looked_at)
+
 
 class Machine:
     """See the module. `on_failure` is told of a node that has given up, and why.
@@ -128,7 +139,7 @@ class Machine:
         #: The node has been started, and serves.
         self.is_serving = False
         self._on_failure = on_failure
-        self._before_death = before_death
+        self.before_death = before_death
         self._format()
 
     def __repr__(self) -> str:
@@ -232,7 +243,7 @@ class Machine:
     def lose_power(self, loss: Loss) -> None:
         """The machine dies at once, and with it what was not flushed; out of reach until `start`."""
         if self.process is not None and self.process.is_alive:
-            self._before_death()
+            self.before_death()
             self.simulation.loop.kill(self.process)
         self.is_serving = False
         self.node = None
@@ -241,7 +252,7 @@ class Machine:
 
     def _die(self, process: Process) -> None:
         if process.is_alive:
-            self._before_death()
+            self.before_death()
             self._end(process)
 
     def _end(self, process: Process) -> None:
