@@ -400,8 +400,9 @@ class Log(LogFiles):
         return max(unstable, self.log_start_offset)
 
     def update_high_watermark(self, offset: int) -> int:
-        """Set the high watermark, within [log start, log end]; what it became."""
-        self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
+        """Set the high watermark, within [log start, log end] and before a gap; what it became."""
+        end = self.log_end_offset if self.doubtful_from is None else self.doubtful_from
+        self.high_watermark = max(min(offset, end), self.log_start_offset)
         self.producers.on_high_watermark(self.high_watermark)
         return self.high_watermark
 

@@ -82,6 +82,9 @@ class LocalLog(Protocol):
     def doubtful_from(self) -> int | None:
         """Where a crash may have taken records from its middle; None: nowhere."""
 
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The leader epoch of what is at `offset`; None where nothing is known."""
+
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
         """(largest known epoch that is not newer, where it ends); None: nothing so old is known."""
 
@@ -275,8 +278,9 @@ class Follower:
         end = self._log.log_end_offset
         if answer.log_end_offset < end:
             return self._truncate_to(answer.log_end_offset)
-        self.lag = answer.log_end_offset - max(answer.log_start_offset, end)
-        if answer.log_start_offset > end or self._refusals > 1:
+        sound_end, _ = self._sound_end()
+        self.lag = answer.log_end_offset - max(answer.log_start_offset, sound_end)
+        if answer.log_start_offset > sound_end or self._refusals > 1:
             # The second time it is not the offsets but the epoch: our last one ended before the leader's log
             # begins, so all that we have of it from there on is not the leader's.
             self.state = ReplicaState.TRUNCATING
@@ -320,8 +324,8 @@ class Follower:
 
     def _assert_reconciled(self, asked: FetchRecords) -> None:
         # The leader was told the epoch of our last record, and has that epoch up to our end at least.
-        own_end = (self._log.latest_epoch, self._log.log_end_offset)
-        assert (asked.last_fetched_epoch, asked.fetch_offset) == own_end, (asked, own_end)
+        own_end = self._sound_end()
+        assert (asked.fetch_offset, asked.last_fetched_epoch) == own_end, (asked, own_end)
 
     def _truncate_to(self, offset: int) -> TruncateTo:
         self.state = ReplicaState.TRUNCATING
@@ -329,5 +333,11 @@ class Follower:
 
     def _fetch(self) -> None:
         self.state = ReplicaState.FETCHING
-        self.fetch_offset = self._log.log_end_offset
-        self.last_fetched_epoch = self._log.latest_epoch
+        self.fetch_offset, self.last_fetched_epoch = self._sound_end()
+
+    def _sound_end(self) -> tuple[int, int | None]:
+        """Up to where the log surely has everything, and the epoch there: to the leader, all before it counts as had."""
+        doubtful_from = self._log.doubtful_from
+        if doubtful_from is None:
+            return self._log.log_end_offset, self._log.latest_epoch
+        return doubtful_from, self._log.epoch_for_offset(doubtful_from - 1)

@@ -41,6 +41,9 @@ class Log:
         later = [start for each, start in self.epochs.items() if each > known[-1]]
         return known[-1], min(later, default=self.log_end_offset)
 
+    def epoch_for_offset(self, offset: int) -> int | None:
+        return max((epoch for epoch, start in self.epochs.items() if start <= offset), default=None)
+
     def truncate_to(self, offset: int) -> None:
         self.log_end_offset = min(offset, self.log_end_offset)
         self.epochs = {epoch: start for epoch, start in self.epochs.items() if start < self.log_end_offset}
@@ -105,8 +108,10 @@ def test_records_are_appended_in_the_epoch_they_were_asked_in():
 
 
 def test_what_is_behind_a_gap_goes_when_the_leader_has_answered():
-    log = Log(12, {0: 0}, doubtful_from=7)
+    log = Log(12, {0: 0, 2: 6, 3: 8}, doubtful_from=7)
     follower, question = fetching(log)
+    # To its leader a follower has all that is before what it asks for: it would be in the ISR, and then cut itself off.
+    assert (question.fetch_offset, question.last_fetched_epoch) == (7, 2)
     answer = Records(records=memoryview(b"..."), high_watermark=20, log_start_offset=3)
     assert follower.on_records(question, answer) == TruncateTo(offset=7)
     log.truncate_to(7)

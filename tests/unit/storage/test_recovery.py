@@ -234,6 +234,9 @@ def test_a_gap_is_remembered_until_it_is_truncated_away(crashed, directory):
     whole = crashed[1][0]
     assert contents(log) == [item for item in whole if not start <= item[0].base_offset < end]
     assert log.doubtful_from == start
+    assert (
+        log.update_high_watermark(log.log_end_offset) == start
+    )  # a reader of what is committed would pass over it
     log.truncate_to(end + 2, now_ms=NOW_MS)
     assert log.doubtful_from == start
     log.truncate_to(start, now_ms=NOW_MS)
