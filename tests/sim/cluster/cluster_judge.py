@@ -281,16 +281,7 @@ class Judge:
                 raise Violated(f"EpochsOnlyGrow: {where} after {known}")
             if now.leader != known.leader and now.leader_epoch == known.leader_epoch:
                 raise Violated(f"OneLeaderAnEpoch: {where} after {known}")
-            candidates = {None, known.leader, *known.isr, *known.elr}
-            if not known.isr:
-                # Nobody leads, and the ELR has ended without a clean shutdown: the last leader is as good (KIP-966).
-                candidates |= set(known.last_known_elr)
-            if (known.adding_replicas or known.removing_replicas) and not (
-                now.adding_replicas or now.removing_replicas
-            ):
-                # The last one to join the ISR has completed a reassignment, and may lead at once (KIP-455).
-                candidates |= set(now.isr)
-            if now.leader not in candidates:
+            if now.leader not in _candidates(known, now):
                 is_recovering = now.leader_recovery_state is LeaderRecoveryState.RECOVERING
                 # Whoever was not in sync leads alone, and has to recover (KIP-704).
                 if topic.name not in self._history.unclean or now.isr != (now.leader,) or not is_recovering:
@@ -389,6 +380,22 @@ class Judge:
                 known = [each.records[offset].value for each in ledgers if offset in each.records]
                 if value not in known and offset >= max(each.known_from for each in ledgers):
                     raise Violated(f"AcknowledgedIsCommitted: {value!r} at {offset} of {send}")
+
+
+def _candidates(known: PartitionImage, now: PartitionImage) -> set[int | None]:
+    """Who may lead after this, if nobody is to lack what is committed."""
+    candidates = {None, known.leader, *known.isr, *known.elr}
+    if not known.isr:
+        # Nobody leads, and the ELR has ended without a clean shutdown: the last leader is as good (KIP-966).
+        candidates |= set(known.last_known_elr)
+    was_moving = known.adding_replicas or known.removing_replicas
+    if was_moving and not (now.adding_replicas or now.removing_replicas):
+        # The last one to join the ISR has completed a reassignment, and may lead at once (KIP-455).
+        candidates |= set(now.isr)
+    if now.partition_epoch > known.partition_epoch + 1:
+        # One event has brought several changes, and one of those between may have let it join.
+        candidates |= set(now.isr)
+    return candidates
 
 
 def _led_before(partition: Partition, seen: _Seen | None) -> int | None:
