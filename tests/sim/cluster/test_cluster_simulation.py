@@ -15,7 +15,7 @@ from cluster_world import World
 #: Half a second for each seed where a core is free; machines are not always idle.
 pytestmark = pytest.mark.timeout(300)
 
-#: Seeds of the checks, by story: 302 together.
+#: Seeds of the checks, by story: 314 together.
 SEEDS = {
     "crashes": 50,
     "bad_network": 40,
