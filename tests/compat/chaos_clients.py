@@ -65,6 +65,9 @@ class RecordingProducer(_Client):
                 "bootstrap.servers": bootstrap,
                 "client.id": name,
                 "enable.idempotence": True,
+                # Of a producer's last batches a snapshot keeps one, as Kafka's: a broker that was stopped and is back takes
+                # an older one that comes again for a gap, which is fatal to librdkafka.
+                "max.in.flight": 1,
                 "acks": "all",
                 "linger.ms": 5,
                 "message.timeout.ms": _DELIVERY_TIMEOUT_MS,

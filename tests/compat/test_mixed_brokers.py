@@ -11,13 +11,13 @@ import itertools
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, ElectionType, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, ElectionType, Producer, TopicPartition
 
 from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from storage.files import Files
 from storage.verify import compare
@@ -212,7 +212,7 @@ def test_kafkas_broker_is_restarted(mixture):
     produce(mixture.ottla.bootstrap, "restarted", [b"meanwhile"] * 10)
     mixture.kafka.start()
     topic.wait_in_sync([1, 2, 3])
-    topic.elect(ElectionType.PREFERRED)
+    assert topic.elect(ElectionType.PREFERRED) == ErrorCode.none
     topic.wait(leaders=[3])
     values = [message.value() for message in read(mixture.kafka.listener, "restarted", 20)]
     assert values == [b"before"] * 10 + [b"meanwhile"] * 10
@@ -243,7 +243,7 @@ def test_leadership_goes_through_all_brokers(mixture):
     for order in ([3, 1, 2], [1, 2, 3], [2, 3, 1], [3, 2, 1]):
         topic.reassign(mixture.ottla.node(1).port, order)
         if order[0] != leader:
-            topic.elect(ElectionType.PREFERRED)
+            assert topic.elect(ElectionType.PREFERRED) == ErrorCode.none
         leader = order[0]
         topic.wait(leaders=[leader])
         for codec in CODECS:
@@ -266,7 +266,7 @@ def test_a_tail_that_nobody_else_has_is_truncated(mixture, request, old, new, al
     topic = Topic.create(mixture.bootstrap, name, [new, also, old])
     produce(mixture.bootstrap, name, [b"known to all"] * 20)
     topic.reassign(mixture.ottla.node(1).port, [old, new, also])
-    topic.elect(ElectionType.PREFERRED)
+    assert topic.elect(ElectionType.PREFERRED) == ErrorCode.none
     topic.wait(leaders=[old])
     produce(mixture.bootstrap, name, [b"known to all"] * 20)
     topic.wait_in_sync([1, 2, 3])
@@ -323,18 +323,16 @@ def outwait_fetches(listener: str, topic: str, *, end: int) -> None:
 def elect_uncleanly(topic: Topic, among: set[int]) -> int:
     """The new leader. Brokers that were paused are not unfenced at once, and know of nothing that came meanwhile."""
     found: set[int] = set()
+    refused: list[str] = []
 
     def is_elected() -> bool:
         found.clear()
         found.update(leader for state in topic.seen() for leader in state.leaders)
         if -1 in found:
-            with suppress(
-                KafkaException
-            ):  # nobody is there yet; or somebody leads, and who was asked knows it later
-                topic.elect(ElectionType.UNCLEAN)
+            refused.append(topic.elect(ElectionType.UNCLEAN).name)  # for a moment: nobody is unfenced yet
         return len(found) == 1 and found <= among
 
-    wait_until(is_elected, told=lambda: f"led by {found}")
+    wait_until(is_elected, told=lambda: f"led by {found}, {refused[-1:]}")
     return found.pop()
 
 
@@ -366,7 +364,7 @@ def test_a_broker_is_replaced_in_place(mixture):
         produce(mixture.bootstrap, "replaced", [b"meanwhile %d" % number] * 10)
         new.start()
         topic.wait_in_sync([1, 2, 3])
-        topic.elect(ElectionType.PREFERRED)
+        assert topic.elect(ElectionType.PREFERRED) == ErrorCode.none
         topic.wait(leaders=[3])
         produce(mixture.bootstrap, "replaced", [b"after %d" % number] * 10)
         expected += [
