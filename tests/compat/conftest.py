@@ -31,6 +31,12 @@ SETTINGS = {
 }
 
 
+#: For modules that start all servers that they need: a run against Kafka would only repeat them.
+needs_no_oracle = pytest.mark.skipif(
+    os.environ.get("KAFKA_ORACLE") == "1", reason="starts what it compares, whichever serves the other tests"
+)
+
+
 def make_server(folder: os.PathLike[str], settings: dict[str, str] | None = None) -> Server:
     """A server that is not started yet, of the kind that this run is about."""
     kind = KafkaServer if os.environ.get("KAFKA_ORACLE") == "1" else OttlaServer

@@ -4,7 +4,6 @@ Records of every codec, with headers and without keys, several segments, aborted
 compacted log, offsets by timestamp, ends of epochs and committed offsets: see `tests.compat.views`.
 """
 
-import os
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,14 +16,13 @@ from storage.files import Files
 from storage.verify import inspect
 from tests.compat.admin import PATIENCE_S, take, wait_until
 from tests.compat.clients import CODECS
+from tests.compat.conftest import needs_no_oracle
 from tests.compat.test_storage_files import dump
 from tests.compat.views import View, differences, view
 from tests.harness.kafka import KafkaServer
 from tests.harness.ottla import OttlaServer
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("KAFKA_ORACLE") == "1", reason="compares both, whichever serves the other tests"
-)
+pytestmark = needs_no_oracle
 
 NOW_MS = 1_700_000_000_000
 SETTINGS = {

@@ -1,14 +1,12 @@
 """What groups leave on disk is Kafka's: its dump tool decodes it, and Kafka itself goes on from it."""
 
-import os
-
-import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.compat.admin import PATIENCE_S, create_topic, take
+from tests.compat.conftest import needs_no_oracle
 from tests.harness.kafka import KafkaServer, tool
 
-pytestmark = pytest.mark.skipif(os.environ.get("KAFKA_ORACLE") == "1", reason="is about our own files")
+pytestmark = needs_no_oracle
 
 
 def _work(bootstrap: str, topic: str, group: str) -> None:

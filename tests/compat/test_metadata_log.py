@@ -2,13 +2,10 @@
 
 import asyncio
 import json
-import os
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 from uuid import UUID
-
-import pytest
 
 from controller.image_records import records_of
 from controller.metadata_log import MetadataLog
@@ -25,13 +22,12 @@ from storage import meta_properties
 from storage.append_origin import AppendOrigin
 from storage.files import Files
 from tests.compat.admin import create_topic
+from tests.compat.conftest import needs_no_oracle
 from tests.harness.kafka import KafkaServer, tool
 from tests.harness.ottla import OttlaServer
 from tests.unit.metadata.metadata_cases import CASES, kafka_name, to_json, versions
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("KAFKA_ORACLE") == "1", reason="compares both, whichever serves the other tests"
-)
+pytestmark = needs_no_oracle
 
 
 def dump(path: Path) -> list[str]:

@@ -22,15 +22,14 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from storage.files import Files
 from storage.verify import compare
 from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, produce, read, take, wait_until
+from tests.compat.conftest import needs_no_oracle
 from tests.compat.replicated import Topic
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.cluster import OttlaCluster
 from tests.harness.nodes import KafkaNode, OttlaNode, broker
 from tests.harness.processes import free_port
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("KAFKA_ORACLE") == "1", reason="has both, whichever serves the other tests"
-)
+pytestmark = needs_no_oracle
 
 OTTLA, KAFKA = (1, 2), 3
 ROUNDS = int(os.environ.get("OTTLA_MIXED_ROUNDS", "0"))

@@ -5,7 +5,6 @@ default features, Ottla's is a follower that loads Kafka's snapshot, a leader th
 Then a quorum whose voters stand in the log: an Ottla controller takes it over from a Kafka one, and gives it back.
 """
 
-import os
 import re
 import shutil
 from pathlib import Path
@@ -21,6 +20,7 @@ from protocol.messages.describe_quorum import (
     TopicData,
 )
 from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, produce, read, wait_until
+from tests.compat.conftest import needs_no_oracle
 from tests.compat.replicated import Topic
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.kafka import tool
@@ -29,9 +29,7 @@ from tests.harness.processes import free_port
 
 pytestmark = [
     pytest.mark.timeout(600),
-    pytest.mark.skipif(
-        os.environ.get("KAFKA_ORACLE") == "1", reason="has both, whichever serves the other tests"
-    ),
+    needs_no_oracle,
 ]
 
 CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"

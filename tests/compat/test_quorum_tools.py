@@ -5,7 +5,6 @@ one node only.
 """
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -14,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, produce, read, wait_until
+from tests.compat.conftest import needs_no_oracle
 from tests.compat.replicated import Topic
 from tests.harness.cluster import OttlaCluster
 from tests.harness.kafka import run_tool, tool
 from tests.harness.nodes import OttlaNode, controller
 from tests.harness.processes import free_port
 
-pytestmark = pytest.mark.skipif(os.environ.get("KAFKA_ORACLE") == "1", reason="is about Ottla's quorum")
+pytestmark = needs_no_oracle
 
 CONTROLLERS, BROKERS = [101, 102, 103], [1, 2, 3]
 #: Brokers that are killed are missed soon, a few records are worth a snapshot, and replication goes in small steps.
