@@ -5,33 +5,15 @@ What a follower makes of its leader's answers is decided in `broker.replication.
 Source: KIP-101, KIP-392; Kafka's Partition and ReplicaFetcherThread.
 """
 
-from collections.abc import Callable, Hashable
-from uuid import UUID
-
 from broker.replicas.copying import append_copy
 from broker.replicas.replica import Replica
 from protocol.errors import OffsetNotAvailable, OffsetOutOfRange
-from protocol.types import TopicPartition
-from storage.log import Log
 
 
 class FollowingReplica(Replica):
     """See the module."""
 
-    __slots__ = ("leader_high_watermark",)
-
-    def __init__(
-        self,
-        topic_partition: TopicPartition,
-        *,
-        topic_id: UUID,
-        node_id: int,
-        log: Log,
-        signal: Callable[[Hashable], None],
-    ) -> None:
-        super().__init__(topic_partition, topic_id=topic_id, node_id=node_id, log=log, signal=signal)
-        #: What its leader has told, which may be beyond the own log.
-        self.leader_high_watermark = 0
+    __slots__ = ()
 
     def append_as_follower(
         self,
