@@ -9,6 +9,7 @@ import select
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 #: Wake up when asked to, not 50 microseconds later.
@@ -57,7 +58,7 @@ def at_rate(port: int, frame: bytes, *, per_s: int, duration_s: float) -> list[f
     """Send by the clock, whether or not earlier requests are answered.
 
     Each took the seconds from when it was *due* to its answer: a broker that stops for a while is charged
-    for every request that should have been sent meanwhile.
+    for every request that should have been sent meanwhile, also where its socket takes no more.
     """
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
     count = int(per_s * duration_s)
@@ -67,15 +68,21 @@ def at_rate(port: int, frame: bytes, *, per_s: int, duration_s: float) -> list[f
         connection.setblocking(False)
         begin = time.perf_counter() + 0.01
         sent = unparsed = 0
+        unsent = memoryview(b"")
         while len(took) < count:
             now = time.perf_counter()
             due_at = begin + sent / per_s
-            if sent < count and now >= due_at:
-                connection.send(frame)
+            if not unsent and sent < count and now >= due_at:
+                unsent = memoryview(frame)
                 sent += 1
-                continue
+            if unsent:
+                with suppress(BlockingIOError):
+                    unsent = unsent[connection.send(unsent) :]
+                if not unsent:
+                    continue
+            patience_s = due_at - now if sent < count and not unsent else 30
             # Not epoll: it counts in milliseconds, and would be late by half of one.
-            if select.select([connection], (), (), due_at - now if sent < count else 30)[0]:
+            if select.select([connection], [connection] if unsent else (), (), patience_s)[0]:
                 unparsed += len(connection.recv(_RECEIVE_BYTES))
                 now = time.perf_counter()
                 while unparsed >= expected:
