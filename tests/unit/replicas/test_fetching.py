@@ -368,7 +368,7 @@ def led(hosting, folder) -> PartitionOnDisk:
         (10,      1, True),
         (10, UNTOLD, True),
         # ... but where no session is opened every fetch is a first one, and only news counts.
-        ( 0,      0, True),
+        ( 0,      0, None),  # in a moment: producers go first
         ( 0,      1, False),
         ( 0, UNTOLD, False),
     ],
@@ -381,8 +381,10 @@ def test_a_followers_first_fetch(simulation, tmp_path, slots, known, is_answered
         answer = hosting.fetch(
             {KEY: {"fetch_offset": 1, "high_watermark": known}}, session=(0, 0), replica_id=2
         )
-        assert isinstance(answer, dict) is is_answered_at_once
-        if not is_answered_at_once:
+        assert isinstance(answer, dict) is (is_answered_at_once is True)
+        if not isinstance(answer, dict):
+            await turns()
+            assert answer.done() is (is_answered_at_once is None)
             answer = await answer
         assert answer[KEY].high_watermark == 1
 
@@ -422,6 +424,27 @@ def test_a_follower_hears_at_once_of_a_new_high_watermark_and_waits_then(
         await turns()
         assert not waiting.done()
         waiting.cancel()
+
+    simulation.run(main())
+
+
+def test_producers_go_first_and_what_they_have_sent_already_travels_with_the_high_watermark(
+    simulation, hosting, tmp_path
+):
+    on_disk = led(hosting, tmp_path)
+
+    async def main():
+        hosting.fetch({KEY: {"fetch_offset": 1, "high_watermark": 1}}, session=(0, 0), replica_id=2)
+        on_disk.append(b"b")
+        follower_fetches(on_disk.partition, 2, 2)
+        waiting = hosting.fetch(
+            {KEY: {"fetch_offset": 2, "high_watermark": 1}}, session=(hosting.session_id, 1), replica_id=2
+        )
+        assert not waiting.done()
+        await asyncio.sleep(0)  # the producer of b is answered, and its next request is carried out
+        on_disk.append(b"c")
+        row = (await waiting)[KEY]
+        assert (values(row), row.high_watermark) == ([b"c"], 2)
 
     simulation.run(main())
 
