@@ -449,7 +449,11 @@ class Segment(SegmentFiles):
 
     def _large_read(self, position: int, size: int) -> bytes | memoryview:
         if size >= LEND_BYTES:
-            return self._lender.lend(self.fd, position=position, size=size, file_size=self.size)
+            lent = self._lender.lend(
+                self.fd, position=position, size=size, file_size=self.size, is_closed=self.is_closed
+            )
+            if lent is not None:
+                return lent
         return self._files.pread(self.fd, size, position)
 
     # -- changing ----------------------------------------------------------------------------------

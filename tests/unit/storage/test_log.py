@@ -14,6 +14,7 @@ from protocol.errors import (
 from protocol.records.batch import batches, patch, read_header
 from protocol.records.compression import Compression
 from protocol.types import ZERO_UUID
+from storage import lending
 from storage.files import Files
 from storage.log import AppendOrigin, UnexpectedAppendOffset
 from storage.log_config import LogConfig
@@ -219,14 +220,12 @@ def test_read_goes_on_in_the_next_segment_over_a_hole(log):
         assert log.read(offset, max_bytes=500).base_offset == 12
 
 
-def test_large_reads_are_lent(tmp_path):
+def test_large_reads_are_lent(tmp_path, monkeypatch):
+    monkeypatch.setattr(lending, "REMAP_BYTES", 0)
     log = open_log(tmp_path / "l", config=LogConfig())
-    fill(log, 2, records=1, value=b"x" * 200_000)
-    assert isinstance(log.read(0, max_bytes=250_000).records, memoryview)
-    fill(log, 1, records=1, value=b"x" * 200_000)
-    read = log.read(1, max_bytes=500_000)
-    assert isinstance(read.records, memoryview), "what was appended since, too"
-    assert len(read.records) > 400_000
+    fill(log, 3, records=1, value=b"x" * 200_000)
+    read = log.read(0, max_bytes=500_000)
+    assert isinstance(read.records, memoryview)
     before = bytes(read.records)
     # Truncation, and new batches in the same place, change nothing for a reader that still holds its slice.
     log.truncate_to(1, now_ms=NOW_MS)
