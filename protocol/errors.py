@@ -4,11 +4,19 @@ An error that is raised while one row of a request is answered becomes that row'
 (and message, where the response has a place for it); the other rows are not touched by it.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from protocol.error_code import ErrorCode
 
 __all__ = ["ErrorCode", "KafkaError"]
+
+#: Characters of a sentence for a person. It may quote names of 32,767 bytes, and a response has no place for more itself.
+MAX_SENTENCE: Final = 2_000
+
+
+def bounded(sentence: str) -> str:
+    """The sentence; without its end if it is too long for a response."""
+    return sentence if len(sentence) <= MAX_SENTENCE else f"{sentence[: MAX_SENTENCE - 1]}…"
 
 
 class KafkaError(Exception):
@@ -17,8 +25,8 @@ class KafkaError(Exception):
     code: ClassVar[ErrorCode] = ErrorCode.unknown_server_error
 
     def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or self.code.name)
-        self.message = message
+        self.message = None if message is None else bounded(message)
+        super().__init__(self.message or self.code.name)
 
 
 class LogDirNotFound(KafkaError):

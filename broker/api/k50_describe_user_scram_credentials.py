@@ -11,7 +11,7 @@ from collections import Counter
 from broker.api import Api, RequestContext
 from broker.broker import Broker
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, bounded
 from protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
@@ -39,7 +39,7 @@ def _result(user: str, count: int, infos: list[CredentialInfo]) -> DescribeUserS
         return DescribeUserScramCredentialsResult(
             user=user,
             error_code=ErrorCode.duplicate_resource,
-            error_message=(
+            error_message=bounded(
                 f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
             ),
         )
@@ -47,7 +47,7 @@ def _result(user: str, count: int, infos: list[CredentialInfo]) -> DescribeUserS
         return DescribeUserScramCredentialsResult(
             user=user,
             error_code=ErrorCode.resource_not_found,
-            error_message=f"Attempt to describe a user credential that does not exist: {user}",
+            error_message=bounded(f"Attempt to describe a user credential that does not exist: {user}"),
         )
     return DescribeUserScramCredentialsResult(
         user=user, credential_infos=sorted(infos, key=lambda info: info.mechanism)

@@ -14,6 +14,8 @@ from broker.api.k50_describe_user_scram_credentials import handle as describe_us
 from broker.api.k60_describe_cluster import handle as describe_cluster
 from broker.api.k75_describe_topic_partitions import handle as describe_partitions
 from broker.metadata_cache import MetadataCache
+from protocol.api_keys import ApiKey
+from protocol.codec import encode_response
 from protocol.errors import ErrorCode, InvalidRequest, KafkaError, SecurityDisabled
 from protocol.messages.describe_acls import DescribeAclsRequest
 from protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
@@ -215,3 +217,10 @@ def test_users_are_named_once_and_all_of_their_mechanisms():
         ("x", ErrorCode.resource_not_found),
         ("a", ErrorCode.duplicate_resource),
     ]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_user_with_the_longest_name_is_answered(times):
+    asked = DescribeUserScramCredentialsRequest(users=[UserName(name="é" * 16_383)] * times)
+    answer = describe_users(asked, context(0), Cluster())
+    assert encode_response(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, answer)
