@@ -10,13 +10,15 @@ from protocol.error_code import ErrorCode
 
 __all__ = ["ErrorCode", "KafkaError"]
 
-#: Characters of a sentence for a person. It may quote names of 32,767 bytes, and a response has no place for more itself.
-MAX_SENTENCE: Final = 2_000
+#: Characters of a sentence for a person. It may quote names of 32,767 bytes, and a response has place for no more.
+MAX_SENTENCE: Final = 8_000
 
 
 def bounded(sentence: str) -> str:
-    """The sentence; without its end if it is too long for a response."""
-    return sentence if len(sentence) <= MAX_SENTENCE else f"{sentence[: MAX_SENTENCE - 1]}…"
+    """The sentence; without its middle, where the quotation is, if it is too long for a response."""
+    if len(sentence) <= MAX_SENTENCE:
+        return sentence
+    return f"{sentence[: MAX_SENTENCE - 1_000]} [...] {sentence[-900:]}"
 
 
 class KafkaError(Exception):

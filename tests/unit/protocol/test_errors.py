@@ -10,9 +10,12 @@ from protocol.refusals import refuse
 NAME = "é" * 16_383
 
 
-def test_a_sentence_that_quotes_too_much_ends_early():
+def test_a_sentence_that_quotes_too_much_loses_its_middle():
     assert bounded("short") == "short"
-    assert len(bounded(NAME)) == MAX_SENTENCE
+    sentence = bounded(f"Name {NAME} is too long.")
+    assert sentence.startswith("Name é")
+    assert sentence.endswith("é is too long.")
+    assert len(sentence) <= MAX_SENTENCE
     assert str(InvalidRequest(NAME)) == InvalidRequest(NAME).message == bounded(NAME)
 
 
