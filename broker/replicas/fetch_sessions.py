@@ -137,7 +137,8 @@ class FetchSession:
 
     __slots__ = (
         "cached_size", "created_ms", "dirty", "epoch", "is_evictable_by_all", "is_evictable_by_privileged",
-        "is_privileged", "is_read_committed", "last_used_ms", "partitions", "session_id", "uses_topic_ids",
+        "is_privileged", "is_read_committed", "last_used_ms", "overtaken", "partitions", "session_id",
+        "uses_topic_ids",
     )  # fmt: skip
 
     def __init__(
@@ -161,6 +162,9 @@ class FetchSession:
         #: Invariant: a partition outside `dirty` has nothing to tell, and watches its partition. In the
         #: order of answering: one whose records were sent goes to the end, so that none is starved.
         self.dirty = dict.fromkeys(partitions.values())
+        #: A follower's partitions of which something else was heard meanwhile, by a request of an earlier connection that
+        #: was late: what the session says of them is taken note of again with its next request.
+        self.overtaken: dict[FetchedPartition, None] = {}
         #: The epoch of the next request.
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.created_ms = now_ms
@@ -178,6 +182,8 @@ class FetchSession:
         is_read_committed: bool,
     ) -> None:
         """Add and change what a request names, then drop what it forgets."""
+        self.dirty.update(self.overtaken)
+        self.overtaken.clear()
         for key, fresh in asked.items():
             known = self.partitions.get(key)
             if known is None:

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from broker.replicas.fetch_sessions import FetchSession
 from broker.replicas.following import FollowingReplica
-from broker.replication.leadership import Leadership
+from broker.replication.leadership import FollowerProgress, Leadership
 from protocol.errors import (
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
@@ -276,6 +276,8 @@ class Partition(FollowingReplica):
         leadership = self.leadership
         assert leadership is not None, str(self)
         progress = leadership.followers[replica_id]
+        if progress.session is not session:
+            self._note_overtaken(progress)
         old_end_offset, old_start_offset = progress.log_end_offset, progress.log_start_offset
         progress.on_fetch(
             fetch_offset=fetch_offset,
@@ -291,6 +293,12 @@ class Partition(FollowingReplica):
             self.notify()
         elif log_start_offset != old_start_offset:
             self._signal(self)  # who waits for a low watermark
+
+    def _note_overtaken(self, progress: FollowerProgress) -> None:
+        """Another session of the follower is heard of, or none: the one before may be the newer one all the same."""
+        for fetched in self.follower_watchers:
+            if fetched.session is not None and fetched.session is progress.session:
+                fetched.session.overtaken[fetched] = None
 
     # -- the ISR and the high watermark ---------------------------------------------------------------
 

@@ -449,6 +449,28 @@ def test_producers_go_first_and_what_they_have_sent_already_travels_with_the_hig
     simulation.run(main())
 
 
+def test_a_late_request_of_an_earlier_connection_does_not_hide_what_the_session_says(
+    simulation, hosting, tmp_path
+):
+    """A follower of an idle partition has nothing new to say: what it has said is looked up again."""
+    on_disk = led(hosting, tmp_path)
+    row = {"fetch_offset": 1, "high_watermark": 1}
+
+    async def main():
+        hosting.fetch({KEY: row}, session=(0, 0), replica_id=2)
+        session_id = hosting.session_id
+        parked = hosting.fetch({}, session=(session_id, 1), replica_id=2)
+        hosting.fetch({KEY: row | {"fetch_offset": 0}}, session=(0, -1), replica_id=2)
+        progress = on_disk.partition.leadership.followers[2]
+        assert progress.log_end_offset == 0
+        await parked  # asked before: that it is answered is no news of the follower
+        assert progress.log_end_offset == 0
+        hosting.fetch({}, session=(session_id, 2), replica_id=2)
+        assert progress.log_end_offset == 1
+
+    simulation.run(main())
+
+
 # -- sessions --------------------------------------------------------------------------------------------
 
 
