@@ -11,7 +11,7 @@ The role comes from the metadata log only. What a leader makes of its followers'
 Source: Kafka's Partition.
 """
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Hashable
 from typing import Protocol
 from uuid import UUID
 
@@ -92,9 +92,6 @@ class Partition(FollowingReplica):
         """
         is_new_epoch = image.leader_epoch > self.leader_epoch
         if not is_new_epoch and image.partition_epoch <= self.partition_epoch:
-            if image.partition_epoch == self.partition_epoch:
-                self._directories = image.directories
-                self._assign(image.replicas)
             return False
         assert image.leader_epoch >= self.leader_epoch, (str(self), image.leader_epoch, self.leader_epoch)
         self.leader_id = image.leader
@@ -116,14 +113,6 @@ class Partition(FollowingReplica):
         if not is_new_epoch:
             self.check_isr(self._surroundings.now_ms())
         return is_new_epoch
-
-    def _assign(self, replicas: tuple[int, ...]) -> None:
-        """What the controller has answered of this change (`on_isr_answered`) does not name the replicas."""
-        if self.leadership is not None and replicas != self.replicas:
-            self.replicas = replicas
-            self.leadership.assign(replicas)
-            if self._advance_high_watermark():
-                self.notify()
 
     def _begin_leadership(self) -> None:
         # An entry in the epoch cache for every leadership, also one without a record: a follower that
@@ -331,19 +320,6 @@ class Partition(FollowingReplica):
         return self._surroundings.is_eligible(broker_id, broker_epoch) and (
             directory is None or self._surroundings.is_online(broker_id, directory)
         )
-
-    def on_isr_answered(self, *, leader_epoch: int, isr: Collection[int], partition_epoch: int) -> None:
-        """The controller has granted an ISR, in this leader epoch; the metadata log may have told it before."""
-        leadership = self.leadership
-        if leadership is None or leadership.epoch != leader_epoch or partition_epoch < self.partition_epoch:
-            return
-        self.partition_epoch = partition_epoch
-        self.isr = frozenset(isr)
-        leadership.update(replicas=self.replicas, isr=isr)
-        self._advance_high_watermark()
-        # Also without a new high watermark: too small an ISR is an answer to those who wait.
-        self.notify()
-        self.check_isr(self._surroundings.now_ms())
 
     def on_isr_refused(self, *, leader_epoch: int) -> None:
         """The controller has not tried, and the ISR is what it was."""

@@ -301,6 +301,10 @@ class ReplicaManager:
         for topic in delta.topics_deleted.values():
             for index in topic.partitions:
                 self._forget(topic, index)
+        # Configurations before ISRs: a leader must not commit by a min.insync.replicas that no longer holds.
+        for resource in delta.configs_changed:
+            if resource.type is ConfigResourceType.TOPIC and resource.name in image.topics_by_name:
+                self._update_config(image.topics_by_name[resource.name])
         self._apply_partitions(
             (image.topics_by_id[topic_id], sorted(indexes))
             for topic_id, indexes in delta.partitions_changed.items()
@@ -308,9 +312,6 @@ class ReplicaManager:
         )
         if delta.brokers_changed:
             self._check_isrs()  # who was fenced, or had another epoch, may join
-        for resource in delta.configs_changed:
-            if resource.type is ConfigResourceType.TOPIC and resource.name in image.topics_by_name:
-                self._update_config(image.topics_by_name[resource.name])
 
     async def all_made(self) -> None:
         """Wait until every partition that is known now has a log."""

@@ -1,8 +1,12 @@
 """Asking the controller for other ISRs (AlterPartition, KIP-497): one request at a time, whatever has come up in it.
 
-    propose --> waiting --> in one request with all others --> granted: the partition is told
-                   ^                     |                '--> refused for good: told, or left to the metadata log
+    propose --> waiting --> in one request with all others --> granted, or out of date: left to the metadata log
+                   ^                     |                '--> refused: the partition is told
                    '---- try again ------'--- no controller, a stale broker epoch, an error that may pass
+
+A granted ISR holds when the metadata log says so, not when the answer comes (as with Kafka): only then does the leader
+know what the controller knew when it chose who stays eligible. With an older, smaller min.insync.replicas it would
+commit what a member of the ELR lacks.
 
 Source: DefaultAlterPartitionManager and Partition.handleAlterPartitionError of Kafka 4.3.1.
 """
@@ -138,14 +142,11 @@ class IsrChanges:
 
 
 def _settle(partition: Partition, leader_epoch: int, row: PartitionDataResponse | None) -> bool:
-    """Tell the partition how it ended; False if it has to be asked for again."""
+    """Tell the partition if it was refused; False if it has to be asked for again."""
     if row is None:
         return False
     if row.error_code == ErrorCode.none:
-        logger.info("%s: the ISR is %s", partition, row.isr)
-        partition.on_isr_answered(
-            leader_epoch=row.leader_epoch, isr=row.isr, partition_epoch=row.partition_epoch
-        )
+        logger.info("%s: the ISR will be %s", partition, row.isr)
         return True
     logger.info("%s: another ISR was refused: %s", partition, ErrorCode(row.error_code).name)
     if row.error_code in _NOT_DONE:

@@ -27,6 +27,7 @@ class Nemesis:
         self._world = world
         self._random = world.random
         self._operator = Operator(world)
+        self._operator.is_whole = self._is_whole
         #: After how many seconds things are mended, more or less.
         self._delays_s: tuple[float, ...] = ()
         #: (replica, topic, partition) that have lost power -> the broker epoch in which they did; until they are in the
@@ -136,6 +137,10 @@ class Nemesis:
         for topic, index, each in self._world.partitions():
             if machine.node_id in each.replicas:
                 self._damaged[machine.node_id, topic, index] = self._epoch_of(machine.node_id)
+
+    def _is_whole(self, topic: str, index: int) -> bool:
+        """Whether no replica of the partition has lost anything, and is not back in the ISR."""
+        return not any((each[1], each[2]) == (topic, index) for each in self._damaged)
 
     def _epoch_of(self, broker_id: int) -> int:
         """The broker epoch that the controllers know."""

@@ -46,6 +46,8 @@ class Operator:
         self._world = world
         self._random = world.random
         self._client: Client | None = None
+        #: Whether all replicas of a partition have what they had: no operator takes the last sound one away.
+        self.is_whole: Callable[[str, int], bool] = lambda topic, index: True
 
     def _partitions(self) -> list[tuple[str, int]]:
         return [(topic, index) for topic, index, _ in self._world.partitions() if not topic.startswith("__")]
@@ -71,7 +73,11 @@ class Operator:
     def reassign(self) -> None:
         """Some partition to other replicas, or in another order; or a reassignment is cancelled."""
         random, world = self._random, self._world
-        partitions = [each for each in world.partitions() if not each[0].startswith("__")]
+        partitions = [
+            each
+            for each in world.partitions()
+            if not each[0].startswith("__") and self.is_whole(each[0], each[1])
+        ]
         if not partitions:
             return
         topic, index, image = random.choice(partitions)

@@ -101,6 +101,20 @@ def test_topic_configurations_reach_the_log(broker):
     assert broker.logs.get(T0).config.retention_ms == 1000
 
 
+def test_a_larger_min_isr_holds_before_a_smaller_isr_that_came_with_it(broker):
+    """Else a record would be committed that a replica lacks which the controller has kept eligible (KIP-966)."""
+    broker.create(config={"min.insync.replicas": "1"}, partitions={0: image(replicas=(NODE_ID, 2))})
+    partition = broker.replicas.partition(T0)
+    append(broker, b"a")
+    broker.configs["t"] = {"min.insync.replicas": "2"}
+    broker.replay(
+        ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value="2"),
+        PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=0, isr=[NODE_ID], eligible_leader_replicas=[2]),
+    )
+    assert partition.isr == {NODE_ID}
+    assert partition.log.high_watermark == 0
+
+
 def test_a_restart_serves_what_was_there_and_sets_strays_aside(simulation, tmp_path):
     runtime = simulation.runtime("broker")
     folder = tmp_path / "data"
