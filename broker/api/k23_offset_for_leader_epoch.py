@@ -6,7 +6,7 @@ A consumer is told of no end of the present epoch beyond the high watermark: it 
 (KIP-392). A leader that does not know yet how far that had come answers OFFSET_NOT_AVAILABLE then, or its consumers
 would take the smaller offset for a truncation, and read again what they have read. Where older epochs end is settled
 with its leadership.
-Differs from Kafka: never throttles; Kafka 4.3.1 tells consumers the log end.
+Differs from Kafka: never throttles; Kafka 4.3.1 tells consumers the log end, and -1 where they know a newer epoch.
 Touches: broker.partition (read only), storage.leader_epoch_cache. Never waits.
 """
 
@@ -16,7 +16,7 @@ from broker.api import Api, RequestContext
 from broker.broker import Broker
 from broker.replicas.list_offsets import check_high_watermark_is_known
 from protocol.api_keys import ApiKey
-from protocol.errors import KafkaError
+from protocol.errors import KafkaError, UnknownLeaderEpoch
 from protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -59,6 +59,9 @@ def answer_partition(
         known = partition.end_offset_for_epoch(
             asked.leader_epoch, current_leader_epoch=None if current == -1 else current
         )
+        if is_consumer and asked.leader_epoch > partition.leader_epoch:
+            # It has read from a successor of ours, whom we have not heard of: -1 would tell it of a truncation.
+            raise UnknownLeaderEpoch(f"{partition} is led in epoch {partition.leader_epoch} here")
         if known is not None:
             epoch, end_offset = known
             if is_consumer and epoch == partition.leader_epoch and end_offset > partition.log.high_watermark:

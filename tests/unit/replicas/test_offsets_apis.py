@@ -205,6 +205,21 @@ def test_offset_for_leader_epoch(broker):
 
 
 @pytest.mark.parametrize(
+    ("replica_id", "error"),
+    [(2, ErrorCode.none), (-2, ErrorCode.none), (-1, ErrorCode.unknown_leader_epoch)],
+)
+def test_a_consumer_that_knows_a_newer_epoch_is_not_told_of_a_truncation(broker, replica_id, error):
+    """It has read from the successor of a leader that has not heard of it; to a client, -1 is a log that was cut off."""
+    broker.create(partitions={0: image(epoch=1, replicas=(1, 2))})
+    asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=2)
+    request = OffsetForLeaderEpochRequest(
+        replica_id=replica_id, topics=[OffsetForLeaderTopic(topic="t", partitions=[asked])]
+    )
+    (row,) = broker.call(k23_offset_for_leader_epoch, request, 4).topics[0].partitions
+    assert (row.error_code, row.leader_epoch, row.end_offset) == (error, -1, -1)
+
+
+@pytest.mark.parametrize(
     ("asked", "found"),
     [
         (None, {("t", 0), ("t", 1), ("u", 0)}),
