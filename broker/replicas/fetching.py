@@ -13,9 +13,8 @@ A follower sees up to the log end, and its fetch tells what it has: that is take
 not when it is answered. It is answered at once when it can move its high watermark, and when it begins a session, so
 that consumers of followers need not wait for replica.fetch.wait.max.ms (KIP-392; Kafka 4.3.1 lets them wait). Only
 the producers that the same high watermark has answered come first, by a few turns of the loop: what they have sent
-already is appended by then, and travels along. A
-consumer may be sent to a nearer replica (`preferred_replica`), and may read from a follower what that one knows to
-be committed:
+already is appended by then, and travels along. A consumer may be sent to a nearer replica (`preferred_replica`), and
+may read from a follower what that one knows to be committed:
 
 | offset asked of a follower | answer (KIP-392) |
 |---|---|
