@@ -176,10 +176,6 @@ class Index:
 
     # -- entries -----------------------------------------------------------------------------------
 
-    def can_hold(self, offset: int) -> bool:
-        """Whether the offset is within 2^31 of the segment's base."""
-        return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
-
     def _append(self, first: int, second: int) -> None:
         if not self._is_preallocated:
             with self._file() as fd:
