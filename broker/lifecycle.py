@@ -87,6 +87,8 @@ class BrokerLifecycle:
         self._is_registered = False
         self._wants_fence = True
         self._is_leaving = False
+        #: When the last heartbeat was sent that the controller took.
+        self._heard_at = runtime.monotonic()
         #: Whether the last heartbeat was not answered.
         self._is_unheard = False
         self._learning_until: float | None = None
@@ -175,6 +177,12 @@ class BrokerLifecycle:
         self._wants_fence = False
         self.beat_soon()
         await asyncio.shield(self._unfenced)
+
+    @property
+    def may_be_replaced(self) -> bool:
+        """Whether the controller may have given this broker's leaderships to others, for all that it has heard."""
+        session_s = self._config.get("broker.session.timeout.ms") / 1000
+        return self.is_fenced or self._runtime.monotonic() - self._heard_at >= session_s
 
     def beat_soon(self) -> None:
         """There is something that the controller should hear before the next heartbeat is due."""
@@ -279,6 +287,7 @@ class BrokerLifecycle:
         """One heartbeat; None if it failed, which a later one may not."""
         # Before, it does not know how it is configured.
         cordoned = self._cordoned_log_dirs() if self._caught_up.done() else None
+        sent_at = self._runtime.monotonic()
         request = BrokerHeartbeatRequest(
             broker_id=self._config.node_id,
             broker_epoch=self.broker_epoch,
@@ -312,6 +321,7 @@ class BrokerLifecycle:
                 self.register_again()
             return None
         self._told_offline = frozenset(request.offline_log_dirs)
+        self._heard_at = sent_at
         self._heard(response)
         return response
 

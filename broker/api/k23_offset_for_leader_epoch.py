@@ -5,9 +5,11 @@ Versions: v2-4. v2 current_leader_epoch, v3 replica_id, v4 flexible; Kafka 4.3 s
 A consumer is told of no end of the present epoch beyond the high watermark: it must not learn of what may yet be lost
 (KIP-392). A leader that does not know yet how far that had come answers OFFSET_NOT_AVAILABLE then, or its consumers
 would take the smaller offset for a truncation, and read again what they have read. Where older epochs end is settled
-with its leadership.
-Differs from Kafka: never throttles; Kafka 4.3.1 tells consumers the log end, and -1 where they know a newer epoch.
-Touches: broker.partition (read only), storage.leader_epoch_cache. Never waits.
+with its leadership. A consumer that knows a newer epoch than the leader has read from its successor, or else from a
+topic that has been deleted and created again. The latter must hear that this log has nothing of it; the former is told
+to look for the successor, which is likely where the controller has not been heard for so long that it may have chosen one.
+Differs from Kafka: never throttles; Kafka 4.3.1 tells consumers the log end, and -1 wherever they know a newer epoch.
+Touches: broker.partition (read only), storage.leader_epoch_cache, broker.lifecycle. Never waits.
 """
 
 from typing import Final
@@ -59,8 +61,8 @@ def answer_partition(
         known = partition.end_offset_for_epoch(
             asked.leader_epoch, current_leader_epoch=None if current == -1 else current
         )
-        if is_consumer and asked.leader_epoch > partition.leader_epoch:
-            # It has read from a successor of ours, whom we have not heard of: -1 would tell it of a truncation.
+        knows_more = is_consumer and asked.leader_epoch > partition.leader_epoch
+        if knows_more and broker.lifecycle.may_be_replaced:
             raise UnknownLeaderEpoch(f"{partition} is led in epoch {partition.leader_epoch} here")
         if known is not None:
             epoch, end_offset = known

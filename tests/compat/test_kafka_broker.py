@@ -2,11 +2,11 @@
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import NewTopic
 
 from storage import meta_properties
 from storage.files import Files
 from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, take
+from tests.compat.replicated import Topic
 from tests.harness.cluster import OttlaCluster
 from tests.harness.kafka import java_command, tool
 from tests.harness.processes import Child, free_port
@@ -68,10 +68,8 @@ class Mixed:
         self.cluster.kill(*self.cluster.running)
 
     def create(self, name, *, through):
-        """A topic whose only replica is Kafka's."""
-        topic = NewTopic(name, num_partitions=2, replica_assignment=[[KAFKA_ID], [KAFKA_ID]])
-        admin = admin_of(through)
-        admin.create_topics([topic])[name].result(PATIENCE_S)
+        """A topic whose only replica is Kafka's, known to both brokers when this returns."""
+        Topic.create(f"{self.kafka},{self.cluster.bootstrap}", name, [KAFKA_ID], [KAFKA_ID], through=through)
 
     def produce(self, topic, first=0, count=100):
         producer = Producer({"bootstrap.servers": self.kafka})

@@ -134,3 +134,32 @@ def test_a_broker_that_can_tell_of_it_late_goes_on():
     ended, heard = lose_a_directory(silent_for_s=8)
     assert ended == []
     assert heard == [UUID(int=1000)]
+
+
+def test_a_broker_without_a_controller_may_be_replaced_after_a_session():
+    with Simulation(seed=1) as simulation:
+        runtime = simulation.runtime("broker")
+        controller = Silent()
+
+        async def main():
+            lifecycle = BrokerLifecycle(
+                runtime=runtime,
+                config=BrokerConfig(CONFIG | {"broker.session.timeout.ms": "9000"}),
+                controller=controller,
+                applied_offset=lambda: 0,
+                offline_log_dirs=lambda: (),
+                features=dict,
+            )
+            seen = [lifecycle.may_be_replaced]  # it is nobody yet
+            await lifecycle.register(
+                cluster_id="c", listeners=(), log_dirs=[UUID(int=1)], previous_broker_epoch=None
+            )
+            await lifecycle.serve()
+            for pause_s, answers in ((30, False), (6, False), (3, True), (3, True)):
+                await asyncio.sleep(pause_s)
+                seen.append(lifecycle.may_be_replaced)
+                controller.answers = answers
+            await lifecycle.give_up()
+            return seen
+
+        assert simulation.run(main()) == [True, False, False, True, False]

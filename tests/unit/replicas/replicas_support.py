@@ -3,6 +3,7 @@
 from collections.abc import Awaitable
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from uuid import UUID
 
 from broker.api import RequestContext
@@ -163,6 +164,7 @@ class BrokerInFolder:
             runtime=runtime,
             topic_config=self.topic_config,
         )
+        self.lifecycle = SimpleNamespace(may_be_replaced=False)
         self.correlation_id = 0
 
     leader_rate = move_rate = 2**63 - 1

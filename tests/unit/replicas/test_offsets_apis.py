@@ -205,12 +205,18 @@ def test_offset_for_leader_epoch(broker):
 
 
 @pytest.mark.parametrize(
-    ("replica_id", "error"),
-    [(2, ErrorCode.none), (-2, ErrorCode.none), (-1, ErrorCode.unknown_leader_epoch)],
+    ("replica_id", "may_be_replaced", "error"),
+    [
+        (CONSUMER, True, ErrorCode.unknown_leader_epoch),
+        (CONSUMER, False, ErrorCode.none),  # of a topic that was deleted and created again
+        (DEBUGGING, True, ErrorCode.none),
+        (2, True, ErrorCode.none),
+    ],
 )
-def test_a_consumer_that_knows_a_newer_epoch_is_not_told_of_a_truncation(broker, replica_id, error):
-    """It has read from the successor of a leader that has not heard of it; to a client, -1 is a log that was cut off."""
+def test_a_consumer_that_has_read_from_a_successor(broker, replica_id, may_be_replaced, error):
+    """A leader that may have one sends it there; to a client, -1 is a log that was cut off."""
     broker.create(partitions={0: image(epoch=1, replicas=(1, 2))})
+    broker.lifecycle.may_be_replaced = may_be_replaced
     asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=2)
     request = OffsetForLeaderEpochRequest(
         replica_id=replica_id, topics=[OffsetForLeaderTopic(topic="t", partitions=[asked])]
