@@ -112,7 +112,7 @@ def _alter(
 ) -> tuple[list[MetadataRecord], dict[_Named, _Outcome]]:
     """Records of the resources that can be changed, and what to answer for each."""
     times = Counter(named)
-    records: list[MetadataRecord] = []
+    records: list[ConfigRecord] = []
     outcomes: dict[_Named, _Outcome] = {}
     for index, (number, name) in enumerate(named):
         try:
@@ -127,7 +127,7 @@ def _alter(
         else:
             records += _records(state, resource, changed)
             outcomes[number, name] = (ErrorCode.none, None)
-    return records, outcomes
+    return [*records, *_clear_elr(state, records)], outcomes
 
 
 def _resource(number: int, name: str) -> ConfigResource:
@@ -226,54 +226,64 @@ def _definitions(state: ClusterState, type_: ConfigResourceType) -> Mapping[str,
 
 def _records(
     state: ClusterState, resource: ConfigResource, changed: Mapping[str, str | None]
-) -> list[MetadataRecord]:
+) -> list[ConfigRecord]:
     """A broker's unchanged values are written again: that makes it read its key stores anew (KAFKA-14136)."""
     existing = state.image.config(resource)
-    written: list[ConfigRecord] = [
+    return [
         ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=text)
         for name, text in changed.items()
         if resource.type is ConfigResourceType.BROKER or existing.get(name) != text
     ]
-    return [*written, *_clear_elr(state, written)]
 
 
 def _clear_elr(state: ClusterState, records: Iterable[ConfigRecord]) -> list[MetadataRecord]:
     """Who is eligible depends on min.insync.replicas: with another one, what was known of it is void (KIP-966).
 
-    But not where nobody is in sync: nothing can be committed there meanwhile, so who was eligible has all that
-    was, and nobody else may lead. (Kafka forgets them as well; such a partition waits for an unclean election.)
+    But not where the ISR is smaller than the new value, too: nothing can be committed there meanwhile, so who was
+    eligible has all that was. (Kafka forgets them as well; without an ISR, or when its last member has lost its
+    pages, such a partition is left with an unclean election.)
     """
     if not state.is_elr_enabled:
         return []
-    names = [
-        record.resource_name if record.resource_type == ConfigResourceType.TOPIC else ""
+    #: Topic name, "" for the cluster -> the new value, None: the cluster's.
+    written = {
+        record.resource_name if record.resource_type == ConfigResourceType.TOPIC else "": record.value
         for record in records
         if record.name == MIN_INSYNC_REPLICAS
-    ]
-    return [cleared for name in names for cleared in _cleared(state.image, name)]
+    }
+    return [cleared for name in written for cleared in _cleared(state, name, written)]
 
 
-def _cleared(image: MetadataImage, topic_name: str) -> list[MetadataRecord]:
-    """What clears the ELRs of a topic, or of all topics where that is ""."""
+def _cleared(
+    state: ClusterState, topic_name: str, written: Mapping[str, str | None]
+) -> list[MetadataRecord]:
+    """What clears the ELRs of a topic, or of all topics where that is "", as far as they are void."""
+    image = state.image
     if topic_name:
         topics = [topic] if (topic := image.topics_by_name.get(topic_name)) is not None else []
     else:
         topics = list(image.topics_by_id.values())
-    concerned = [
-        (topic.topic_id, index, partition)
-        for topic in topics
-        for index, partition in topic.partitions.items()
-        if partition.elr or partition.last_known_elr
-    ]
-    if all(partition.isr for _, _, partition in concerned):
-        return [ClearElrRecord(topic_name=topic_name)]
-    return [
-        PartitionChangeRecord(
-            partition_id=index, topic_id=topic_id, eligible_leader_replicas=[], last_known_elr=[]
-        )
-        for topic_id, index, partition in concerned
-        if partition.isr
-    ]
+    default = written.get("") or state.topic_setting("", MIN_INSYNC_REPLICAS)
+    void: list[MetadataRecord] = []
+    is_all_void = True
+    for topic in topics:
+        own = written.get(topic.name, image.topic_config(topic.name).get(MIN_INSYNC_REPLICAS))
+        least = state.min_insync_replicas(topic, configured=own or default)
+        for index, partition in topic.partitions.items():
+            if not partition.elr and not partition.last_known_elr:
+                continue
+            if len(partition.isr) < least:
+                is_all_void = False
+                continue
+            void.append(
+                PartitionChangeRecord(
+                    partition_id=index,
+                    topic_id=topic.topic_id,
+                    eligible_leader_replicas=[],
+                    last_known_elr=[],
+                )
+            )
+    return [ClearElrRecord(topic_name=topic_name)] if is_all_void else void
 
 
 def check_creation(state: ClusterState, name: str, wanted: Mapping[str, str | None]) -> dict[str, str]:
@@ -288,7 +298,8 @@ def check_creation(state: ClusterState, name: str, wanted: Mapping[str, str | No
 
 def creation_records(state: ClusterState, name: str, overrides: Mapping[str, str]) -> list[MetadataRecord]:
     """The records of a new topic's configurations."""
-    return _records(state, ConfigResource(ConfigResourceType.TOPIC, name), overrides)
+    records = _records(state, ConfigResource(ConfigResourceType.TOPIC, name), overrides)
+    return [*records, *_clear_elr(state, records)]
 
 
 def elr_safety_records(state: ClusterState) -> list[MetadataRecord]:

@@ -140,11 +140,11 @@ class ClusterState:
             )
         return self._topic_defaults
 
-    def min_insync_replicas(self, topic: TopicImage) -> int:
-        """How many in-sync replicas the topic asks for, at most as many as it has replicas."""
-        configured = int(self.topic_setting(topic.name, "min.insync.replicas"))
+    def min_insync_replicas(self, topic: TopicImage, *, configured: str | None = None) -> int:
+        """How many in-sync replicas the topic asks for, or would ask for; at most as many as it has replicas."""
+        wanted = int(configured or self.topic_setting(topic.name, "min.insync.replicas"))
         first = topic.partitions.get(0)
-        return configured if first is None else min(configured, len(first.replicas))
+        return wanted if first is None else min(wanted, len(first.replicas))
 
     def is_unclean_election_enabled(self, topic: TopicImage) -> bool:
         """Whether the topic would rather lose records than wait for a replica that has them all."""

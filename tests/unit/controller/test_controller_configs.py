@@ -158,24 +158,43 @@ def test_another_min_insync_replicas_voids_the_elr():
     assert machine.log[-1] == ClearElrRecord(topic_name="")
 
 
-@pytest.mark.parametrize("where", [(TOPIC, "t"), (BROKER, "")])
-def test_another_min_insync_replicas_leaves_the_elr_where_nobody_is_in_sync(where):
-    """Nothing is committed without an ISR; and to forget who may lead would be to wait for an unclean election."""
-    machine = machine_with_topics()
+MIN = "min.insync.replicas"
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept_with_isr_of"),
+    [
+        ([(TOPIC, "t", (SET, MIN, "1"))], {0}),
+        ([(TOPIC, "t", (SET, MIN, "2"))], {0, 1}),
+        ([(TOPIC, "t", (SET, MIN, "9"))], {0, 1, 2}),  # as many as there are replicas
+        ([(BROKER, "", (SET, MIN, "1"))], {0, 1, 2}),  # the topic has a value of its own
+        ([(TOPIC, "t", (DELETE, MIN, None))], {0, 1}),
+        ([(TOPIC, "t", (DELETE, MIN, None)), (BROKER, "", (SET, MIN, "1"))], {0}),
+        ([(BROKER, "", (SET, MIN, "1")), (TOPIC, "t", (DELETE, MIN, None))], {0}),
+    ],
+)
+def test_another_min_insync_replicas_leaves_the_elr_where_nothing_can_be_committed(changes, kept_with_isr_of):
+    """To forget who may lead, too, would be to wait for an unclean election."""
+    machine = Machine(brokers=[1, 2, 3])
+    machine.replay(ConfigRecord(resource_type=BROKER, resource_name="", name=MIN, value="2"))
+    machine.create("t", *[[1, 2, 3]] * 3)
+    machine.replay(ConfigRecord(resource_type=TOPIC, resource_name="t", name=MIN, value="3"))
     topic_id = machine.state.image.topics_by_name["t"].topic_id
-    for index, isr in enumerate(([], [1])):
+    for count in range(3):
         machine.replay(
             PartitionChangeRecord(
                 topic_id=topic_id,
-                partition_id=index,
-                isr=isr,
-                eligible_leader_replicas=[2],
-                last_known_elr=[2],
+                partition_id=count,
+                isr=[1, 2][:count],
+                eligible_leader_replicas=[3],
+                last_known_elr=[1],
             )
         )
-    change(machine, resource(*where, (SET, "min.insync.replicas", "1")))
-    assert (machine.partition("t", 0).elr, machine.partition("t", 0).last_known_elr) == ((2,), (2,))
-    assert (machine.partition("t", 1).elr, machine.partition("t", 1).last_known_elr) == ((), ())
+    change(machine, *(resource(*each) for each in changes))
+    found = {index: machine.partition("t", index) for index in range(3)}
+    assert {index: (each.elr, each.last_known_elr) for index, each in found.items()} == {
+        index: ((3,), (1,)) if index in kept_with_isr_of else ((), ()) for index in range(3)
+    }
 
 
 def test_alter_configs_replaces_everything():
