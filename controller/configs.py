@@ -24,7 +24,7 @@ from protocol.errors import (
     UnsupportedVersion,
 )
 from protocol.messages import alter_configs, incremental_alter_configs
-from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
+from protocol.metadata.image import ConfigResource, ConfigResourceType
 from protocol.metadata.records import ClearElrRecord, ConfigRecord, MetadataRecord, PartitionChangeRecord
 from protocol.topic_names import check_topic_name
 from storage.log_config import TOPIC_CONFIGS
@@ -254,9 +254,7 @@ def _clear_elr(state: ClusterState, records: Iterable[ConfigRecord]) -> list[Met
     return [cleared for name in written for cleared in _cleared(state, name, written)]
 
 
-def _cleared(
-    state: ClusterState, topic_name: str, written: Mapping[str, str | None]
-) -> list[MetadataRecord]:
+def _cleared(state: ClusterState, topic_name: str, written: Mapping[str, str | None]) -> list[MetadataRecord]:
     """What clears the ELRs of a topic, or of all topics where that is "", as far as they are void."""
     image = state.image
     if topic_name:

@@ -96,7 +96,11 @@ def handle_raw(
 
 def _client(request: FetchRequest, context: RequestContext, broker: Broker) -> ClientMetadata | None:
     """Who may be sent to another replica: nobody, unless this broker has a selector (KIP-392)."""
-    if broker.replicas.selector is None or context.version < 11 or request.replica_id == FUTURE_REPLICA:
+    if (
+        broker.replicas.closest_replica.selector is None
+        or context.version < 11
+        or request.replica_id == FUTURE_REPLICA
+    ):
         return None
     return ClientMetadata(
         rack=request.rack_id,

@@ -13,7 +13,7 @@ A follower sees up to the log end, and its fetch tells what it has: that is take
 not when it is answered. It is answered at once when it can move its high watermark, and when it begins a session, so
 that consumers of followers need not wait for replica.fetch.wait.max.ms (KIP-392; Kafka 4.3.1 lets them wait). Only
 the producers that the same high watermark has answered come first, by a few turns of the loop: what they have sent
-already is appended by then, and travels along. A consumer may be sent to a nearer replica (`preferred_replica`), and
+already is appended by then, and travels along. A consumer may be sent to a nearer replica (`closest_replica.py`), and
 may read from a follower what that one knows to be committed:
 
 | offset asked of a follower | answer (KIP-392) |
@@ -33,8 +33,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from broker.replicas.closest_replica import ClosestReplica
 from broker.replicas.fetch_contexts import FetchContext
 from broker.replicas.fetch_sessions import FetchedPartition, FetchRow, PartitionKey
+from broker.replicas.leader_throttle import LeaderThrottle
 from broker.replicas.partition import Partition
 from broker.replicas.purgatory import Purgatory
 from broker.replication.replica_selector import ClientMetadata
@@ -111,16 +113,13 @@ class Hosting(Protocol):
     def why_not_hosted(self, key: PartitionKey) -> KafkaError:
         """What to tell of a partition that is not in `hosted`."""
 
-    def is_held_back(self, partition: Partition, replica_id: int) -> bool:
-        """Whether this follower gets no records now."""
+    @property
+    def throttle(self) -> LeaderThrottle:
+        """Which followers get no records now."""
 
-    def note_sent(self, partition: Partition, size_bytes: int) -> None:
-        """A follower is being sent so much."""
-
-    def preferred_replica(
-        self, partition: Partition, client: ClientMetadata, fetch_offset: int
-    ) -> int | None:
-        """The follower that this consumer should read from instead; None: nobody else."""
+    @property
+    def closest_replica(self) -> ClosestReplica:
+        """Where consumers had better read."""
 
 
 def fetch(
@@ -237,7 +236,7 @@ class _Fetch(Generic[T]):
             else:
                 end = partition.log.log_end_offset
                 is_stale = is_stale or _is_high_watermark_stale(fetched, partition.log)
-                if self._hosting.is_held_back(partition, params.replica_id):
+                if self._hosting.throttle.is_held_back(partition, params.replica_id):
                     continue
             if request.fetch_offset < end:
                 if params.min_bytes <= 1:
@@ -293,10 +292,10 @@ class _Fetch(Generic[T]):
         partition, replica_id = fetched.partition, self._params.replica_id
         assert partition is not None
         assert replica_id is not None
-        if self._hosting.is_held_back(partition, replica_id):
+        if self._hosting.throttle.is_held_back(partition, replica_id):
             row.records = b""
         else:
-            self._hosting.note_sent(partition, len(row.records or b""))
+            self._hosting.throttle.note_sent(partition, len(row.records or b""))
         return len(row.records or b"")
 
     def _has_all(self, fetched: FetchedPartition, row: PartitionData) -> bool:
@@ -383,7 +382,7 @@ class _Fetch(Generic[T]):
     def _redirect(self, partition: Partition, fetched: FetchedPartition) -> PartitionData | None:
         """Instead of records the replica to read from; None: this one."""
         assert self._params.client is not None
-        preferred = self._hosting.preferred_replica(
+        preferred = self._hosting.closest_replica.choose(
             partition, self._params.client, fetched.request.fetch_offset
         )
         return None if preferred is None else _preferred_row(fetched.key[1], partition.log, preferred)

@@ -15,14 +15,17 @@ from typing import Protocol, TypeVar
 from uuid import UUID
 
 from broker.metadata_cache import MetadataCache
+from broker.replicas.closest_replica import ClosestReplica
 from broker.replicas.committing import Awaited, Commitment, when_settled
 from broker.replicas.fetch_sessions import FetchSessionCache, PartitionKey
+from broker.replicas.leader_throttle import LeaderThrottle
 from broker.replicas.log_making import LogMaking, Made
 from broker.replicas.log_moves import LogMoves
 from broker.replicas.partition import Partition
+from broker.replicas.peers import Peers
 from broker.replicas.purgatory import Purgatory
-from broker.replication.replica_selector import ClientMetadata, PartitionView, ReplicaSelector, ReplicaView
-from broker.replication.throttles import ReplicationQuota, is_throttled
+from broker.replication.replica_selector import ReplicaSelector
+from broker.replication.throttles import ReplicationQuota
 from broker.runtime import Runtime
 from protocol.errors import (
     InvalidReplicaAssignment,
@@ -104,14 +107,13 @@ class ReplicaManager:
         #: The most bytes of records in one Fetch response, whatever its client asks (fetch.max.bytes).
         self.fetch_max_bytes = fetch_max_bytes
         self._topic_config = topic_config
-        #: Asks the controller for what a partition's leadership proposes (`broker.replication.isr_changes`).
-        self.propose_isr = propose_isr
         self._followers = followers
-        self._leader_quota = leader_quota
-        self.max_lag_ms = max_lag_ms
-        #: Sends consumers to replicas near them (KIP-392).
-        self.selector = selector
-        self.now_ms = runtime.now_ms
+        now_ms = runtime.now_ms
+        self._peers = Peers(metadata, propose_isr=propose_isr, max_lag_ms=max_lag_ms, now_ms=now_ms)
+        #: Sends consumers to replicas near them.
+        self.closest_replica = ClosestReplica(selector, node_id=node_id, metadata=metadata, now_ms=now_ms)
+        #: Holds back followers of partitions that are being moved.
+        self.throttle = LeaderThrottle(leader_quota, node_id=node_id, now_ms=now_ms)
         self.fetch_sessions = FetchSessionCache(slots=fetch_session_slots, random=runtime.random)
         #: Fetches that wait for records, and appends that wait for the in-sync replicas.
         self.purgatory = Purgatory(call_later=runtime.call_later, call_soon=runtime.loop.call_soon)
@@ -166,108 +168,18 @@ class ReplicaManager:
             return NotLeaderOrFollower(f"The log of {image.name}-{index} is being made")
         return NotLeaderOrFollower(f"{topic}-{index} has no replica on broker {self.node_id}")
 
-    # -- what partitions ask ---------------------------------------------------------------------------
-
-    def is_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
-        """Whether this incarnation of a broker may be in an ISR; -1 is the epoch of one that names none."""
-        broker = self.metadata.broker(broker_id)
-        return broker is not None and broker.is_active and broker_epoch in (-1, broker.epoch)
-
-    def is_online(self, broker_id: int, directory: UUID) -> bool:
-        """Whether a broker has not lost this log directory, as far as that is known."""
-        return self.metadata.is_online(broker_id, directory)
-
-    def is_alive(self, broker_id: int) -> bool:
-        """Whether the broker is registered and not fenced."""
-        broker = self.metadata.broker(broker_id)
-        return broker is not None and not broker.is_fenced
-
-    def is_stale(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether the broker is known to have begun a newer epoch."""
-        broker = self.metadata.broker(broker_id)
-        return broker is not None and broker.epoch > broker_epoch
+    # -- the ISRs of what it leads ----------------------------------------------------------------------
 
     async def watch_isrs(self) -> None:
         """For ever: ask for ISRs without those who have fallen behind; twice in replica.lag.time.max.ms."""
         while True:
-            await asyncio.sleep(self.max_lag_ms / 2000)
+            await asyncio.sleep(self._peers.max_lag_ms / 2000)
             self._check_isrs()
 
     def _check_isrs(self) -> None:
-        now_ms = self.now_ms()
+        now_ms = self.runtime.now_ms()
         for partition in list(self.partitions()):
             partition.check_isr(now_ms)
-
-    # -- throttled followers -----------------------------------------------------------------------------
-
-    def is_held_back(self, partition: Partition, replica_id: int) -> bool:
-        """Whether this follower gets no records now (KIP-73); a member of the ISR always does."""
-        return (
-            replica_id not in partition.isr
-            and self._is_throttled(partition)
-            and self._leader_quota.is_exceeded(now_ms=self.now_ms())
-        )
-
-    def note_sent(self, partition: Partition, size_bytes: int) -> None:
-        """A follower is being sent so much."""
-        if self._is_throttled(partition):
-            self._leader_quota.record(size_bytes, now_ms=self.now_ms())
-
-    def _is_throttled(self, partition: Partition) -> bool:
-        # The list names replicas that lead, not those that follow: whoever copies from one of them is held back.
-        replicas = partition.log.config.leader_replication_throttled_replicas
-        return bool(replicas) and is_throttled(replicas, partition.topic_partition, self.node_id)
-
-    # -- reading from the closest replica ----------------------------------------------------------------
-
-    def preferred_replica(
-        self, partition: Partition, client: ClientMetadata, fetch_offset: int
-    ) -> int | None:
-        """The follower that this consumer should read from instead; None: nobody else (KIP-392).
-
-        Only members of the ISR that have the offset can be chosen: others may stay behind, and their
-        consumers with them.
-        """
-        leadership = partition.leadership
-        if leadership is None or self.selector is None:
-            return None
-        now_ms, log = self.now_ms(), partition.log
-        leader = self._view(self.node_id, client, log_end_offset=log.log_end_offset, ms_since_caught_up=0)
-        followers = [
-            self._view(
-                replica,
-                client,
-                log_end_offset=progress.log_end_offset,
-                ms_since_caught_up=now_ms - (progress.caught_up_ms or 0),
-            )
-            for replica, progress in sorted(leadership.followers.items())
-            if replica in leadership.isr
-            and progress.log_end_offset is not None
-            and progress.log_start_offset is not None
-            and progress.log_start_offset <= fetch_offset <= progress.log_end_offset
-        ]
-        view = PartitionView(replicas=[leader, *followers], leader=leader)
-        try:
-            chosen = self.selector.select(partition.topic_partition, client, view)
-        except Exception:
-            logger.exception("replica.selector.class failed for %s", partition)
-            return None
-        if chosen is None or chosen == leader or not chosen.is_reachable:
-            return None
-        return chosen.broker_id
-
-    def _view(
-        self, broker_id: int, client: ClientMetadata, *, log_end_offset: int, ms_since_caught_up: int
-    ) -> ReplicaView:
-        broker = self.metadata.broker(broker_id)
-        is_reachable = self.metadata.is_available(broker_id, client.listener_name)
-        return ReplicaView(
-            broker_id=broker_id,
-            rack=broker.rack if broker is not None and is_reachable else None,
-            is_reachable=is_reachable,
-            log_end_offset=log_end_offset,
-            ms_since_caught_up=ms_since_caught_up,
-        )
 
     # -- metadata --------------------------------------------------------------------------------------
 
@@ -427,7 +339,7 @@ class ReplicaManager:
             node_id=self.node_id,
             log=log,
             signal=self.purgatory.signal,
-            surroundings=self,
+            surroundings=self._peers,
         )
         self._offline.difference_update(keys)
         self.hosted.update(dict.fromkeys(keys, partition))

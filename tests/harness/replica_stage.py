@@ -256,7 +256,7 @@ class Stage:
         )
         self.cluster.create("orders", {0: list(self.names.values())})
         for broker in self.cluster.brokers.values():
-            broker.replicas.selector = RackAwareReplicaSelector()
+            broker.replicas.closest_replica.selector = RackAwareReplicaSelector()
 
     # -- commands --------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from broker.replicas.partition import Partition
-from broker.replicas.replica_manager import ReplicaManager
+from broker.replicas.peers import Peers
 from broker.replication.fetcher import ReplicaFetcher
 from broker.replication.follower import Action, Follower
 from broker.replication.leadership import FollowerProgress, Leadership
@@ -109,15 +109,15 @@ def answers_of_an_older_epoch_are_appended() -> Iterator[None]:
 def stale_broker_epochs_in_the_isr() -> Iterator[None]:
     """Who has restarted since it was heard of is taken for the one that had caught up (before KIP-903)."""
 
-    def is_eligible(self: ReplicaManager, broker_id: int, broker_epoch: int | None) -> bool:
-        broker = self.metadata.broker(broker_id)
+    def is_eligible(self: Peers, broker_id: int, broker_epoch: int | None) -> bool:
+        broker = self._metadata.broker(broker_id)
         return broker is not None and broker.is_active
 
     def members(self: Leadership, isr: Any, *, own_broker_epoch: int) -> list[tuple[int, int]]:
         return [(replica, -1) for replica in sorted(isr)]
 
     with (
-        patch.object(ReplicaManager, "is_eligible", is_eligible),
+        patch.object(Peers, "is_eligible", is_eligible),
         patch.object(Leadership, "members_with_epochs", members),
     ):
         yield

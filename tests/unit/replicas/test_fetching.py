@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import sys
 from random import Random
 
 import pytest
@@ -10,7 +11,9 @@ from replicas_support import NODE_ID, PartitionOnDisk, batch, follower_fetches, 
 from broker.replicas.fetch_contexts import begin_fetch
 from broker.replicas.fetch_sessions import FetchedPartition, FetchSessionCache
 from broker.replicas.fetching import FetchParams, fetch
+from broker.replicas.leader_throttle import LeaderThrottle
 from broker.replicas.purgatory import Purgatory
+from broker.replication.throttles import ReplicationQuota
 from protocol.errors import ErrorCode, UnknownTopicOrPartition
 from protocol.messages.fetch import FetchPartition
 from protocol.records.batch import batches
@@ -29,16 +32,12 @@ class Hosting:
         self.runtime = runtime
         self.purgatory = Purgatory(call_later=runtime.call_later, call_soon=runtime.loop.call_soon)
         self.sessions = FetchSessionCache(slots=session_slots, random=Random(1))
+        unbounded = ReplicationQuota(rate=lambda: sys.maxsize)
+        self.throttle = LeaderThrottle(unbounded, node_id=NODE_ID, now_ms=runtime.now_ms)
         self.hosted = {}
 
     def why_not_hosted(self, key):
         return UnknownTopicOrPartition()
-
-    def is_held_back(self, partition, replica_id):
-        return False
-
-    def note_sent(self, partition, size_bytes):
-        """Nobody counts."""
 
     def add(self, folder, key=KEY, **config) -> PartitionOnDisk:
         folder.mkdir(exist_ok=True)

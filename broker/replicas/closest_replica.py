@@ -1,0 +1,78 @@
+"""Which replica a consumer should read from: the selector's choice among those that cannot lead it astray (KIP-392).
+
+leader, and followers in the ISR that have the offset
+  -- PartitionView, with racks and lags --> replica.selector.class -- chosen --> PreferredReadReplica
+"""
+
+import logging
+from collections.abc import Callable
+
+from broker.metadata_cache import MetadataCache
+from broker.replicas.partition import Partition
+from broker.replication.replica_selector import ClientMetadata, PartitionView, ReplicaSelector, ReplicaView
+
+logger = logging.getLogger(__name__)
+
+
+class ClosestReplica:
+    """Asks a selector on behalf of one broker's partitions; without one every consumer stays where it is."""
+
+    def __init__(
+        self,
+        selector: ReplicaSelector | None,
+        *,
+        node_id: int,
+        metadata: MetadataCache,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.selector = selector
+        self._node_id = node_id
+        self._metadata = metadata
+        self._now_ms = now_ms
+
+    def choose(self, partition: Partition, client: ClientMetadata, fetch_offset: int) -> int | None:
+        """The follower that this consumer should read from instead; None: nobody else.
+
+        Only members of the ISR that have the offset can be chosen: others may stay behind, and their
+        consumers with them.
+        """
+        leadership = partition.leadership
+        if leadership is None or self.selector is None:
+            return None
+        now_ms, log = self._now_ms(), partition.log
+        leader = self._view(self._node_id, client, log_end_offset=log.log_end_offset, ms_since_caught_up=0)
+        followers = [
+            self._view(
+                replica,
+                client,
+                log_end_offset=progress.log_end_offset,
+                ms_since_caught_up=now_ms - (progress.caught_up_ms or 0),
+            )
+            for replica, progress in sorted(leadership.followers.items())
+            if replica in leadership.isr
+            and progress.log_end_offset is not None
+            and progress.log_start_offset is not None
+            and progress.log_start_offset <= fetch_offset <= progress.log_end_offset
+        ]
+        view = PartitionView(replicas=[leader, *followers], leader=leader)
+        try:
+            chosen = self.selector.select(partition.topic_partition, client, view)
+        except Exception:
+            logger.exception("replica.selector.class failed for %s", partition)
+            return None
+        if chosen is None or chosen == leader or not chosen.is_reachable:
+            return None
+        return chosen.broker_id
+
+    def _view(
+        self, broker_id: int, client: ClientMetadata, *, log_end_offset: int, ms_since_caught_up: int
+    ) -> ReplicaView:
+        broker = self._metadata.broker(broker_id)
+        is_reachable = self._metadata.is_available(broker_id, client.listener_name)
+        return ReplicaView(
+            broker_id=broker_id,
+            rack=broker.rack if broker is not None and is_reachable else None,
+            is_reachable=is_reachable,
+            log_end_offset=log_end_offset,
+            ms_since_caught_up=ms_since_caught_up,
+        )

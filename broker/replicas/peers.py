@@ -1,0 +1,44 @@
+"""What a partition of this broker needs to know of the other brokers, by the metadata log's image."""
+
+from collections.abc import Callable
+from uuid import UUID
+
+from broker.metadata_cache import MetadataCache
+from broker.replicas.partition import Partition
+
+
+class Peers:
+    """The `Surroundings` of this broker's partitions."""
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        *,
+        propose_isr: Callable[[Partition], None],
+        max_lag_ms: int,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`propose_isr` asks the controller for what a leadership proposes (`broker.replication.isr_changes`)."""
+        self._metadata = metadata
+        self.propose_isr = propose_isr
+        self.max_lag_ms = max_lag_ms
+        self.now_ms = now_ms
+
+    def is_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
+        """Whether this incarnation of a broker may be in an ISR; -1 is the epoch of one that names none."""
+        broker = self._metadata.broker(broker_id)
+        return broker is not None and broker.is_active and broker_epoch in (-1, broker.epoch)
+
+    def is_online(self, broker_id: int, directory: UUID) -> bool:
+        """Whether a broker has not lost this log directory, as far as that is known."""
+        return self._metadata.is_online(broker_id, directory)
+
+    def is_alive(self, broker_id: int) -> bool:
+        """Whether the broker is registered and not fenced."""
+        broker = self._metadata.broker(broker_id)
+        return broker is not None and not broker.is_fenced
+
+    def is_stale(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether the broker is known to have begun a newer epoch."""
+        broker = self._metadata.broker(broker_id)
+        return broker is not None and broker.epoch > broker_epoch
