@@ -87,6 +87,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, when: float, callback: Callable[..., object], *args: object, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """As asyncio; a timer of a process ends with it."""
+        if when > self.time():
+            # Else who waits out what is left until a deadline, a rounding error, would wait again and again at one time.
+            when = max(when, self.time() + self._clock_resolution)
         process = CURRENT.get() if context is None else context.get(CURRENT)
         if process is None:
             return super().call_at(when, callback, *args, context=context)

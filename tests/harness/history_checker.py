@@ -18,6 +18,7 @@ Values of batches that nobody knows the end of may be there or not.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from math import inf
 
 from tests.harness.history import History, Poll, Send
 
@@ -49,7 +50,12 @@ def check(history: History, *, final: Sequence[Poll]) -> Errors:
     for key in sorted(polls.keys() | sends.keys() | last.keys()):
         is_unclean = key[0] in history.unclean
         seen = last[key] if is_unclean else polls[key] + last[key]
-        found = check_partition(sends[key], seen, has_all=key in last)
+        found = check_partition(
+            sends[key],
+            seen,
+            has_all=key in last,
+            log_start_offset=_log_start_offset(last[key]) if key[0] in history.trimmed else 0,
+        )
         allowed = ALLOWED_WITH_ACKS_1 if any(send.acks != -1 for send in sends[key]) else ALLOWED
         if is_unclean:
             allowed = ALLOWED_UNCLEAN
@@ -61,8 +67,19 @@ def check(history: History, *, final: Sequence[Poll]) -> Errors:
     return errors
 
 
-def check_partition(sends: Sequence[Send], polls: Sequence[Poll], *, has_all: bool) -> Errors:
-    """The errors of one partition, those that are allowed among them."""
+def _log_start_offset(final: Sequence[Poll]) -> float:
+    """Where the log begins in the end; behind everything, if nothing is left."""
+    return min((poll.found[0][0] for poll in final), default=inf)
+
+
+def check_partition(
+    sends: Sequence[Send], polls: Sequence[Poll], *, has_all: bool, log_start_offset: float = 0
+) -> Errors:
+    """The errors of one partition, those that are allowed among them.
+
+    What stood before `log_start_offset` is forgotten, by whom its producer writes to as well: a batch of which it never
+    heard comes again, and a follower that began anew behind it takes that for the first.
+    """
     errors: Errors = defaultdict(list)
     at: dict[int, set[bytes]] = defaultdict(set)
     offsets: dict[bytes, set[int]] = defaultdict(set)
@@ -76,7 +93,7 @@ def check_partition(sends: Sequence[Send], polls: Sequence[Poll], *, has_all: bo
         if send.is_ok
         for number, value in enumerate(send.values)
     ]
-    _check_offsets(acknowledged, at, offsets, errors)
+    _check_offsets(acknowledged, at, offsets, errors, log_start_offset=log_start_offset)
     _check_written(sends, acknowledged, offsets, highest=max(at, default=-1), has_all=has_all, errors=errors)
     _check_polls(polls, sorted(at), errors)
     _check_order(sends, {value: min(places) for value, places in offsets.items()}, errors)
@@ -125,21 +142,26 @@ def _check_offsets(
     at: Mapping[int, set[bytes]],
     offsets: Mapping[bytes, set[int]],
     errors: Errors,
+    *,
+    log_start_offset: float,
 ) -> None:
     """One value an offset, one offset a value."""
+    kept = {
+        value: {place for place in places if place >= log_start_offset} for value, places in offsets.items()
+    }
     # The acks' own offsets count as seen, but for where a value stands twice only what was read does.
     for value, offset in acknowledged:
         if offset is not None:
             if at.get(offset, {value}) != {value}:
                 errors["inconsistent-offsets"].append(f"{offset}: {value!r} acknowledged, {at[offset]} read")
-            if offsets.get(value, {offset}) != {offset}:
+            if kept.get(value, set()) - {offset}:
                 errors["inconsistent-offsets"].append(
                     f"{value!r}: acknowledged at {offset}, read at {offsets[value]}"
                 )
     for offset, values in at.items():
         if len(values) > 1:
             errors["inconsistent-offsets"].append(f"{offset}: {values} read")
-    for value, places in offsets.items():
+    for value, places in kept.items():
         if len(places) > 1:
             errors["duplicate"].append(f"{value!r} at {sorted(places)}")
 

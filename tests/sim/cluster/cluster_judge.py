@@ -242,7 +242,7 @@ class Judge:
             return
         self.image = newest
         for topic in newest.topics_by_id.values():
-            minimum = self._min_isr(topic)
+            minimum = self.min_isr(topic.name)
             for index, partition in topic.partitions.items():
                 known = self._epochs.get((topic.topic_id, index))
                 if known is not partition:
@@ -258,10 +258,9 @@ class Judge:
             ):
                 self._lost_are_in_no_isr(broker)
 
-    def _min_isr(self, topic: TopicImage) -> int:
-        text = self.image.config(ConfigResource(ConfigResourceType.TOPIC, topic.name)).get(
-            "min.insync.replicas"
-        )
+    def min_isr(self, topic: str) -> int:
+        """min.insync.replicas of a topic, as the controllers know it."""
+        text = self.image.config(ConfigResource(ConfigResourceType.TOPIC, topic)).get("min.insync.replicas")
         return 2 if text is None else int(text)
 
     def _valid_controller_state(

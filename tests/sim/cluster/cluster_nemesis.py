@@ -1,9 +1,11 @@
 """What may happen to a cluster, one thing after the other, as the seed draws it.
 
 Power losses take what was not flushed, and Kafka flushes nothing: a record lives as long as one member of the ISR that
-has it does, and is believed to. So a machine loses power only while another member of each of its ISRs is alive, and
-has not lost power since it joined; and until it is back in the ISR, nobody kills or stops the last such member: to the
-controller a kill looks the same as a power loss, and it would have to guess who has lost something.
+has it does, and is believed to. So a machine loses power only while all other members of each of its ISRs are alive, and
+have not lost power since they joined. Until the controllers know of it nobody else is killed or stopped: to them a kill
+looks the same as a power loss, and in the end they would have the last known leader lead, who may be the one with the
+loss (KIP-966). Until it is back in the ISR, nobody kills or stops the last member that has everything. Where
+min.insync.replicas is 1, nobody who is in sync loses power: fences alone may make the ISR that member's.
 """
 
 import asyncio
@@ -237,12 +239,9 @@ class Nemesis:
     # -- what must not be lost ---------------------------------------------------------------------------
 
     def _spares(self, victim: Machine, *, has_power: bool) -> bool:
-        """Whether nothing is lost with the victim.
-
-        Others have, in each of its ISRs, all that is in its page cache, and are known to; a victim whose page cache
-        stays is the only one that has something only where another replica has lost it, and is not back yet.
-        """
-        world = self._world
+        """Whether nothing is lost with the victim, whatever the controllers hear of first; see the module."""
+        world, victim_id = self._world, victim.node_id
+        self._forget_the_mended()
         sound = {
             machine.node_id
             for machine in world.brokers
@@ -254,14 +253,27 @@ class Nemesis:
             and self._epoch_of(machine.node_id) == machine.broker.lifecycle.broker_epoch
         }
         for topic, index, each in world.partitions():
-            if topic in world.history.unclean:
-                continue  # it may lose what it has
-            for replica in each.replicas:
-                lost_in = self._damaged.get((replica, topic, index))
-                if lost_in is not None and replica in each.isr and self._epoch_of(replica) != lost_in:
-                    del self._damaged[replica, topic, index]
+            if topic in world.history.unclean or victim_id not in each.replicas:
+                continue  # it may lose what it has; it has none of it
             damaged = {replica for replica in each.replicas if (replica, topic, index) in self._damaged}
-            is_needed = victim.node_id in each.replicas and (damaged or not has_power)
-            if is_needed and not (sound - damaged).intersection(each.isr):
+            others = set(each.isr) - {victim_id}
+            if has_power:
+                is_unknown = any(
+                    self._epoch_of(replica) == self._damaged[replica, topic, index]
+                    for replica in damaged.intersection(each.isr + each.elr)
+                )
+                is_spared = not is_unknown and (not damaged or others & (sound - damaged))
+            else:
+                is_alone = victim_id in each.isr and world.judge.min_isr(topic) == 1
+                is_spared = not is_alone and others and others <= sound - damaged
+            if not is_spared:
                 return False
         return True
+
+    def _forget_the_mended(self) -> None:
+        """Who is in the ISR in a newer epoch has everything again."""
+        for topic, index, each in self._world.partitions():
+            for replica in each.isr:
+                lost_in = self._damaged.get((replica, topic, index))
+                if lost_in is not None and self._epoch_of(replica) != lost_in:
+                    del self._damaged[replica, topic, index]

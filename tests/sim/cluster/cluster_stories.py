@@ -104,7 +104,7 @@ async def everything(world: World) -> None:
     """All of that."""
     await _clients(world)
     world.produce("t", 0)
-    await world.create_topic("loose", min_insync_replicas=1)
+    await world.create_topic("loose", min_insync_replicas=world.random.choice((1, 2)))
     world.produce("loose", acks=1)
     world.consume("loose")
     kinds = (

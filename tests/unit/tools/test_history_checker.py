@@ -46,3 +46,21 @@ def read(found, client="c"):
 def test_history(sends, polls, final, errors):
     history = History(sends=sends, polls=polls)
     assert set(check(history, final=[read(final, client="reader")])) == errors
+
+
+@pytest.mark.parametrize(("sends", "polls", "final", "errors"), [
+    # The batch came again when its first copy had been deleted, and with it what was known of its producer.
+    ([sent("a", 1)],                         [read("0a")],                "1a",              set()),
+    ([sent("a", 1)],                         [read("0a")],                "2b",              set()),
+    ([sent("a", 1)],                         [read("0a")],                "0a 1a",           {"duplicate", "inconsistent-offsets"}),
+    ([sent("a", 0)],                         [read("0a")],                "1a",              {"inconsistent-offsets"}),
+    ([sent("a", 1)],                         [read("1b")],                "2c",              {"inconsistent-offsets"}),
+])  # fmt: skip
+def test_a_log_whose_beginning_is_gone(sends, polls, final, errors):
+    history = History(sends=sends, polls=polls, trimmed={"t"})
+    assert set(check(history, final=[read(final, client="reader")])) == errors
+
+
+def test_a_log_that_is_all_gone():
+    history = History(sends=[sent("a", 1)], polls=[read("0a")], trimmed={"t"})
+    assert check(history, final=[]) == {}
