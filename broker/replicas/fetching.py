@@ -166,7 +166,7 @@ class _Fetch(Generic[T]):
             or not self._context.asked
             or (params.replica_id is not None and self._context.begins_session)
         ):
-            return self._respond(answers)
+            return self._answer(answers)
         future = self._park()
         if self._is_stale:
             self._look_again()
@@ -178,7 +178,7 @@ class _Fetch(Generic[T]):
             with suppress(KafkaError):
                 await self._hosting.runtime.run_blocking(read)
         answers, _, _ = self._read_all(may_block=True)
-        return self._respond(answers)
+        return self._answer(answers)
 
     def _park(self) -> Future[T]:
         future: Future[T] = self._hosting.runtime.loop.create_future()
@@ -205,7 +205,7 @@ class _Fetch(Generic[T]):
         if not future.done():
             try:
                 answers, _, _ = self._read_all(may_block=True)
-                future.set_result(self._respond(answers))
+                future.set_result(self._answer(answers))
             except Exception as error:  # noqa: BLE001 - whoever awaits the answer hears of it
                 future.set_exception(error)
 
@@ -294,9 +294,15 @@ class _Fetch(Generic[T]):
         assert replica_id is not None
         if self._hosting.throttle.is_held_back(partition, replica_id):
             row.records = b""
-        else:
-            self._hosting.throttle.note_sent(partition, len(row.records or b""))
         return len(row.records or b"")
+
+    def _answer(self, answers: Answers) -> T:
+        """These rows are sent, whatever was read for others before."""
+        if self._params.replica_id is not None:
+            for fetched, row in answers:
+                if row.records and fetched.partition is not None:
+                    self._hosting.throttle.note_sent(fetched.partition, len(row.records))
+        return self._respond(answers)
 
     def _has_all(self, fetched: FetchedPartition, row: PartitionData) -> bool:
         """Whether there is nothing more to read until the partition changes."""

@@ -57,11 +57,13 @@ class FollowingReplica(Replica):
         """Raise if a consumer asks a follower for more than it knows to be committed (KIP-392).
 
         Raises OffsetNotAvailable for what is here but not known to be committed (case 1) or committed but not
-        here yet (case 2), OffsetOutOfRange for what neither is (case 4).
+        here yet (case 2), and for everything until the leader has told what is; OffsetOutOfRange for what neither
+        is (case 4).
         """
         if offset <= self.log.high_watermark:
             return
-        if offset > max(self.log.log_end_offset, self.leader_high_watermark):
+        committed = self.leader_high_watermark
+        if committed is not None and offset > max(self.log.log_end_offset, committed):
             raise OffsetOutOfRange(f"{self}: {offset} is beyond all that broker {self.node_id} knows of")
         raise OffsetNotAvailable(
             f"{self}: {offset} is beyond the high watermark {self.log.high_watermark} of broker {self.node_id}"

@@ -54,11 +54,12 @@ def offset_for_timestamp(
 
 def check_high_watermark_is_known(partition: Partition) -> None:
     """Raise OffsetNotAvailable while consumers may have seen a larger high watermark than this leader's (KIP-207)."""
-    high_watermark = partition.log.high_watermark
-    start = None if partition.leadership is None else partition.leadership.start_offset
-    if start is not None and start > high_watermark:
+    high_watermark, leadership = partition.log.high_watermark, partition.leadership
+    # Taken once: a search by time runs in a thread, and the leadership may end meanwhile.
+    if leadership is not None and leadership.start_offset > high_watermark:
         raise OffsetNotAvailable(
-            f"{partition}: the high watermark {high_watermark} has not reached this epoch's start {start}"
+            f"{partition}: the high watermark {high_watermark} has not reached this epoch's start "
+            f"{leadership.start_offset}"
         )
 
 

@@ -101,6 +101,8 @@ class Partition(FollowingReplica):
         self.replicas = image.replicas
         self._directories = image.directories
         self.isr = frozenset(image.isr)
+        if is_new_epoch:
+            self.leader_high_watermark = None
         if not self.is_leader:
             self.leadership = None
         elif is_new_epoch or self.leadership is None:

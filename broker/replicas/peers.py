@@ -5,6 +5,7 @@ from uuid import UUID
 
 from broker.metadata_cache import MetadataCache
 from broker.replicas.partition import Partition
+from broker.replication.leadership import NO_BROKER_EPOCH
 
 
 class Peers:
@@ -25,9 +26,9 @@ class Peers:
         self.now_ms = now_ms
 
     def is_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
-        """Whether this incarnation of a broker may be in an ISR; -1 is the epoch of one that names none."""
+        """Whether this incarnation of a broker may be in an ISR; one that tells no epoch is taken for the present one."""
         broker = self._metadata.broker(broker_id)
-        return broker is not None and broker.is_active and broker_epoch in (-1, broker.epoch)
+        return broker is not None and broker.is_active and broker_epoch in (NO_BROKER_EPOCH, broker.epoch)
 
     def is_online(self, broker_id: int, directory: UUID) -> bool:
         """Whether a broker has not lost this log directory, as far as that is known."""

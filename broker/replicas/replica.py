@@ -57,8 +57,8 @@ class Replica:
         self.is_deleted = False
         # Older than any epoch, so that the first image is a new one.
         self.leader_epoch = -1
-        #: What its leader has told, which may be beyond the own log; of a follower only.
-        self.leader_high_watermark = 0
+        #: What the leader of this epoch has told, which may be beyond the own log; of a follower only.
+        self.leader_high_watermark: int | None = None
         #: Sessions' partitions that hear of every change (`fetch_sessions`); followers' of appends, too.
         self.watchers: dict[FetchedPartition, None] = {}
         self.follower_watchers: dict[FetchedPartition, None] = {}

@@ -289,7 +289,10 @@ class ReplicaFetcher:
         )
         if response.error_code != ErrorCode.none:
             logger.info("broker %d: %s", self._leader_id, ErrorCode(response.error_code).name)
-            self._session.on_refusal(is_gone=response.error_code in _SESSION_IS_GONE)
+            is_gone = response.error_code in _SESSION_IS_GONE
+            self._session.on_refusal(is_gone=is_gone)
+            if not is_gone and response.error_code != ErrorCode.invalid_fetch_session_epoch:
+                self._delay(list(self._fetching))  # nothing that a new session mends
             return
         self._session.on_answer(response.session_id)
         appended_bytes = 0

@@ -86,7 +86,7 @@ class LocalLog(Protocol):
         """The leader epoch of what is at `offset`; None where nothing is known."""
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """(largest known epoch that is not newer, where it ends); None: nothing so old is known."""
+        """(largest known epoch that is not newer, where it ends); None: it is newer than all that is known."""
 
 
 # -- what a follower asks ------------------------------------------------------------------------------
@@ -250,7 +250,8 @@ class Follower:
         log_end_offset = self._log.log_end_offset
         known = self._log.end_offset_for_epoch(answer.epoch)
         if known is None:
-            # All that we have is newer than that epoch: nothing of it is in the leader's log from there on.
+            # Nothing is known here of that epoch or of newer ones, as in a log from before there were epochs: where it
+            # ends at the leader is all there is to go by.
             return self._truncate_to(min(answer.end_offset, log_end_offset))
         epoch, end_offset = known
         if epoch == answer.epoch:

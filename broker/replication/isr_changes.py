@@ -122,8 +122,7 @@ class IsrChanges:
         for partition in partitions:
             leadership = partition.leadership
             assert leadership is not None, str(partition)
-            assert leadership.proposed_isr is not None, str(partition)
-            members = leadership.members_with_epochs(leadership.proposed_isr, own_broker_epoch=broker_epoch)
+            members = leadership.proposed_members(own_broker_epoch=broker_epoch)
             topics.setdefault(partition.topic_id, TopicData(topic_id=partition.topic_id)).partitions.append(
                 PartitionData(
                     partition_index=partition.topic_partition.partition,

@@ -22,9 +22,12 @@ Source: KIP-497, KIP-841, KIP-903, KIP-966; Partition and Replica of Kafka 4.3.1
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
-#: (broker id, broker epoch that it fetches in; None: it did not say) -> may it be in an ISR?
+#: Of a follower that tells none: before Fetch version 15 there was no field for it.
+NO_BROKER_EPOCH: Final = -1
+
+#: (broker id, broker epoch that it fetches in; None: it has not fetched) -> may it be in an ISR?
 Eligible = Callable[[int, int | None], bool]
 
 
@@ -90,6 +93,7 @@ class Leadership:
     __slots__ = (
         "_is_eligible",
         "_max_lag_ms",
+        "_proposed_epochs",
         "epoch",
         "followers",
         "isr",
@@ -119,6 +123,8 @@ class Leadership:
         #: As the controller has committed it.
         self.isr = frozenset(isr)
         self.proposed_isr: frozenset[int] | None = None
+        #: The broker epochs of its members when it was proposed.
+        self._proposed_epochs: dict[int, int | None] = {}
         # Members have the time of one lag to be heard of; who is none does not hold up the high watermark.
         self.followers = {
             replica: FollowerProgress(
@@ -168,11 +174,13 @@ class Leadership:
         """The ISR with a follower that has caught up before, when it could not join; None: there is none that can.
 
         A follower that has nothing new to ask is not heard of again within its fetch session: whoever was held up by
-        another proposal, or by a registration that was not known here yet, would stay out until the next append.
+        another proposal, or by a registration that was not known here yet, would stay out until the next append. Who
+        tells no broker epoch has to: it may have restarted since with less than it had.
         """
         for replica, progress in self.followers.items():
             if (
                 replica not in self.isr
+                and progress.broker_epoch != NO_BROKER_EPOCH
                 and progress.is_caught_up(log_end_offset, now_ms=now_ms, max_lag_ms=self._max_lag_ms)
                 and (isr := self.expanded(replica, high_watermark=high_watermark)) is not None
             ):
@@ -195,7 +203,7 @@ class Leadership:
         return self.isr - behind if behind else None
 
     def propose(self, isr: frozenset[int]) -> None:
-        """The controller is being asked for this ISR."""
+        """The controller is being asked for this ISR, of brokers as they are now: one that restarts is another one."""
         assert self.proposed_isr is None, self.proposed_isr
         assert self.node_id in isr, isr
         for replica in isr - self.isr:
@@ -203,21 +211,26 @@ class Leadership:
             assert end is not None, (replica, isr)
             assert end >= self.start_offset, (replica, end, self.start_offset)
         self.proposed_isr = isr
+        self._proposed_epochs = {
+            replica: progress.broker_epoch for replica, progress in self.followers.items() if replica in isr
+        }
 
     def withdraw(self) -> None:
         """The controller has not changed anything, and will not: the ISR is what it was."""
         self.proposed_isr = None
 
-    def members_with_epochs(self, isr: Iterable[int], *, own_broker_epoch: int) -> list[tuple[int, int]]:
-        """(broker id, broker epoch) of each member, by id; -1 where a member has told none (KIP-903)."""
+    def proposed_members(self, *, own_broker_epoch: int) -> list[tuple[int, int]]:
+        """(broker id, broker epoch) of each member of the proposal, by id; -1 where one had told none (KIP-903).
+
+        However late the controller is asked, or how often: whoever has restarted since may lack what it had.
+        """
+        assert self.proposed_isr is not None
 
         def epoch_of(replica: int) -> int:
-            if replica == self.node_id:
-                return own_broker_epoch
-            progress = self.followers.get(replica)
-            return -1 if progress is None or progress.broker_epoch is None else progress.broker_epoch
+            epoch = own_broker_epoch if replica == self.node_id else self._proposed_epochs.get(replica)
+            return NO_BROKER_EPOCH if epoch is None else epoch
 
-        return [(replica, epoch_of(replica)) for replica in sorted(isr)]
+        return [(replica, epoch_of(replica)) for replica in sorted(self.proposed_isr)]
 
     # -- offsets -----------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """Which replica a consumer should read from (KIP-392): asked by the leader, for each fetch that names a rack.
 
-`replica.selector.class` names the selector: Kafka's two by their Java names, or a Python class as
-`package.module.Class`. A selector of your own has one method:
+`replica.selector.class` names the selector: Kafka's two by their Java names, a Python class as `package.module.Class`,
+or an entry point of the group `ottla.replica_selectors` that an installed package has. A selector of your own has one
+method:
 
     class Cheapest:
         def select(self, topic_partition, client, partition):
@@ -14,6 +15,7 @@ Source: KIP-392; ReplicaSelector, RackAwareReplicaSelector and ReplicaManager.fi
 """
 
 import importlib
+import importlib.metadata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -90,6 +92,7 @@ class RackAwareReplicaSelector:
         )
 
 
+_ENTRY_POINTS: Final = "ottla.replica_selectors"
 _KAFKAS: Final[Mapping[str, type[ReplicaSelector]]] = {
     "org.apache.kafka.common.replica.LeaderSelector": LeaderSelector,
     "org.apache.kafka.common.replica.RackAwareReplicaSelector": RackAwareReplicaSelector,
@@ -120,11 +123,12 @@ def load_selector(name: str | None, configs: Mapping[str, object]) -> ReplicaSel
 def _imported(name: str) -> type[ReplicaSelector]:
     module, _, attribute = name.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        offers = importlib.metadata.entry_points(group=_ENTRY_POINTS, name=name)
+        found = next(iter(offers)).load() if offers else getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise UnknownSelector(
             f"replica.selector.class={name} cannot be imported ({error}). Name a Python class as "
-            f"package.module.Class, or one of {', '.join(_KAFKAS)}."
+            f"package.module.Class, an entry point of the group {_ENTRY_POINTS}, or one of {', '.join(_KAFKAS)}."
         ) from error
     if not callable(getattr(found, "select", None)):
         raise UnknownSelector(f"replica.selector.class={name} has no method `select`.")

@@ -12,7 +12,7 @@ from broker.replicas.partition import Partition
 from broker.replicas.peers import Peers
 from broker.replication.fetcher import ReplicaFetcher
 from broker.replication.follower import Action, Follower
-from broker.replication.leadership import FollowerProgress, Leadership
+from broker.replication.leadership import NO_BROKER_EPOCH, FollowerProgress, Leadership
 
 Patch = Callable[[], Any]
 
@@ -113,12 +113,12 @@ def stale_broker_epochs_in_the_isr() -> Iterator[None]:
         broker = self._metadata.broker(broker_id)
         return broker is not None and broker.is_active
 
-    def members(self: Leadership, isr: Any, *, own_broker_epoch: int) -> list[tuple[int, int]]:
-        return [(replica, -1) for replica in sorted(isr)]
+    def members(self: Leadership, *, own_broker_epoch: int) -> list[tuple[int, int]]:
+        return [(replica, NO_BROKER_EPOCH) for replica in sorted(self.proposed_isr or ())]
 
     with (
         patch.object(Peers, "is_eligible", is_eligible),
-        patch.object(Leadership, "members_with_epochs", members),
+        patch.object(Leadership, "proposed_members", members),
     ):
         yield
 

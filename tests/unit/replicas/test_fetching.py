@@ -305,6 +305,33 @@ def test_cold_records_are_read_in_a_thread(simulation, hosting, tmp_path, monkey
     assert values(simulation.run(main())[KEY]) == [b"a"]
 
 
+def test_what_a_follower_is_sent_counts_once_however_often_it_was_read(
+    simulation, hosting, tmp_path, monkeypatch
+):
+    """A cold partition, which is usual where one moves, makes all of them be read again."""
+    counted = []
+    monkeypatch.setattr(hosting.throttle, "note_sent", lambda partition, size: counted.append(size))
+    warm, cold = hosting.add(tmp_path / "t"), hosting.add(tmp_path / "u", OTHER_KEY)
+    for on_disk in (warm, cold):
+        on_disk.partition.apply(image(epoch=1, replicas=(NODE_ID, 2)))
+        on_disk.append(b"a")
+    really_read = cold.log.read
+
+    def read(offset, *, may_block=True, **others):
+        if not may_block:
+            raise WouldBlock
+        return really_read(offset, may_block=may_block, **others)
+
+    monkeypatch.setattr(cold.log, "read", read)
+
+    async def main():
+        asked = {key: {"fetch_offset": 0, "current_leader_epoch": 1} for key in (KEY, OTHER_KEY)}
+        return await hosting.fetch(asked, replica_id=2, replica_epoch=-1)
+
+    assert sizes(simulation.run(main())) == {KEY: counted[0], OTHER_KEY: counted[1]}
+    assert len(counted) == 2
+
+
 # -- a failing disk --------------------------------------------------------------------------------------
 
 

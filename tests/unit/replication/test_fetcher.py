@@ -9,7 +9,7 @@ import pytest
 from broker.replicas.fetch_sessions import FetchSessionCache
 from broker.replicas.partition import Partition
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, InvalidFetchSessionEpoch, KafkaError
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.metadata.records import RemoveTopicRecord
 from protocol.records.builder import build_batch, simple_records
@@ -242,6 +242,22 @@ def test_a_session_that_the_leader_has_forgotten_is_opened_anew(simulation, capl
             assert caplog.text.count("fetch_session_id_not_found") == 1
 
     caplog.set_level("INFO")
+    run(simulation, story)
+
+
+def test_a_leader_that_refuses_whole_fetches_is_asked_again_after_a_while(simulation):
+    class Broken(InvalidFetchSessionEpoch):
+        code = ErrorCode.unknown_server_error
+
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            with patch("broker.api.k01_fetch.begin_fetch", side_effect=Broken("a bug")) as refusing:
+                write(leader, 0, b"a")
+                await asyncio.sleep(10)
+            assert 8 <= refusing.call_count <= 12
+            await until(lambda: end(follower, 0) == 1)
+
     run(simulation, story)
 
 

@@ -174,7 +174,17 @@ def test_who_has_restarted_since_may_not_join():
     assert leads.expanded(3, high_watermark=50) is None
     fetch(leads, 3, 100, epoch=7)
     assert leads.expanded(3, high_watermark=50) == {1, 2, 3}
-    assert leads.members_with_epochs({1, 2, 3}, own_broker_epoch=9) == [(1, 9), (2, -1), (3, 7)]
+    leads.propose(frozenset({1, 2, 3}))
+    assert leads.proposed_members(own_broker_epoch=9) == [(1, 9), (2, -1), (3, 7)]
+
+
+def test_who_restarts_after_it_was_proposed_is_not_the_one_that_was_meant():
+    """The controller may be asked much later, or again: it must refuse an incarnation that nobody has looked at."""
+    leads = leadership(isr=(1, 2))
+    fetch(leads, 3, 100, epoch=7)
+    leads.propose(leads.expanded(3, high_watermark=50))
+    fetch(leads, 3, 0, epoch=8)
+    assert leads.proposed_members(own_broker_epoch=9) == [(1, 9), (2, -1), (3, 7)]
 
 
 def test_one_change_at_a_time():
@@ -196,6 +206,14 @@ def test_who_was_held_up_by_another_proposal_joins_without_a_further_fetch():
     leads.update(replicas=(1, 2, 3), isr=(1, 2))
     assert leads.returned(high_watermark=50, log_end_offset=100, now_ms=10 * LAG_MS) == {1, 2, 3}
     assert leads.returned(high_watermark=50, log_end_offset=200, now_ms=10 * LAG_MS) is None, "too long ago"
+
+
+def test_who_tells_no_broker_epoch_joins_by_a_fetch_only():
+    """It may have restarted since it was heard of, with less than it had (Fetch before version 15)."""
+    leads = leadership(isr=(1, 2))
+    fetch(leads, 3, 100, epoch=-1)
+    assert leads.returned(high_watermark=50, log_end_offset=100, now_ms=0) is None
+    assert leads.expanded(3, high_watermark=50) == {1, 2, 3}
 
 
 def test_members_that_fall_behind_have_to_go():

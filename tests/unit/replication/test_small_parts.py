@@ -124,6 +124,20 @@ def test_a_selector_that_cannot_be_used_is_named(name):
         load_selector(name, {})
 
 
+def test_a_selector_that_a_package_offers(tmp_path, monkeypatch):
+    offer = tmp_path / "nearby-1.0.dist-info"
+    offer.mkdir()
+    (offer / "METADATA").write_text("Metadata-Version: 2.1\nName: nearby\nVersion: 1.0\n")
+    (offer / "entry_points.txt").write_text(
+        "[ottla.replica_selectors]\nnearest = nearby:Nearest\nbroken = nearby:no\n"
+    )
+    (tmp_path / "nearby.py").write_text("class Nearest:\n    def select(self, *_):\n        return None\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert type(load_selector("nearest", {})).__module__ == "nearby"
+    with pytest.raises(UnknownSelector, match="broken cannot be imported"):
+        load_selector("broken", {})
+
+
 def test_a_selector_of_ones_own_is_configured(monkeypatch):
     import json
 
