@@ -20,7 +20,7 @@ from protocol.messages.alter_partition_reassignments import (
 )
 from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.compat.admin import PATIENCE_S, admin_of, once, wait_until
+from tests.compat.admin import PATIENCE_S, admin_of, code_of, once, wait_until
 from tests.harness.blocking_wire import BlockingWire
 
 
@@ -46,7 +46,14 @@ class Topic:
         topic = cls(bootstrap, name)
         new = NewTopic(name, len(replicas), replica_assignment=[list(row) for row in replicas])
         admin = admin_of(through or bootstrap)
-        admin.create_topics([new])[name].result(PATIENCE_S)
+
+        def is_created() -> bool:
+            code = code_of(admin.create_topics([new])[name])
+            # Brokers that have not found a new controller in time are fenced for a moment.
+            assert code in (None, "INVALID_REPLICA_ASSIGNMENT"), code
+            return code is None
+
+        wait_until(is_created, told=f"{name}: all of {replicas} are fenced")
         topic.wait(leaders=[first for first, *_ in replicas])
         return topic
 
@@ -123,7 +130,7 @@ class Topic:
         asked = ElectLeadersRequest(
             election_type=kind.value,
             topic_partitions=[TopicPartitions(topic=self.name, partitions=[0])],
-            timeout_ms=30_000,
+            timeout_ms=60_000,
         )
         with next(self._wires()) as wire:
             answer = wire.call(ApiKey.ELECT_LEADERS, 2, asked)
@@ -133,7 +140,7 @@ class Topic:
     def reassign(self, port: int, *replicas: Sequence[int]) -> None:
         """Begin to move the partitions to these replicas, by any broker's port."""
         request = AlterPartitionReassignmentsRequest(
-            timeout_ms=30_000,
+            timeout_ms=60_000,
             topics=[
                 ReassignableTopic(
                     name=self.name,

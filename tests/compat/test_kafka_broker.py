@@ -1,15 +1,15 @@
 """Apache Kafka's broker under Ottla's controllers: it registers, hosts topics, serves clients, and both sides may come and go."""
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 
 from storage import meta_properties
 from storage.files import Files
-from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, take
+from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, produce, take
 from tests.compat.replicated import Topic
 from tests.harness.cluster import OttlaCluster
 from tests.harness.kafka import java_command, tool
-from tests.harness.processes import Child, free_port
+from tests.harness.processes import Child, answers, free_port
 
 KAFKA_ID = 7
 
@@ -43,7 +43,8 @@ class Mixed:
     def start_kafka(self):
         command = [*java_command(heap="512m"), "kafka.Kafka", str(self.properties)]
         self._child = Child(command, log=self.folder / "kafka.log")
-        self._child.wait_until(lambda: KAFKA_ID in self.alive(), interval_s=0.5)
+        # Unfenced first, and a moment later it listens.
+        self._child.wait_until(lambda: KAFKA_ID in self.alive() and answers(self.port), interval_s=0.5)
 
     def stop_kafka(self):
         self._child.stop()
@@ -72,10 +73,7 @@ class Mixed:
         Topic.create(f"{self.kafka},{self.cluster.bootstrap}", name, [KAFKA_ID], [KAFKA_ID], through=through)
 
     def produce(self, topic, first=0, count=100):
-        producer = Producer({"bootstrap.servers": self.kafka})
-        for number in range(first, first + count):
-            producer.produce(topic, b"%d" % number)
-        assert producer.flush(PATIENCE_S) == 0
+        produce(self.kafka, topic, [b"%d" % number for number in range(first, first + count)], partition=-1)
 
     def consume(self, topic, count=100):
         consumer = Consumer(
@@ -115,8 +113,10 @@ def test_both_kinds_of_brokers_are_in_the_cluster(mixed):
 
     mixed.wait_for(1, KAFKA_ID)
     eventually_equal(ids, ["1", str(KAFKA_ID)])
-    told = tool("kafka-metadata-quorum", "--bootstrap-server", mixed.kafka, "describe", "--status")
-    assert f'"id": {KAFKA_ID}' in told.partition("CurrentObservers")[2]
+    once(
+        lambda: tool("kafka-metadata-quorum", "--bootstrap-server", mixed.kafka, "describe", "--status"),
+        lambda told: f'"id": {KAFKA_ID}' in told.partition("CurrentObservers")[2],
+    )
 
 
 def test_its_topics_records_and_groups(mixed):

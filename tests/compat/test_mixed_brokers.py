@@ -21,7 +21,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from storage.files import Files
 from storage.verify import compare
-from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, produce, read, take, wait_until
+from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, produce, read, take, wait_until
 from tests.compat.conftest import needs_no_oracle
 from tests.compat.replicated import Topic
 from tests.harness.blocking_wire import BlockingWire
@@ -43,7 +43,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FETCH_WAIT_MS = 500
 #: Brokers that are killed or paused are missed soon; nobody moves leaders but the test.
 SETTINGS = {
-    "broker.session.timeout.ms": "6000",
+    "broker.session.timeout.ms": "10000",
     "broker.heartbeat.interval.ms": "500",
     "auto.leader.rebalance.enable": "false",
     "offsets.topic.num.partitions": "6",
@@ -151,7 +151,9 @@ def produce_everywhere(bootstrap: str, topic: str, count: int) -> None:
 
 def consume_as_group(bootstrap: str, topic: str, group: str, count: int) -> list[int]:
     """What a member of the group is handed until it has so many records, each committed; in order of its values."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
+    # What is committed automatically could not be committed once more.
+    settings = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
     consumer.subscribe([topic])
     taken = take(consumer, count)
     consumer.commit(asynchronous=False)
@@ -161,7 +163,9 @@ def consume_as_group(bootstrap: str, topic: str, group: str, count: int) -> list
 
 def group_led_by_kafka(mixture: Mixture) -> str:
     """A group whose coordinator is the Kafka broker: its partition of the offsets topic is led there."""
-    (state,) = Topic(mixture.kafka.listener, "__consumer_offsets").seen()
+    (state,) = once(
+        Topic(mixture.kafka.listener, "__consumer_offsets").seen, lambda states: KAFKA in states[0].leaders
+    )
     leaders = state.leaders
 
     def java_hash(text: str) -> int:

@@ -35,10 +35,11 @@ pytestmark = [
 CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
 METADATA_LOG = "__cluster_metadata-0"
 OTTLA, KAFKAS = 101, (102, 103)
-#: A few records are worth a snapshot; internal topics have as many replicas as there are brokers.
+#: A few records are worth a snapshot; internal topics have as many replicas as there are brokers. No broker is killed, so
+#: sessions may last: each new leader of the quorum has to be found in time.
 SETTINGS = {
     "metadata.log.max.record.bytes.between.snapshots": "2000",
-    "broker.session.timeout.ms": "6000",
+    "broker.session.timeout.ms": "18000",
     "broker.heartbeat.interval.ms": "500",
     "offsets.topic.num.partitions": "3",
     "offsets.topic.replication.factor": "2",
@@ -82,14 +83,14 @@ class Mixture:
             place = folder / properties["node.id"]
             return kind(place, {**properties, **SETTINGS}, cluster_id=CLUSTER_ID)
 
-        # Kafka's do not win the election for their being asked first: Ottla's has the longer patience with a leader.
-        ottla = controller(OTTLA, ports[OTTLA], voters=voters) | {
-            "controller.quorum.fetch.timeout.ms": "3000"
-        }
-        self.voters = {OTTLA: node(OttlaNode, ottla)}
-        self.voters |= {
-            each: node(KafkaNode, controller(each, ports[each], voters=voters)) for each in KAFKAS
-        }
+        def voter(kind: type[Node], node_id: int, patience_ms: int) -> Node:
+            properties = controller(node_id, ports[node_id], voters=voters)
+            return node(kind, properties | {"controller.quorum.fetch.timeout.ms": str(patience_ms)})
+
+        # Kafka's do not win the election for their being asked first: Ottla's has the longer patience with a leader. And
+        # none of them gives a leader up that stands still for some seconds on a busy machine.
+        self.voters = {OTTLA: voter(OttlaNode, OTTLA, 7000)}
+        self.voters |= {each: voter(KafkaNode, each, 6000) for each in KAFKAS}
         self.ottla = node(OttlaNode, broker(1, free_port(), voters=voters))
         self.kafka = node(KafkaNode, broker(2, free_port(), voters=voters))
 
