@@ -13,7 +13,7 @@ from logging import getLogger
 from pathlib import Path
 from uuid import UUID
 
-from protocol.errors import KafkaStorageError
+from protocol.errors import InconsistentTopicId, KafkaStorageError
 from protocol.types import TopicPartition
 from storage import file_names
 from storage.log import Log
@@ -68,11 +68,15 @@ class FutureLogs:
         """The future log has caught up: it is the partition's log from now on, and the other one is deleted.
 
         A crash between the two renames leaves two logs of that name: the next start refuses them, as Kafka's does.
-        Raises KafkaStorageError if one of them is offline.
+        Raises KafkaStorageError if one of them is offline, InconsistentTopicId if they are not of one topic.
         """
         current, future = self._table.logs.get(topic_partition), self._table.future_logs.get(topic_partition)
         if current is None or future is None:
             raise KafkaStorageError(f"The {'current' if current is None else 'future'} log of {topic_partition} is offline")  # fmt: skip
+        if current.topic_id != future.topic_id:
+            raise InconsistentTopicId(
+                f"{future.directory} belongs to topic id {future.topic_id}, not {current.topic_id}"
+            )
         self._replace(current, future, now_ms)
         # Both may have moved since the last copy; for those who read they do not go back.
         future.update_high_watermark(current.high_watermark)

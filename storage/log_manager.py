@@ -271,25 +271,47 @@ class LogManager(LogTable):
         return self._maker.creation(wanted, now_ms=now_ms)
 
     def delete(self, topic_partition: TopicPartition, *, now_ms: int) -> None:
-        """Take the partition's logs away; their names are free at once, their files go after file.delete.delay.ms."""
+        """Take the partition's logs away; their names are free at once, their files go after file.delete.delay.ms.
+
+        Raises KafkaStorageError if a disk fails.
+        """
         self._maker.note_deleted(topic_partition)
-        self._take_away(topic_partition, file_names.DELETE_DIRECTORY, now_ms)
-
-    def delete_stray(self, topic_partition: TopicPartition, *, now_ms: int) -> None:
-        """Put logs aside that the metadata does not know; their files are left to the operator."""
-        self._take_away(topic_partition, file_names.STRAY_DIRECTORY, now_ms)
-
-    def _take_away(self, topic_partition: TopicPartition, suffix: str, now_ms: int) -> None:
         self.cleaned_offsets.pop(topic_partition, None)
         errors = []
         for logs in (self.logs, self.future_logs):
             if (log := logs.pop(topic_partition, None)) is not None:
                 try:
-                    self.put_aside(log, suffix, now_ms)
+                    self.put_aside(log, file_names.DELETE_DIRECTORY, now_ms)
                 except KafkaStorageError as error:  # the other one has another disk
                     errors.append(error)
         if errors:
             raise errors[0]
+
+    def set_strays_aside(
+        self, is_stray: Callable[[TopicPartition, UUID | None], bool], *, now_ms: int
+    ) -> None:
+        """Put logs aside that the metadata does not know; their files are left to the operator.
+
+        Each log is asked about, by its partition and its topic's id: a future log may be an older topic's than the log
+        beside it.
+        """
+        for log in self.all_logs():
+            topic_partition = log.topic_partition
+            if not is_stray(topic_partition, log.topic_id):
+                continue
+            if log.is_future:
+                self.future_logs.pop(topic_partition, None)
+            else:
+                self.logs.pop(topic_partition, None)
+                self.cleaned_offsets.pop(topic_partition, None)
+            self._set_stray_aside(log, now_ms)
+
+    def _set_stray_aside(self, log: Log, now_ms: int) -> None:
+        _LOG.warning("%s is not in the metadata: set aside as stray", log.directory)
+        try:
+            self.put_aside(log, file_names.STRAY_DIRECTORY, now_ms)
+        except KafkaStorageError as error:  # its directory is offline by now
+            _LOG.error("%s was not set aside: %s", log.topic_partition, error)
 
     # -- all logs ----------------------------------------------------------------------------------
 

@@ -99,11 +99,16 @@ class LogMoves:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, partition: Partition) -> None:
-        """Copy into the partition's future log, which is there."""
+        """Copy into the partition's future log, which is there; not into one of an older topic of that name."""
         future = self._logs.future_logs[partition.topic_partition]
         if partition in self._moves and self._moves[partition].future is future:
             return
         self.forget(partition)
+        try:
+            future.assign_topic_id(partition.topic_id)
+        except KafkaError as error:
+            logger.error("%s does not move: %s", partition, error)
+            return
         logger.info("%s moves to %s", partition, future.directory.parent)
         self._moves[partition] = _Move(partition, future)
         if self._task is None or self._task.done():

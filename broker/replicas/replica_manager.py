@@ -183,20 +183,15 @@ class ReplicaManager:
 
     # -- metadata --------------------------------------------------------------------------------------
 
-    def apply_image(self, image: MetadataImage) -> list[TopicPartition]:
+    def apply_image(self, image: MetadataImage) -> None:
         """Host what a whole image says; for the start, when nothing is hosted yet. `all_made` waits for missing logs.
 
         What lies on disk and does not belong to the image is set aside first: a topic can be deleted, and
-        its name taken again, while its broker is down. Returns these.
+        its name taken again, while its broker is down.
         """
-        strays = [
-            topic_partition
-            for topic_partition, log in {**self.logs.future_logs, **self.logs.logs}.items()
-            if not self._is_ours(topic_partition, log.topic_id, image)
-        ]
-        for topic_partition in strays:
-            logger.warning("%s is on disk but not in the metadata: set aside as stray", topic_partition)
-            self.logs.delete_stray(topic_partition, now_ms=self.runtime.now_ms())
+        self.logs.set_strays_aside(
+            lambda at, topic_id: not self._is_ours(at, topic_id, image), now_ms=self.runtime.now_ms()
+        )
         self.logs.moving.promote_abandoned(
             lambda at, _, directory: self._is_in(at, directory, image), now_ms=self.runtime.now_ms()
         )
@@ -206,7 +201,6 @@ class ReplicaManager:
         for topic_partition in list(self.logs.future_logs):
             if topic_partition in self.hosted:
                 self.moves.begin(self.hosted[topic_partition])
-        return strays
 
     def apply_delta(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow a change of the image: delete first, since a name may have a new topic at once."""
@@ -375,8 +369,7 @@ class ReplicaManager:
             self._resign(partition)
         elif self._making.is_wanted(topic_partition):
             self._making.give_up(topic_partition)
-        else:
-            return
+        # Also of a partition that is offline: the future log of a move that has lost its source is still here.
         try:
             self.logs.delete(topic_partition, now_ms=self.runtime.now_ms())
         except KafkaError as error:

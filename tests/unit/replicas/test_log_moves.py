@@ -4,6 +4,7 @@ import asyncio
 import errno
 from contextlib import asynccontextmanager
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -359,6 +360,50 @@ def test_a_directory_fails_while_a_log_moves(simulation, fails):
                 write(broker, b"c")
                 assert values(broker) == [b"a", b"b", b"c"]
             await until(lambda: broker.replicas.moves._task.done())
+
+    simulation.run(story())
+
+
+def test_a_deleted_topic_leaves_no_future_log_to_its_successor(simulation):
+    """The log that moves fails, its topic is deleted, and another one of that name has its log beside the future one."""
+
+    async def story():
+        async with brokers(simulation) as cluster:
+            broker = cluster.brokers[1]
+            old, new = path_of(broker), other(broker)
+            broker.logs.on_dir_failure = lambda path, error: broker.replicas.take_offline(path)
+            write(broker, b"old", b"old")
+            move(broker, new)
+            await until(lambda: broker.logs.future_logs[ORDERS].log_end_offset == 2)
+            broker.files.fail("write", errno=errno.EIO, under=old, is_lasting=True)
+            with pytest.raises(KafkaStorageError):
+                write(broker, b"old")
+            cluster.commit(RemoveTopicRecord(topic_id=TOPIC_ID))
+            assert not broker.logs.future_logs
+            cluster.create("orders", {0: [1]}, topic_id=UUID(int=0xB))
+            cluster.elect(ORDERS, 1)
+            write(broker, b"new", b"new", b"new")
+            await broker.crash(Loss.NOTHING)
+            broker.files.remove_tree(old / "orders-0")  # another disk
+            broker.start()
+            await asyncio.sleep(5)
+            assert values(broker) == [b"new", b"new", b"new"]
+
+    simulation.run(story())
+
+
+def test_nothing_is_copied_into_the_future_log_of_an_older_topic(simulation, caplog):
+    async def story():
+        async with brokers(simulation) as cluster:
+            broker = cluster.brokers[1]
+            write(broker, b"a")
+            broker.logs.moving.create(
+                ORDERS, other(broker), topic_id=UUID(int=0xB), now_ms=broker.runtime.now_ms()
+            )
+            broker.replicas.moves.begin(broker.partition(ORDERS))
+            await asyncio.sleep(5)
+            assert broker.logs.future_logs[ORDERS].log_end_offset == 0
+            assert "orders-0 does not move" in caplog.text
 
     simulation.run(story())
 

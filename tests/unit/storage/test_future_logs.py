@@ -3,10 +3,11 @@
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from uuid import UUID
 
 import pytest
 
-from protocol.errors import KafkaStorageError
+from protocol.errors import InconsistentTopicId, KafkaStorageError
 from protocol.types import TopicPartition
 from storage.log_config import LogConfig
 from storage.log_manager import InconsistentMetaProperties
@@ -205,6 +206,19 @@ def test_abandoned_by_a_dead_process(files, is_current_there):
     assert asked == [(A, TOPIC_ID, directory_id)]
     assert manager.logs[A].directory == other / "a-0"
     assert offsets_in(manager.logs[A]) == list(range(10))
+
+
+def test_an_older_topics_future_log_takes_other_logs_place(files):
+    """Of two logs of one name the metadata may know one: the other is a stray."""
+    manager, future, other = begin(files)
+    manager.logs[A].topic_id = new_id = UUID(int=8)
+    with pytest.raises(InconsistentTopicId, match=r"-future belongs to topic id"):
+        manager.moving.promote(A, now_ms=NOW_MS)
+    manager.set_strays_aside(lambda _, topic_id: topic_id != new_id, now_ms=NOW_MS)
+    assert list(manager.logs) == [A]
+    assert not manager.future_logs
+    assert future.directory.parent == other
+    assert future.directory.name.endswith("-stray")
 
 
 def test_killed_at_every_step_of_a_swap():

@@ -179,7 +179,7 @@ def test_deleted_folders_of_the_last_run_go(tmp_path):
 def test_strays_are_put_aside(tmp_path):
     manager = open_manager(tmp_path)
     append(manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS))
-    manager.delete_stray(A, now_ms=NOW_MS)
+    manager.set_strays_aside(lambda *log: log == (A, TOPIC_ID), now_ms=NOW_MS)
     run(manager.maintain(NOW_MS + 10**9))
     assert len(list(tmp_path.glob("a-0.*-stray"))) == 1
     manager.shutdown(NOW_MS, broker_epoch=1)
