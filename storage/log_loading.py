@@ -13,6 +13,7 @@ from itertools import count
 from logging import DEBUG, INFO, getLogger
 from pathlib import Path
 from typing import NamedTuple
+from uuid import UUID
 
 from protocol.types import TopicPartition
 from storage.log import Log
@@ -22,6 +23,9 @@ from storage.log_directory import LogDirectory
 #: Runs all callables of all groups and returns when the last one is done; raises what one of them raised. Those of a
 #: group (one log directory: mostly one disk) may run side by side, a few at a time; groups do not wait for each other.
 RunParallel = Callable[[Sequence[Sequence[Callable[[], None]]]], None]
+
+#: Whether the metadata knows no log of this topic's id (None: it has none) for this partition here. [any thread]
+IsStray = Callable[[TopicPartition, UUID | None], bool]
 
 #: A clean start tells after so many logs that it goes on.
 TOLD_LOGS = 1000
@@ -71,9 +75,11 @@ class LogToOpen(NamedTuple):
     recovery_point: int
     log_start_offset: int
     high_watermark: int
+    #: Up to where it was compacted; None: nowhere.
+    cleaned_offset: int | None
 
 
-#: Opens a log and keeps it; None if its disk fails, which has been told. [any thread]
+#: Opens a log and keeps it; None if its disk fails, or it is a stray, which has been told. [any thread]
 OpenLog = Callable[[LogToOpen], Log | None]
 
 
@@ -107,6 +113,7 @@ def loading_jobs(
                 recovery_point=contents.recovery_points.get(topic_partition, 0),
                 log_start_offset=contents.log_start_offsets.get(topic_partition, 0),
                 high_watermark=contents.high_watermarks.get(topic_partition, 0),
+                cleaned_offset=contents.cleaned_offsets.get(topic_partition),
             ),
         )
         for name, topic_partition, is_future in names

@@ -29,7 +29,7 @@ from storage.log_creation import LogCreation, LogMaker, NewLog
 from storage.log_dir_info import LogDirInfo, describe_dirs
 from storage.log_directory import LogDirectory, LogDirInUse, lock_directories
 from storage.log_files import DeletedFiles, removal_job
-from storage.log_loading import DirectoryContents, LogToOpen, RunParallel, loading_jobs
+from storage.log_loading import DirectoryContents, IsStray, LogToOpen, RunParallel, loading_jobs
 from storage.log_manager_settings import LogManagerSettings
 from storage.log_table import LogTable
 from storage.meta_properties import InconsistentMetaProperties
@@ -81,6 +81,7 @@ class LogManager(LogTable):
         now_ms: int,
         default_config: LogConfig | None = None,
         topic_config: Callable[[str], LogConfig] | None = None,
+        is_stray: IsStray = lambda topic_partition, topic_id: False,
         run_parallel: RunParallel = run_one_by_one,
         settings: LogManagerSettings | None = None,
     ) -> Self:
@@ -97,7 +98,7 @@ class LogManager(LogTable):
             settings=settings,
         )
         config = default_config if default_config is not None else LogConfig()
-        manager.load(topic_config or (lambda topic: config), now_ms)
+        manager.load(topic_config or (lambda topic: config), is_stray, now_ms)
         return manager
 
     @classmethod
@@ -116,9 +117,9 @@ class LogManager(LogTable):
     ) -> Self:
         """Take possession of the directories, and read whose they are; their logs are not looked at. [any thread]
 
-        A step of its own because the metadata log, which lies in one of them, knows the topics'
-        configurations that `load` asks for. `cluster_id` None: whatever the directories say.
-        `directory_id` draws an id for a new directory. `run_parallel` runs what the logs of each
+        A step of its own because the metadata log, which lies in one of them, knows what `load` asks
+        for: the topics' configurations, and which logs are strays. `cluster_id` None: whatever the directories
+        say. `directory_id` draws an id for a new directory. `run_parallel` runs what the logs of each
         directory need, see `log_loading.RunParallel`.
         Raises LogDirInUse, InconsistentMetaProperties, and OSError if no directory can be used.
         """
@@ -153,10 +154,11 @@ class LogManager(LogTable):
 
     # -- loading -----------------------------------------------------------------------------------
 
-    def load(self, topic_config: Callable[[str], LogConfig], now_ms: int) -> None:
-        """Open all logs, and recover those that were not closed. [any thread]
+    def load(self, topic_config: Callable[[str], LogConfig], is_stray: IsStray, now_ms: int) -> None:
+        """Open all logs, recover those that were not closed, and set strays aside. [any thread]
 
         Raises InconsistentMetaProperties if two directories have the same log, OSError if no directory is left.
+        Strays do not count: while a directory is offline, its topics may be deleted, and made anew in another one.
         """
         self._topic_config = topic_config
         groups = []
@@ -166,20 +168,20 @@ class LogManager(LogTable):
             except OSError as error:
                 self.fail(directory.path, error)
                 continue
-            self.cleaned_offsets.update(contents.cleaned_offsets)
             self.checkpoints.found(directory.recovery_points, contents.recovery_points)
             self.checkpoints.found(directory.log_start_offsets, contents.log_start_offsets)
             self.checkpoints.found(directory.cleaned_offsets, contents.cleaned_offsets)
             for name in contents.deleted:
                 path = directory.path / name
                 self.deleted_files.append(DeletedFiles(now_ms, partial(self._files.remove_tree, path)))
-            groups.append(loading_jobs(contents, partial(self._load_log, now_ms=now_ms), topic_config))
+            load_log = partial(self._load_log, is_stray=is_stray, now_ms=now_ms)
+            groups.append(loading_jobs(contents, load_log, topic_config))
         self._run_parallel(groups)
         if not set(self.directories) - set(self.offline_dirs):
             raise next(iter(self.offline_dirs.values()))
 
-    def _load_log(self, found: LogToOpen, *, now_ms: int) -> Log | None:
-        """Open a log and keep it; None if its directory is offline. [any thread]"""
+    def _load_log(self, found: LogToOpen, *, is_stray: IsStray, now_ms: int) -> Log | None:
+        """Open a log and keep it; None if its directory is offline, or if it is a stray. [any thread]"""
         path, topic_partition = found.path, found.topic_partition
         if path.parent in self.offline_dirs:
             return None
@@ -196,6 +198,9 @@ class LogManager(LogTable):
         except OSError as error:
             self.fail(path.parent, error)
             return None
+        if is_stray(topic_partition, log.topic_id):
+            self._set_stray_aside(log, now_ms)
+            return None
         log.update_high_watermark(found.high_watermark)
         logs = self.future_logs if found.is_future else self.logs
         other = logs.setdefault(topic_partition, log)
@@ -209,8 +214,9 @@ class LogManager(LogTable):
             log.take_offline(self.offline_dirs[path.parent])
             logs.pop(topic_partition, None)
             return None
-        if not found.is_future and self.cleaned_offsets.get(topic_partition, 0) > log.log_end_offset:
-            del self.cleaned_offsets[topic_partition]
+        cleaned = found.cleaned_offset
+        if not found.is_future and cleaned is not None and cleaned <= log.log_end_offset:
+            self.cleaned_offsets[topic_partition] = cleaned
         return log
 
     # -- logs --------------------------------------------------------------------------------------
@@ -287,13 +293,10 @@ class LogManager(LogTable):
         if errors:
             raise errors[0]
 
-    def set_strays_aside(
-        self, is_stray: Callable[[TopicPartition, UUID | None], bool], *, now_ms: int
-    ) -> None:
-        """Put logs aside that the metadata does not know; their files are left to the operator.
+    def set_strays_aside(self, is_stray: IsStray, *, now_ms: int) -> None:
+        """Put logs aside that the metadata does not know any more; their files are left to the operator.
 
-        Each log is asked about, by its partition and its topic's id: a future log may be an older topic's than the log
-        beside it.
+        Each log is asked about: a future log may be an older topic's than the log beside it.
         """
         for log in self.all_logs():
             topic_partition = log.topic_partition

@@ -183,15 +183,23 @@ class ReplicaManager:
 
     # -- metadata --------------------------------------------------------------------------------------
 
+    def is_stray(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
+        """Whether a log on disk is not one that this broker should have: for the opening of logs. [any thread]
+
+        A topic can be deleted, and its name taken again, while its broker, or one of the broker's disks, is away.
+        """
+        topic = self.metadata.image.topics_by_name.get(topic_partition.topic)
+        if topic is None or topic_id not in (None, topic.topic_id):
+            return True
+        partition = topic.partitions.get(topic_partition.partition)
+        return partition is None or self.node_id not in partition.replicas
+
     def apply_image(self, image: MetadataImage) -> None:
         """Host what a whole image says; for the start, when nothing is hosted yet. `all_made` waits for missing logs.
 
-        What lies on disk and does not belong to the image is set aside first: a topic can be deleted, and
-        its name taken again, while its broker is down.
+        What has become a stray while logs were opened is set aside first.
         """
-        self.logs.set_strays_aside(
-            lambda at, topic_id: not self._is_ours(at, topic_id, image), now_ms=self.runtime.now_ms()
-        )
+        self.logs.set_strays_aside(self.is_stray, now_ms=self.runtime.now_ms())
         self.logs.moving.promote_abandoned(
             lambda at, _, directory: self._is_in(at, directory, image), now_ms=self.runtime.now_ms()
         )
@@ -260,13 +268,6 @@ class ReplicaManager:
         for partition in list(self.partitions()):
             if partition.is_leader and partition.topic_partition.topic == topic:
                 listener.on_leader(partition.topic_partition.partition, partition.leader_epoch)
-
-    def _is_ours(self, topic_partition: TopicPartition, topic_id: UUID | None, image: MetadataImage) -> bool:
-        topic = image.topics_by_name.get(topic_partition.topic)
-        if topic is None or topic_id not in (None, topic.topic_id):
-            return False
-        partition = topic.partitions.get(topic_partition.partition)
-        return partition is not None and self.node_id in partition.replicas
 
     def _is_in(self, topic_partition: TopicPartition, directory: UUID, image: MetadataImage) -> bool:
         """Whether the metadata says that this broker's replica is in this directory."""

@@ -153,7 +153,10 @@ class BrokerRole:
         opened_at = broker.metadata.last_applied_offset
         self.are_logs_open = False
         await self._runtime.run_blocking(
-            self._logs.load, self._cluster_config.topic_config, self._runtime.now_ms()
+            self._logs.load,
+            self._cluster_config.topic_config,
+            broker.replicas.is_stray,
+            self._runtime.now_ms(),
         )
         self.are_logs_open = True
         self._refresh_config()

@@ -14,6 +14,7 @@ from broker.runtime.simulated import SimulatedRuntime
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import build_batch, simple_records
@@ -175,5 +176,36 @@ def test_a_start_with_a_disk_that_does_not_answer():
         files.fail("read", errno=errno.EIO, under=DIRECTORIES[0], is_lasting=True)
         with pytest.raises(CannotStart, match="metadata log is in this directory"):
             await start(runtime, files)
+
+    simulate(story)
+
+
+def test_a_topic_that_was_made_again_while_its_disk_was_away():
+    """The disk comes back with logs of the old topic: they are strays, not second logs of the new one (KIP-516)."""
+
+    async def story(runtime):
+        files = FaultyFiles(random=Random(1))
+        node, client = await start(runtime, files)
+        await create(client)
+        bad = {partition for partition, path in where(files).items() if path == DIRECTORIES[1]}
+        files.fail("write", errno=errno.EIO, under=DIRECTORIES[1], is_lasting=True)
+        assert await produce(client, min(bad)) == ErrorCode.kafka_storage_error
+        deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
+        deleted = await client.request(ApiKey.DELETE_TOPICS, 6, deletion)
+        assert deleted.responses[0].error_code == ErrorCode.none
+        await create(client)
+        for partition in bad:
+            assert await produce(client, partition) == ErrorCode.none
+        await client.close()
+        await node.stop()
+        files.faults.clear()
+        node, client = await start(runtime, files)
+        logs = node._directories.logs.logs
+        assert {logs["t", partition].log_end_offset for partition in bad} == {1}
+        assert {logs["t", partition].directory.parent for partition in bad} == {DIRECTORIES[0]}
+        names = {path.parent.name for path in files.contents(DIRECTORIES[1])}
+        assert sum(name.endswith("-stray") for name in names) == len(bad)
+        await client.close()
+        await node.stop()
 
     simulate(story)

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from threading import Barrier
+from uuid import UUID
 
 import pytest
 
@@ -111,6 +112,43 @@ def test_the_same_log_twice_is_refused(tmp_path, run_parallel):
     options = {} if run_parallel is None else {"run_parallel": run_parallel}
     with pytest.raises(InconsistentMetaProperties, match="t-0 is in"):
         open_manager(tmp_path / "a", tmp_path / "b", **options)
+
+
+@pytest.mark.parametrize("run_parallel", [None, side_by_side])
+@pytest.mark.parametrize("older", ["a", "b"])
+def test_a_stray_is_no_second_log_of_its_name(tmp_path, caplog, older, run_parallel):
+    """Its topic was deleted while its directory was away, and created again in another one."""
+    newer = "b" if older == "a" else "a"
+    for name, topic_id, count in ((older, TOPIC_ID, 5), (newer, UUID(int=8), 2)):
+        manager = open_manager(tmp_path / name)
+        append(manager.get_or_create(PARTITIONS[0], topic_id=topic_id, now_ms=NOW_MS), count)
+        manager.shutdown(NOW_MS, broker_epoch=1)
+        (tmp_path / name / "cleaner-offset-checkpoint").write_text(f"0\n1\nt 0 {count - 1}\n")
+    options = {} if run_parallel is None else {"run_parallel": run_parallel}
+    manager = open_manager(
+        tmp_path / "a",
+        tmp_path / "b",
+        is_stray=lambda at, topic_id: (at, topic_id) != (PARTITIONS[0], UUID(int=8)),
+        **options,
+    )
+    assert {at: log.directory for at, log in manager.logs.items()} == {
+        PARTITIONS[0]: tmp_path / newer / "t-0"
+    }
+    assert manager.logs[PARTITIONS[0]].log_end_offset == 2
+    assert manager.cleaned_offsets == {PARTITIONS[0]: 1}, "not what was compacted of the other one"
+    assert len(list((tmp_path / older).glob("t-0.*-stray"))) == 1
+    assert f"{tmp_path / older / 't-0'} is not in the metadata: set aside as stray" in caplog.messages
+
+
+def test_a_stray_that_cannot_be_set_aside_takes_its_directory_offline():
+    files = FaultyFiles(random=Random(1))
+    paths = [Path("/data/a"), Path("/data/b")]
+    make(*paths, files=files)
+    files = files.after_crash(Random(1), Loss.NOTHING)
+    files.fail("rename", errno=5, under=paths[0], is_lasting=True)
+    manager = open_manager(*paths, files=files, is_stray=lambda *_: True)
+    assert list(manager.offline_dirs) == paths[:1]
+    assert not manager.logs
 
 
 def test_a_topics_configuration_is_asked_once(tmp_path):
