@@ -32,6 +32,8 @@ SETTINGS = {
     "log.cleaner.backoff.ms": "100",
     "log.initial.task.delay.ms": "100",
     "log.flush.offset.checkpoint.interval.ms": "200",
+    # The records are years old: retention would take them, whenever it comes.
+    "log.retention.ms": "-1",
     # So long Kafka takes a broker that was killed to be up, and does not let another one register.
     "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",

@@ -71,7 +71,7 @@ class Asker:
 
     async def create(self, name: str, partitions: int = 1, **configs: str) -> None:
         request = CreateTopicsRequest(
-            timeout_ms=10_000,
+            timeout_ms=60_000,
             topics=[
                 CreatableTopic(
                     name=name,
@@ -106,7 +106,7 @@ class Asker:
         rows = [PartitionProduceData(index=at, records=data) for at, data in enumerate(payloads)]
         request = ProduceRequest(
             acks=acks,
-            timeout_ms=5000,
+            timeout_ms=60_000,
             transactional_id=transactional_id,
             topic_data=[
                 TopicProduceData(name=topic, topic_id=self.id_of(topic, version), partition_data=rows)
@@ -205,7 +205,7 @@ PAYLOADS = {
     "negative length": changed(8, 255),
     "zstd": batch(b"a", compression=Compression.ZSTD),
     "too large": batch(b"x" * 1_100_000),
-    "future": batch(b"a", timestamp=NOW_MS + 7_200_000),
+    "future": batch(b"a", timestamp=NOW_MS + 86_400_000),
     "control": batch(b"a", key=b"\0\0\0\0", is_control=True),
     "idempotent": batch(b"a", producer_id=9, producer_epoch=0, base_sequence=0),
     "again": batch(b"a", producer_id=9, producer_epoch=0, base_sequence=0),
@@ -364,7 +364,8 @@ def test_list_offsets(servers, version):
     name = f"l{version}"
 
     async def case(asker):
-        await asker.create(name, partitions=3)
+        # So old, they would be gone as soon as one of the two thinks of retention.
+        await asker.create(name, partitions=3, retention_ms="-1")
         for at in (1_000, 3_000, 2_000):
             data = batch(b"a", b"b", timestamp=at)
             await asker.produce(name, [data])
@@ -396,7 +397,7 @@ def test_delete_records(servers, version):
         ]:  # fmt: skip
             partition = DeleteRecordsPartition(partition_index=index, offset=offset)
             request = DeleteRecordsRequest(
-                timeout_ms=5000, topics=[DeleteRecordsTopic(name=topic, partitions=[partition])]
+                timeout_ms=60_000, topics=[DeleteRecordsTopic(name=topic, partitions=[partition])]
             )
             response = await asker.client.request(ApiKey.DELETE_RECORDS, version, request)
             answers.append(asdict(response.topics[0]))

@@ -81,7 +81,8 @@ def kafkas(tmp_path_factory) -> Path:
     """The data folder of a Kafka that was stopped; two topics of small segments."""
     server = KafkaServer(tmp_path_factory.mktemp("kafka")).start()
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
-    config = {"segment.bytes": "1048576", "index.interval.bytes": "500"}
+    # Records so old are gone as soon as Kafka thinks of retention: half a minute after its start.
+    config = {"segment.bytes": "1048576", "index.interval.bytes": "500", "retention.ms": "-1"}
     created = admin.create_topics([NewTopic(name, 1, 1, config=config) for name in TOPICS])
     for future in created.values():
         future.result(PATIENCE_S)

@@ -28,6 +28,8 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.backoff.ms": "100",
     "log.initial.task.delay.ms": "100",
+    # The records are years old: retention would take them, whenever it comes.
+    "log.retention.ms": "-1",
 }
 TOPICS = {
     "plain": {"segment.bytes": "1048576", "index.interval.bytes": "500"},
