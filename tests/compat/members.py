@@ -15,7 +15,7 @@ from tests.harness.processes import PATIENCE_S, Child
 
 _COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
 #: A thread that does not run for a while is not to lose its place.
-_SESSION_MS = 60_000
+_SESSION_MS = 120_000
 _HEARTBEAT_MS = 300
 
 
@@ -85,12 +85,17 @@ class ConfluentMember(Member):
         try:
             consumer.commit(asynchronous=False)
         except confluent_kafka.KafkaException as error:
-            # Nothing new to commit; or a rebalance is under way, and what was taken is given again.
+            # Nothing new to commit; or a rebalance is under way, and what was taken is given again; or the broker stops or
+            # has just started, and it is committed the next time.
             allowed = {
                 confluent_kafka.KafkaError._NO_OFFSET,
                 confluent_kafka.KafkaError.REBALANCE_IN_PROGRESS,
                 confluent_kafka.KafkaError.ILLEGAL_GENERATION,
                 confluent_kafka.KafkaError.UNKNOWN_MEMBER_ID,
+                confluent_kafka.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+                confluent_kafka.KafkaError.COORDINATOR_NOT_AVAILABLE,
+                confluent_kafka.KafkaError.NOT_COORDINATOR,
+                confluent_kafka.KafkaError._WAIT_COORD,
             }
             if error.args[0].code() not in allowed:
                 raise

@@ -129,7 +129,7 @@ class Wire:
 def _topic(wire: Wire, name: str) -> Any:
     """Create a topic of two partitions; its id, when it has leaders."""
     topic = CreatableTopic(name=name, num_partitions=2, replication_factor=1)
-    wire.call(7, CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+    wire.call(7, CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
     found = once(
         lambda: wire.call(12, asked).topics[0],
@@ -348,7 +348,8 @@ def test_every_version_of_the_group_apis_answers_as_kafka_does(own_server):
     wire = Wire(own_server.bootstrap)
     topic = "a-topic"
     topic_id = _topic(wire, topic)
-    _wait_for_coordinator(wire, "g")
+    for group in ("g", "no such group"):
+        _wait_for_coordinator(wire, group)
     _coordinators(wire)
     _members(wire, topic, topic_id)
     _offsets(wire, topic, topic_id)

@@ -7,6 +7,7 @@ from confluent_kafka import Producer
 
 from tests.compat import admin
 from tests.compat.members import MEMBERS, ConfluentMember, Member
+from tests.compat.test_groups_with_java import committed
 
 _PARTITIONS = 6
 
@@ -52,6 +53,9 @@ def test_members_of_three_libraries_share_the_partitions(server, topic, group):
     produce(server.bootstrap, topic, range(600))
     wait_until(lambda: len(numbers_of(members)) >= 600, members)
     assert numbers_of(members) == list(range(600))
+    # What a member has not committed when another one leaves is given again.
+    client = admin.admin_of(server.bootstrap)
+    admin.eventually_equal(lambda: committed(client, group), 600)
     for member in members[:-1]:  # and who leaves gives them back
         member.stop()
     wait_until(lambda: is_shared_out(members[-1:]), members[-1:])
