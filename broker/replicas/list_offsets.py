@@ -26,7 +26,7 @@ def offset_for_timestamp(
 ) -> TimestampOffset | None:
     """Answer one row of ListOffsets: a time in ms, or one of the special ones above. None: no such offset.
 
-    `is_read_committed` None stands for a replica, which sees up to the log end. Raises what `Partition.check_leader`
+    `is_read_committed` None stands for a replica, which sees up to the log end. Raises what `Partition.local_log`
     raises, and OffsetNotAvailable while a new leader's high watermark is behind where its epoch begins:
     an older leader may have shown consumers more than that (KIP-207).
     """

@@ -71,15 +71,11 @@ class Replica:
 
     # -- who may ask ----------------------------------------------------------------------------------
 
-    def check_leader(self, current_leader_epoch: int | None) -> None:
-        """Raise unless this broker leads, in the epoch that the peer believes in (None: any).
+    def local_log(self, current_leader_epoch: int | None, *, must_lead: bool) -> Log:
+        """The log, if this broker leads in the epoch that the peer believes in (None: any); or follows, unless `must_lead`.
 
         Raises FencedLeaderEpoch, UnknownLeaderEpoch (KIP-320), NotLeaderOrFollower, in this order.
         """
-        self.local_log(current_leader_epoch, must_lead=True)
-
-    def local_log(self, current_leader_epoch: int | None, *, must_lead: bool) -> Log:
-        """The log, after the checks of `check_leader`; a follower's too unless `must_lead`."""
         if current_leader_epoch is not None and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
                 raise FencedLeaderEpoch(

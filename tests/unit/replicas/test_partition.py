@@ -50,10 +50,10 @@ def on_disk(tmp_path):
 def test_epoch_and_leader_checks(on_disk, leads, asked_epoch, error):
     on_disk.partition.apply(image(leader=NODE_ID if leads else OTHER, epoch=5, replicas=(NODE_ID, OTHER)))
     if error is None:
-        on_disk.partition.check_leader(asked_epoch)
+        on_disk.partition.local_log(asked_epoch, must_lead=True)
     else:
         with pytest.raises(error):
-            on_disk.partition.check_leader(asked_epoch)
+            on_disk.partition.local_log(asked_epoch, must_lead=True)
 
 
 def test_a_follower_may_be_read_but_not_written(on_disk):
