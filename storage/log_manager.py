@@ -318,11 +318,12 @@ class LogManager(LogTable):
 
     # -- all logs ----------------------------------------------------------------------------------
 
-    def update_config(self, topic: str, config: LogConfig) -> None:
-        """The topic's configuration has changed."""
-        for log in self.all_logs():
-            if log.topic_partition.topic == topic:
-                log.update_config(config)
+    def update_config(self, topic: str, partitions: Iterable[int], config: LogConfig) -> None:
+        """The topic's configuration has changed; its partitions are looked up, since there may be many other logs."""
+        for index in partitions:
+            for logs in (self.logs, self.future_logs):
+                if (log := logs.get(TopicPartition(topic, index))) is not None:
+                    log.update_config(config)
 
     def describe_dirs(self) -> list[LogDirInfo]:
         """Every configured directory with its logs and their sizes. Waits for statvfs only."""

@@ -239,8 +239,11 @@ class ReplicaManager:
     def change_defaults(self, topic_config: Callable[[str], LogConfig]) -> None:
         """The broker's own defaults of topic configurations have changed."""
         self._topic_config = topic_config
-        for topic in self.metadata.image.topics_by_name.values():
-            self._update_config(topic)
+        topics = self.metadata.image.topics_by_name
+        # Of the topics that are here: a configuration takes a while to compute, and nobody asks for that of others.
+        for name in dict.fromkeys(log.topic_partition.topic for log in self.logs.all_logs()):
+            if name in topics:
+                self._update_config(topics[name])
 
     def take_offline(self, log_dir: Path) -> None:
         """A log directory has failed: its partitions answer KafkaStorageError from now on."""
@@ -390,7 +393,7 @@ class ReplicaManager:
             listener.on_resigned(partition.topic_partition.partition, leader_epoch)
 
     def _update_config(self, topic: TopicImage) -> None:
-        self.logs.update_config(topic.name, self._topic_config(topic.name))
+        self.logs.update_config(topic.name, topic.partitions, self._topic_config(topic.name))
         for index in topic.partitions:
             partition = self.hosted.get((topic.topic_id, index))
             if partition is not None:

@@ -16,6 +16,7 @@ from protocol.metadata.image import MetadataImage
 from protocol.metadata.records import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord
 from protocol.records.record import records
 from protocol.types import TopicPartition
+from storage.log_config import LogConfig
 
 T0 = TopicPartition("t", 0)
 NEW_ID = UUID(int=0xB)
@@ -99,6 +100,25 @@ def test_topic_configurations_reach_the_log(broker):
     broker.configs["t"] = {"retention.ms": "1000"}
     broker.replay(ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="1000"))
     assert broker.logs.get(T0).config.retention_ms == 1000
+
+
+def test_other_defaults_reach_every_log_and_cost_one_walk(broker, monkeypatch):
+    """Not one for each topic: with thousands of them the loop would stand still for seconds."""
+    for number in range(20):
+        broker.create(f"topic-{number}", UUID(int=100 + number), partitions=2)
+    walks, asked = [], []
+    all_logs = broker.logs.all_logs
+    monkeypatch.setattr(broker.logs, "all_logs", lambda: walks.append(1) or all_logs())
+
+    def topic_config(name):
+        asked.append(name)
+        return LogConfig(retention_ms=1000 if name == "topic-7" else 2000)
+
+    broker.replicas.change_defaults(topic_config)
+    assert {log.config.retention_ms for log in all_logs()} == {1000, 2000}
+    assert broker.logs.get(TopicPartition("topic-7", 1)).config.retention_ms == 1000
+    assert sorted(asked) == sorted(f"topic-{number}" for number in range(20))
+    assert len(walks) == 1
 
 
 def test_a_larger_min_isr_holds_before_a_smaller_isr_that_came_with_it(broker):

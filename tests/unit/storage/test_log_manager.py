@@ -233,7 +233,7 @@ def test_retention_and_config_changes(tmp_path):
     log.update_high_watermark(50)
     run(manager.maintain(NOW_MS + 300_000))
     assert log.log_start_offset == 0
-    manager.update_config("a", LogConfig(segment_bytes=1000, retention_ms=1000))
+    manager.update_config("a", [0, 1], LogConfig(segment_bytes=1000, retention_ms=1000))
     run(manager.maintain(NOW_MS + 600_000))
     assert log.log_start_offset == 50
     run(manager.maintain(NOW_MS + 660_000))
