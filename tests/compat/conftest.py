@@ -7,6 +7,7 @@ by asking `server.is_kafka`.
 import os
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,14 @@ def make_server(folder: os.PathLike[str], settings: dict[str, str] | None = None
     """A server that is not started yet, of the kind that this run is about."""
     kind = KafkaServer if os.environ.get("KAFKA_ORACLE") == "1" else OttlaServer
     return kind(folder, settings={**SETTINGS, **(settings or {})})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Here a test may wait several times for as long as `PATIENCE_S`, and set up JVMs: it may take longer than others."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="session")

@@ -78,7 +78,7 @@ def test_unknown_partitions_have_no_offsets(server, topic):
     create_topic(server.bootstrap, topic)
     admin = admin_of(server.bootstrap)
     unknown = TopicPartition(f"{topic}-unknown", 0)
-    answer = admin.list_offsets({unknown: OffsetSpec.earliest()}, request_timeout=2)[unknown]
+    answer = admin.list_offsets({unknown: OffsetSpec.earliest()}, request_timeout=8)[unknown]
     assert code_of(answer) == "_NOENT"
 
 

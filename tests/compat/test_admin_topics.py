@@ -71,9 +71,9 @@ def test_wrong_numbers_of_partitions(server, topic, partitions):
     """No client lets these through, so they go by hand."""
     new = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1)
     with BlockingWire(server.port) as wire:
-        answer = wire.call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[new, new], timeout_ms=5000))
+        answer = wire.call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[new, new], timeout_ms=60_000))
         assert {row.error_code for row in answer.topics} == {42}  # twice in one request: INVALID_REQUEST
-        answer = wire.call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[new], timeout_ms=5000))
+        answer = wire.call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[new], timeout_ms=60_000))
         assert [row.error_code for row in answer.topics] == [37]  # INVALID_PARTITIONS
 
 
@@ -133,7 +133,7 @@ def test_a_topic_is_deleted_by_its_id(server, topic):
         topic_id = wire.call(ApiKey.METADATA, 12, asked).topics[0].topic_id
         for expected in (0, 100):  # UNKNOWN_TOPIC_ID
             state = DeleteTopicState(name=None, topic_id=topic_id)
-            request = DeleteTopicsRequest(topics=[state], timeout_ms=5000)
+            request = DeleteTopicsRequest(topics=[state], timeout_ms=60_000)
             (row,) = wire.call(ApiKey.DELETE_TOPICS, 6, request).responses
             assert (row.error_code, row.topic_id) == (expected, topic_id)
             assert row.name == (topic if expected == 0 else None)
@@ -147,7 +147,7 @@ def test_kafka_python_administers_topics(server, topic):
     admin = kafka.KafkaAdminClient(bootstrap_servers=server.bootstrap)
     try:
         admin.create_topics({topic: {"num_partitions": 2, "replication_factor": 1}})
-        admin.wait_for_topics([topic])
+        admin.wait_for_topics([topic], timeout_ms=int(PATIENCE_S * 1000))
         admin.create_partitions({topic: KafkaPythonPartitions(total_count=3)})
         eventually_equal(
             lambda: [

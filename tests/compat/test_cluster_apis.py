@@ -420,13 +420,13 @@ def test_features(wires, nth_version: int):
 
 def create(name: str) -> Step:
     topic = CreatableTopic(name=name, num_partitions=2, replication_factor=1)
-    return ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+    return ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
 
 
 def elect(kind: int, *topics: tuple[str, list[int]], everything: bool = False) -> Step:
     rows = [TopicPartitions(topic=name, partitions=indexes) for name, indexes in topics]
     request = ElectLeadersRequest(
-        election_type=kind, topic_partitions=None if everything else rows, timeout_ms=10_000
+        election_type=kind, topic_partitions=None if everything else rows, timeout_ms=60_000
     )
     return ApiKey.ELECT_LEADERS, request
 
@@ -437,7 +437,7 @@ def reassign(*rows: tuple[str, int, list[int] | None]) -> Step:
         partition = reassigning.ReassignablePartition(partition_index=index, replicas=replicas)
         topics.setdefault(name, []).append(partition)
     request = reassigning.AlterPartitionReassignmentsRequest(
-        timeout_ms=10_000,
+        timeout_ms=60_000,
         topics=[
             reassigning.ReassignableTopic(name=name, partitions=partitions)
             for name, partitions in topics.items()
@@ -452,7 +452,7 @@ def moving(*topics: tuple[str, list[int]], everything: bool = False) -> Step:
         for name, indexes in topics
     ]
     request = listing.ListPartitionReassignmentsRequest(
-        topics=None if everything else rows, timeout_ms=10_000
+        topics=None if everything else rows, timeout_ms=60_000
     )
     return ApiKey.LIST_PARTITION_REASSIGNMENTS, request
 
@@ -463,7 +463,7 @@ def created_topic(wires, topic: str) -> Iterator[str]:
         assert wire.call(*_newest(create(topic))).topics[0].error_code == 0
     yield topic
     for wire in wires:
-        request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000)
+        request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=60_000)
         wire.call(ApiKey.DELETE_TOPICS, 5, request)
 
 

@@ -13,7 +13,11 @@ import pytest
 from protocol.api_keys import ApiKey
 from protocol.config_def import AlterOperation
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResult,
+)
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -22,7 +26,7 @@ from protocol.messages.incremental_alter_configs import (
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.kafka import KafkaServer
 from tests.harness.ottla import OttlaServer
-from tests.harness.processes import comes_true
+from tests.harness.processes import comes_true, wait_until
 
 SETTINGS = {
     "log.roll.ms": "86400000",
@@ -58,13 +62,18 @@ class Admin(BlockingWire):
 
     def create_topic(self, name: str) -> None:
         topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
-        response = self.call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=5000))
+        response = self.call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
         assert response.topics[0].error_code == 0, response
+        wait_until(lambda: self._ask(TOPIC, name).error_code == 0)
 
-    def describe(self, kind: int, name: str) -> dict[str, tuple[Any, ...]]:
+    def _ask(self, kind: int, name: str) -> DescribeConfigsResult:
         resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
         (result,) = self.call(ApiKey.DESCRIBE_CONFIGS, 4, request).results
+        return result
+
+    def describe(self, kind: int, name: str) -> dict[str, tuple[Any, ...]]:
+        result = self._ask(kind, name)
         assert result.error_code == 0, result
         return {
             row.name: (

@@ -61,7 +61,7 @@ class Operator(BlockingWire):
             topic = CreatableTopic(
                 name=name, num_partitions=-1, replication_factor=-1, assignments=assignments
             )
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
         return int(self.call(ApiKey.CREATE_TOPICS, 7, request).topics[0].error_code)
 
     def directories(self, topic: str, *, partitions: int = 4) -> dict[int, Path]:

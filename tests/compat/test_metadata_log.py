@@ -21,7 +21,7 @@ from protocol.records.builder import build_batch, simple_records
 from storage import meta_properties
 from storage.append_origin import AppendOrigin
 from storage.files import Files
-from tests.compat.admin import create_topic
+from tests.compat.admin import create_topic, eventually_equal
 from tests.compat.conftest import needs_no_oracle
 from tests.harness.kafka import KafkaServer, tool
 from tests.harness.ottla import OttlaServer
@@ -77,14 +77,14 @@ def test_a_data_folder_goes_from_ottla_to_kafka_and_back(tmp_path: Path):
 
     kafka = KafkaServer(tmp_path / "kafka", data_dir=ottla.data_dir).start()
     assert topics(kafka) == {"ours"}
-    assert described(kafka, "ours") == ours
+    eventually_equal(lambda: described(kafka, "ours"), ours)
     create(kafka, "theirs")
     theirs = described(kafka, "theirs")
     kafka.stop()
 
     ottla.start()
     assert topics(ottla) == {"ours", "theirs"}
-    assert (described(ottla, "ours"), described(ottla, "theirs")) == (ours, theirs)
+    eventually_equal(lambda: (described(ottla, "ours"), described(ottla, "theirs")), (ours, theirs))
     ottla.stop()
 
 
@@ -140,12 +140,12 @@ def test_kafka_goes_on_from_our_snapshot_alone(tmp_path: Path):
     assert not (log.directory / f"{0:020d}.log").exists()
 
     kafka = KafkaServer(tmp_path / "kafka", data_dir=ottla.data_dir).start()
-    assert described(kafka, "ours") == ours
+    eventually_equal(lambda: described(kafka, "ours"), ours)
     create(kafka, "theirs")
     kafka.stop()
     ottla.start()
     assert topics(ottla) == {"ours", "theirs"}
-    assert described(ottla, "ours") == ours
+    eventually_equal(lambda: described(ottla, "ours"), ours)
     ottla.stop()
 
 

@@ -105,7 +105,7 @@ def test_the_topic_decides_whose_clock_counts(server, topic):
     assert seen[1] == (_CREATE_TIME, old_ms) == told[1]
     kind, appended_ms = seen[0]
     assert kind == _LOG_APPEND_TIME
-    assert abs(appended_ms - time.time() * 1000) < 60_000
+    assert abs(appended_ms - time.time() * 1000) < 1_800_000
     assert told[0][1] == appended_ms
 
 

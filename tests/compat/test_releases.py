@@ -39,7 +39,7 @@ def formatted(folder: Path, release: str) -> OttlaServer:
 
 def create(wire: BlockingWire, name: str) -> int:
     topic = CreatableTopic(name=name, num_partitions=3, replication_factor=1)
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
     return wire.call(ApiKey.CREATE_TOPICS, 7, request).topics[0].error_code
 
 

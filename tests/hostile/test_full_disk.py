@@ -29,7 +29,7 @@ def server(tmp_path):
 def produce(wire):
     batch = build_batch(simple_records([(None, b"v" * 10_000)], timestamp=1))
     data = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])]
-    answer = wire.call(ApiKey.PRODUCE, 12, ProduceRequest(acks=-1, timeout_ms=5000, topic_data=data))
+    answer = wire.call(ApiKey.PRODUCE, 12, ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=data))
     return answer.responses[0].partition_responses[0].error_code
 
 
@@ -42,7 +42,7 @@ def end_offset(wire):
 def test_the_only_disk_is_full(server):
     with BlockingWire(server.port) as wire:
         topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
-        created = wire.call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(timeout_ms=5000, topics=[topic]))
+        created = wire.call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(timeout_ms=60_000, topics=[topic]))
         assert created.topics[0].error_code == ErrorCode.none
         resource.prlimit(server.child.pid, resource.RLIMIT_FSIZE, (LIMIT_BYTES, LIMIT_BYTES))
         wait_until(lambda: produce(wire) == ErrorCode.none)
