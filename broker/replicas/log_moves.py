@@ -146,6 +146,8 @@ class LogMoves:
                     break
                 if self._moves.get(move.partition) is not move:
                     continue
+                # To the end: where the rate ends this round, the next one begins with those that have waited.
+                self._moves[move.partition] = self._moves.pop(move.partition)
                 try:
                     has_copied |= await self._step(move)
                 except KafkaError as error:

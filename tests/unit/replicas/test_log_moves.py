@@ -24,7 +24,7 @@ from tests.harness.faulty_files import Loss
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster, until
 
 A, B = Path("/disks/a"), Path("/disks/b")
-ORDERS = TopicPartition("orders", 0)
+ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 
 
 @asynccontextmanager
@@ -80,10 +80,10 @@ def described(broker: ReplicaBroker) -> dict[tuple[str, bool], int]:
     }
 
 
-def write(broker: ReplicaBroker, *values: bytes) -> None:
+def write(broker: ReplicaBroker, *values: bytes, to: TopicPartition = ORDERS) -> None:
     now_ms = broker.runtime.now_ms()
     batch = build_batch(simple_records([(None, value) for value in values], timestamp=now_ms))
-    broker.partition(ORDERS).append_records(bytearray(batch), required_acks=1, now_ms=now_ms)
+    broker.partition(to).append_records(bytearray(batch), required_acks=1, now_ms=now_ms)
 
 
 def values(broker: ReplicaBroker) -> list[bytes | None]:
@@ -420,6 +420,34 @@ def test_copies_keep_to_their_rate(simulation):
             move(broker, new)
             await until(lambda: told.paths == [new])
             assert 7 < simulation.loop.time() - began < 12
+
+    simulation.run(story())
+
+
+async def move_two(cluster: ReplicaCluster) -> ReplicaBroker:
+    """Both leave one directory for the other, and have some 5 MB."""
+    broker = cluster.brokers[1]
+    cluster.create("payments", {0: [1]}, topic_id=UUID(int=0xB))
+    cluster.elect(PAYMENTS, 1)
+    for _ in range(50):
+        write(broker, bytes(100_000))
+        write(broker, bytes(100_000), to=PAYMENTS)
+    broker.replicas.moves.on_directory = lambda place: None
+    for topic_partition in (ORDERS, PAYMENTS):
+        path = broker.partition(topic_partition).log.directory.parent
+        assert move(broker, B if path == A else A, topic=topic_partition.topic) == ErrorCode.none
+    return broker
+
+
+def test_moves_take_their_turns_also_where_the_rate_ends_a_round(simulation):
+    async def story():
+        async with brokers(simulation) as cluster:
+            cluster.brokers[1].move_rate = 1_000_000
+            broker = await move_two(cluster)
+            await asyncio.sleep(6)
+            orders, payments = (broker.logs.future_logs[at].log_end_offset for at in (ORDERS, PAYMENTS))
+            assert 20 <= orders + payments < 100
+            assert abs(orders - payments) <= 10, "one read of 1 MiB"
 
     simulation.run(story())
 
