@@ -49,6 +49,8 @@ logger = logging.getLogger(__name__)
 _READ_BYTES: Final = 1 << 20
 #: How long everybody rests where nothing is to be copied, or the rate is exceeded.
 _REST_S: Final = 0.1
+#: How long a move is left alone in which something went wrong that never should.
+_BACKOFF_MS: Final = 10_000
 #: The metadata.version from which on directories are in the metadata (3.7-IV2).
 _WITH_DIRECTORIES: Final = 17
 
@@ -63,7 +65,7 @@ class Promotion(Protocol):
 class _Move:
     """One partition that moves, from one log object to another."""
 
-    __slots__ = ("current", "follower", "future", "is_caught_up", "partition")
+    __slots__ = ("current", "follower", "future", "is_caught_up", "partition", "resumes_at_ms")
 
     def __init__(self, partition: Partition, future: Log) -> None:
         self.partition = partition
@@ -72,6 +74,7 @@ class _Move:
         self.follower = Follower(future)
         #: It had everything at one time: the controller is told of its directory.
         self.is_caught_up = False
+        self.resumes_at_ms = 0
 
 
 class LogMoves:
@@ -142,24 +145,34 @@ class LogMoves:
         while self._moves:
             has_copied = False
             for move in list(self._moves.values()):
-                if self._quota.is_exceeded(now_ms=self._runtime.now_ms()):
+                now_ms = self._runtime.now_ms()
+                if self._quota.is_exceeded(now_ms=now_ms):
                     break
-                if self._moves.get(move.partition) is not move:
-                    continue
-                # To the end: where the rate ends this round, the next one begins with those that have waited.
-                self._moves[move.partition] = self._moves.pop(move.partition)
-                try:
-                    has_copied |= await self._step(move)
-                except KafkaError as error:
-                    # A failing disk takes its directory offline; damage stays until somebody mends it.
-                    logger.error("%s moves no further: %s", move.partition, error)
-                    move.follower.on_failure()
-                # Others have their turn, and can give the move up.
-                await asyncio.sleep(0)
-                if self._moves.get(move.partition) is move:
-                    self._settle(move)
+                if self._moves.get(move.partition) is move and move.resumes_at_ms <= now_ms:
+                    # To the end: where the rate ends this round, the next one begins with those that have waited.
+                    self._moves[move.partition] = self._moves.pop(move.partition)
+                    has_copied |= await self._take_turn(move)
             if not has_copied:
                 await asyncio.sleep(_REST_S)
+
+    async def _take_turn(self, move: _Move) -> bool:
+        """A step and what follows from it; whether something was copied. What goes wrong ends this move alone."""
+        has_copied = False
+        try:
+            has_copied = await self._step(move)
+            # Others have their turn, and can give the move up.
+            await asyncio.sleep(0)
+            if self._moves.get(move.partition) is move:
+                self._settle(move)
+        except KafkaError as error:
+            # A failing disk takes its directory offline; damage stays until somebody mends it.
+            logger.error("%s moves no further: %s", move.partition, error)
+            move.follower.on_failure()
+        except Exception:
+            logger.exception("%s moves no further", move.partition)
+            move.follower.on_failure()
+            move.resumes_at_ms = self._runtime.now_ms() + _BACKOFF_MS
+        return has_copied
 
     async def _step(self, move: _Move) -> bool:
         """One question to the log, and what its answer means; whether something was copied."""
@@ -267,12 +280,7 @@ class LogMoves:
 
     def _promote(self, move: _Move) -> None:
         partition = move.partition
-        try:
-            future = self._logs.moving.promote(partition.topic_partition, now_ms=self._runtime.now_ms())
-        except KafkaError as error:
-            logger.error("%s cannot take its new log: %s", partition, error)
-            move.follower.on_failure()
-            return
+        future = self._logs.moving.promote(partition.topic_partition, now_ms=self._runtime.now_ms())
         del self._moves[partition]
         logger.info("%s is in %s now", partition, future.directory.parent)
         partition.replace_log(future)

@@ -179,7 +179,10 @@ class ReplicaManager:
     def _check_isrs(self) -> None:
         now_ms = self.runtime.now_ms()
         for partition in list(self.partitions()):
-            partition.check_isr(now_ms)
+            try:
+                partition.check_isr(now_ms)
+            except Exception:  # a bug, which must not end the watching of the others
+                logger.exception("The ISR of %s cannot be checked", partition)
 
     # -- metadata --------------------------------------------------------------------------------------
 

@@ -452,6 +452,30 @@ def test_moves_take_their_turns_also_where_the_rate_ends_a_round(simulation):
     simulation.run(story())
 
 
+@pytest.mark.parametrize("where", ["_step", "_settle"])
+def test_a_bug_in_one_move_leaves_the_others_alone(simulation, monkeypatch, caplog, where):
+    async def story():
+        async with brokers(simulation) as cluster:
+            moves = cluster.brokers[1].replicas.moves
+            really = getattr(moves, where)
+
+            def fail(move):
+                assert move.partition.topic_partition != ORDERS, "a bug"
+                return really(move)
+
+            monkeypatch.setattr(moves, where, fail)
+            broker = await move_two(cluster)
+            new = broker.logs.future_logs[PAYMENTS].directory.parent
+            cluster.change(PAYMENTS, directories=[directory_id(broker, new)])
+            await until(lambda: broker.partition(PAYMENTS).log.directory.parent == new)
+            assert caplog.text.count("orders-0 moves no further") == 1, (
+                "then nothing more is tried in this epoch"
+            )
+            assert "AssertionError: a bug" in caplog.text
+
+    simulation.run(story())
+
+
 def test_what_cannot_move(simulation):
     async def story():
         async with brokers(simulation) as cluster:

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 from replicas_support import NODE_ID, TOPIC_ID, BrokerInFolder, batch, follower_fetches, image, topic_records
 
+from broker.replicas.partition import Partition
 from protocol.errors import (
     NotLeaderOrFollower,
     RequestTimedOut,
@@ -133,6 +134,29 @@ def test_a_larger_min_isr_holds_before_a_smaller_isr_that_came_with_it(broker):
     )
     assert partition.isr == {NODE_ID}
     assert partition.log.high_watermark == 0
+
+
+def test_a_bug_in_one_isr_does_not_end_the_watching_of_others(simulation, broker, monkeypatch, caplog):
+    broker.create(partitions={0: image(replicas=(NODE_ID, 2)), 1: image(replicas=(NODE_ID, 2))})
+    for index in range(2):
+        append(broker, b"a", topic_partition=TopicPartition("t", index))
+    really = Partition.check_isr
+
+    def check_isr(partition, now_ms):
+        assert partition.topic_partition != T0, "a bug"
+        really(partition, now_ms)
+
+    monkeypatch.setattr(Partition, "check_isr", check_isr)
+
+    async def main():
+        watching = asyncio.ensure_future(broker.replicas.watch_isrs())
+        await asyncio.sleep(100)
+        assert not watching.done()
+        watching.cancel()
+
+    simulation.run(main())
+    assert {each.topic_partition.partition for each in broker.proposals} == {1}
+    assert "The ISR of t-0 cannot be checked" in caplog.text
 
 
 def test_a_restart_serves_what_was_there_and_sets_strays_aside(simulation, tmp_path):
