@@ -8,18 +8,23 @@ from broker.config.load import load_config
 from broker.network import NetworkServer
 from broker.node import CannotStart, Node
 from broker.runtime.simulated import SimulatedRuntime
+from protocol.api_keys import ApiKey
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 METADATA_LOG = "__cluster_metadata-0/00000000000000000000.log"
 
 
-def live(*folders):
-    """Start a node and stop it."""
+def live(*folders, topics=()):
+    """Start a node, create topics, and stop it."""
     runtime = SimulatedRuntime(seed=1)
 
     async def scenario():
-        await (
-            await Node.start(runtime, load_config(overrides=[f"log.dirs={','.join(map(str, folders))}"]))
-        ).stop()
+        config = load_config(overrides=[f"log.dirs={','.join(map(str, folders))}"])
+        node = await Node.start(runtime, config)
+        for name in topics:
+            topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+            await node.broker.controller.request(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[topic]))
+        await node.stop()
 
     try:
         runtime.run(scenario())
@@ -77,9 +82,8 @@ def test_a_port_in_use_leaves_a_clean_stop_clean(tmp_path, monkeypatch, listener
 
 def test_a_partition_in_two_directories_is_refused(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
-    live(one, two)
-    for folder in (one, two):
-        (folder / "t-0").mkdir()
+    live(one, two, topics=["t"])
+    shutil.copytree(one / "t-0", two / "t-0")
     with pytest.raises(CannotStart, match=r"t-0 is in .* and in "):
         live(one, two)
     shutil.rmtree(two / "t-0")
