@@ -8,13 +8,10 @@ Source: DynamicLogConfig, LogManager.nextLogDirs, BrokerLifecycleManager of Kafk
 """
 
 from pathlib import Path
-from typing import Final
 
 from broker.config import BrokerConfig
+from protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0
 from protocol.metadata.image import MetadataImage
-
-#: The metadata.version from which on the metadata knows of it (4.3-IV0).
-_WITH_CORDONED_DIRECTORIES: Final = 30
 
 
 def cordoned_paths(config: BrokerConfig) -> frozenset[Path]:
@@ -25,4 +22,4 @@ def cordoned_paths(config: BrokerConfig) -> frozenset[Path]:
 
 def is_known_to(image: MetadataImage) -> bool:
     """Whether the cluster is told of cordoned directories."""
-    return (image.metadata_version or 0) >= _WITH_CORDONED_DIRECTORIES
+    return (image.metadata_version or 0) >= CORDONED_DIRECTORIES_4_3_IV0

@@ -25,6 +25,7 @@ from protocol.messages.assign_replicas_to_dirs import (
     PartitionData,
     TopicData,
 )
+from protocol.metadata.features import DIRECTORIES_3_7_IV2
 from protocol.metadata.image import MetadataDelta, MetadataImage
 from protocol.types import TopicPartition
 
@@ -34,8 +35,6 @@ logger = logging.getLogger(__name__)
 MAX_PER_REQUEST: Final = 2250
 FIRST_BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 10.0
-#: The metadata.version from which on directories are in the metadata (3.7-IV2).
-_WITH_DIRECTORIES: Final = 17
 
 #: (topic id, index).
 Place = tuple[UUID, int]
@@ -52,7 +51,7 @@ def misplaced(
 
     `located` finds the directory of a log; None: there is none, or it is offline.
     """
-    if (image.metadata_version or 0) < _WITH_DIRECTORIES:
+    if (image.metadata_version or 0) < DIRECTORIES_3_7_IV2:
         return {}
     found = {}
     for topic_id, index in places:

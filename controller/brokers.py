@@ -16,7 +16,6 @@ from uuid import UUID
 
 from controller import leadership
 from controller.draft import Draft
-from controller.record_versions import CORDONED_DIRECTORIES_4_3_IV0, DIRECTORIES_3_7_IV2
 from controller.result import Result
 from controller.state import ClusterState
 from protocol.errors import (
@@ -31,6 +30,7 @@ from protocol.errors import (
 from protocol.messages import broker_registration as registration
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0, DIRECTORIES_3_7_IV2
 from protocol.metadata.image import (
     METADATA_VERSION,
     BrokerImage,

@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from controller.record_versions import CORDONED_DIRECTORIES_4_3_IV0
 from controller.result import Result
 from controller.state import ClusterState
 from protocol.config_def import AlterOperation, ConfigKey, ConfigOperation, merge_operations
@@ -24,6 +23,7 @@ from protocol.errors import (
     UnsupportedVersion,
 )
 from protocol.messages import alter_configs, incremental_alter_configs
+from protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0
 from protocol.metadata.image import ConfigResource, ConfigResourceType
 from protocol.metadata.records import ClearElrRecord, ConfigRecord, MetadataRecord, PartitionChangeRecord
 from protocol.topic_names import check_topic_name

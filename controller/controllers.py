@@ -4,7 +4,6 @@ Every controller registers with the active one when it starts and when that chan
 of Kafka 4.3.1.
 """
 
-from controller.record_versions import CONTROLLER_REGISTRATION_3_7_IV0
 from controller.result import Result
 from controller.state import ClusterState
 from protocol.errors import InvalidRequest, UnsupportedVersion
@@ -12,6 +11,7 @@ from protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
+from protocol.metadata.features import CONTROLLER_REGISTRATION_3_7_IV0
 from protocol.metadata.records import ControllerEndpoint, ControllerFeature, RegisterControllerRecord
 
 

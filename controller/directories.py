@@ -14,7 +14,6 @@ from controller.brokers import check_epoch
 from controller.draft import Draft
 from controller.election import Election
 from controller.leadership import without
-from controller.record_versions import DIRECTORIES_3_7_IV2
 from controller.result import Result
 from controller.state import ClusterState
 from protocol.errors import ErrorCode, UnsupportedVersion
@@ -25,6 +24,7 @@ from protocol.messages.assign_replicas_to_dirs import (
     PartitionDataResponse,
     TopicDataResponse,
 )
+from protocol.metadata.features import DIRECTORIES_3_7_IV2
 from protocol.metadata.image import BrokerImage
 
 

@@ -12,8 +12,9 @@ from uuid import UUID
 
 from controller.election import Election
 from controller.partition_change import ElectionRules, directory_of, partition_change
-from controller.record_versions import DIRECTORIES_3_7_IV2, ISR_SHRINK_KEEPS_EPOCH_3_6_IV0
+from controller.record_versions import ISR_SHRINK_KEEPS_EPOCH_3_6_IV0
 from controller.state import ClusterState
+from protocol.metadata.features import DIRECTORIES_3_7_IV2
 from protocol.metadata.image import (
     DIRECTORY_LOST,
     DIRECTORY_MIGRATING,

@@ -16,7 +16,6 @@ from typing import Final
 
 from controller.configs import elr_safety_records
 from controller.formatting import feature_levels
-from controller.record_versions import CONTROLLER_REGISTRATION_3_7_IV0
 from controller.result import Result
 from controller.state import ClusterState
 from protocol.errors import InvalidRequest, InvalidUpdateVersion
@@ -27,6 +26,7 @@ from protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 from protocol.metadata.features import (
+    CONTROLLER_REGISTRATION_3_7_IV0,
     ELR_VERSION,
     KRAFT_VERSION,
     METADATA_VERSION,

@@ -10,12 +10,9 @@ tokens. Source: MetadataImage.write of Kafka 4.3.1, and `write` or `toRecord` of
 from collections.abc import Iterator
 from typing import Final
 
-from controller.record_versions import (
-    CORDONED_DIRECTORIES_4_3_IV0,
-    DIRECTORIES_3_7_IV2,
-    ELR_4_0_IV1,
-)
+from controller.record_versions import ELR_4_0_IV1
 from protocol.metadata import records as r
+from protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0, DIRECTORIES_3_7_IV2
 from protocol.metadata.image import (
     DIRECTORY_MIGRATING,
     METADATA_VERSION,

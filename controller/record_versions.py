@@ -1,7 +1,7 @@
 """In which version a record is written: the oldest software that the metadata.version admits must read it.
 
 Of the types that Kafka 4.3.1 writes, some are unknown to software of the older metadata.versions as a whole:
-whoever decides to write one looks at the level first, by the names below.
+whoever decides to write one looks at the level first, by the names below and those in `protocol.metadata.features`.
 
 Source: MetadataVersion of Kafka 4.3.1 and the callers of its record constructors.
 """
@@ -9,6 +9,7 @@ Source: MetadataVersion of Kafka 4.3.1 and the callers of its record constructor
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0, DIRECTORIES_3_7_IV2
 from protocol.metadata.records import (
     BrokerRegistrationChangeRecord,
     MetadataRecord,
@@ -23,10 +24,7 @@ SCRAM_3_5_IV2: Final = 11
 ISR_SHRINK_KEEPS_EPOCH_3_6_IV0: Final = 12
 TRANSACTIONS_3_6_IV1: Final = 13
 DELEGATION_TOKENS_3_6_IV2: Final = 14
-CONTROLLER_REGISTRATION_3_7_IV0: Final = 15
-DIRECTORIES_3_7_IV2: Final = 17
 ELR_4_0_IV1: Final = 23
-CORDONED_DIRECTORIES_4_3_IV0: Final = 30
 
 
 def version_of(record: MetadataRecord, *, metadata_version: int) -> int:

@@ -16,7 +16,6 @@ from uuid import UUID
 
 from controller.raft.quorum import Cancellable
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
-from controller.record_versions import CONTROLLER_REGISTRATION_3_7_IV0
 from controller.settings import ControllerSettings
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -26,7 +25,7 @@ from protocol.messages.controller_registration import (
     Feature,
     Listener,
 )
-from protocol.metadata.features import METADATA_VERSION, UNDERSTOOD_FEATURES
+from protocol.metadata.features import CONTROLLER_REGISTRATION_3_7_IV0, METADATA_VERSION, UNDERSTOOD_FEATURES
 from protocol.metadata.records import FeatureLevelRecord, MetadataRecord, RegisterControllerRecord
 
 logger: Final = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ from uuid import UUID
 
 from controller.effective_configs import TopicDefaults, resolve
 from controller.kraft_version import FixedKraftVersion, KraftVersionLayer
-from controller.record_versions import DIRECTORIES_3_7_IV2
 from controller.sessions import Sessions
 from controller.settings import ConfigValidators, ControllerSettings
+from protocol.metadata.features import DIRECTORIES_3_7_IV2
 from protocol.metadata.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,

@@ -5,8 +5,6 @@ Versions: v0-2, as a broker's.
 Differs from Kafka: nothing known.
 """
 
-from typing import Final
-
 from broker.api import RequestContext
 from broker.api import authorized_operations as operations
 from broker.controller_api.services import ControllerServices
@@ -16,10 +14,9 @@ from protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from protocol.metadata.features import CONTROLLER_REGISTRATION_3_7_IV0
 
 _BROKERS, _CONTROLLERS = 1, 2
-#: The metadata.version from which on controllers are registered (3.7-IV0).
-_WITH_REGISTRATIONS: Final = 15
 
 
 def handle(
@@ -27,7 +24,7 @@ def handle(
 ) -> DescribeClusterResponse:
     """The controllers that can be reached over the listener of the request."""
     image = services.metadata.image
-    if (image.metadata_version or 0) < _WITH_REGISTRATIONS:
+    if (image.metadata_version or 0) < CONTROLLER_REGISTRATION_3_7_IV0:
         raise UnsupportedVersion(
             "Direct-to-controller communication is not supported with the current MetadataVersion."
         )

@@ -40,6 +40,7 @@ from broker.replication.follower import (
 from broker.replication.throttles import ReplicationQuota
 from broker.runtime import Runtime
 from protocol.errors import KafkaError, OffsetOutOfRange
+from protocol.metadata.features import DIRECTORIES_3_7_IV2
 from protocol.metadata.image import MetadataImage
 from storage.log import Log, WouldBlock
 from storage.log_manager import LogManager
@@ -51,8 +52,6 @@ _READ_BYTES: Final = 1 << 20
 _REST_S: Final = 0.1
 #: How long a move is left alone in which something went wrong that never should.
 _BACKOFF_MS: Final = 10_000
-#: The metadata.version from which on directories are in the metadata (3.7-IV2).
-_WITH_DIRECTORIES: Final = 17
 
 
 class Promotion(Protocol):
@@ -269,7 +268,7 @@ class LogMoves:
     def _is_known(self, move: _Move) -> bool:
         """Whether the metadata says that the replica is in its future directory, if it says such things."""
         image, partition = self._image(), move.partition
-        if (image.metadata_version or 0) < _WITH_DIRECTORIES:
+        if (image.metadata_version or 0) < DIRECTORIES_3_7_IV2:
             return True
         topic = image.topics_by_id.get(partition.topic_id)
         known = topic.partitions.get(partition.topic_partition.partition) if topic is not None else None

@@ -37,7 +37,7 @@ from broker.roles.replication import make_replication
 from broker.runtime import Runtime
 from broker.topic_creator import TopicCreator
 from protocol.api_keys import ApiKey
-from protocol.metadata.features import claimed_features
+from protocol.metadata.features import DIRECTORIES_3_7_IV2, claimed_features
 from protocol.metadata.image import MetadataDelta, MetadataImage
 from protocol.types import TopicPartition
 
@@ -45,8 +45,6 @@ logger = logging.getLogger(__name__)
 
 #: How long a forwarded request, or one for producer ids, looks for an active controller; Kafka's.
 _FORWARDING_TIMEOUT_MS: Final = 60_000
-#: The metadata.version from which on registrations name log directories (3.7-IV2, KIP-858).
-_WITH_DIRECTORIES: Final = 17
 
 
 class BrokerRole:
@@ -210,7 +208,7 @@ class BrokerRole:
         lacks_directories = (
             own is not None and not own.log_dirs and self.broker.node_id in delta.brokers_changed
         )
-        if lacks_directories and (image.metadata_version or 0) >= _WITH_DIRECTORIES:
+        if lacks_directories and (image.metadata_version or 0) >= DIRECTORIES_3_7_IV2:
             self.broker.lifecycle.register_again()
 
     def on_dir_failure(self, path: Path, error: OSError) -> None:

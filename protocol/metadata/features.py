@@ -65,6 +65,11 @@ METADATA_VERSIONS: Final[Mapping[int, MetadataVersion]] = {
 
 FIRST_METADATA_VERSION: Final = min(METADATA_VERSIONS)
 LATEST_METADATA_VERSION: Final = max(METADATA_VERSIONS)
+#: Levels that brokers and controllers ask for (the names are Kafka's "IBP"); `controller.record_versions` has the
+#: controllers' own.
+CONTROLLER_REGISTRATION_3_7_IV0: Final = 15
+DIRECTORIES_3_7_IV2: Final = 17
+CORDONED_DIRECTORIES_4_3_IV0: Final = 30
 
 
 class FeatureLevel(NamedTuple):
