@@ -39,9 +39,18 @@ from broker.replication.follower import (
 )
 from broker.replication.throttles import ReplicationQuota
 from broker.runtime import Runtime
-from protocol.errors import KafkaError, OffsetOutOfRange
+from protocol.errors import (
+    InvalidReplicaAssignment,
+    InvalidTopic,
+    KafkaError,
+    KafkaStorageError,
+    LogDirNotFound,
+    OffsetOutOfRange,
+)
 from protocol.metadata.features import DIRECTORIES_3_7_IV2
 from protocol.metadata.image import MetadataImage
+from protocol.types import TopicPartition
+from storage import file_names
 from storage.log import Log, WouldBlock
 from storage.log_manager import LogManager
 
@@ -99,6 +108,46 @@ class LogMoves:
         self.on_directory: Callable[[tuple[UUID, int]], None] = lambda place: None
         self._moves: dict[Partition, _Move] = {}
         self._task: asyncio.Task[None] | None = None
+
+    # -- what moves, and where to ----------------------------------------------------------------------
+
+    def destination(self, topic_partition: TopicPartition, path: Path) -> Path:
+        """The log directory of this path as the configuration names it, if a replica may move there.
+
+        Raises InvalidTopic (its name leaves no room for that of a future log), LogDirNotFound, KafkaStorageError
+        (the directory is offline), InvalidReplicaAssignment (it is cordoned).
+        """
+        try:
+            file_names.future_directory(topic_partition, unique="0" * 32)
+        except KafkaStorageError as error:
+            raise InvalidTopic(str(error)) from error
+        known = {each.absolute(): each for each in (*self._logs.directory_ids, *self._logs.offline_dirs)}
+        if path not in known:
+            raise LogDirNotFound(f"{path} is not a log directory of broker {self._node_id}")
+        path = known[path]
+        if path in self._logs.offline_dirs:
+            raise KafkaStorageError(f"{path} is offline")
+        if path in self._logs.cordoned_dirs:
+            raise InvalidReplicaAssignment(f"{path} is cordoned")
+        return path
+
+    def move(self, partition: Partition, path: Path) -> None:
+        """Begin to move a replica to another directory, a `destination`; to the one that it is in: end its move.
+
+        Raises KafkaStorageError, also where another directory is offline.
+        """
+        future = self._logs.future_logs.get(partition.topic_partition)
+        if future is not None and future.directory.parent != path:
+            self.cancel(partition)
+        if partition.log.directory.parent == path:
+            return
+        if self._logs.offline_dirs:
+            # There may be a future log in one of them, and two are one too many.
+            raise KafkaStorageError(f"{[*self._logs.offline_dirs]} is offline: nothing moves")
+        self._logs.moving.create(
+            partition.topic_partition, path, topic_id=partition.topic_id, now_ms=self._runtime.now_ms()
+        )
+        self.begin(partition)
 
     def begin(self, partition: Partition) -> None:
         """Copy into the partition's future log, which is there; not into one of an older topic of that name."""

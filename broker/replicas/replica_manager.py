@@ -28,11 +28,8 @@ from broker.replication.replica_selector import ReplicaSelector
 from broker.replication.throttles import ReplicationQuota
 from broker.runtime import Runtime
 from protocol.errors import (
-    InvalidReplicaAssignment,
-    InvalidTopic,
     KafkaError,
     KafkaStorageError,
-    LogDirNotFound,
     NotLeaderOrFollower,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -46,7 +43,6 @@ from protocol.metadata.image import (
 )
 from protocol.records.batch import BatchHeader
 from protocol.types import TopicPartition
-from storage import file_names
 from storage.append_origin import AppendOrigin
 from storage.log import AppendInfo, Log
 from storage.log_config import LogConfig
@@ -405,36 +401,9 @@ class ReplicaManager:
     # -- log directories -------------------------------------------------------------------------------
 
     def move_log(self, topic_partition: TopicPartition, path: Path) -> None:
-        """Begin to move a replica to another log directory; to the one that it is in: end its move.
-
-        Raises InvalidTopic (its name leaves no room for that of a future log), LogDirNotFound, KafkaStorageError
-        (one of the directories is offline), InvalidReplicaAssignment (it is cordoned), and what `partition` raises.
-        """
-        try:
-            file_names.future_directory(topic_partition, unique="0" * 32)
-        except KafkaStorageError as error:
-            raise InvalidTopic(str(error)) from error
-        known = {each.absolute(): each for each in (*self.logs.directory_ids, *self.logs.offline_dirs)}
-        if path not in known:
-            raise LogDirNotFound(f"{path} is not a log directory of broker {self.node_id}")
-        path = known[path]
-        if path in self.logs.offline_dirs:
-            raise KafkaStorageError(f"{path} is offline")
-        if path in self.logs.cordoned_dirs:
-            raise InvalidReplicaAssignment(f"{path} is cordoned")
-        partition = self.partition(topic_partition)
-        future = self.logs.future_logs.get(topic_partition)
-        if future is not None and future.directory.parent != path:
-            self.moves.cancel(partition)
-        if partition.log.directory.parent == path:
-            return
-        if self.logs.offline_dirs:
-            # There may be a future log in one of them, and two are one too many.
-            raise KafkaStorageError(f"{[*self.logs.offline_dirs]} is offline: nothing moves")
-        self.logs.moving.create(
-            topic_partition, path, topic_id=partition.topic_id, now_ms=self.runtime.now_ms()
-        )
-        self.moves.begin(partition)
+        """`LogMoves.move` by the partition's name. Raises what that, `LogMoves.destination` and `partition` raise."""
+        path = self.moves.destination(topic_partition, path)
+        self.moves.move(self.partition(topic_partition), path)
 
     def directory_of(self, topic_partition: TopicPartition) -> Path | None:
         """The log directory that the controller should know a replica to be in; None: it has no log."""
