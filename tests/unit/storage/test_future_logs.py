@@ -208,7 +208,7 @@ def test_abandoned_by_a_dead_process(files, is_current_there):
     assert offsets_in(manager.logs[A]) == list(range(10))
 
 
-def test_an_older_topics_future_log_takes_other_logs_place(files):
+def test_an_older_topics_future_log_takes_no_other_logs_place(files):
     """Of two logs of one name the metadata may know one: the other is a stray."""
     manager, future, other = begin(files)
     manager.logs[A].topic_id = new_id = UUID(int=8)
