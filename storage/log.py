@@ -162,7 +162,7 @@ class Log(LogFiles):
                 assert found, directory
             if not found:
                 break
-            overflow.split(found, files=files, now_ms=now_ms)
+            overflow.split(found[0], files=files, now_ms=now_ms)
         log = cls(
             directory,
             config=config,

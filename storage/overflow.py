@@ -14,7 +14,7 @@ all else need not.
 Source: LocalLog.splitOverflowedSegment and LogLoader.retryOnOffsetOverflow of Kafka 4.3.1.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from logging import getLogger
 from pathlib import Path
 
@@ -57,20 +57,20 @@ def overflowed_in(directory: Path, *, settings: SegmentSettings, files: Files, n
     return found
 
 
-def split(segments: Iterable[Segment], *, files: Files, now_ms: int) -> None:
-    """Put segments without overflow in the place of these, up to the `.swap` files that opening the log finishes.
+def split(segment: Segment, *, files: Files, now_ms: int) -> None:
+    """Put segments without overflow in the place of this one, up to the `.swap` files that opening the log finishes.
 
+    Only one at a time: recovery takes all `.swap` files for what replaces everything between the first and the last.
     The log must not be open. Batches are copied as they are; what is behind the last whole one is left out.
-    Raises OSError; the sources are as before then.
+    Raises OSError; the source is as before then.
     """
-    for segment in segments:
-        _LOG.info("%s: offsets too far from the base: it is split", segment)
-        pieces = _copy(segment, files, now_ms)
-        for piece in reversed(pieces):
-            piece.change_suffix(file_names.SWAP)
-            piece.close_files()
-        files.fsync_dir(segment.directory)
-        segment.close_files()
+    _LOG.info("%s: offsets too far from the base: it is split", segment)
+    pieces = _copy(segment, files, now_ms)
+    for piece in reversed(pieces):
+        piece.change_suffix(file_names.SWAP)
+        piece.close_files()
+    files.fsync_dir(segment.directory)
+    segment.close_files()
 
 
 def _copy(segment: Segment, files: Files, now_ms: int) -> list[Segment]:

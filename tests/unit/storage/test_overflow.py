@@ -76,6 +76,22 @@ def test_nothing_near_the_base(tmp_path):
     assert log.read(3, max_bytes=10**6).base_offset == STEP + 5
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_what_lies_between_two_that_are_split_stays(tmp_path, is_clean):
+    """Each is replaced before the next one is looked at: together their pieces would replace all from first to last."""
+    directory = tmp_path / "x-0"
+    far = 4 * STEP
+    data = write_overflowed(directory, [0, 7, STEP, STEP + 9])
+    between = batch(2)
+    patch(between, base_offset=STEP + 11, leader_epoch=0)
+    (directory / f"{STEP + 11:020d}.log").write_bytes(between)
+    data += between + write_overflowed(tmp_path / "y-0", [far, far + 2, far + STEP, far + STEP + 9], base=far)
+    (tmp_path / "y-0" / f"{far:020d}.log").rename(directory / f"{far:020d}.log")
+    log = open_log(directory, config=CONFIG, is_clean=is_clean)
+    assert bytes_of(log) == data
+    assert [segment.base_offset for segment in log.segments] == [0, STEP, STEP + 11, far, far + STEP]
+
+
 def test_a_single_offset_is_no_overflow(tmp_path):
     """Base offsets are not covered by a checksum: a batch that nothing follows, or that others go back from, is damage."""
     for name, offsets in {"end": [0, 2, STEP + 4], "middle": [0, 2, STEP + 4, 6]}.items():
