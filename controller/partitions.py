@@ -1,6 +1,7 @@
 """CreatePartitions: topics grow (KIP-195). Source: ReplicationControlManager.createPartitions, Kafka 4.3.1."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 from controller import assignments
 from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result
@@ -30,6 +31,7 @@ def create_partitions(
 ) -> Result[CreatePartitionsResponse]:
     """Each topic grows to the count that is asked for, or keeps what it has. Raises PolicyViolation."""
     times = Counter(topic.name for topic in request.topics)
+    _check_size(state, [topic for topic in request.topics if times[topic.name] == 1])
     records: list[MetadataRecord] = []
     results = [
         _result(name, InvalidRequest("Duplicate topic name.")) for name, count in times.items() if count > 1
@@ -43,11 +45,19 @@ def create_partitions(
             results.append(_result(topic.name, error))
         else:
             results.append(_result(topic.name, None))
-    if len(records) > MAX_RECORDS_PER_USER_OPERATION:
-        raise PolicyViolation("Unable to perform excessively large batch operation.")
     return Result(
         response=CreatePartitionsResponse(results=results), records=() if request.validate_only else records
     )
+
+
+def _check_size(state: ClusterState, topics: Iterable[CreatePartitionsTopic]) -> None:
+    """Before any of them is placed: a few bytes of a request ask for as many partitions as they like."""
+    total = 0
+    for topic in topics:
+        if (known := state.image.topics_by_name.get(topic.name)) is not None:
+            total += max(topic.count - len(known.partitions), 0)
+    if total > MAX_RECORDS_PER_USER_OPERATION:
+        raise PolicyViolation("Unable to perform excessively large batch operation.")
 
 
 def _grow(state: ClusterState, wanted: CreatePartitionsTopic) -> list[PartitionRecord]:
@@ -62,8 +72,6 @@ def _grow(state: ClusterState, wanted: CreatePartitionsTopic) -> list[PartitionR
             f"The topic {wanted.name} currently has {count} partition(s); {wanted.count} would not be an increase."
         )
     additional = wanted.count - count
-    if additional > MAX_RECORDS_PER_USER_OPERATION:  # before they are all placed
-        raise PolicyViolation("Unable to perform excessively large batch operation.")
     if wanted.assignments is not None:
         return _manual(state, topic, wanted.assignments, additional=additional)
     placed = assignments.place(state, count=additional, replication_factor=len(topic.partitions[0].replicas))

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 from controller_support import Machine, directory
 
+from controller import assignments
 from controller.partitions import create_partitions
 from controller.topics import create_topics, delete_topics
 from protocol.config_def import ConfigSource
@@ -312,6 +313,24 @@ def test_growth_that_is_too_much_in_sum():
     machine.create("u", [1])
     with pytest.raises(PolicyViolation):
         grow(machine, to("t", 6_000), to("u", 6_000))
+    assert grow(machine, to("t", 10_002), to("t", 2), to("u", 2)) == [
+        ("t", ErrorCode.invalid_request),
+        ("u", ErrorCode.none),
+    ]
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+@pytest.mark.parametrize("wanted", [[to("t", 10_002)], [to("t", 10_001), to("u", 2)]])
+def test_growth_that_is_too_much_is_refused_before_anything_is_placed(
+    monkeypatch: pytest.MonkeyPatch, wanted: list[CreatePartitionsTopic], validate_only: bool
+):
+    """One request could name a thousand topics, each with as many partitions as all may have together."""
+    machine = Machine(brokers=[1])
+    machine.create("t", [1])
+    machine.create("u", [1])
+    monkeypatch.setattr(assignments, "place", lambda *_, **__: pytest.fail("placed"))
+    with pytest.raises(PolicyViolation):
+        grow(machine, *wanted, validate_only=validate_only)
 
 
 def test_who_is_leaving_takes_no_new_replicas():
