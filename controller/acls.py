@@ -10,12 +10,13 @@ Source: AclControlManager and AclApis of Kafka 4.3.1.
 """
 
 from enum import IntEnum
+from itertools import islice
 from typing import Final, TypeVar
 from uuid import UUID
 
 from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result
 from controller.state import ClusterState
-from protocol.errors import ErrorCode, InvalidRequest, KafkaError, SecurityDisabled
+from protocol.errors import ErrorCode, InvalidRequest, KafkaError, PolicyViolation, SecurityDisabled
 from protocol.messages.create_acls import (
     AclCreation,
     AclCreationResult,
@@ -50,7 +51,7 @@ _Content = tuple[int, str, int, str, str, int, int]
 
 
 def create_acls(state: ClusterState, request: CreateAclsRequest) -> Result[CreateAclsResponse]:
-    """Add ACLs. Raises SecurityDisabled, InvalidRequest if it is too many."""
+    """Add ACLs. Raises SecurityDisabled, PolicyViolation if it is too many."""
     _check_enabled(state)
     existing = {_content(acl) for acl in state.image.acls.values()}
     records: list[AccessControlEntryRecord] = []
@@ -67,17 +68,18 @@ def create_acls(state: ClusterState, request: CreateAclsRequest) -> Result[Creat
             existing.add(_content(record))
             records.append(record)
     if len(records) > MAX_RECORDS_PER_USER_OPERATION:
-        raise InvalidRequest(
-            f"Cannot add more than {MAX_RECORDS_PER_USER_OPERATION} acls in a single operation."
-        )
+        raise PolicyViolation("Unable to perform excessively large batch operation.")
     return Result(response=CreateAclsResponse(results=results), records=records)
 
 
 def delete_acls(state: ClusterState, request: DeleteAclsRequest) -> Result[DeleteAclsResponse]:
     """Remove the ACLs that filters match; one that two filters match is told by both. Raises SecurityDisabled,
-    InvalidRequest if too many would go.
+    InvalidRequest if too many would be told: what goes is bounded by that, too.
+
+    Kafka only counts what goes, so that short filters that all match the same make an answer without bounds.
     """
     _check_enabled(state)
+    room = MAX_RECORDS_PER_USER_OPERATION
     removed: dict[UUID, AccessControlEntryRecord] = {}
     results = []
     for asked in request.filters:
@@ -87,7 +89,13 @@ def delete_acls(state: ClusterState, request: DeleteAclsRequest) -> Result[Delet
             results.append(DeleteAclsFilterResult(error_code=error.code, error_message=error.message))
             continue
         matches = AclFilter.of(asked).matches
-        found = {acl_id: acl for acl_id, acl in state.image.acls.items() if matches(acl)}
+        matching = (row for row in state.image.acls.items() if matches(row[1]))
+        found = dict(islice(matching, room + 1))
+        if len(found) > room:
+            raise InvalidRequest(
+                f"Cannot remove more than {MAX_RECORDS_PER_USER_OPERATION} acls in a single delete operation."
+            )
+        room -= len(found)
         removed |= found
         results.append(
             DeleteAclsFilterResult(
@@ -95,10 +103,6 @@ def delete_acls(state: ClusterState, request: DeleteAclsRequest) -> Result[Delet
                 error_message=None,
                 matching_acls=[_matching(acl) for acl in found.values()],
             )
-        )
-    if len(removed) > MAX_RECORDS_PER_USER_OPERATION:
-        raise InvalidRequest(
-            f"Cannot remove more than {MAX_RECORDS_PER_USER_OPERATION} acls in a single delete operation."
         )
     return Result(
         response=DeleteAclsResponse(filter_results=results),

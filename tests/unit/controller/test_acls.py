@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.acls import create_acls, delete_acls, describe_acls
-from protocol.errors import ErrorCode, InvalidRequest, SecurityDisabled
+from protocol.errors import ErrorCode, InvalidRequest, PolicyViolation, SecurityDisabled
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 from protocol.messages.describe_acls import DescribeAclsRequest
@@ -206,8 +206,20 @@ def test_too_many_at_once():
     ):
         delete(machine, wanted())
     assert len(machine.state.image.acls) == 12_000
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(PolicyViolation):
         create(machine, *(acl(f"n{number}") for number in range(10_001)))
+
+
+def test_an_answer_has_its_bounds_too():
+    """Filters are short, and each may match everything: what is told counts, not only what goes."""
+    machine = authorizing()
+    create(machine, *(acl(str(number)) for number in range(5_000)))
+    with pytest.raises(InvalidRequest, match="Cannot remove more than 10000 acls"):
+        delete(machine, wanted(), wanted(), wanted("0"))
+    assert len(machine.state.image.acls) == 5_000
+    told = delete(machine, wanted(), wanted())
+    assert [len(row.matching_acls) for row in told.filter_results] == [5_000, 5_000]
+    assert machine.state.image.acls == {}
 
 
 # -- filters -------------------------------------------------------------------------------------------------
