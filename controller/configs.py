@@ -2,7 +2,8 @@
 
 A resource's changes hold together or not at all, and are judged by what would hold afterwards. All resources
 of a request are independent of each other. What a broker may configure is checked by the broker that
-forwards the request; the log is told nevertheless if the validator that was bound here agrees.
+forwards the request. A controller that is asked itself only knows the keys that it goes by, and these have to make
+sense; Kafka's writes whatever it is told, and then cannot elect a leader.
 Source: ConfigurationControlManager and ControllerConfigurationValidator of Kafka 4.3.1.
 """
 
@@ -10,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
+from controller.effective_configs import BROKER_KEYS_READ
 from controller.result import Result
 from controller.state import ClusterState
 from protocol.config_def import AlterOperation, ConfigKey, ConfigOperation, merge_operations
@@ -187,11 +189,21 @@ def _check(state: ClusterState, resource: ConfigResource, changed: Mapping[str, 
         case ConfigResourceType.TOPIC:
             validators.topic(resource.name, after, existing)
         case ConfigResourceType.BROKER:
-            validators.broker(resource.name, after, existing)
+            _check_read(state, changed)
         case ConfigResourceType.GROUP:
             validators.group(resource.name, after, existing)
         case ConfigResourceType.CLIENT_METRICS:
             validators.client_metrics(resource.name, after, existing)
+
+
+def _check_read(state: ClusterState, changed: Mapping[str, str | None]) -> None:
+    """What every later decision would stumble over is not written. Raises InvalidConfig.
+
+    Only what is changed: another key that is bad already, by a controller that let it pass, does not hinder this one.
+    """
+    for name in sorted(BROKER_KEYS_READ & changed.keys() & state.validators.broker_keys.keys()):
+        if (text := changed[name]) is not None:
+            state.validators.broker_keys[name].parse(text)
 
 
 def _check_special(state: ClusterState, resource: ConfigResource, name: str, text: str | None) -> None:

@@ -9,9 +9,12 @@ guess, as Kafka's is. Source: KafkaConfigSchema.resolveEffectiveTopicConfig of K
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from protocol.config_def import ConfigSource, text_of
+from protocol.config_def import ConfigSource, InvalidConfigValue, parse_value, text_of
 from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
 from storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
+
+#: The broker keys that the controller itself goes by, since defaults of topics come from them.
+BROKER_KEYS_READ: Final = frozenset(each.name for synonyms in SERVER_SYNONYMS.values() for each in synonyms)
 
 
 class EffectiveConfig(NamedTuple):
@@ -48,13 +51,18 @@ class TopicDefaults(dict[str, EffectiveConfig]):
         return found
 
     def _find(self, key: str) -> EffectiveConfig:
+        definition = TOPIC_CONFIGS[key]
         for configs, source in self._layers:
             for synonym in SERVER_SYNONYMS.get(key, ()):
-                if (text := configs.get(synonym.name)) is not None:
-                    if synonym.factor != 1:
-                        text = str(int(text) * synonym.factor)
-                    return EffectiveConfig(text, source)
-        definition = TOPIC_CONFIGS[key]
+                if (text := configs.get(synonym.name)) is None:
+                    continue
+                try:
+                    value = parse_value(synonym.name, definition.type, text)
+                except InvalidConfigValue:
+                    continue  # Kafka's controllers write what they are asked to; brokers pass it over, too
+                if isinstance(value, int) and synonym.factor != 1:
+                    text = str(value * synonym.factor)
+                return EffectiveConfig(text, source)
         return EffectiveConfig(text_of(definition.type, definition.default), ConfigSource.DEFAULT)
 
 

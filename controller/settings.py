@@ -43,7 +43,7 @@ def _validate_topic(name: str, configs: Mapping[str, str], existing: Mapping[str
 
 
 def _accept(name: str, configs: Mapping[str, str], existing: Mapping[str, str]) -> None:
-    """Nothing is refused: Kafka's controller leaves brokers' keys to the brokers, too."""
+    """Nothing is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +51,10 @@ class ConfigValidators:
     """Who knows what configurations may be. The entry point binds what this package must not import."""
 
     topic: Validator = _validate_topic
-    broker: Validator = _accept
     group: Validator = _accept
     client_metrics: Validator = _accept
-    #: Definitions of broker and group keys: APPEND and SUBTRACT need to know which ones are lists.
+    #: Definitions of broker and group keys: APPEND and SUBTRACT need to know which ones are lists, and a broker's
+    #: that the controller itself goes by have to fit theirs.
     broker_keys: Mapping[str, ConfigKey] = field(default_factory=dict)
     group_keys: Mapping[str, ConfigKey] = field(default_factory=dict)
     client_metrics_keys: Mapping[str, ConfigKey] = field(default_factory=dict)

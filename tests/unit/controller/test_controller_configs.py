@@ -21,6 +21,7 @@ from protocol.metadata.records import (
 
 SET, DELETE, APPEND, SUBTRACT = AlterOperation
 TOPIC, BROKER, METRICS, GROUP = 2, 4, 16, 32
+MIN = "min.insync.replicas"
 
 
 def refuse_nine(name: str, configs: Mapping[str, str], existing: Mapping[str, str]) -> None:
@@ -32,9 +33,12 @@ def machine_with_topics() -> Machine:
     machine = Machine(
         brokers=[1],
         validators=ConfigValidators(
-            broker=refuse_nine,
             group=refuse_nine,
-            broker_keys={"a.list": ConfigKey("a.list", ConfigType.LIST, ())},
+            broker_keys={
+                "a.list": ConfigKey("a.list", ConfigType.LIST, ()),
+                MIN: ConfigKey(MIN, ConfigType.INT, 1),
+                "log.retention.hours": ConfigKey("log.retention.hours", ConfigType.INT, 168),
+            },
         ),
     )
     for name in ("t", "u"):
@@ -98,7 +102,9 @@ def test_single_keys():
         ),
         (resource(BROKER, "x", (SET, "b", "1")), ErrorCode.invalid_request),
         (resource(BROKER, "-1", (SET, "b", "1")), ErrorCode.invalid_request),
-        (resource(BROKER, "1", (SET, "b", "9")), ErrorCode.invalid_config),  # the validator
+        (resource(GROUP, "g", (SET, "c", "9")), ErrorCode.invalid_config),  # the validator
+        (resource(BROKER, "", (SET, MIN, "two")), ErrorCode.invalid_config),
+        (resource(BROKER, "1", (SET, "log.retention.hours", "abc")), ErrorCode.invalid_config),
         (resource(BROKER, "1", (SET, "b", "1" * 32768)), ErrorCode.invalid_config),
         (resource(BROKER, "99", (SET, "b", "1")), ErrorCode.broker_id_not_registered),
         (resource(GROUP, "", (SET, "c", "1")), ErrorCode.invalid_request),
@@ -158,9 +164,6 @@ def test_another_min_insync_replicas_voids_the_elr():
     assert machine.log[-1] == ClearElrRecord(topic_name="")
 
 
-MIN = "min.insync.replicas"
-
-
 @pytest.mark.parametrize(
     ("changes", "kept_with_isr_of"),
     [
@@ -197,28 +200,44 @@ def test_another_min_insync_replicas_leaves_the_elr_where_nothing_can_be_committ
     }
 
 
+def replace(machine: Machine, kind: int, name: str, **values: str | None) -> int:
+    wanted = old.AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[old.AlterableConfig(name=key.replace("_", "."), value=text) for key, text in values.items()],
+    )
+    response = machine.do(alter(machine.state, old.AlterConfigsRequest(resources=[wanted])))
+    return response.responses[0].error_code
+
+
+def test_what_the_controller_itself_goes_by_has_to_make_sense():
+    """A broker has looked at what it forwards; a controller may be asked itself."""
+    machine = machine_with_topics()
+    assert replace(machine, BROKER, "", min_insync_replicas="two") == ErrorCode.invalid_config
+    assert replace(machine, BROKER, "", min_insync_replicas="2", b="anything") == ErrorCode.none
+    assert configs(machine, BROKER, "") == {MIN: "2", "b": "anything"}
+
+
+def test_what_others_have_written_in_spite_of_it_is_passed_over():
+    """A controller of Kafka's stores what it is told; decisions go on with what holds otherwise, as brokers do."""
+    machine = machine_with_topics()
+    topic = machine.state.image.topics_by_name["t"]
+    machine.set_config(MIN, "two")
+    machine.set_config("log.retention.hours", "abc")
+    machine.set_config("unclean.leader.election.enable", "perhaps")
+    assert machine.state.min_insync_replicas(topic) == 1
+    assert machine.state.topic_setting("t", "retention.ms") == "604800000"
+    assert not machine.state.is_unclean_election_enabled(topic)
+    assert change(machine, resource(BROKER, "", (SET, "b", "1"))) == [ErrorCode.none]
+
+
 def test_alter_configs_replaces_everything():
     machine = machine_with_topics()
     machine.set_config("retention.ms", "1", topic="t")
     machine.set_config("flush.ms", "1", topic="t")
-
-    def replace(name: str, **values: str | None) -> int:
-        wanted = old.AlterConfigsResource(
-            resource_type=TOPIC,
-            resource_name=name,
-            configs=[
-                old.AlterableConfig(name=key.replace("_", "."), value=text) for key, text in values.items()
-            ],
-        )
-        return (
-            machine.do(alter(machine.state, old.AlterConfigsRequest(resources=[wanted])))
-            .responses[0]
-            .error_code
-        )
-
-    assert replace("t", retention_ms="1", segment_bytes="1048576") == ErrorCode.none
+    assert replace(machine, TOPIC, "t", retention_ms="1", segment_bytes="1048576") == ErrorCode.none
     assert configs(machine, TOPIC, "t") == {"retention.ms": "1", "segment.bytes": "1048576"}
-    assert replace("t", retention_ms=None) == ErrorCode.invalid_request
-    assert replace("nobody") == ErrorCode.unknown_topic_or_partition
-    assert replace("t") == ErrorCode.none
+    assert replace(machine, TOPIC, "t", retention_ms=None) == ErrorCode.invalid_request
+    assert replace(machine, TOPIC, "nobody") == ErrorCode.unknown_topic_or_partition
+    assert replace(machine, TOPIC, "t") == ErrorCode.none
     assert configs(machine, TOPIC, "t") == {}
