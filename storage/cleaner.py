@@ -124,7 +124,7 @@ def cleaning_job(
     dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES,
     throttle: Callable[[int], None] = lambda size_bytes: None,
 ) -> BackgroundJob:
-    """Compact in a thread; on the loop, put the result in place unless the log has been truncated meanwhile.
+    """Compact in a thread; on the loop, put the result in place unless the log has lost records meanwhile.
 
     `on_done` is told the end of the clean part, None if the log cannot be cleaned: it has a damaged batch.
     """
@@ -166,15 +166,17 @@ def cleaning_job(
     def finish() -> None:
         # A deleted topic's log goes on under another name, where the new segments are not.
         is_unchanged = log.truncations == truncations and log.directory == directory and log.is_writable
-        for replacement in replacements:
-            # Retention may have removed the first ones.
-            if is_unchanged and all(segment in log.segments for segment in replacement.old):
-                try:
-                    log.replace_segments(replacement.old, [replacement.new], now_ms=now_ms)
-                except KafkaStorageError:
-                    return  # the log has told already, and is offline
-            else:
-                replacement.new.delete_files()
+        for number, replacement in enumerate(replacements):
+            # Retention may have removed the first ones. Then all that follow stay as they are, too: a tombstone
+            # may not count as met by a cleaning while what it deletes is still there, in a group before it.
+            if not is_unchanged or not all(segment in log.segments for segment in replacement.old):
+                for unwanted in replacements[number:]:
+                    unwanted.new.delete_files()
+                return
+            try:
+                log.replace_segments(replacement.old, [replacement.new], now_ms=now_ms)
+            except KafkaStorageError:
+                return  # the log has told already, and is offline
         if is_unchanged and not is_stopped:
             on_done(log, clean_end)
 

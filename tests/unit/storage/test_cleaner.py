@@ -48,10 +48,10 @@ def clean(log, *, cleaned_to=None, now_ms=NOW_MS, **options):
     return ends[0]
 
 
-def contents(log):
+def contents(log, *, since=0):
     """offset -> (key, value) of all records; every batch is sound and in its place."""
     found, end = {}, 0
-    for header, data in log.records_since(0):
+    for header, data in log.records_since(since):
         assert crc_is_valid(data)
         assert header.base_offset >= end
         end = header.next_offset
@@ -284,6 +284,38 @@ def test_truncation_meanwhile_wins(tmp_path):
     assert not done
     assert sorted(contents(log)) == [0, 1, 2]
     assert not list(log.directory.glob("*.cleaned"))
+
+
+def begin(log):
+    """A cleaning that may have to give way to something else, and what it says when it is done."""
+    log.update_high_watermark(log.log_end_offset)
+    ends = []
+    job = cleaner.cleaning_job(
+        cleaner.measure(log, None, NOW_MS), now_ms=NOW_MS, on_done=lambda log, end: ends.append(end)
+    )
+    return job, ends
+
+
+def test_what_retention_leaves_of_a_group_is_not_clean(tmp_path):
+    """Else the tombstone would go in its time, and the value that it deletes would be back."""
+    log = open_log(
+        tmp_path / "l", config=replace(CONFIG, cleanup_policy=("compact", "delete"), retention_ms=None)
+    )
+    for pairs in ([("x", "1")], [("k", "old")], [("y", "1" * 400)], [("k", None)]):
+        write(log, pairs)
+        log.roll(NOW_MS)
+    job, ends = begin(log)
+    job.run()
+    log.maybe_increment_log_start_offset(1)
+    assert log.apply_retention(NOW_MS) == 1
+    job.finish()
+    assert not ends
+    assert not list(log.directory.glob("*.cleaned"))
+    assert [header.delete_horizon_ms for header, _ in log.records_since(1)] == [None] * 3
+    end = clean(log, now_ms=NOW_MS)
+    assert contents(log, since=1) == {2: ("y", "1" * 400), 3: ("k", None)}
+    clean(log, cleaned_to=end, now_ms=NOW_MS + 1000)
+    assert contents(log, since=1) == {2: ("y", "1" * 400)}
 
 
 class Crash(Exception):
