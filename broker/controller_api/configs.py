@@ -1,4 +1,4 @@
-"""DescribeConfigs and IncrementalAlterConfigs (keys 32, 44) of a controller.
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs (keys 32, 33, 44) of a controller.
 
 Who asks: admin clients that were given `bootstrap.controllers`.
 Versions: as a broker's.
@@ -6,7 +6,7 @@ Differs from Kafka: as a broker's. Loggers are this process's own; all else is t
 cordoned.log.dirs: which directories a broker has, no controller knows, and only takes entries away (KIP-1066).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Final, cast
 
 from broker.api import RequestContext, k32_describe_configs
@@ -15,8 +15,10 @@ from broker.api.k44_incremental_alter_configs import operation_of
 from broker.config.definitions import BROKER_CONFIGS
 from broker.config.loggers import alter_loggers, check_logger_resource, validate_logger_alter
 from broker.controller_api.services import ControllerServices
-from protocol.config_def import ConfigOperation, merge_operations
+from protocol.config_def import merge_operations
 from protocol.errors import InvalidConfig
+from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from protocol.messages.alter_configs import AlterConfigsResourceResponse as ReplacedConfigsResourceResponse
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -45,7 +47,9 @@ async def alter_incrementally(
         operations = [operation_of(cast("AlterableConfig", config)) for config in resource.configs]
         if resource.resource_type != BROKER_LOGGER:
             if resource.resource_type == ConfigResourceType.BROKER:
-                _check_cordoned(resource.resource_name, operations, services)
+                asked = [each for each in operations if each.name == _CORDONED]
+                stored = _stored(resource.resource_name, services)
+                _check_cordoned(stored, merge_operations(stored, asked, BROKER_CONFIGS))
             return False
         check_logger_resource(services.config, resource.resource_name)
         validate_logger_alter(operations)
@@ -59,12 +63,30 @@ async def alter_incrementally(
     )
 
 
-def _check_cordoned(broker: str, operations: Sequence[ConfigOperation], services: ControllerServices) -> None:
+async def replace(
+    request: AlterConfigsRequest, context: RequestContext, services: ControllerServices
+) -> AlterConfigsResponse:
+    """All of it by the controller."""
+
+    def check(resource: Resource) -> bool:
+        if resource.resource_type == ConfigResourceType.BROKER:
+            wanted = {config.name: config.value for config in resource.configs}
+            _check_cordoned(_stored(resource.resource_name, services), wanted)
+        return False
+
+    outcomes = await alter(request, context, services, check=check)
+    return AlterConfigsResponse(
+        responses=[ReplacedConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes]
+    )
+
+
+def _stored(broker: str, services: ControllerServices) -> dict[str, str]:
+    return dict(services.metadata.image.config(ConfigResource(ConfigResourceType.BROKER, broker)))
+
+
+def _check_cordoned(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> None:
     """A broker checks the directories that it is told to cordon, before it forwards that. Raises InvalidConfig."""
-    asked = [each for each in operations if each.name == _CORDONED]
-    stored = dict(services.metadata.image.config(ConfigResource(ConfigResourceType.BROKER, broker)))
-    before, after = stored.get(_CORDONED), merge_operations(stored, asked, BROKER_CONFIGS).get(_CORDONED)
-    if not _entries(after) <= _entries(before):
+    if not _entries(after.get(_CORDONED)) <= _entries(before.get(_CORDONED)):
         raise InvalidConfig(
             f"A controller can only take entries away from {_CORDONED}; ask the broker itself."
         )

@@ -35,6 +35,11 @@ _LOCAL: Final[Mapping[int, Callable[[Any, RequestContext, ControllerServices], A
     ApiKey.DESCRIBE_CLUSTER: describe_cluster.handle,
     ApiKey.DESCRIBE_CONFIGS: configs.describe,
 }
+#: Looked at here, before the controller decides.
+_LOOKED_AT: Final[Mapping[int, Callable[[Any, RequestContext, ControllerServices], Awaitable[Any]]]] = {
+    ApiKey.ALTER_CONFIGS: configs.replace,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.alter_incrementally,
+}
 #: Their responses carry records, which are not copied into one buffer with the rest.
 _WITH_RECORDS: Final = frozenset({ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT})
 
@@ -91,8 +96,8 @@ class ControllerDispatcher:
         """The response of controller or quorum, or what refuses the request as a whole."""
         try:
             # What a broker forwards it has looked at itself: its loggers are not in there any more.
-            if context.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS and not is_forwarded:
-                return await configs.alter_incrementally(message, context, self._services)
+            if not is_forwarded and (look_at := _LOOKED_AT.get(context.api_key)) is not None:
+                return await look_at(message, context, self._services)
             return await self._services.controller.request(context.api_key, message, context)
         except Exception as error:  # noqa: BLE001 as above
             return self._refusal(message, context, error)

@@ -16,7 +16,7 @@ from broker.node import Node
 from broker.runtime.simulated import SimulatedRuntime
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey, ApiListener, listeners
 from protocol.errors import ErrorCode
-from protocol.messages import describe_configs, incremental_alter_configs
+from protocol.messages import alter_configs, describe_configs, incremental_alter_configs
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
@@ -222,6 +222,36 @@ def test_configurations_of_the_node_and_its_loggers():
     assert [(row.name, row.value) for row in described.results[0].configs] == [
         ("log.cleaner.backoff.ms", "777")
     ]
+
+
+@pytest.mark.parametrize(("key", "value", "error"), [
+    ("log.cleaner.backoff.ms", "777",        ErrorCode.none),
+    ("a.plugins.own.key",      "anything",   ErrorCode.none),
+    ("min.insync.replicas",    "two",        ErrorCode.invalid_config),  # the controller goes by it
+    ("log.retention.hours",    "abc",        ErrorCode.invalid_config),
+    ("cordoned.log.dirs",      "/data/logs", ErrorCode.invalid_config),  # only the broker knows its directories
+])  # fmt: skip
+def test_what_no_broker_has_looked_at(key, value, error):
+    """With AlterConfigs as with IncrementalAlterConfigs."""
+
+    async def scenario(client, _):
+        row = alter_configs.AlterConfigsResource(
+            resource_type=4,
+            resource_name="",
+            configs=[alter_configs.AlterableConfig(name=key, value=value)],
+        )
+        replaced = alter_configs.AlterConfigsRequest(resources=[row], validate_only=True)
+        altered = incremental_alter_configs.IncrementalAlterConfigsRequest(
+            resources=[_alter(4, "", key, value)], validate_only=True
+        )
+        return [
+            await client.request(ApiKey.ALTER_CONFIGS, 2, replaced),
+            await client.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, altered),
+        ]
+
+    for answer in ask(scenario):
+        ((code, told),) = {(row.error_code, row.error_message) for row in answer.responses}
+        assert (code, told is None) == (error, error is ErrorCode.none), told
 
 
 def _alter(kind, name, key, value):
