@@ -61,7 +61,7 @@ class ControllerChannel(TakesRequests, Protocol):
 class LocalController(Protocol):
     """The controller of this process; refuses with NotController what it gets while it is not the active one."""
 
-    async def request(self, api_key: int, message: Any, context: object = None) -> Any:  # noqa: ANN401
+    async def request(self, api_key: int, message: Any, context: RequestContext | None = None) -> Any:  # noqa: ANN401
         """Decide, commit, answer."""
 
 

@@ -7,9 +7,9 @@ The principal is Kafka's DefaultPrincipalData behind its version, as DefaultKafk
 Source: ForwardingManager, EnvelopeUtils, RequestChannel.Request.buildResponseSend of Kafka 4.3.1.
 """
 
-from dataclasses import fields, is_dataclass
+from functools import cache
 from ipaddress import ip_address
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
 from broker.api import RequestContext
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
@@ -124,18 +124,28 @@ def unwrap_response(data: bytes | None, context: RequestContext) -> Response:
     return decode_response(context.api_key, context.version, frame[body_at:])
 
 
-def says_not_controller(response: object) -> bool:
+def says_not_controller(response: Any) -> bool:  # noqa: ANN401 a response, or a row of one
     """Whether the response, or a row of it, says that this was not the active controller."""
     if getattr(response, "error_code", 0) == ErrorCode.not_controller:
         return True
-    if not is_dataclass(response):
-        return False
-    rows: list[Any] = []
-    for of_class in fields(response):
-        value = getattr(response, of_class.name)
-        if isinstance(value, list) and value and is_dataclass(value[0]):
-            rows += value
-    return any(map(says_not_controller, rows))
+    return any(
+        says_not_controller(row)
+        for name in _rows_with_errors(type(response))  # type: ignore[arg-type]  # classes are hashable
+        for row in getattr(response, name) or ()
+    )
+
+
+@cache
+def _rows_with_errors(kind: type) -> tuple[str, ...]:
+    """The lists of a message whose rows, or rows of theirs, have an error code: others need not be looked through."""
+    return tuple(
+        name
+        for name, hint in get_type_hints(kind).items()
+        for row in get_args(hint)
+        for row_kind in get_args(row) or (row,)
+        if hasattr(row_kind, "__dataclass_fields__")
+        and (hasattr(row_kind, "error_code") or _rows_with_errors(row_kind))
+    )
 
 
 def _principal_bytes(principal: str) -> bytes:

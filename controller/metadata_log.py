@@ -49,6 +49,16 @@ TOPIC_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
 MAX_RECORDS_PER_BATCH: Final = 10_000
 
 
+def encoded_size(records: Sequence[MetadataRecord], *, metadata_version: int) -> int:
+    """How many bytes the records take, without what a batch adds to them."""
+    return sum(map(len, _encoded(records, metadata_version)))
+
+
+def _encoded(records: Sequence[MetadataRecord], metadata_version: int) -> Iterator[bytes]:
+    for record in records:
+        yield encode_record(record, version_of(record, metadata_version=metadata_version))
+
+
 class MetadataLog:
     """See the module. Everything belongs to the event loop's thread, but for what says otherwise."""
 
@@ -187,10 +197,7 @@ class MetadataLog:
         self, records: Sequence[MetadataRecord], *, epoch: int, metadata_version: int, now_ms: int
     ) -> Chunk:
         """Append records as one batch, as the leader of `epoch`; the batch."""
-        pairs = [
-            (None, encode_record(record, version_of(record, metadata_version=metadata_version)))
-            for record in records
-        ]
+        pairs = [(None, value) for value in _encoded(records, metadata_version)]
         base_offset = self.end_offset
         rows = simple_records(pairs, timestamp=now_ms, base_offset=base_offset)
         batch = build_batch(rows, base_offset=base_offset, leader_epoch=epoch)

@@ -28,7 +28,8 @@ from typing import Any, Final, NamedTuple
 
 from controller import activation
 from controller.api import CONTROLLER_APIS
-from controller.metadata_log import MAX_RECORDS_PER_BATCH
+from controller.log_cleaning import MAX_BATCH_BYTES
+from controller.metadata_log import MAX_RECORDS_PER_BATCH, encoded_size
 from controller.periodic import PeriodicTask, PeriodicTasks
 from controller.raft.quorum import Cancellable, Quorum
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
@@ -36,7 +37,13 @@ from controller.result import Result
 from controller.settings import ConfigValidators, ControllerSettings
 from controller.state import ClusterState
 from controller.transactions import TRANSACTION_MARKERS
-from protocol.errors import KafkaError, NotController, RequestTimedOut, UnsupportedVersion
+from protocol.errors import (
+    KafkaError,
+    NotController,
+    RecordListTooLarge,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
 from protocol.metadata.image import InvalidMetadata, MetadataImage
 from protocol.metadata.records import MetadataRecord
 from storage.files import Files
@@ -133,6 +140,7 @@ class Controller:
             raise self._not_controller()
         try:
             result = self._decide(active, api.decide, message)
+            _check_size(result, active.state)
         except KafkaError as error:
             return api.refuse(message, error)
         done = self._carry_out(active, result)
@@ -289,6 +297,21 @@ class _Kraft:
 
     def upgrade(self, level: int) -> None:
         self._quorum.upgrade_kraft_version(level, epoch=self._quorum.leader.epoch)
+
+
+def _check_size(result: Result[Any], state: ClusterState) -> None:
+    """Refuse what would make a batch that other nodes do not take: all of them would stop there, for good.
+
+    Raises RecordListTooLarge. Source: BatchAccumulator of Kafka 4.3.1.
+    """
+    if not result.is_atomic:
+        return
+    size_bytes = encoded_size(result.records, metadata_version=state.metadata_version)
+    if size_bytes > MAX_BATCH_BYTES:
+        raise RecordListTooLarge(
+            f"The request comes to {size_bytes} bytes of metadata, which must be written at once; at most "
+            f"{MAX_BATCH_BYTES} can be. Split it into several requests."
+        )
 
 
 async def _is_done(done: "asyncio.Future[None]", *, timeout_ms: int | None) -> bool:

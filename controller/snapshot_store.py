@@ -139,7 +139,9 @@ class SnapshotStore:
             return None
         fd = self._files.open(self.path(snapshot))
         try:
-            return self._files.pread(fd, max_bytes, position), self._files.size(fd)
+            size = self._files.size(fd)
+            # Beyond the end there is nothing; but from beyond what a file can have, the system would not read.
+            return self._files.pread(fd, max_bytes, position) if position < size else b"", size
         finally:
             self._files.close(fd)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
+from broker.api import RequestContext
 from broker.channel import LeaderWatch, QuorumChannel
 from broker.config import BrokerConfig
 from broker.config.definitions import BROKER_CONFIGS, CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
@@ -46,10 +47,11 @@ class LocalQuorum:
         self._controller = controller
         self._quorum = quorum
 
-    async def request(self, api_key: int, message: Any, context: object = None) -> Any:  # noqa: ANN401
-        """See `LocalController`; the quorum's own requests are answered whoever leads."""
+    async def request(self, api_key: int, message: Any, context: RequestContext | None = None) -> Any:  # noqa: ANN401
+        """See `LocalController`; the quorum's own requests are answered whoever leads, for the listener they came by."""
         if api_key in QUORUM_REQUESTS:
-            return await self._quorum.handle(message)
+            listener_name = None if context is None else context.listener_name
+            return await self._quorum.handle(message, listener_name=listener_name)
         return await self._controller.request(api_key, message, context)
 
 

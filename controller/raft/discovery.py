@@ -9,7 +9,7 @@ from enum import Enum, auto
 from controller.raft import transitions
 from controller.raft.core import Core, logger
 from controller.raft.roles import Candidate, Follower, Prospective, Unattached
-from controller.raft.types import Endpoints
+from controller.raft.types import LAST_EPOCH, Endpoints
 from protocol.error_code import ErrorCode
 from protocol.schema import Response
 
@@ -36,12 +36,19 @@ def contradicts(core: Core, leader_id: int | None, epoch: int) -> bool:
 
 
 def learn(core: Core, leader_id: int | None, epoch: int, endpoints: Endpoints) -> bool:
-    """Take in what a message says about `epoch`, which is not older than ours; False if that cannot be."""
-    if contradicts(core, leader_id, epoch):
+    """Take in what a message says about `epoch`, which is not older than ours; False if that cannot be.
+
+    Nor can the last epoch that there is room for: nobody could be elected after it, ever.
+    """
+    if epoch >= LAST_EPOCH or contradicts(core, leader_id, epoch):
         if core.contradiction != (leader_id, epoch):  # said once, not with every message
             core.contradiction = (leader_id, epoch)
             logger.error(
-                "told of leader %s in epoch %d, which %s leads: ignored", leader_id, epoch, core.leader_id
+                "told of leader %s in epoch %d, which cannot be (%s leads epoch %d): ignored",
+                leader_id,
+                epoch,
+                core.leader_id,
+                core.epoch,
             )
         return False
     is_reachable = leader_id is not None and leader_id != core.me.id and bool(endpoints)

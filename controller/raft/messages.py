@@ -10,6 +10,7 @@ from uuid import UUID
 
 from controller.raft.core import Core
 from controller.raft.types import (
+    LAST_EPOCH,
     NOBODY,
     PARTITION,
     TOPIC,
@@ -100,7 +101,7 @@ def fences(core: Core, epoch: int, sender_id: int) -> ErrorCode | None:
     """Why Vote, BeginQuorumEpoch or EndQuorumEpoch is refused; None if it is not."""
     if epoch < core.epoch:
         return ErrorCode.fenced_leader_epoch
-    return ErrorCode.invalid_request if sender_id < 0 else None
+    return ErrorCode.invalid_request if sender_id < 0 or epoch >= LAST_EPOCH else None
 
 
 def is_for_me(core: Core, voter_id: int, directory_id: UUID) -> bool:

@@ -19,6 +19,8 @@ TOPIC_ID: Final = UUID(int=1)
 NEVER_MS: Final = 2**62
 #: What stands on the wire for "no node" and "no offset".
 NOBODY: Final = -1
+#: The last epoch that the wire has room for. No node gets there by elections, and none could be elected after it.
+LAST_EPOCH: Final = 2**31 - 1
 #: The feature level from which voters stand in the log and can be changed (KIP-853).
 RECONFIGURABLE: Final = 1
 

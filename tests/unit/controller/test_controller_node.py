@@ -23,7 +23,9 @@ from controller.result import Result
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import encode_response
 from protocol.errors import ErrorCode, KafkaStorageError, NotController, UnsupportedVersion
+from protocol.messages import alter_client_quotas as quotas
 from protocol.messages import request_class
+from protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
@@ -572,6 +574,29 @@ async def test_a_decision_that_does_not_get_into_the_log_is_forgotten_without_a_
     assert not controller.is_active
     assert controller.image == committed
     assert not shell.failures
+    await shell.stop()
+
+
+async def test_a_decision_that_other_nodes_could_not_read_is_refused(shell: Shell):
+    """Each record fits; but all of them have to be one batch, which is more than a Fetch may answer."""
+    controller = await shell.start()
+    await join(controller)
+    before = controller.image.copy(), shell.quorum.end_offset
+    request = AlterClientQuotasRequest(
+        entries=[
+            quotas.EntryData(
+                entity=[quotas.EntityData(entity_type="user", entity_name=f"{number:03}{'x' * 30_000}")],
+                ops=[quotas.OpData(key="producer_byte_rate", value=1.0)],
+            )
+            for number in range(300)
+        ]
+    )
+    answer = await controller.request(ApiKey.ALTER_CLIENT_QUOTAS, request)
+    assert {row.error_code for row in answer.entries} == {ErrorCode.record_list_too_large}
+    assert (controller.image, shell.quorum.end_offset) == before
+    del request.entries[200:]
+    answer = await controller.request(ApiKey.ALTER_CLIENT_QUOTAS, request)
+    assert {row.error_code for row in answer.entries} == {ErrorCode.none}
     await shell.stop()
 
 

@@ -374,7 +374,8 @@ def test_a_snapshot_holds_image_voters_and_the_last_records_time():
     assert log.snapshot_chunk(OffsetAndEpoch(5, 1), position=0, max_bytes=10) is None
     data, size = log.snapshot_chunk(OffsetAndEpoch(5, 2), position=10, max_bytes=20)
     assert data == files.read(path)[10:30]
-    assert log.snapshot_chunk(OffsetAndEpoch(5, 2), position=size, max_bytes=20) == (b"", size)
+    for beyond in (size, 2**63 - 1):
+        assert log.snapshot_chunk(OffsetAndEpoch(5, 2), position=beyond, max_bytes=20) == (b"", size)
 
 
 def test_snapshots_are_of_whole_committed_batches():

@@ -173,6 +173,7 @@ def test_a_leader_that_is_no_voter_we_know_says_where_it_is() -> None:
         (begin(rows=2), ErrorCode.invalid_request, None),
         (begin(epoch=3), ErrorCode.none, ErrorCode.fenced_leader_epoch),
         (begin(-1, epoch=9), ErrorCode.none, ErrorCode.invalid_request),
+        (begin(epoch=2**31 - 1), ErrorCode.none, ErrorCode.invalid_request),
         (begin(3, epoch=4), ErrorCode.none, ErrorCode.invalid_request),  # 2 leads this epoch
         (begin(1, epoch=4), ErrorCode.none, ErrorCode.invalid_request),
         (begin(2, epoch=4, voter=3), ErrorCode.none, ErrorCode.invalid_voter_key),
@@ -281,6 +282,7 @@ def test_successors_are_known_by_their_disks() -> None:
         (end(rows=2), ErrorCode.invalid_request, None),
         (end(epoch=3), ErrorCode.none, ErrorCode.fenced_leader_epoch),
         (end(-1), ErrorCode.none, ErrorCode.invalid_request),
+        (end(epoch=2**31 - 1), ErrorCode.none, ErrorCode.invalid_request),
         (end(3), ErrorCode.none, ErrorCode.invalid_request),
     ],
 )

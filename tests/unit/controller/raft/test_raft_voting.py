@@ -190,6 +190,7 @@ BAD = [
     (request(epoch=5, last=(7, 6), pre_vote=True), ErrorCode.none, ErrorCode.invalid_request),
     (request(epoch=3), ErrorCode.none, ErrorCode.fenced_leader_epoch),
     (request(-1, epoch=5), ErrorCode.none, ErrorCode.invalid_request),
+    (request(epoch=2**31 - 1), ErrorCode.none, ErrorCode.invalid_request),  # the last there could ever be
     (request(epoch=4, voter=2), ErrorCode.none, ErrorCode.invalid_voter_key),
     (request(epoch=4, voter_directory=UUID(int=9)), ErrorCode.none, ErrorCode.invalid_voter_key),
 ]

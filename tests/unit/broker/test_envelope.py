@@ -1,0 +1,78 @@
+"""What a forwarded answer is looked through for, and the quorum's requests on their way to it."""
+
+import asyncio
+
+import pytest
+
+from broker.api import RequestContext
+from broker.envelope import says_not_controller
+from broker.roles.quorum import LocalQuorum
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages import alter_configs, alter_partition_reassignments, create_topics, elect_leaders, vote
+
+MOVED = ErrorCode.not_controller
+
+
+def topics(*rows):
+    return create_topics.CreateTopicsResponse(topics=list(rows))
+
+
+@pytest.mark.parametrize(
+    "row_class", [create_topics.CreatableTopicResult, alter_configs.AlterConfigsResourceResponse]
+)
+@pytest.mark.parametrize("codes", [(0, 0), (0, MOVED), (MOVED, 3)])
+def test_a_row_that_says_so(row_class, codes):
+    rows = [row_class(error_code=code) for code in codes]
+    if row_class is create_topics.CreatableTopicResult:
+        response = topics(*rows)
+    else:
+        response = alter_configs.AlterConfigsResponse(responses=rows)
+    assert says_not_controller(response) is (MOVED in codes)
+
+
+def test_an_answer_as_a_whole():
+    assert says_not_controller(elect_leaders.ElectLeadersResponse(error_code=MOVED))
+
+
+@pytest.mark.parametrize("code", [0, MOVED])
+def test_rows_of_rows(code):
+    assigned = alter_partition_reassignments.AlterPartitionReassignmentsResponse(
+        responses=[
+            alter_partition_reassignments.ReassignableTopicResponse(
+                partitions=[alter_partition_reassignments.ReassignablePartitionResponse(error_code=code)]
+            )
+        ]
+    )
+    elected = elect_leaders.ElectLeadersResponse(
+        replica_election_results=[
+            elect_leaders.ReplicaElectionResult(
+                partition_result=[elect_leaders.PartitionResult(error_code=code)]
+            )
+        ]
+    )
+    assert says_not_controller(assigned) is says_not_controller(elected) is (code == MOVED)
+
+
+def test_rows_without_errors_are_not_looked_at():
+    """A topic is answered with all its configurations, thousands of topics with a hundred thousand rows."""
+
+    class Unread(list):
+        def __iter__(self):
+            raise AssertionError("looked at")
+
+    row = create_topics.CreatableTopicResult(configs=Unread([create_topics.CreatableTopicConfigs()]))
+    assert not says_not_controller(topics(row))
+
+
+def test_the_quorum_hears_by_which_listener_it_is_asked():
+    """It answers with the leader's address there; another one may be out of the asker's reach."""
+
+    class Quorum:
+        async def handle(self, request, *, listener_name):
+            return listener_name
+
+    local = LocalQuorum(None, Quorum())
+    context = RequestContext(ApiKey.VOTE, 2, 1, "raft", "127.0.0.1", "SECOND")
+    assert asyncio.run(local.request(ApiKey.VOTE, vote.VoteRequest(), context)) == "SECOND"
+    assert asyncio.run(local.request(ApiKey.VOTE, vote.VoteRequest())) is None
