@@ -164,8 +164,14 @@ def cleaning_job(
             _LOG.error("%s cannot be cleaned: %s", log.directory, error)
 
     def finish() -> None:
-        # A deleted topic's log goes on under another name, where the new segments are not.
-        is_unchanged = log.truncations == truncations and log.directory == directory and log.is_writable
+        # A deleted topic's log goes on under another name, where the new segments are not. And who wants all records
+        # from now on gets all that are still there.
+        is_unchanged = (
+            log.truncations == truncations
+            and log.directory == directory
+            and log.is_writable
+            and log.config.is_compacted
+        )
         for number, replacement in enumerate(replacements):
             # Retention may have removed the first ones. Then all that follow stay as they are, too: a tombstone
             # may not count as met by a cleaning while what it deletes is still there, in a group before it.

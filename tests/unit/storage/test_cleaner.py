@@ -318,6 +318,19 @@ def test_what_retention_leaves_of_a_group_is_not_clean(tmp_path):
     assert contents(log, since=1) == {2: ("y", "1" * 400)}
 
 
+def test_a_topic_that_is_not_compacted_any_more_keeps_what_it_has(tmp_path):
+    log = open_log(tmp_path / "l", config=CONFIG)
+    for number in range(20):
+        write(log, [("a", f"{number}" * 20)])
+    job, ends = begin(log)
+    job.run()
+    log.update_config(replace(CONFIG, cleanup_policy=("delete",)))
+    job.finish()
+    assert not ends
+    assert sorted(contents(log)) == list(range(20))
+    assert not list(log.directory.glob("*.cleaned"))
+
+
 class Crash(Exception):
     pass
 
