@@ -224,25 +224,25 @@ def test_configurations_of_the_node_and_its_loggers():
     ]
 
 
-@pytest.mark.parametrize(("key", "value", "error"), [
-    ("log.cleaner.backoff.ms", "777",        ErrorCode.none),
-    ("a.plugins.own.key",      "anything",   ErrorCode.none),
-    ("min.insync.replicas",    "two",        ErrorCode.invalid_config),  # the controller goes by it
-    ("log.retention.hours",    "abc",        ErrorCode.invalid_config),
-    ("cordoned.log.dirs",      "/data/logs", ErrorCode.invalid_config),  # only the broker knows its directories
+@pytest.mark.parametrize(("name", "key", "value", "error"), [
+    ("1", "log.cleaner.backoff.ms", "777",        ErrorCode.none),
+    ("1", "a.plugins.own.key",      "anything",   ErrorCode.none),
+    ("",  "min.insync.replicas",    "two",        ErrorCode.invalid_config),  # the controller goes by it
+    ("1", "log.retention.hours",    "abc",        ErrorCode.invalid_config),
+    ("1", "cordoned.log.dirs",      "/data/logs", ErrorCode.invalid_config),  # only the broker knows its directories
 ])  # fmt: skip
-def test_what_no_broker_has_looked_at(key, value, error):
+def test_what_no_broker_has_looked_at(name, key, value, error):
     """With AlterConfigs as with IncrementalAlterConfigs."""
 
     async def scenario(client, _):
         row = alter_configs.AlterConfigsResource(
             resource_type=4,
-            resource_name="",
+            resource_name=name,
             configs=[alter_configs.AlterableConfig(name=key, value=value)],
         )
         replaced = alter_configs.AlterConfigsRequest(resources=[row], validate_only=True)
         altered = incremental_alter_configs.IncrementalAlterConfigsRequest(
-            resources=[_alter(4, "", key, value)], validate_only=True
+            resources=[_alter(4, name, key, value)], validate_only=True
         )
         return [
             await client.request(ApiKey.ALTER_CONFIGS, 2, replaced),
@@ -251,7 +251,7 @@ def test_what_no_broker_has_looked_at(key, value, error):
 
     for answer in ask(scenario):
         ((code, told),) = {(row.error_code, row.error_message) for row in answer.responses}
-        assert (code, told is None) == (error, error is ErrorCode.none), told
+        assert (code, bool(told)) == (error, error is not ErrorCode.none), told
 
 
 def _alter(kind, name, key, value):
