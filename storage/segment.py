@@ -193,6 +193,8 @@ class Segment(SegmentFiles):
 
         After an OSError the segment is as before; what was written is behind its end.
         """
+        if self._largest is None:
+            self._load_largest()
         position = self.size
         fd = self._fd if self._fd is not None else self.fd
         if len(buffers) == 1:
@@ -201,19 +203,23 @@ class Segment(SegmentFiles):
             self._files.writev(fd, buffers, position)
         self.size = position + size_bytes
         recent = self._recent
-        for header in headers:
-            recent[header.base_offset] = position
-            self.index_batch(header, position)
-            position += header.batch_length + LOG_OVERHEAD_BYTES
+        try:
+            for header in headers:
+                recent[header.base_offset] = position
+                self.index_batch(header, position)
+                position += header.batch_length + LOG_OVERHEAD_BYTES
+            assert position == self.size, (position, self.size)
+        except CorruptIndex as error:
+            # The batches are written: their offsets must not be given again because of an index.
+            _LOG.warning("%s: %s", self, error)
+            self.rebuild_indexes()
         if len(recent) > 2 * RECENT_BATCHES:
             self._recent = dict(list(recent.items())[-RECENT_BATCHES:])
-        assert position == self.size, (position, self.size)
 
     def index_batch(self, header: BatchHeader, position: int) -> None:
-        """Note the batch at `position`, and index it if the last indexed one is far enough back."""
+        """Note the batch at `position`, and index it if the last indexed one is far enough back. Raises CorruptIndex."""
         largest = self._largest
-        if largest is None:
-            largest = self._load_largest()
+        assert largest is not None, self
         if header.max_timestamp > largest.timestamp:
             last_offset = header.base_offset + header.last_offset_delta
             self._largest = largest = TimestampOffset(header.max_timestamp, last_offset)
@@ -231,8 +237,33 @@ class Segment(SegmentFiles):
         return self._largest if self._largest is not None else self._load_largest()
 
     def _load_largest(self) -> TimestampOffset:
-        self._largest = self._with_indexes(lambda: self.time_index.last)
+        try:
+            self._largest = self._checked(self.time_index.last)
+        except CorruptIndex as error:
+            _LOG.warning("%s: %s", self, error)
+            self.rebuild_indexes()  # finds it on the way
+        assert self._largest is not None, self
         return self._largest
+
+    def _checked(self, entry: TimestampOffset) -> TimestampOffset:
+        """This entry of the time index. Raises CorruptIndex unless the batch that it means has its timestamp.
+
+        Else one flipped bit would make retention remove a new segment, or a look-up pass by what it looks for.
+        """
+        if entry.timestamp < 0:
+            return entry  # none
+        start = self.offset_index.lookup(entry.offset).position
+        with self._file() as fd:
+            try:
+                found = next(
+                    (it for it in self.headers(start, fd=fd) if it.header.last_offset >= entry.offset), None
+                )
+            except (CorruptMessage, UnsupportedForMessageFormat) as error:
+                raise CorruptIndex(f"{entry} is no batch: {error}") from error
+        # Not the last offset: Kafka 3.7 notes that of the record.
+        if found is None or found.header.max_timestamp != entry.timestamp:
+            raise CorruptIndex(f"{entry} is not the time of the batch there")
+        return entry
 
     def _note_largest_timestamp(self) -> None:
         if self._largest is not None and self._largest.timestamp >= 0:
@@ -251,7 +282,7 @@ class Segment(SegmentFiles):
 
         Opens the batches that may hold it.
         """
-        hint = self._with_indexes(lambda: self.time_index.lookup(timestamp))
+        hint = self._with_indexes(lambda: self._checked(self.time_index.lookup(timestamp)))
         start = self.find(max(hint.offset, start_offset))
         for header, position in self.headers(start.position) if start else ():
             if header.max_timestamp < timestamp or header.last_offset < start_offset:
@@ -275,8 +306,10 @@ class Segment(SegmentFiles):
         """The header of the batch that begins there. Raises CorruptMessage, UnsupportedForMessageFormat."""
         return read_header(self._files.pread(self.fd, HEADER_SIZE_BYTES, position))
 
-    def headers(self, position: int = 0, end: int | None = None) -> Iterator[BatchPosition]:
-        """The batches from `position` on, without their records.
+    def headers(
+        self, position: int = 0, end: int | None = None, *, fd: int | None = None
+    ) -> Iterator[BatchPosition]:
+        """The batches from `position` on, without their records; `fd` is the log file's, if it shall not stay open.
 
         Raises CorruptMessage or UnsupportedForMessageFormat where the file holds something else.
         """
@@ -285,7 +318,8 @@ class Segment(SegmentFiles):
         while position < end:
             at = position - chunk_start
             if at + HEADER_SIZE_BYTES > len(chunk):
-                chunk = self._files.pread(self.fd, min(SCAN_BYTES, end - position), position)
+                size = min(SCAN_BYTES, end - position)
+                chunk = self._files.pread(self.fd if fd is None else fd, size, position)
                 chunk_start, at = position, 0
             header = read_header(chunk, at)
             if position + header.size_bytes > end:
@@ -461,8 +495,7 @@ class Segment(SegmentFiles):
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Remove the batch that holds `offset` and all after it."""
         found = self.find(offset)
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
+        self._with_indexes(lambda: self._truncate_indexes(offset))
         self.transactions.truncate_to(offset)
         if found is not None:
             self._recent = {base: at for base, at in self._recent.items() if at < found.position}
@@ -471,11 +504,15 @@ class Segment(SegmentFiles):
             self.created_ms = now_ms
             self._first_timestamp = None
         self._bytes_since_index_entry = 0
-        self._largest = self._read_largest()
+        self._largest = self._with_indexes(self._read_largest)
         self.reopen_to_appends()
 
+    def _truncate_indexes(self, offset: int) -> None:
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+
     def _read_largest(self) -> TimestampOffset:
-        largest = self.time_index.last
+        largest = self._checked(self.time_index.last)
         for header, _ in self.headers(self.offset_index.lookup(largest.offset).position):
             if header.max_timestamp > largest.timestamp:
                 largest = TimestampOffset(header.max_timestamp, header.last_offset)
@@ -506,13 +543,18 @@ class Segment(SegmentFiles):
         self._time_index.trim()
 
     def rebuild_indexes(self) -> None:
-        """Make offset and time index anew from the batches' headers: one header for each batch is read."""
+        """Make offset and time index anew from the batches' headers: one header for each batch is read.
+
+        They end before an offset that goes back or is too far from the base.
+        """
         _LOG.warning("%s: rebuilding the indexes", self)
         self.begin_rebuild()
+        last_offset = self.base_offset - 1
         for header, position in self.sound_headers():
-            if header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            if not last_offset < header.last_offset <= self.base_offset + MAX_RELATIVE_OFFSET:
                 _LOG.error("%s: offset %d cannot be in an index", self, header.last_offset)
                 break
+            last_offset = header.last_offset
             self.index_batch(header, position)
         if self.is_closed:
             self.end_rebuild()

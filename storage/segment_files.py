@@ -3,6 +3,8 @@
 A log file that may have readers is never shortened in place; see `storage/lending.py`.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -87,6 +89,18 @@ class SegmentFiles:
         if self._fd is None:
             self._fd = self._files.open(self.path_of(file_names.LOG), write=True, create=True)
         return self._fd
+
+    @contextmanager
+    def _file(self) -> Iterator[int]:
+        """The log file for a moment: retention asks thousands of idle segments, which hold no descriptors for it."""
+        if self._fd is not None:
+            yield self._fd
+            return
+        fd = self._files.open(self.path_of(file_names.LOG))
+        try:
+            yield fd
+        finally:
+            self._files.close(fd)
 
     @property
     def offset_index(self) -> OffsetIndex:

@@ -537,6 +537,64 @@ def test_read_of_a_patched_index_is_right_all_the_same(log):
         assert again.read(offset, max_bytes=500).base_offset == offset // 2 * 2
 
 
+@pytest.fixture(params=range(0, 96, 7))
+def with_a_flipped_bit(request, tmp_path):
+    """Two segments of four batches, closed; in each one bit of the last time index entry is another."""
+    log = open_log(tmp_path / "l", config=LogConfig(segment_bytes=310, index_interval_bytes=1))
+    for at in range(8):
+        log.append_as_leader(batch(timestamp=NOW_MS + at), leader_epoch=0, now_ms=NOW_MS)
+    log.close()
+    for path in log.directory.glob("*.timeindex"):
+        data = bytearray(path.read_bytes())
+        data[request.param // 8 - 12] ^= 1 << request.param % 8
+        path.write_bytes(data)
+    log = open_log(log.directory, config=LogConfig(index_interval_bytes=1, retention_ms=1000))
+    assert [segment.base_offset for segment in log.segments] == [0, 4]
+    return log
+
+
+def test_batches_are_written_once_whatever_the_time_index_says(with_a_flipped_bit):
+    log = with_a_flipped_bit
+    for at in (8, 9):
+        log.append_as_leader(batch(timestamp=NOW_MS + at), leader_epoch=0, now_ms=NOW_MS)
+    assert [log.offset_for_timestamp(NOW_MS + at).offset for at in range(10)] == list(range(10))
+    log.close()
+    assert offsets_in(open_log(log.directory)) == list(range(10))
+
+
+def test_retention_asks_the_batch_that_the_time_index_means(with_a_flipped_bit):
+    log = with_a_flipped_bit
+    log.update_high_watermark(8)
+    assert log.apply_retention(NOW_MS + 1002) == 0
+    assert log.apply_retention(NOW_MS + 1004) == 1
+
+
+@pytest.mark.parametrize("offset", [2, 6])
+def test_truncation_whatever_the_time_index_says(with_a_flipped_bit, offset):
+    log = with_a_flipped_bit
+    log.truncate_to(offset, now_ms=NOW_MS)
+    assert log.max_timestamp_offset().timestamp == NOW_MS + offset - 1
+    fill(log, 1, records=1)
+    assert offsets_in(log) == list(range(offset + 1))
+
+
+def test_an_index_that_goes_back_is_made_anew_when_an_entry_is_due(log):
+    """The batch is written by then: its offset is not given again."""
+    fill(log, 2)
+    log.segments.active.offset_index.append(1000, 0)
+    fill(log, 2)
+    assert (log.log_end_offset, offsets_in(log)) == (8, [0, 2, 4, 6])
+
+
+def test_idle_segments_hold_no_descriptor_for_their_age(tmp_path):
+    log = open_log(tmp_path / "l")
+    fill(log, 2)
+    log.close()
+    log = open_log(log.directory)
+    assert log.segments.active.largest == (NOW_MS + 1, 1, None)
+    assert log.segments.active._fd is None
+
+
 def test_in_place_patch_is_in_the_callers_buffer(log):
     fill(log, 2)
     data = batch(2)
