@@ -12,10 +12,9 @@ Source: LogCleanerManager and LogToClean of Kafka 4.3.1.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from logging import getLogger
 from typing import NamedTuple
 
-from protocol.errors import KafkaError, KafkaStorageError
+from protocol.errors import KafkaStorageError
 from protocol.types import TopicPartition
 from storage.background import BackgroundJob
 from storage.compaction import BYTES_A_KEY, Compaction, LastRecord, Replacement, compact
@@ -25,7 +24,12 @@ from storage.segment import Segment
 #: Default of log.cleaner.dedupe.buffer.size.
 DEDUPE_BUFFER_BYTES = 128 * 1024 * 1024
 
-_LOG = getLogger(__name__)
+#: Told that a log cannot be cleaned, and why.
+OnFailure = Callable[[Log, Exception], None]
+
+
+def _ignore(log: Log, error: Exception) -> None:
+    return
 
 
 class CleaningStopped(Exception):
@@ -99,34 +103,38 @@ def filthiest(
     cleaned_to: Mapping[TopicPartition, int],
     now_ms: int,
     *,
-    on_damage: Callable[[Log], None] = lambda log: None,
+    on_failure: OnFailure = _ignore,
 ) -> LogToClean | None:
     """The compacted log with the largest dirty ratio of those that are due.
 
-    `on_damage` is told of each log that cannot even be looked at; the others are not held up by it.
+    `on_failure` is told of each log that cannot even be looked at; the others are not held up by it.
     """
     measured = []
     for log in logs:
         if log.config.is_compacted and len(log.segments) > 1:
             try:
                 measured.append(measure(log, cleaned_to.get(log.topic_partition), now_ms))
-            except (KafkaError, OSError) as error:
-                _LOG.error("%s cannot be cleaned: %s", log.directory, error)
-                on_damage(log)
-    return max((it for it in measured if it.is_due), key=lambda it: it.dirty_ratio, default=None)
+            except Exception as error:  # noqa: BLE001 (it is told, and holds up no other log)
+                on_failure(log, error)
+    # A log that cannot be read may have taken its directory offline, and others with it.
+    due = (it for it in measured if it.is_due and it.log.is_writable)
+    return max(due, key=lambda it: it.dirty_ratio, default=None)
 
 
 def cleaning_job(
     chosen: LogToClean,
     *,
     now_ms: int,
-    on_done: Callable[[Log, int | None], None],
+    on_done: Callable[[Log, int], None],
+    on_failure: OnFailure = _ignore,
     dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES,
     throttle: Callable[[int], None] = lambda size_bytes: None,
 ) -> BackgroundJob:
     """Compact in a thread; on the loop, put the result in place unless the log has lost records meanwhile.
 
-    `on_done` is told the end of the clean part, None if the log cannot be cleaned: it has a damaged batch.
+    `on_done` is told the end of the clean part, or `on_failure` what is in the way: OSError for the
+    disk, else most likely a damaged batch. Neither hears of a log that has lost records: what was met in them says nothing.
+    Raises OSError.
     """
     log = chosen.log
     truncations, directory = log.truncations, log.directory
@@ -150,18 +158,18 @@ def cleaning_job(
         segment.prepare_reading()
     replacements: list[Replacement] = []
     clean_end: int | None = None
-    is_stopped = False
+    failure: Exception | None = None
 
     def run() -> None:
-        nonlocal replacements, clean_end, is_stopped
+        nonlocal replacements, clean_end, failure
         try:
             # A record may go for the sake of a newer one only if no crash can take that one away.
             log.flush_files(chosen.end_offset)
             replacements, clean_end = compact(compaction)
         except CleaningStopped:
-            is_stopped = True
-        except (KafkaError, OSError) as error:
-            _LOG.error("%s cannot be cleaned: %s", log.directory, error)
+            return
+        except Exception as error:  # noqa: BLE001 (it is told; this log would be chosen again before all others)
+            failure = error
 
     def finish() -> None:
         # A deleted topic's log goes on under another name, where the new segments are not. And who wants all records
@@ -172,6 +180,9 @@ def cleaning_job(
             and log.is_writable
             and log.config.is_compacted
         )
+        # Files of segments that retention has removed go soon: that they cannot be read is no failure.
+        if failure is not None and is_unchanged and all(it in log.segments for it in compaction.segments[:1]):
+            on_failure(log, failure)
         for number, replacement in enumerate(replacements):
             # Retention may have removed the first ones. Then all that follow stay as they are, too: a tombstone
             # may not count as met by a cleaning while what it deletes is still there, in a group before it.
@@ -183,7 +194,7 @@ def cleaning_job(
                 log.replace_segments(replacement.old, [replacement.new], now_ms=now_ms)
             except KafkaStorageError:
                 return  # the log has told already, and is offline
-        if is_unchanged and not is_stopped:
+        if is_unchanged and clean_end is not None:
             on_done(log, clean_end)
 
     return BackgroundJob(name=f"clean {log.topic_partition} to {chosen.end_offset}", run=run, finish=finish)

@@ -99,21 +99,36 @@ class Upkeep:
             for log in list(table.logs.values())
             if log not in table.uncleanable and log.topic_partition not in table.future_logs
         ]
-        chosen = filthiest(logs, table.cleaned_offsets, now_ms, on_damage=table.uncleanable.add)
+        chosen = filthiest(logs, table.cleaned_offsets, now_ms, on_failure=self._on_not_cleaned)
         if chosen is None:
             return None
-        return cleaning_job(
-            chosen,
-            now_ms=now_ms,
-            on_done=self._on_cleaned,
-            dedupe_buffer_bytes=table.settings.cleaner_dedupe_buffer_bytes,
-            throttle=throttle,
-        )
+        try:
+            return cleaning_job(
+                chosen,
+                now_ms=now_ms,
+                on_done=self._on_cleaned,
+                on_failure=self._on_not_cleaned,
+                dedupe_buffer_bytes=table.settings.cleaner_dedupe_buffer_bytes,
+                throttle=throttle,
+            )
+        except OSError as error:
+            self._on_not_cleaned(chosen.log, error)
+            return None
 
-    def _on_cleaned(self, log: Log, clean_end: int | None) -> None:
-        table, at = self._table, log.topic_partition
-        if clean_end is None:
+    def _on_not_cleaned(self, log: Log, error: Exception) -> None:
+        """A disk that fails or is full takes its directory offline, as with all that reads and writes a log.
+
+        Source: LogCleaner.cleanLog and tryCleanFilthiestLog; Kafka only gives up a log that it cannot measure.
+        """
+        if isinstance(error, OSError):
+            self._table.fail(log.directory.parent, error)
+        else:
+            trace = None if isinstance(error, KafkaError) else error
+            _LOG.error("%s cannot be cleaned: %s", log.directory, error, exc_info=trace)
             # It would fail again and again; the next start tries once more.
-            table.uncleanable.add(log)
-        elif table.logs.get(at) is log and at not in table.future_logs:
+            self._table.uncleanable.add(log)
+
+    def _on_cleaned(self, log: Log, clean_end: int) -> None:
+        table, at = self._table, log.topic_partition
+        if table.logs.get(at) is log and at not in table.future_logs:
             table.cleaned_offsets[at] = clean_end

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol.errors import CorruptMessage
 from protocol.records.batch import crc_is_valid, crc_of
 from protocol.records.builder import build_batch
 from protocol.records.compression import Compression
@@ -37,15 +38,25 @@ def write(log, pairs, *, codec=Compression.NONE, **fields):
     )
 
 
-def clean(log, *, cleaned_to=None, now_ms=NOW_MS, **options):
-    """Clean once; up to where it is clean then."""
-    ends = []
+def begin(log, *, cleaned_to=None, now_ms=NOW_MS, **options):
+    """A cleaning, and what it will say: up to where the log is clean, or why it is not."""
+    told = []
     log.update_high_watermark(log.log_end_offset)
-    chosen = cleaner.measure(log, cleaned_to, now_ms)
-    cleaner.cleaning_job(
-        chosen, now_ms=now_ms, on_done=lambda log, end: ends.append(end), **options
-    ).complete()
-    return ends[0]
+    job = cleaner.cleaning_job(
+        cleaner.measure(log, cleaned_to, now_ms),
+        now_ms=now_ms,
+        on_done=lambda log, end: told.append(end),
+        on_failure=lambda log, error: told.append(error),
+        **options,
+    )
+    return job, told
+
+
+def clean(log, **options):
+    """Clean once; what it says."""
+    job, told = begin(log, **options)
+    job.complete()
+    return told[0]
 
 
 def contents(log, *, since=0):
@@ -246,7 +257,7 @@ def test_a_damaged_batch_is_not_written_over(tmp_path):
     data[-1] ^= 1
     path.write_bytes(data)
     segments = list(log.segments)
-    assert clean(log) is None
+    assert isinstance(clean(log), CorruptMessage)
     assert list(log.segments) == segments
     assert not list(log.directory.glob("*.cleaned"))
 
@@ -265,7 +276,7 @@ def test_a_batch_with_offsets_in_disorder_is_left_alone(tmp_path):
         write(log, [("c", f"{number}" * 50)])
     log.update_config(CONFIG)
     segments = list(log.segments)
-    assert clean(log) is None
+    assert isinstance(clean(log), CorruptMessage)
     assert list(log.segments) == segments
 
 
@@ -273,27 +284,29 @@ def test_truncation_meanwhile_wins(tmp_path):
     log = open_log(tmp_path / "l", config=CONFIG)
     for number in range(20):
         write(log, [("a", f"{number}" * 20)])
-    log.update_high_watermark(20)
-    done = []
-    job = cleaner.cleaning_job(
-        cleaner.measure(log, None, NOW_MS), now_ms=NOW_MS, on_done=lambda *it: done.append(it)
-    )
+    job, told = begin(log)
     job.run()
     log.truncate_to(3, now_ms=NOW_MS)
     job.finish()
-    assert not done
+    assert not told
     assert sorted(contents(log)) == [0, 1, 2]
     assert not list(log.directory.glob("*.cleaned"))
 
 
-def begin(log):
-    """A cleaning that may have to give way to something else, and what it says when it is done."""
-    log.update_high_watermark(log.log_end_offset)
-    ends = []
-    job = cleaner.cleaning_job(
-        cleaner.measure(log, None, NOW_MS), now_ms=NOW_MS, on_done=lambda log, end: ends.append(end)
+def test_files_that_retention_removes_under_it_are_no_failure_of_the_disk(tmp_path):
+    """It may take longer than file.delete.delay.ms."""
+    log = open_log(
+        tmp_path / "l", config=replace(CONFIG, cleanup_policy=("compact", "delete"), retention_ms=None)
     )
-    return job, ends
+    for number in range(20):
+        write(log, [("a", f"{number}" * 20)])
+    job, told = begin(log)
+    log.maybe_increment_log_start_offset(10)
+    assert log.apply_retention(NOW_MS)
+    for deleted in log.deleted_files:
+        deleted.remove()
+    job.complete()
+    assert not told
 
 
 def test_what_retention_leaves_of_a_group_is_not_clean(tmp_path):
@@ -304,12 +317,12 @@ def test_what_retention_leaves_of_a_group_is_not_clean(tmp_path):
     for pairs in ([("x", "1")], [("k", "old")], [("y", "1" * 400)], [("k", None)]):
         write(log, pairs)
         log.roll(NOW_MS)
-    job, ends = begin(log)
+    job, told = begin(log)
     job.run()
     log.maybe_increment_log_start_offset(1)
     assert log.apply_retention(NOW_MS) == 1
     job.finish()
-    assert not ends
+    assert not told
     assert not list(log.directory.glob("*.cleaned"))
     assert [header.delete_horizon_ms for header, _ in log.records_since(1)] == [None] * 3
     end = clean(log, now_ms=NOW_MS)
@@ -322,11 +335,11 @@ def test_a_topic_that_is_not_compacted_any_more_keeps_what_it_has(tmp_path):
     log = open_log(tmp_path / "l", config=CONFIG)
     for number in range(20):
         write(log, [("a", f"{number}" * 20)])
-    job, ends = begin(log)
+    job, told = begin(log)
     job.run()
     log.update_config(replace(CONFIG, cleanup_policy=("delete",)))
     job.finish()
-    assert not ends
+    assert not told
     assert sorted(contents(log)) == list(range(20))
     assert not list(log.directory.glob("*.cleaned"))
 

@@ -1,6 +1,8 @@
 """All logs of a broker: directories, their locks and owners, start and stop of both kinds, upkeep."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -413,6 +415,54 @@ def test_a_failing_directory_goes_offline_alone(tmp_path):
     again = open_manager(one, two)
     assert not again.was_clean
     assert all(offsets_in(log)[:3] == [0, 1, 2] for tp, log in again.logs.items() if tp != A)
+
+
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [("pwrite", errno.ENOSPC), ("pread", errno.EIO), ("open", errno.EMFILE), ("size_of", errno.EIO)],
+)
+def test_a_disk_that_fails_a_cleaning_goes_offline(tmp_path, monkeypatch, call, number):
+    """And the log is not given up: when the disk is well again, the next start finds it as it was."""
+
+    def fails(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    files, config = Files(), LogConfig(segment_bytes=1000, cleanup_policy=("compact",))
+    manager = open_manager(tmp_path, default_config=config, files=files)
+    log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    append(log, 50)
+    log.flush()
+    log.update_high_watermark(50)
+    monkeypatch.setattr(files, call, fails)
+    job = manager.clean_one(NOW_MS)
+    if job is not None:
+        job.complete()
+    monkeypatch.undo()
+    assert manager.offline_dirs[tmp_path].errno == number
+    assert not log.is_writable
+    crash(manager)
+    again = open_manager(tmp_path, default_config=config)
+    assert offsets_in(again.get(A)) == list(range(50))
+    again.get(A).update_high_watermark(50)
+    again.clean_one(NOW_MS).complete()
+    assert len(offsets_in(again.get(A))) < 50
+
+
+def test_a_log_that_cannot_be_cleaned_holds_up_no_other(tmp_path, caplog):
+    manager = open_manager(
+        tmp_path, default_config=LogConfig(segment_bytes=1000, cleanup_policy=("compact",))
+    )
+    for at, count in ((A, 50), (B, 40)):
+        log = manager.get_or_create(at, topic_id=TOPIC_ID, now_ms=NOW_MS)
+        append(log, count)
+        log.update_high_watermark(count)
+    first = manager.get(A).segments.first.path_of(".log")
+    first.write_bytes(first.read_bytes()[:-1] + b"!")
+    while (job := manager.clean_one(NOW_MS)) is not None:
+        job.complete()
+    assert f"{manager.get(A).directory} cannot be cleaned" in caplog.text
+    assert list(manager.cleaned_offsets) == [B]
+    assert not manager.offline_dirs
 
 
 def test_corrupt_checkpoints_are_done_without(tmp_path):
