@@ -10,9 +10,10 @@ Source: ConfigurationControlManager and ControllerConfigurationValidator of Kafk
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from controller.effective_configs import BROKER_KEYS_READ
-from controller.result import Result
+from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result
 from controller.state import ClusterState
 from protocol.config_def import AlterOperation, ConfigKey, ConfigOperation, merge_operations
 from protocol.errors import (
@@ -21,13 +22,21 @@ from protocol.errors import (
     InvalidConfig,
     InvalidRequest,
     KafkaError,
+    PolicyViolation,
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
 from protocol.messages import alter_configs, incremental_alter_configs
 from protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0
 from protocol.metadata.image import ConfigResource, ConfigResourceType
-from protocol.metadata.records import ClearElrRecord, ConfigRecord, MetadataRecord, PartitionChangeRecord
+from protocol.metadata.records import (
+    BeginTransactionRecord,
+    ClearElrRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+)
 from protocol.topic_names import check_topic_name
 from storage.log_config import TOPIC_CONFIGS
 
@@ -39,11 +48,13 @@ _MAX_VALUE_LENGTH = 2**15 - 1
 #: What becomes of keys: their new text, or None where they are removed.
 _Changes = dict[str, str | None]
 
+_R = TypeVar("_R")
+
 
 def incremental_alter(
     state: ClusterState, request: incremental_alter_configs.IncrementalAlterConfigsRequest
 ) -> Result[incremental_alter_configs.IncrementalAlterConfigsResponse]:
-    """Set, delete, append to and subtract from single keys (KIP-339)."""
+    """Set, delete, append to and subtract from single keys (KIP-339). Raises PolicyViolation if it is too much."""
 
     def changes(resource: ConfigResource, index: int) -> _Changes:
         operations = [_operation(each) for each in request.resources[index].configs]
@@ -66,10 +77,8 @@ def incremental_alter(
         )
         for (number, name), (code, message) in outcomes.items()
     ]
-    return Result(
-        response=incremental_alter_configs.IncrementalAlterConfigsResponse(responses=responses),
-        records=() if request.validate_only else records,
-    )
+    response = incremental_alter_configs.IncrementalAlterConfigsResponse(responses=responses)
+    return Result(response=response) if request.validate_only else _together(response, records)
 
 
 def _operation(config: incremental_alter_configs.AlterableConfig) -> ConfigOperation:
@@ -83,7 +92,10 @@ def _operation(config: incremental_alter_configs.AlterableConfig) -> ConfigOpera
 def alter(
     state: ClusterState, request: alter_configs.AlterConfigsRequest
 ) -> Result[alter_configs.AlterConfigsResponse]:
-    """Replace all configurations of each resource: keys that are not named are removed."""
+    """Replace all configurations of each resource: keys that are not named are removed.
+
+    Raises PolicyViolation if it is too much at once.
+    """
 
     def changes(resource: ConfigResource, index: int) -> _Changes:
         wanted: _Changes = {each.name: each.value for each in request.resources[index].configs}
@@ -99,10 +111,8 @@ def alter(
         )
         for (number, name), (code, message) in outcomes.items()
     ]
-    return Result(
-        response=alter_configs.AlterConfigsResponse(responses=responses),
-        records=() if request.validate_only else records,
-    )
+    response = alter_configs.AlterConfigsResponse(responses=responses)
+    return Result(response=response) if request.validate_only else _together(response, records)
 
 
 _Named = tuple[int, str]
@@ -129,7 +139,22 @@ def _alter(
         else:
             records += _records(state, resource, changed)
             outcomes[number, name] = (ErrorCode.none, None)
+    if len(records) > MAX_RECORDS_PER_USER_OPERATION:
+        raise PolicyViolation("Unable to perform excessively large batch operation.")
     return [*records, *_clear_elr(state, records)], outcomes
+
+
+def _together(response: _R, records: list[MetadataRecord]) -> Result[_R]:
+    """What is configured and the ELRs that this makes void, as one: with a smaller min.insync.replicas, what is
+    acknowledged from then on, nobody has but the ISR.
+
+    How many ELRs that are is none of the user's doing. If one batch does not hold them it takes a transaction, which
+    every metadata.version has that has ELRs.
+    """
+    if len(records) <= MAX_RECORDS_PER_USER_OPERATION:
+        return Result(response=response, records=records)
+    begin = BeginTransactionRecord(name="Configurations and the ELRs that they make void")
+    return Result(response=response, records=[begin, *records, EndTransactionRecord()], is_atomic=False)
 
 
 def _resource(number: int, name: str) -> ConfigResource:

@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from controller.record_versions import SCRAM_3_5_IV2
-from controller.result import Result
+from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result
 from controller.state import ClusterState
 from protocol.errors import (
     DuplicateResource,
     ErrorCode,
     KafkaError,
+    PolicyViolation,
     ResourceNotFound,
     UnacceptableCredential,
     UnsupportedSaslMechanism,
@@ -81,7 +82,10 @@ def credential(
 def alter_credentials(
     state: ClusterState, request: AlterUserScramCredentialsRequest
 ) -> Result[AlterUserScramCredentialsResponse]:
-    """Set and delete credentials; each user's alteration stands for itself, one that is refused changes nothing."""
+    """Set and delete credentials; each user's alteration stands for itself, one that is refused changes nothing.
+
+    Raises PolicyViolation if it is too much at once.
+    """
     accepted: dict[str, _Alteration] = {}
     errors: dict[str, KafkaError] = {}
     for alteration in _alterations(request):
@@ -96,6 +100,8 @@ def alter_credentials(
             errors[user] = error
         else:
             accepted[user] = alteration
+    if len(accepted) > MAX_RECORDS_PER_USER_OPERATION:
+        raise PolicyViolation("Unable to perform excessively large batch operation.")
     return Result(
         response=AlterUserScramCredentialsResponse(
             results=[*(_result(user, None) for user in accepted), *(_result(*row) for row in errors.items())]

@@ -3,7 +3,8 @@
     (none) --BeginTransaction--> holding --EndTransaction--> all of them take effect, (none)
                                  holding --AbortTransaction--> none of them does, (none)
 
-This controller writes one only around the records that a cluster begins with; Kafka's may write others.
+This controller writes one around the records that a cluster begins with, and around configurations that make more
+ELRs void than fit in one batch; Kafka's may write others.
 """
 
 from collections.abc import Iterable, Iterator

@@ -8,16 +8,19 @@ from controller_support import Machine
 from controller.configs import alter, incremental_alter
 from controller.settings import ConfigValidators
 from protocol.config_def import AlterOperation, ConfigKey, ConfigType
-from protocol.errors import ErrorCode, InvalidConfig
+from protocol.errors import ErrorCode, InvalidConfig, PolicyViolation
 from protocol.messages import alter_configs as old
 from protocol.messages import incremental_alter_configs as new
 from protocol.metadata.image import ConfigResource, ConfigResourceType
 from protocol.metadata.records import (
+    BeginTransactionRecord,
     ClearElrRecord,
     ConfigRecord,
+    EndTransactionRecord,
     PartitionChangeRecord,
     RegisterControllerRecord,
 )
+from protocol.refusals import refuse
 
 SET, DELETE, APPEND, SUBTRACT = AlterOperation
 TOPIC, BROKER, METRICS, GROUP = 2, 4, 16, 32
@@ -229,6 +232,45 @@ def test_what_others_have_written_in_spite_of_it_is_passed_over():
     assert machine.state.topic_setting("t", "retention.ms") == "604800000"
     assert not machine.state.is_unclean_election_enabled(topic)
     assert change(machine, resource(BROKER, "", (SET, "b", "1"))) == [ErrorCode.none]
+
+
+def test_too_much_at_once():
+    machine = machine_with_topics()
+    groups = [resource(GROUP, f"g{number}", (SET, "c", "1")) for number in range(10_001)]
+    with pytest.raises(PolicyViolation) as refused:
+        change(machine, *groups)
+    rows = refuse(new.IncrementalAlterConfigsRequest(resources=groups), refused.value).responses
+    assert {row.error_code for row in rows} == {ErrorCode.policy_violation}
+    with pytest.raises(PolicyViolation):
+        replace(machine, GROUP, "g", **{str(number): "1" for number in range(10_001)})
+    assert set(change(machine, *groups[1:])) == {ErrorCode.none}
+
+
+def test_elrs_that_become_void_are_not_the_users_doing():
+    """However many: with the configuration, in a transaction if one batch does not hold them."""
+    machine = Machine(brokers=[1, 2])
+    machine.set_config(MIN, "2")
+    for name, count in {"t": 9_999, "u": 1}.items():
+        machine.create(name, *[[1, 2]] * count)
+    for topic in machine.state.image.topics_by_name.values():
+        for index in topic.partitions:
+            change_record = PartitionChangeRecord(
+                topic_id=topic.topic_id, partition_id=index, isr=[1], eligible_leader_replicas=[2]
+            )
+            machine.replay(change_record)
+    u = machine.state.image.topics_by_name["u"]
+    machine.replay(PartitionChangeRecord(topic_id=u.topic_id, partition_id=0, isr=[]))  # keeps its ELR
+    request = new.IncrementalAlterConfigsRequest(resources=[resource(BROKER, "", (SET, MIN, "1"))])
+    assert incremental_alter(machine.state, request).is_atomic  # 10,000 records
+
+    request.resources.append(resource(TOPIC, "t", (SET, "flush.ms", "1")))
+    result = incremental_alter(machine.state, request)
+    begin, *records, end = result.records
+    assert (type(begin), type(end)) == (BeginTransactionRecord, EndTransactionRecord)
+    assert (len(records), result.is_atomic) == (10_001, False)
+    machine.replay(*records)
+    assert not any(each.elr for each in machine.state.image.topics_by_name["t"].partitions.values())
+    assert machine.partition("u").elr == (2,)
 
 
 def test_alter_configs_replaces_everything():

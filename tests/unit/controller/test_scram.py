@@ -8,7 +8,7 @@ import pytest
 from controller_support import Machine
 
 from controller.scram import MECHANISMS, alter_credentials, salted_password
-from protocol.errors import ErrorCode, NotController
+from protocol.errors import ErrorCode, NotController, PolicyViolation
 from protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -128,6 +128,13 @@ def test_bounds_and_an_empty_salt_pass():
     machine = Machine()
     outcomes = alter(machine, upsert("a", salt=b""), upsert("b", iterations=16384))
     assert set(outcomes.values()) == {(0, None)}
+
+
+def test_too_much_at_once():
+    machine = Machine()
+    with pytest.raises(PolicyViolation):
+        alter(machine, *(upsert(str(number)) for number in range(10_001)))
+    assert known(machine) == []
 
 
 def test_not_before_its_metadata_version():
