@@ -1,14 +1,35 @@
 """DeleteTopics (key 20): topics and all their records go.
 
 Who asks: admin clients.
-Versions: v1-6. v4 flexible, v5 error messages, v6 topics by id.
+Versions: v1-6. v3 TOPIC_DELETION_DISABLED, v4 flexible, v5 error messages, v6 topics by id.
 Differs from Kafka: nothing known.
 Touches: the controller; the logs go when the metadata log says so.
 """
 
-from broker.api import Api
+from broker.api import Api, RequestContext
 from broker.api.forwarding import forward
+from broker.broker import Broker
 from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from protocol.refusals import refuse
 
-API = Api(key=ApiKey.DELETE_TOPICS, versions=range(1, 7), handle=forward, refuse=refuse)
+
+async def handle(
+    request: DeleteTopicsRequest, context: RequestContext, broker: Broker
+) -> DeleteTopicsResponse:
+    """The controller's answer, which knows no versions."""
+    response: DeleteTopicsResponse = await forward(request, context, broker)
+    return in_version(response, context.version)
+
+
+def in_version(response: DeleteTopicsResponse, version: int) -> DeleteTopicsResponse:
+    """The same response, with errors that clients of this version know."""
+    if version < 3:
+        for row in response.responses:
+            if row.error_code == ErrorCode.topic_deletion_disabled:
+                row.error_code = ErrorCode.invalid_request
+    return response
+
+
+API = Api(key=ApiKey.DELETE_TOPICS, versions=range(1, 7), handle=handle, refuse=refuse)

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from broker.api import RequestContext
+from broker.api import RequestContext, k20_delete_topics
 from broker.api.k18_api_versions import unsupported_version
 from broker.controller_api import api_versions, configs, describe_cluster
 from broker.controller_api.services import QUORUM_REQUESTS, ControllerServices
@@ -98,7 +98,10 @@ class ControllerDispatcher:
             # What a broker forwards it has looked at itself: its loggers are not in there any more.
             if not is_forwarded and (look_at := _LOOKED_AT.get(context.api_key)) is not None:
                 return await look_at(message, context, self._services)
-            return await self._services.controller.request(context.api_key, message, context)
+            response = await self._services.controller.request(context.api_key, message, context)
+            if context.api_key == ApiKey.DELETE_TOPICS:
+                return k20_delete_topics.in_version(response, context.version)
+            return response
         except Exception as error:  # noqa: BLE001 as above
             return self._refusal(message, context, error)
 

@@ -19,6 +19,7 @@ from protocol.errors import ErrorCode
 from protocol.messages import alter_configs, describe_configs, incremental_alter_configs
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from protocol.messages.envelope import EnvelopeRequest
 from protocol.messages.metadata import MetadataRequest
@@ -31,14 +32,13 @@ CREATE = CreateTopicsRequest(
 )
 
 
-def ask(scenario):
+def ask(scenario, *overrides):
     """Run `scenario(client of the controller's listener, node)` against a node that is a whole cluster."""
     runtime = SimulatedRuntime(seed=1)
 
     async def whole():
-        node = await Node.start(
-            runtime, load_config(data_dir=Path("/data")), files=FaultyFiles(random=Random(1))
-        )
+        config = load_config(data_dir=Path("/data"), overrides=overrides)
+        node = await Node.start(runtime, config, files=FaultyFiles(random=Random(1)))
         (listener,) = node.controller_listeners
         client = await WireClient.connect(listener.host, listener.port)
         try:
@@ -129,6 +129,35 @@ def test_a_request_in_an_envelope():
         assert refused.topics[0].error_code == ErrorCode.not_controller
 
     ask(scenario)
+
+
+@pytest.mark.parametrize(("version", "error"), [
+    (1, ErrorCode.invalid_request),
+    (2, ErrorCode.invalid_request),
+    (3, ErrorCode.topic_deletion_disabled),
+    (6, ErrorCode.topic_deletion_disabled),
+])  # fmt: skip
+def test_that_no_topic_is_deleted_is_told_with_a_code_that_the_version_has(version, error):
+    """By whatever way it is asked."""
+
+    async def scenario(client, node):
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
+        if version < 6:
+            request = DeleteTopicsRequest(topic_names=["t"])
+        context = replace(CONTEXT, api_key=ApiKey.DELETE_TOPICS, version=version)
+        (listener,) = node.listeners
+        broker = await WireClient.connect(listener.host, listener.port)
+        enveloped = await through_an_envelope(client, wrap_request(request, context))
+        answers = [
+            await client.request(ApiKey.DELETE_TOPICS, version, request),
+            await broker.request(ApiKey.DELETE_TOPICS, version, request),
+            unwrap_response(enveloped.response_data, context),
+        ]
+        await broker.close()
+        return answers
+
+    for answer in ask(scenario, "delete.topic.enable=false"):
+        assert [row.error_code for row in answer.responses] == [error]
 
 
 GOOD = wrap_request(CREATE, CONTEXT)
