@@ -1,8 +1,13 @@
-"""The checkpoint files of all log directories: written when they are due, and only when they have changed."""
+"""The checkpoint files of all log directories: written when they are due, and only when they have changed.
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+What a file shall say is decided on the event loop's thread; a job writes it, perhaps much later. A truncation cannot
+wait for that: it decides anew, writes at once, and a job of before finds that its rows are not the latest any more.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from threading import Lock
 
 from protocol.types import TopicPartition
 from storage.background import BackgroundJob
@@ -30,10 +35,10 @@ class CheckpointWriter:
         self._on_failure = on_failure
         #: What each file holds.
         self._written: dict[Path, dict[TopicPartition, int]] = {}
-        #: Files that a job is about to write, and what it must not say any more when it has.
-        self._in_flight: dict[Path, set[TopicPartition]] = {}
-        #: Files in flight of which something else has gone back meanwhile.
-        self._outdated: set[Path] = set()
+        #: What each file was to say when that was decided last; no job writes other rows than these.
+        self._latest: dict[Path, dict[TopicPartition, int]] = {}
+        #: Held while a file is written and `_written` changes: by a job's thread, or by the loop's.
+        self._lock = Lock()
 
     def _offsets(self, of: Callable[[Log], int | None]) -> dict[Path, dict[TopicPartition, int]]:
         """An offset of each log that has one, by directory; only of directories that serve."""
@@ -58,22 +63,25 @@ class CheckpointWriter:
         """
         directory = self._directories[path]
         for checkpoint in (directory.log_start_offsets, directory.recovery_points, directory.cleaned_offsets):
-            if checkpoint.path in self._in_flight:
-                self._in_flight[checkpoint.path].add(topic_partition)
-            elif topic_partition in self._written.get(checkpoint.path, ()):
-                self._write_without_deleted(path, checkpoint, {topic_partition})
+            latest, written = (it.get(checkpoint.path, {}) for it in (self._latest, self._written))
+            if topic_partition not in latest and topic_partition not in written:
+                continue  # nearly always: nobody waits for a job then
+            try:
+                with self._lock:
+                    latest.pop(topic_partition, None)
+                    if topic_partition in self._written.get(checkpoint.path, ()):
+                        self._write_without_deleted(path, checkpoint, topic_partition)
+            except OSError as error:
+                self._on_failure(path, error)
 
     def _write_without_deleted(
-        self, path: Path, checkpoint: OffsetCheckpoint, forgotten: Collection[TopicPartition]
+        self, path: Path, checkpoint: OffsetCheckpoint, forgotten: TopicPartition
     ) -> None:
-        """The file without the rows of these, and of logs that are not there any more."""
-        written = self._written.pop(checkpoint.path, {})  # so that the next checkpoint writes it, flushed
+        """The file without the row of this one, and of logs that are not there any more."""
+        written = self._written.pop(checkpoint.path)  # so that the next checkpoint writes it, flushed
         there = {log.topic_partition for log in self._logs() if log.directory.parent == path}
-        rows = {it: at for it, at in written.items() if it not in forgotten and it in there}
-        try:
-            checkpoint.write(rows, durable=False)
-        except OSError as error:
-            self._on_failure(path, error)
+        rows = {it: at for it, at in written.items() if it != forgotten and it in there}
+        checkpoint.write(rows, durable=False)
 
     def all_jobs(self) -> list[BackgroundJob]:
         """Of all checkpoints."""
@@ -86,12 +94,15 @@ class CheckpointWriter:
         )
         return [
             *self._write_jobs("cleaned offsets", cleaned, lambda it: it.cleaned_offsets),
-            *self._recovery_points(self._offsets(lambda log: log.recovery_point)),
+            *self._write_jobs(
+                "recovery points", self._offsets(_recovery_point), lambda it: it.recovery_points
+            ),
         ]
 
     def log_start_jobs(self) -> list[BackgroundJob]:
         """Of the log starts that the first segments do not tell."""
-        return self._log_starts(self._offsets(_explicit_log_start))
+        offsets = self._offsets(_explicit_log_start)
+        return self._write_jobs("log start offsets", offsets, lambda it: it.log_start_offsets)
 
     def high_watermark_jobs(self) -> list[BackgroundJob]:
         """Of the high watermarks, which move all the time."""
@@ -99,29 +110,16 @@ class CheckpointWriter:
         return self._write_jobs("high watermarks", offsets, lambda it: it.high_watermarks)
 
     def note_truncation(self, path: Path) -> None:
-        """A recovery point or a log start in this directory has gone back: write that, here and now.
-
-        A file that a job is about to write is written once more when it has.
-        """
-        recovery_points = {path: self._offsets(lambda log: log.recovery_point).get(path, {})}
-        log_starts = {path: self._offsets(_explicit_log_start).get(path, {})}
+        """A recovery point or a log start in this directory has gone back: write that, here and now."""
         directory = self._directories[path]
-        if directory.recovery_points.path in self._in_flight:
-            self._outdated.add(directory.recovery_points.path)
-        else:
-            for job in self._recovery_points(recovery_points):
-                job.complete()
-        if directory.log_start_offsets.path in self._in_flight:
-            self._outdated.add(directory.log_start_offsets.path)
-        else:
-            for job in self._log_starts(log_starts):
-                job.complete()
-
-    def _recovery_points(self, offsets: Mapping[Path, dict[TopicPartition, int]]) -> list[BackgroundJob]:
-        return self._write_jobs("recovery points", offsets, lambda it: it.recovery_points)
-
-    def _log_starts(self, offsets: Mapping[Path, dict[TopicPartition, int]]) -> list[BackgroundJob]:
-        return self._write_jobs("log start offsets", offsets, lambda it: it.log_start_offsets)
+        for checkpoint, of in (
+            (directory.recovery_points, _recovery_point),
+            (directory.log_start_offsets, _explicit_log_start),
+        ):
+            rows = self._offsets(of).get(path)
+            if rows is not None:
+                self._latest[checkpoint.path] = rows
+                self._write_checkpoint(path, checkpoint, rows)
 
     def _write_jobs(
         self,
@@ -133,13 +131,12 @@ class CheckpointWriter:
         jobs = []
         for path, rows in offsets.items():
             checkpoint = which(self._directories[path])
+            self._latest[checkpoint.path] = rows
             if self._written.get(checkpoint.path) != rows:
-                self._in_flight[checkpoint.path] = set()
                 jobs.append(
                     BackgroundJob(
                         name=f"checkpoint of {len(rows)} {what}",
                         run=partial(self._write_checkpoint, path, checkpoint, rows),
-                        finish=partial(self._finish, path, checkpoint),
                     )
                 )
         return jobs
@@ -147,20 +144,19 @@ class CheckpointWriter:
     def _write_checkpoint(
         self, path: Path, checkpoint: OffsetCheckpoint, rows: dict[TopicPartition, int]
     ) -> None:
+        """Unless something else has been decided since, or that is what it says. [any thread]"""
         try:
-            checkpoint.write(rows)
+            with self._lock:
+                is_latest = self._latest.get(checkpoint.path) is rows
+                if is_latest and self._written.get(checkpoint.path) != rows:
+                    checkpoint.write(rows)
+                    self._written[checkpoint.path] = dict(rows)
         except OSError as error:
             self._on_failure(path, error)
-        else:
-            self._written[checkpoint.path] = rows
 
-    def _finish(self, path: Path, checkpoint: OffsetCheckpoint) -> None:
-        forgotten = self._in_flight.pop(checkpoint.path, set())
-        if forgotten & self._written.get(checkpoint.path, {}).keys():
-            self._write_without_deleted(path, checkpoint, forgotten)
-        if checkpoint.path in self._outdated:
-            self._outdated.discard(checkpoint.path)
-            self.note_truncation(path)
+
+def _recovery_point(log: Log) -> int | None:
+    return log.recovery_point
 
 
 def _explicit_log_start(log: Log) -> int | None:

@@ -1,0 +1,36 @@
+"""What checkpoint files say while jobs to write them wait for their turn."""
+
+import pytest
+
+from tests.unit.storage.storage_support import NOW_MS
+from tests.unit.storage.test_log_manager import TOPIC_ID, A, append, open_manager, run
+
+
+@pytest.mark.parametrize("jobs_run", ["before", "afterwards"])
+def test_checkpoints_go_back_before_a_truncation_changes_files(tmp_path, jobs_run):
+    """Whatever a job was made to write: after a power cut new batches would be believed unseen."""
+    manager = open_manager(tmp_path)
+    log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    append(log, 20)
+    log.flush()
+    log.update_high_watermark(20)
+    log.maybe_increment_log_start_offset(5)
+    jobs = [job for job in manager.maintain(NOW_MS + 60_000) if "checkpoint" in job.name]
+    if jobs_run == "before":
+        run(jobs)
+    seen = []
+    log.segments.active.truncate_to = lambda offset, **_: seen.append(checkpoints())
+
+    def checkpoints():
+        files = [tmp_path / f"{name}-offset-checkpoint" for name in ("recovery-point", "log-start")]
+        return [path.read_text().split()[2:] if path.exists() else [] for path in files]
+
+    log.truncate_to(18, now_ms=NOW_MS)
+    log.truncate_to(17, now_ms=NOW_MS)
+    append(log, 20)
+    run(jobs)
+    assert seen == [[["a", "0", "18"], ["a", "0", "5"]], [["a", "0", "17"], ["a", "0", "5"]]]
+    assert checkpoints() == seen[1]
+    log.truncate_fully_and_start_at(3, now_ms=NOW_MS)
+    run(jobs)
+    assert checkpoints() == [["a", "0", "0"], ["a", "0", "3"]]
