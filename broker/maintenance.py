@@ -91,10 +91,19 @@ class Maintenance:
             raise CleaningStopped
 
     async def _run(self, job: BackgroundJob) -> bool:
-        """Both halves of the job; whether neither failed. What fails is told, and ends nothing but itself."""
+        """All parts of the job; whether none failed. What fails is told, and ends nothing but itself."""
+        part: BackgroundJob | None = job
+        is_good = True
+        while part is not None and is_good:
+            is_run = await self._run_in_thread(part)
+            is_finished, part = _finish(part)
+            is_good = is_run and is_finished
+        return is_good
+
+    async def _run_in_thread(self, job: BackgroundJob) -> bool:
+        """One half of the job; when this is cancelled, the other one, too."""
         # Shielded: a thread cannot be stopped half way, and whoever stops us must know that it has ended.
         running = asyncio.ensure_future(self._runtime.run_blocking(job.run))
-        is_good = True
         try:
             await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -103,14 +112,14 @@ class Maintenance:
             raise
         except Exception:
             logger.exception("%s failed", job.name)
-            is_good = False
-        return _finish(job) and is_good
+            return False
+        return True
 
 
-def _finish(job: BackgroundJob) -> bool:
+def _finish(job: BackgroundJob) -> tuple[bool, BackgroundJob | None]:
+    """The other half: whether it went well, and the next part."""
     try:
-        job.finish()
+        return True, job.finish()
     except Exception:
         logger.exception("the end of %s failed", job.name)
-        return False
-    return True
+        return False, None

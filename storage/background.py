@@ -13,18 +13,20 @@ class BackgroundJob:
     """Work that may wait for the disk.
 
     `run` is called in a thread, then `finish` on the event loop's thread, whatever became of `run`: it
-    looks for itself. Neither raises for a failing disk: the log directory goes offline instead. Jobs of one
+    looks for itself. `finish` returns the next part of the work, if that was not all. Neither raises for a failing disk: the log directory goes offline instead. Jobs of one
     LogManager run one after the other.
     """
 
     name: str
     run: Callable[[], None]
-    finish: Callable[[], None] = _nothing
+    finish: Callable[[], "BackgroundJob | None"] = _nothing
 
     def complete(self) -> None:
-        """Both halves, here and now: start-up, shutdown, tests."""
-        self.run()
-        self.finish()
+        """Both halves, of all parts, here and now: start-up, shutdown, tests."""
+        part: BackgroundJob | None = self
+        while part is not None:
+            part.run()
+            part = part.finish()
 
 
 def run_one_by_one(groups: Sequence[Sequence[Callable[[], None]]]) -> None:

@@ -11,7 +11,7 @@ older than `max.compaction.lag.ms`. The one with the largest ratio is first.
 Source: LogCleanerManager and LogToClean of Kafka 4.3.1.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from protocol.errors import KafkaStorageError
@@ -121,6 +121,89 @@ def filthiest(
     return max(due, key=lambda it: it.dirty_ratio, default=None)
 
 
+class _Cleaning:
+    """One cleaning, in as many parts as there are segments to be made: each is put in place before the next is begun.
+
+    It ends as soon as the log has lost records, or is not to be cleaned any more; what is in place stays.
+    """
+
+    def __init__(
+        self, log: Log, compaction: Compaction, *, on_done: Callable[[Log, int], None], on_failure: OnFailure
+    ) -> None:
+        self._log = log
+        self._compaction = compaction
+        self._on_done = on_done
+        self._on_failure = on_failure
+        self._truncations, self._directory = log.truncations, log.directory
+        self._steps = self._all_steps()
+        #: Of the sources, how many have been replaced.
+        self._replaced_count = 0
+        #: What the last step came to: a segment, the end of the clean part, what is in the way; None: it was stopped.
+        self._outcome: Replacement | int | Exception | None = None
+
+    def next_part(self) -> BackgroundJob:
+        """A step in a thread, and on the loop what comes of it."""
+        name = f"clean {self._log.topic_partition} to {self._compaction.end_offset}"
+        return BackgroundJob(name=name, run=self._run, finish=self._finish)
+
+    def _all_steps(self) -> Iterator[Replacement | int]:
+        # A record may go for the sake of a newer one only if no crash can take that one away.
+        self._log.flush_files(self._compaction.end_offset)
+        yield from compact(self._compaction)
+
+    def _run(self) -> None:
+        try:
+            self._outcome = next(self._steps)
+        except CleaningStopped:
+            self._outcome = None
+        except Exception as error:  # noqa: BLE001 (it is told; this log would be chosen again before all others)
+            self._outcome = error
+
+    def _finish(self) -> BackgroundJob | None:
+        log, outcome = self._log, self._outcome
+        if not self._is_wanted():
+            if isinstance(outcome, Replacement):
+                outcome.new.delete_files()
+            return None
+        match outcome:
+            case Replacement():
+                try:
+                    log.replace_segments(outcome.old, [outcome.new], now_ms=self._compaction.now_ms)
+                except KafkaStorageError:
+                    return None  # the log has told already, and is offline
+                self._replaced_count += len(outcome.old)
+                return self.next_part()
+            case int():
+                self._on_done(log, outcome)
+            case Exception():
+                self._on_failure(log, outcome)
+        return None
+
+    def _is_wanted(self) -> bool:
+        """Whether the log is still what the cleaning began with, and compacted."""
+        log = self._log
+        # A deleted topic's log goes on under another name, where the new segments are not. And who wants all records
+        # from now on gets all that are still there.
+        return (
+            log.truncations == self._truncations
+            and log.directory == self._directory
+            and log.is_writable
+            and log.config.is_compacted
+            and self._has_sources()
+        )
+
+    def _has_sources(self) -> bool:
+        """Whether retention has not come first: it removes the oldest segments, and their files go soon.
+
+        Then the later groups are not put in place, either: a tombstone may not count as met by a cleaning while what
+        it deletes is still there, in the rest of a group before it.
+        """
+        if self._replaced_count == len(self._compaction.segments):
+            return True
+        oldest = self._compaction.segments[self._replaced_count]
+        return self._log.segments.floor(oldest.base_offset) is oldest
+
+
 def cleaning_job(
     chosen: LogToClean,
     *,
@@ -130,14 +213,13 @@ def cleaning_job(
     dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES,
     throttle: Callable[[int], None] = lambda size_bytes: None,
 ) -> BackgroundJob:
-    """Compact in a thread; on the loop, put the result in place unless the log has lost records meanwhile.
+    """Compact in a thread; on the loop, put each segment in place unless the log has lost records meanwhile.
 
-    `on_done` is told the end of the clean part, or `on_failure` what is in the way: OSError for the
-    disk, else most likely a damaged batch. Neither hears of a log that has lost records: what was met in them says nothing.
+    `on_done` is told the end of the clean part, or `on_failure` what is in the way: OSError for the disk, else most
+    likely a damaged batch. Neither hears of a log that has lost records: what was met in them says nothing.
     Raises OSError.
     """
     log = chosen.log
-    truncations, directory = log.truncations, log.directory
     compaction = Compaction(
         segments=[it for it in log.segments.closed if it.base_offset < chosen.end_offset],
         first_dirty_offset=chosen.first_dirty_offset,
@@ -156,45 +238,4 @@ def cleaning_job(
     )
     for segment in compaction.segments:
         segment.prepare_reading()
-    replacements: list[Replacement] = []
-    clean_end: int | None = None
-    failure: Exception | None = None
-
-    def run() -> None:
-        nonlocal replacements, clean_end, failure
-        try:
-            # A record may go for the sake of a newer one only if no crash can take that one away.
-            log.flush_files(chosen.end_offset)
-            replacements, clean_end = compact(compaction)
-        except CleaningStopped:
-            return
-        except Exception as error:  # noqa: BLE001 (it is told; this log would be chosen again before all others)
-            failure = error
-
-    def finish() -> None:
-        # A deleted topic's log goes on under another name, where the new segments are not. And who wants all records
-        # from now on gets all that are still there.
-        is_unchanged = (
-            log.truncations == truncations
-            and log.directory == directory
-            and log.is_writable
-            and log.config.is_compacted
-        )
-        # Files of segments that retention has removed go soon: that they cannot be read is no failure.
-        if failure is not None and is_unchanged and all(it in log.segments for it in compaction.segments[:1]):
-            on_failure(log, failure)
-        for number, replacement in enumerate(replacements):
-            # Retention may have removed the first ones. Then all that follow stay as they are, too: a tombstone
-            # may not count as met by a cleaning while what it deletes is still there, in a group before it.
-            if not is_unchanged or not all(segment in log.segments for segment in replacement.old):
-                for unwanted in replacements[number:]:
-                    unwanted.new.delete_files()
-                return
-            try:
-                log.replace_segments(replacement.old, [replacement.new], now_ms=now_ms)
-            except KafkaStorageError:
-                return  # the log has told already, and is offline
-        if is_unchanged and clean_end is not None:
-            on_done(log, clean_end)
-
-    return BackgroundJob(name=f"clean {log.topic_partition} to {chosen.end_offset}", run=run, finish=finish)
+    return _Cleaning(log, compaction, on_done=on_done, on_failure=on_failure).next_part()

@@ -4,7 +4,7 @@
                                            |-> offset map: key -> newest offset
                          |-> every batch: keep records that the map does not supersede
     <base>.log.cleaned   [ ............. ]     as large as a segment may be
-    swap                 takes the place of its sources (Log.replace_segments)
+    swap                 takes the place of its sources (Log.replace_segments), before the next one is made
 
 Offsets never change: a batch keeps its range and its place, with fewer records in it. A record without a
 value (a tombstone) stays for `delete.retention.ms` after the first cleaning that met it, so that readers
@@ -105,24 +105,19 @@ def _digest(key: bytes) -> bytes:
     return key if len(key) <= KEY_BYTES else blake2b(key, digest_size=KEY_BYTES).digest()
 
 
-def compact(compaction: Compaction) -> tuple[list[Replacement], int]:
-    """The segments that shall replace others, flushed, and up to where the log is then clean. [any thread]
+def compact(compaction: Compaction) -> Iterator[Replacement | int]:
+    """Segments that shall replace others, flushed, one by one; at last, up to where the log is then clean. [any thread]
 
+    Each is to be in place before the next is asked for: then there is never more to be kept than one of them, and
+    wherever this ends, no tombstone has been met while what it deletes is still there.
     Raises CorruptMessage for a damaged batch: nothing is written over it. OSError.
     """
     offsets = build_offset_map(compaction)
     clean_end = offsets.last_offset + 1
     transactions = CleanedTransactions()
-    replacements: list[Replacement] = []
-    try:
-        for group in group_by_size(compaction, clean_end):
-            # One by one: what is finished must be known if the next one fails.
-            replacements.append(_clean(group, compaction, offsets, transactions))  # noqa: PERF401
-    except BaseException:
-        for replacement in replacements:
-            replacement.new.delete_files()
-        raise
-    return replacements, clean_end
+    for group in group_by_size(compaction, clean_end):
+        yield _clean(group, compaction, offsets, transactions)
+    yield clean_end
 
 
 def sound_batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:

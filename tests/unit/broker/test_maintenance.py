@@ -56,3 +56,27 @@ def test_the_background_goes_on(tmp_path, caplog, task):
     assert 3 <= logs.calls <= 101  # a job that fails is not tried again without a pause
     if task == "_maintain":
         assert logs.done[:3] == ["bad run", "bad finish", "good"]
+
+
+def test_all_parts_of_a_job_are_run(tmp_path, caplog):
+    """Unless one fails."""
+    done = []
+
+    def parts(count, *, bad=None):
+        def run():
+            done.append(count)
+            if count == bad:
+                raise ValueError("a bug")
+
+        return BackgroundJob(
+            name="part", run=run, finish=lambda: parts(count - 1, bad=bad) if count else None
+        )
+
+    with Simulation(seed=1) as simulation:
+        runtime = simulation.runtime("broker")
+        maintenance = Maintenance(runtime, Logs(), lambda: None, after_retention=lambda: None)
+        assert simulation.run(maintenance._run(parts(3)))
+        assert done == [3, 2, 1, 0]
+        assert not simulation.run(maintenance._run(parts(7, bad=6)))
+        assert done[4:] == [7, 6]
+    assert "a bug" in caplog.text

@@ -344,6 +344,70 @@ def test_a_topic_that_is_not_compacted_any_more_keeps_what_it_has(tmp_path):
     assert not list(log.directory.glob("*.cleaned"))
 
 
+def several_groups(tmp_path, **config):
+    log = open_log(tmp_path / "l", config=replace(CONFIG, **config))
+    for number in range(30):
+        write(log, [(f"k{number % 7}", f"{number}" * 40)])
+    return log
+
+
+def test_a_cleaning_needs_room_for_one_segment(tmp_path):
+    """Each is in place before the next is made; so is what it finds when it is stopped, and is then begun anew."""
+    log = several_groups(tmp_path)
+    part, told = begin(log)
+    parts = 0
+    while part is not None:
+        part.run()
+        assert len(list(log.directory.glob("*.log.cleaned"))) <= 1
+        part = part.finish()
+        assert not list(log.directory.glob("*.cleaned"))
+        parts += 1
+    assert parts > 3
+    assert told == [log.segments.active.base_offset]
+
+
+def test_a_cleaning_that_is_stopped_keeps_what_is_in_place(tmp_path):
+    log = several_groups(tmp_path)
+    before, is_stopping = contents(log), False
+
+    def throttle(size_bytes):
+        if is_stopping:
+            raise cleaner.CleaningStopped
+
+    part, told = begin(log, throttle=throttle)
+    part.run()
+    part = part.finish()
+    is_stopping = True
+    part.complete()
+    assert not told
+    assert not list(log.directory.glob("*.cleaned"))
+    after = contents(log)
+    assert after.items() < before.items()
+    is_stopping = False
+    assert clean(log) == log.segments.active.base_offset
+    assert dict(sorted(contents(log).values())) == dict(value for _, value in sorted(before.items()))
+
+
+@pytest.mark.parametrize(
+    ("log_start", "is_done"),
+    [
+        (1, True),  # not a whole segment
+        (2, True),  # what was put in place goes again
+        (10, False),  # and what was yet to be cleaned
+    ],
+)
+def test_retention_between_two_segments_of_a_cleaning(tmp_path, log_start, is_done):
+    log = several_groups(tmp_path, cleanup_policy=("compact", "delete"), retention_ms=None)
+    part, told = begin(log)
+    part.run()
+    part = part.finish()
+    log.maybe_increment_log_start_offset(log_start)
+    log.apply_retention(NOW_MS)
+    part.complete()
+    assert told == ([log.segments.active.base_offset] if is_done else [])
+    assert not list(log.directory.glob("*.cleaned"))
+
+
 class Crash(Exception):
     pass
 
