@@ -19,7 +19,6 @@ from protocol.types import TopicPartition
 from storage.background import BackgroundJob
 from storage.compaction import BYTES_A_KEY, Compaction, LastRecord, Replacement, compact
 from storage.log import Log
-from storage.segment import Segment
 
 #: Default of log.cleaner.dedupe.buffer.size.
 DEDUPE_BUFFER_BYTES = 128 * 1024 * 1024
@@ -68,34 +67,28 @@ def measure(log: Log, cleaned_to: int | None, now_ms: int) -> LogToClean:
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
         # Truncated below, or deleted beyond, what the checkpoint says.
         first_dirty = log.log_start_offset
-    closed = log.segments.closed
+    # Closed ones from the one that holds it on.
+    dirty = log.segments.from_offset(first_dirty)[:-1]
+    clean = log.segments.closed[: len(log.segments) - 1 - len(dirty)]
     bound = min(log.last_stable_offset, log.segments.active.base_offset)
     if log.config.min_compaction_lag_ms > 0:
         youngest_ms = now_ms - log.config.min_compaction_lag_ms
-        for segment in _dirty(log, first_dirty):
+        for segment in dirty:
             if segment.largest_timestamp_ms() > youngest_ms:
                 bound = min(bound, segment.base_offset)
                 break
     # Whole segments only: the one that holds the bound is left alone.
     end = max((segment.base_offset for segment in log.segments if segment.base_offset <= bound), default=0)
-    dirty = [segment for segment in _dirty(log, first_dirty) if segment.base_offset < end]
     oldest_kept_ms = now_ms - log.config.max_compaction_lag_ms
-    first_timestamps = [segment.first_timestamp() for segment in _dirty(log, first_dirty)]
+    first_timestamps = [segment.first_timestamp() for segment in dirty]
     return LogToClean(
         log=log,
         first_dirty_offset=first_dirty,
         end_offset=end,
-        clean_bytes=sum(
-            segment.size for segment in closed if segment not in dirty and segment.base_offset < end
-        ),
-        dirty_bytes=sum(segment.size for segment in dirty),
+        clean_bytes=sum(segment.size for segment in clean if segment.base_offset < end),
+        dirty_bytes=sum(segment.size for segment in dirty if segment.base_offset < end),
         is_overdue=any(first is not None and first < oldest_kept_ms for first in first_timestamps),
     )
-
-
-def _dirty(log: Log, first_dirty_offset: int) -> list[Segment]:
-    """Closed segments that reach beyond `first_dirty_offset`."""
-    return [it for it in log.segments.closed if (log.segments.end_of(it) or 0) > first_dirty_offset]
 
 
 def filthiest(
