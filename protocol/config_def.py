@@ -142,9 +142,12 @@ def _parse_boolean(text: str) -> bool | None:
 
 def _parse_integer(text: str, bits: int) -> int | None:
     digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit()) or len(digits.lstrip("0")) >= _MAX_DIGITS:
+    if not (digits.isascii() and digits.isdigit()):
         return None
-    number = int(text)
+    digits = digits.lstrip("0")  # before anything else: Python refuses to read thousands of them
+    if len(digits) >= _MAX_DIGITS:
+        return None
+    number = int(digits or "0") * (-1 if text[:1] == "-" else 1)
     return number if -(1 << bits - 1) <= number < 1 << bits - 1 else None
 
 

@@ -37,6 +37,7 @@ from protocol.errors import ErrorCode, InvalidConfig
     (ConfigType.INT,      "+8",          8),
     (ConfigType.INT,      "-2147483648", -2147483648),
     (ConfigType.INT,      " 007 ",       7),
+    (ConfigType.INT,      "-" + "0" * 5000 + "7", -7),
     (ConfigType.SHORT,    "32767",       32767),
     (ConfigType.LONG,     str(2**63 - 1), 2**63 - 1),
     (ConfigType.DOUBLE,   "1e-3",        0.001),
