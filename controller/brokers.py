@@ -30,7 +30,7 @@ from protocol.errors import (
 from protocol.messages import broker_registration as registration
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0, DIRECTORIES_3_7_IV2
+from protocol.metadata.features import CORDONED_DIRECTORIES_4_3_IV0, DIRECTORIES_3_7_IV2, KRAFT_VERSION
 from protocol.metadata.image import (
     METADATA_VERSION,
     BrokerImage,
@@ -154,9 +154,11 @@ def _check_features(state: ClusterState, request: registration.BrokerRegistratio
     }
     if METADATA_VERSION not in offered:
         raise InvalidRegistration(f"Request features do not contain '{METADATA_VERSION}'")
-    for name in {*offered, *state.image.features}:
-        level, levels = state.image.features.get(name, 0), offered.get(name, range(1))
-        if name != "kraft.version" and level not in levels:
+    # The quorum's own level is in no metadata record.
+    finalized = {**state.image.features, KRAFT_VERSION: state.kraft.version}
+    for name in {*offered, *finalized}:
+        level, levels = finalized.get(name, 0), offered.get(name, range(1))
+        if level not in levels:
             raise UnsupportedVersion(
                 f"Unable to register because the broker does not support finalized version {level} of {name}. "
                 f"The broker wants a version between {levels.start} and {levels.stop - 1}, inclusive."

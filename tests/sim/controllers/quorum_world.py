@@ -289,7 +289,11 @@ class World:
 
     async def join(self) -> None:
         """Register a broker, so that there is somebody to put partitions on."""
-        features = {"metadata.version": (7, 30), "eligible.leader.replicas.version": (0, 1)}
+        features = {
+            "metadata.version": (7, 30),
+            "eligible.leader.replicas.version": (0, 1),
+            "kraft.version": (0, 1),
+        }
         response = await self.request(
             ApiKey.BROKER_REGISTRATION,
             BrokerRegistrationRequest(

@@ -7,6 +7,7 @@ import pytest
 from controller_support import CLUSTER_ID, Machine, directory
 
 from controller import brokers, producer_ids
+from controller.kraft_version import FixedKraftVersion
 from controller.state import ClusterState
 from protocol.errors import (
     BrokerIdNotRegistered,
@@ -107,6 +108,28 @@ def test_registrations_that_are_refused(fields: dict, error: type[KafkaError]):
     machine = Machine(brokers=[2])
     with pytest.raises(error):
         register(machine, request(**fields))
+
+
+@pytest.mark.parametrize(("finalized", "offered", "is_taken"), [
+    (0, None,   True),
+    (0, (0, 1), True),
+    (0, (1, 1), False),
+    (1, None,   False),
+    (1, (0, 0), False),
+    (1, (0, 1), True),
+])  # fmt: skip
+def test_the_quorums_own_level_is_a_feature_like_others(
+    finalized: int, offered: tuple[int, int] | None, is_taken: bool
+):
+    """Although control records hold it (KIP-853): who does not know them cannot follow the metadata log."""
+    machine = Machine()
+    machine.state.kraft = FixedKraftVersion(finalized)
+    features = FEATURES if offered is None else {**FEATURES, "kraft.version": offered}
+    if is_taken:
+        register(machine, request(features=features))
+    else:
+        with pytest.raises(UnsupportedVersion, match=r"of kraft\.version"):
+            register(machine, request(features=features))
 
 
 def test_two_processes_with_one_id():
