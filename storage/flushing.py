@@ -18,7 +18,7 @@ def flush_due(log: Log, now_ms: int) -> int | None:
 
 def flush_job(log: Log, end: int, now_ms: int) -> BackgroundJob:
     """Flush in a thread; the recovery point moves on the loop, unless the log has been truncated meanwhile."""
-    truncations = log.truncations
+    truncations, active = log.truncations, log.segments.active
     log.flush_wanted_to = None
     log.last_flushed_ms = now_ms
     is_flushed = False
@@ -33,7 +33,7 @@ def flush_job(log: Log, end: int, now_ms: int) -> BackgroundJob:
 
     def finish() -> None:
         if is_flushed:
-            log.mark_flushed(end, truncations=truncations)
+            log.mark_flushed(end, truncations=truncations, active=active)
 
     return BackgroundJob(name=f"flush {log.topic_partition} to {end}", run=run, finish=finish)
 

@@ -173,9 +173,9 @@ class LogFiles(LogReader):
         Raises KafkaStorageError.
         """
         end = self.log_end_offset if offset is None else offset
-        truncations = self.truncations
+        truncations, active = self.truncations, self.segments.active
         self.flush_files(end)
-        self.mark_flushed(end, truncations=truncations)
+        self.mark_flushed(end, truncations=truncations, active=active)
 
     def flush_files(self, end: int) -> None:
         """Wait until everything before `end` is on the disk, its indexes and epochs first. [any thread]
@@ -205,9 +205,15 @@ class LogFiles(LogReader):
         except OSError as error:
             raise self._failed(error) from error
 
-    def mark_flushed(self, end: int, *, truncations: int) -> None:
-        """Everything before `end` is on the disk, unless the log has been truncated since `truncations`."""
+    def mark_flushed(self, end: int, *, truncations: int, active: Segment) -> None:
+        """Everything before `end` is on the disk, unless the log has been truncated since `truncations`.
+
+        But for the indexes of what was the `active` segment before: recovery believes those of a segment that ends
+        before the recovery point. If it has been rolled since, it is flushed once more (`flush_wanted_to`).
+        """
         if self.truncations == truncations:
+            if active is not self.segments.active:
+                end = min(end, active.base_offset)
             self.recovery_point = max(self.recovery_point, min(end, self.log_end_offset))
             if self.flush_wanted_to is not None and self.flush_wanted_to <= self.recovery_point:
                 self.flush_wanted_to = None
