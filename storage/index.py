@@ -70,9 +70,9 @@ class Index:
         self.full_count = self.max_entries - self.RESERVED_ENTRIES
         self._files = files
         self._fd: int | None = None
-        #: The newest entries as bytes, and the number of the first one of them.
-        self._warm = bytearray()
-        self._warm_start = 0
+        #: The newest entries: the number of the first one of them, and their bytes. A thread may look there beside the
+        #: loop that appends: so entries are added behind these bytes, and for all else both are replaced as one.
+        self._warm = (0, bytearray())
         #: Entries that the file has.
         self._written_count = 0
         self.count = 0
@@ -100,18 +100,23 @@ class Index:
         if size % self.ENTRY.size:
             raise CorruptIndex(f"{self.path} has {size} bytes, not a multiple of {self.ENTRY.size}")
         self.count = self._written_count = size // self.ENTRY.size
-        self._warm_start = max(self.count - WARM_BYTES // self.ENTRY.size, 0)
         if self.count:
-            start = self._warm_start * self.ENTRY.size
-            with self._file() as fd:
-                self._warm = bytearray(self._files.pread(fd, size - start, start))
-            if len(self._warm) != size - start:
+            self._warm_up()
+            warm_start, warm = self._warm
+            if warm_start * self.ENTRY.size + len(warm) != size:
                 raise CorruptIndex(f"{self.path} is shorter than its size")
             first, last = self._entry(0), self._entry(self.count - 1)
             if last < first or last[0] < 0 or last[1] < 0:
                 raise CorruptIndex(f"{self.path} ends with {last} and begins with {first}")
             self._last = last
         self._is_loaded = self._is_cut = True
+
+    def _warm_up(self) -> None:
+        """Have the newest entries of the file in memory."""
+        size = self.ENTRY.size
+        start = max(self.count - WARM_BYTES // size, 0)
+        with self._file() as fd:
+            self._warm = (start, bytearray(self._files.pread(fd, (self.count - start) * size, start * size)))
 
     def _opened(self) -> int:
         """For look-ups behind the newest entries: it stays open."""
@@ -139,8 +144,8 @@ class Index:
 
     def reset(self) -> None:
         """Forget all entries: the segment is indexed anew."""
-        self._warm.clear()
-        self.count = self._warm_start = self._written_count = 0
+        self.count = self._written_count = 0
+        self._warm = (0, bytearray())
         self._last = _NO_ENTRY
         with self._file() as fd:
             self._files.truncate(fd, 0)
@@ -152,9 +157,11 @@ class Index:
         """Bring the file up to date with memory."""
         if self._written_count < self.count:
             size = self.ENTRY.size
-            start = (self._written_count - self._warm_start) * size
+            start, warm = self._warm
             with self._file() as fd:
-                self._files.pwrite(fd, self._warm[start:], self._written_count * size)
+                self._files.pwrite(
+                    fd, warm[(self._written_count - start) * size :], self._written_count * size
+                )
             self._written_count = self.count
 
     def trim(self) -> None:
@@ -182,20 +189,21 @@ class Index:
                 self._files.truncate(fd, max(self.max_entries, self.count + 1) * self.ENTRY.size)
             self._is_preallocated = True
             self._is_cut = False
-        self._warm += self.ENTRY.pack(first, second)
+        start, warm = self._warm
+        warm += self.ENTRY.pack(first, second)
         self._last = (first, second)
         self.count += 1
-        if len(self._warm) >= 2 * WARM_BYTES:
+        if len(warm) >= 2 * WARM_BYTES:
             self.write()
             dropped = WARM_BYTES // self.ENTRY.size
-            del self._warm[: dropped * self.ENTRY.size]
-            self._warm_start += dropped
+            self._warm = (start + dropped, warm[dropped * self.ENTRY.size :])
 
     def _entry(self, number: int) -> tuple[int, int]:
         """The two integers as stored."""
         size = self.ENTRY.size
-        if number >= self._warm_start:
-            first, second = self.ENTRY.unpack_from(self._warm, (number - self._warm_start) * size)
+        start, warm = self._warm
+        if number >= start:
+            first, second = self.ENTRY.unpack_from(warm, (number - start) * size)
         else:
             data = self._files.pread(self._opened(), size, number * size)
             if len(data) != size:
@@ -206,11 +214,12 @@ class Index:
     def _count_up_to(self, target: int, *, field: int = 0) -> int:
         """How many entries have `field` <= `target`: a binary search, in the warm part if the answer is there."""
         low, high = 0, self.count
-        if low < self._warm_start < high:
-            if self._entry(self._warm_start)[field] <= target:
-                low = self._warm_start + 1
+        start, _ = self._warm  # once: it moves under a thread that looks
+        if low < start < high:
+            if self._entry(start)[field] <= target:
+                low = start + 1
             else:
-                high = self._warm_start
+                high = start
         while low < high:
             middle = (low + high) // 2
             if self._entry(middle)[field] <= target:
@@ -225,14 +234,11 @@ class Index:
         self.count = count
         self._is_cut = False
         self._written_count = min(self._written_count, count)
-        if count < self._warm_start:
-            self._warm_start = max(count - WARM_BYTES // self.ENTRY.size, 0)
-            size = self.ENTRY.size
-            with self._file() as fd:
-                data = self._files.pread(fd, (count - self._warm_start) * size, self._warm_start * size)
-            self._warm = bytearray(data)
+        start, warm = self._warm
+        if count < start:
+            self._warm_up()
         else:
-            del self._warm[(count - self._warm_start) * self.ENTRY.size :]
+            self._warm = (start, warm[: (count - start) * self.ENTRY.size])
         self._last = self._entry(count - 1) if count else _NO_ENTRY
 
 

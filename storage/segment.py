@@ -376,8 +376,8 @@ class Segment(SegmentFiles):
             last_offset = self.header_at(entry.position).last_offset
         except (CorruptMessage, UnsupportedForMessageFormat) as error:
             raise CorruptIndex(f"{entry} is no batch: {error}") from error
-        if last_offset != entry.offset or entry.position >= self.size:
-            raise CorruptIndex(f"{entry} is the batch that ends with {last_offset}")
+        if last_offset != entry.offset or entry.offset > offset or entry.position >= self.size:
+            raise CorruptIndex(f"{entry} for {offset} is the batch that ends with {last_offset}")
         return entry.position
 
     def _with_indexes(self, look: Callable[[], _T]) -> _T:

@@ -109,6 +109,31 @@ def test_lookups_are_those_of_a_list(tmp_path_factory, steps, cut, reopen):
     assert offsets.lookup(2000) == (1000, 7)
 
 
+@pytest.mark.parametrize("target", range(100, 400, 5))
+def test_lookup_in_a_thread_while_the_loop_drops_warm_entries(tmp_path, target):
+    """After whichever entry it has looked at."""
+
+    class Interrupted(OffsetIndex):
+        entries_left = -1
+
+        def _entry(self, number):
+            found = super()._entry(number)
+            self.entries_left -= 1
+            if self.entries_left == 0:
+                self.append(400, 400)
+            return found
+
+    for entries_left in range(1, 9):
+        path = tmp_path / str(entries_left)
+        index = Interrupted(path, base_offset=100, max_bytes=8000, files=Files(), is_new=True)
+        for offset in range(110, 400, 10):
+            index.append(offset, offset)
+        expected = index.lookup(target)
+        index.entries_left = entries_left
+        assert index.lookup(target) == expected
+        index.close()
+
+
 def test_transaction_index(tmp_path):
     path = tmp_path / "x.txnindex"
     index = TransactionIndex(path, base_offset=10, files=Files(), is_new=True)
