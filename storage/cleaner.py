@@ -142,7 +142,10 @@ class _Cleaning:
     def _all_steps(self) -> Iterator[Replacement | int]:
         # A record may go for the sake of a newer one only if no crash can take that one away.
         self._log.flush_files(self._compaction.end_offset)
-        yield from compact(self._compaction)
+        for step in compact(self._compaction):
+            # And a tombstone only if none can bring back what it deletes: what was put in place before is so for good.
+            self._log.files.fsync_dir(self._directory)
+            yield step
 
     def _run(self) -> None:
         try:

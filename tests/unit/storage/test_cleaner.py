@@ -344,8 +344,8 @@ def test_a_topic_that_is_not_compacted_any_more_keeps_what_it_has(tmp_path):
     assert not list(log.directory.glob("*.cleaned"))
 
 
-def several_groups(tmp_path, **config):
-    log = open_log(tmp_path / "l", config=replace(CONFIG, **config))
+def several_groups(tmp_path, *, files=None, **config):
+    log = open_log(tmp_path / "l", config=replace(CONFIG, **config), files=files)
     for number in range(30):
         write(log, [(f"k{number % 7}", f"{number}" * 40)])
     return log
@@ -364,6 +364,33 @@ def test_a_cleaning_needs_room_for_one_segment(tmp_path):
         parts += 1
     assert parts > 3
     assert told == [log.segments.active.base_offset]
+
+
+def test_each_segment_is_in_place_for_good_before_the_next_one(tmp_path):
+    """And all of them before the log counts as clean: else a power cut might keep a later one only."""
+
+    class Recording(Files):
+        def rename(self, source, target):
+            super().rename(source, target)
+            if source.name.endswith(".log.swap"):
+                done.append("swap")
+
+        def fsync_dir(self, path):
+            super().fsync_dir(path)
+            if done and done[-1] == "swap":
+                done.append("flush")
+
+    done = []
+    log = several_groups(tmp_path, files=Recording())
+    log.flush()
+    part, told = begin(log)
+    while part is not None:
+        part.run()
+        assert not done or done[-1] == "flush"
+        part = part.finish()
+    assert told
+    assert done == ["swap", "flush"] * (len(done) // 2)
+    assert len(done) > 4
 
 
 def test_a_cleaning_that_is_stopped_keeps_what_is_in_place(tmp_path):
