@@ -55,7 +55,7 @@ class LogFiles(LogReader):
     flush_wanted_to: int | None
     #: Files that the log does not need any more; the LogManager takes them.
     deleted_files: list[DeletedFiles]
-    #: Counts truncations: what was decided off the loop before one does not hold after it.
+    #: Counts truncations, and moves of the directory: what was decided off the loop before one does not hold after it.
     truncations: int
     _snapshots: SnapshotFiles
     _random: "Random"
@@ -206,7 +206,7 @@ class LogFiles(LogReader):
             raise self._failed(error) from error
 
     def mark_flushed(self, end: int, *, truncations: int, active: Segment) -> None:
-        """Everything before `end` is on the disk, unless the log has been truncated since `truncations`.
+        """Everything before `end` is on the disk, unless the log has been truncated or moved since `truncations`.
 
         But for the indexes of what was the `active` segment before: recovery believes those of a segment that ends
         before the recovery point. If it has been rolled since, it is flushed once more (`flush_wanted_to`).
@@ -246,6 +246,11 @@ class LogFiles(LogReader):
         with self._io():
             self._files.rename(self.directory, directory)
         self._is_directory_flushed, self._is_directory_changed = False, True
+        # A flush that runs has not found all files: it counts for nothing, and what it was for is flushed again.
+        self.truncations += 1
+        self._is_shortened = True
+        if self.recovery_point < self.segments.active.base_offset:
+            self.flush_wanted_to = self.segments.active.base_offset
         self.directory = directory
         self.leader_epochs.move_to(directory)
         self._snapshots.directory = directory

@@ -55,3 +55,30 @@ def test_a_roll_beside_a_flush(tmp_path, when):
     flush_job(log, flush_due(log, NOW_MS + 2001), NOW_MS + 2001).complete()
     assert (log.recovery_point, flush_due(log, NOW_MS + 2001)) == (5, None)
     assert {f"{0:020d}{extension}" for extension in (".log", ".index", ".timeindex")} <= files.flushed
+
+
+@pytest.mark.parametrize("when", ["before", "during", "after"])
+def test_the_directory_gets_another_name_beside_a_flush(tmp_path, when):
+    """It finds no files any more: they are flushed later, where they are then."""
+    files = InterruptedFiles()
+    log = open_log(tmp_path / "a-0.00-future", config=CONFIG, files=files)
+    for _ in range(20):
+        append(log)
+    bases = [segment.base_offset for segment in log.segments]
+    job = flush_job(log, flush_due(log, NOW_MS), NOW_MS)
+
+    def rename():
+        log.rename_directory(tmp_path / "a-0")
+
+    if when == "before":
+        rename()
+    elif when == "during":
+        files.meanwhile = rename
+    job.run()
+    if when == "after":
+        rename()
+    job.finish()
+    assert log.recovery_point == 0
+    flush_job(log, flush_due(log, NOW_MS), NOW_MS).complete()
+    assert (log.recovery_point, flush_due(log, NOW_MS)) == (bases[-1], None)
+    assert {f"{base:020d}.log" for base in bases[:-1]} | {"a-0", tmp_path.name} <= files.flushed
