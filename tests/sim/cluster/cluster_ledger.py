@@ -70,6 +70,14 @@ class Ledger:
                 self.last[key] = record.offset
         self.end = end
 
+    def end_under(self, leader_epoch: int) -> int:
+        """How much was committed before a newer leader came, of whom an older one need not have heard."""
+        return (
+            self.begun[min(newer)]
+            if (newer := [each for each in self.begun if each > leader_epoch])
+            else self.end
+        )
+
     def end_of_epoch(self, epoch: int, *, before: int) -> int:
         """Behind the last committed record before `before` that is not of a newer epoch."""
         return max(

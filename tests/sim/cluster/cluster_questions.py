@@ -162,7 +162,7 @@ class Inquirer(Client):
             is_bounded = row.leader_epoch < epoch or row.end_offset <= ledger.end
             if row.leader_epoch > asked or row.end_offset < committed or not is_bounded:
                 raise Violated(f"EpochsEndWhereTheyDid: committed of it is {committed}: {where}")
-            for offset in range(self._start(broker_id), row.end_offset):
+            for offset in range(self._start(broker_id), min(row.end_offset, ledger.end_under(epoch))):
                 record = ledger.records.get(offset)
                 if record is not None and record.leader_epoch > row.leader_epoch:
                     raise Violated(f"EpochsEndWhereTheyDid: at {offset} is {record}: {where}")
