@@ -19,6 +19,7 @@ from protocol.types import TopicPartition
 from storage.background import BackgroundJob
 from storage.compaction import BYTES_A_KEY, Compaction, LastRecord, Replacement, compact
 from storage.log import Log
+from storage.producer_append import ProducerState
 
 #: Default of log.cleaner.dedupe.buffer.size.
 DEDUPE_BUFFER_BYTES = 128 * 1024 * 1024
@@ -200,6 +201,18 @@ class _Cleaning:
         return self._log.segments.floor(oldest.base_offset) is oldest
 
 
+def _last_committed(producer: ProducerState, high_watermark: int) -> int | None:
+    """The last offset of its newest batch that no truncation can take; None if it has none at all.
+
+    A newer one may be cut off yet: where its predecessor is not in the log any more, the producer's next batch would
+    come out of sequence (as with Kafka). -1 if only such ones are known: then all that it wrote stays, for this time.
+    """
+    if not producer.batches:
+        return None
+    offsets = [batch.last_offset for batch in producer.batches if batch.last_offset < high_watermark]
+    return offsets[-1] if offsets else -1
+
+
 def cleaning_job(
     chosen: LogToClean,
     *,
@@ -224,7 +237,7 @@ def cleaning_job(
         delete_retention_ms=log.config.delete_retention_ms,
         max_segment_bytes=log.config.segment_bytes,
         active_producers={
-            number: LastRecord(state.batches[-1].last_offset if state.batches else None, state.epoch)
+            number: LastRecord(_last_committed(state, log.high_watermark), state.epoch)
             for number, state in log.producers.producers.items()
         },
         aborted_in=log.aborted_transactions,

@@ -72,11 +72,8 @@ class Ledger:
 
     def end_under(self, leader_epoch: int) -> int:
         """How much was committed before a newer leader came, of whom an older one need not have heard."""
-        return (
-            self.begun[min(newer)]
-            if (newer := [each for each in self.begun if each > leader_epoch])
-            else self.end
-        )
+        newer = [epoch for epoch in self.begun if epoch > leader_epoch]
+        return self.begun[min(newer)] if newer else self.end
 
     def end_of_epoch(self, epoch: int, *, before: int) -> int:
         """Behind the last committed record before `before` that is not of a newer epoch."""

@@ -38,10 +38,10 @@ def write(log, pairs, *, codec=Compression.NONE, **fields):
     )
 
 
-def begin(log, *, cleaned_to=None, now_ms=NOW_MS, **options):
+def begin(log, *, cleaned_to=None, now_ms=NOW_MS, high_watermark=None, **options):
     """A cleaning, and what it will say: up to where the log is clean, or why it is not."""
     told = []
-    log.update_high_watermark(log.log_end_offset)
+    log.update_high_watermark(log.log_end_offset if high_watermark is None else high_watermark)
     job = cleaner.cleaning_job(
         cleaner.measure(log, cleaned_to, now_ms),
         now_ms=now_ms,
@@ -147,6 +147,27 @@ def test_a_producers_last_batch_stays_as_a_header(tmp_path):
         path.unlink()
     again = open_log(log.directory, config=CONFIG, is_clean=False)
     assert {number: it.last_sequence for number, it in again.producers.producers.items()} == {5: 0, 6: 0}
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_producers_last_batch_is_one_that_cannot_be_cut_off(tmp_path, is_restarted):
+    """What is not committed may be truncated; what went for its sake leaves the producer out of sequence."""
+    log = open_log(tmp_path / "l", config=CONFIG)
+    for sequence in range(2):
+        write(log, [("a", "1")], producer_id=5, producer_epoch=0, base_sequence=sequence)
+    write(log, [("a", "2")])
+    log.roll(NOW_MS)
+    write(log, [("b", "1")], producer_id=5, producer_epoch=0, base_sequence=2)
+    if is_restarted:  # a snapshot has a producer's last batch only
+        log.close()
+        log = open_log(log.directory, config=CONFIG)
+    clean(log, high_watermark=3)
+    log.truncate_to(3, now_ms=NOW_MS)
+    log.close()
+    for path in log.directory.glob("*.snapshot"):
+        path.unlink()
+    again = open_log(log.directory, config=CONFIG, is_clean=False)
+    assert again.producers.producers[5].last_sequence == 1
 
 
 def test_transactions(tmp_path):
