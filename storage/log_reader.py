@@ -83,6 +83,10 @@ class LogReader:
         file, KafkaStorageError for a failing disk; with `may_block=False` WouldBlock if the bytes are probably not in memory: then ask again in
         a thread. Cost: 5 us at the end of the log, 20 us in the middle, no copy from 128 KiB on.
         """
+        segments = self.segments
+        segment = active = segments.active
+        # Before the log end: a thread must not get what is appended meanwhile, which may be beyond `max_offset`.
+        size = active.size
         log_end = self.log_end_offset
         if not self.log_start_offset <= offset <= log_end:
             raise OffsetOutOfRange(
@@ -92,17 +96,18 @@ class LogReader:
             max_offset = log_end
         if offset >= max_offset:
             return LogRead(b"", offset)
-        segments = self.segments
-        segment = segments.active
         if offset < segment.base_offset:
             floor = segments.floor(offset)
             if floor is None:
                 raise OffsetOutOfRange(f"Offset {offset} of {self.topic_partition} is not on this disk")
             segment = floor
         try:
-            bound = None if max_offset == log_end else self._position_of_bound(segments, max_offset)
+            if max_offset == log_end:
+                last, last_end = active, active.end_before(max_offset, size)
+            else:
+                last, last_end = self._position_of_bound(segments, max_offset)
             while True:
-                end_position = bound[1] if bound is not None and bound[0] is segment else None
+                end_position = last_end if last is segment else None
                 found = segment.read(
                     offset,
                     max_bytes=max_bytes,
@@ -115,7 +120,7 @@ class LogReader:
                     return LogRead(found.records, offset, base_offset, found.is_first_batch_incomplete)
                 # Compaction or a truncated control batch leaves offsets at a segment's end that nothing holds.
                 next_base = segments.end_of(segment)
-                if next_base is None or (bound is not None and bound[0] is segment):
+                if next_base is None or last is segment:
                     return LogRead(b"", offset)
                 segment = segments.floor(next_base) or segments.active
         except OSError as error:

@@ -201,8 +201,9 @@ class Segment(SegmentFiles):
             self._files.pwrite(fd, buffers[0], position)
         else:
             self._files.writev(fd, buffers, position)
-        self.size = position + size_bytes
         recent = self._recent
+        recent[headers[0].base_offset] = position  # before the size: see `end_before`
+        self.size = position + size_bytes
         try:
             for header in headers:
                 recent[header.base_offset] = position
@@ -395,6 +396,13 @@ class Segment(SegmentFiles):
             return position
         found = self.find(offset)
         return found.position if found else self.size
+
+    def end_before(self, log_end: int, size: int) -> int:
+        """Where the batches before `log_end` end; `size` was the segment's before that was the log end.
+
+        Only the batch that is being appended can be in the one and not before the other: it begins there.
+        """
+        return self._recent.get(log_end, size)
 
     def start_of(self, offset: int) -> int:
         """Where to begin to read for `offset`: the last indexed batch at or before it."""

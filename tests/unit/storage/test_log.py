@@ -18,6 +18,7 @@ from storage import lending
 from storage.files import Files
 from storage.log import AppendOrigin, UnexpectedAppendOffset
 from storage.log_config import LogConfig
+from storage.segment import Segment
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log
 
 
@@ -210,6 +211,30 @@ def test_read_bounds(log):
     for offset in (-1, 21):
         with pytest.raises(OffsetOutOfRange):
             log.read(offset, max_bytes=100)
+
+
+@pytest.mark.parametrize("step", ["read", "index_batch"])
+def test_a_thread_reads_nothing_that_is_appended_meanwhile(tmp_path, monkeypatch, step):
+    """Neither what comes before it has read, nor the batch that is in the file, but not before the log end yet."""
+    log = open_log(tmp_path / "l", config=LogConfig())
+    fill(log, 3)
+    original, seen = getattr(Segment, step), []
+
+    def interrupted(segment, *args, **options):
+        monkeypatch.undo()
+        if step == "read":
+            fill(log, 1)
+        else:
+            seen.append(log.read(2, max_bytes=10_000, max_offset=6))
+        return original(segment, *args, **options)
+
+    monkeypatch.setattr(Segment, step, interrupted)
+    if step == "read":
+        seen.append(log.read(2, max_bytes=10_000, max_offset=6))
+    else:
+        fill(log, 1)
+    assert log.log_end_offset == 8
+    assert [header.base_offset for header, _ in batches(memoryview(seen[0].records))] == [2, 4]
 
 
 def test_read_goes_on_in_the_next_segment_over_a_hole(log):
