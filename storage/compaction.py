@@ -44,7 +44,7 @@ WRITE_BYTES = 1024 * 1024
 class LastRecord(NamedTuple):
     """The last thing that an active producer wrote and that is committed: its sequence or epoch must not be forgotten."""
 
-    #: What it wrote there or later stays. None if all we know of it comes from a marker.
+    #: Data that it wrote there or later stays. None if all we know of it comes from a marker.
     last_data_offset: int | None
     epoch: int
 
@@ -296,7 +296,7 @@ def _must_stay(header: BatchHeader, compaction: Compaction) -> bool:
     last = compaction.active_producers.get(header.producer_id) if header.has_producer_id else None
     if last is not None:
         if last.last_data_offset is not None:
-            is_last = header.last_offset >= last.last_data_offset
+            is_last = not header.is_control and header.last_offset >= last.last_data_offset
         else:
             is_last = header.is_control and header.producer_epoch == last.epoch
         if is_last:
