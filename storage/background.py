@@ -13,8 +13,8 @@ class BackgroundJob:
     """Work that may wait for the disk.
 
     `run` is called in a thread, then `finish` on the event loop's thread, whatever became of `run`: it
-    looks for itself. `finish` returns the next part of the work, if that was not all. Neither raises for a failing disk: the log directory goes offline instead. Jobs of one
-    LogManager run one after the other.
+    looks for itself. `finish` returns the next part of the work, if that was not all. Neither raises for a
+    failing disk: the log directory goes offline instead.
     """
 
     name: str
