@@ -36,6 +36,17 @@ class Controller:
         return BrokerRegistrationResponse(broker_epoch=7)
 
 
+def of(runtime, controller, *, config=None, **what):
+    """The lifecycle of a broker under this controller."""
+    return BrokerLifecycle(
+        runtime=runtime,
+        config=BrokerConfig(CONFIG | (config or {})),
+        controller=controller,
+        applied_offset=lambda: 0,
+        **{"offline_log_dirs": lambda: (), "features": dict} | what,
+    )
+
+
 def register(*, known_after_s):
     """Register a broker that reads of the feature after a while; its epoch, and the seconds that it took."""
     with Simulation(seed=1) as simulation:
@@ -43,14 +54,7 @@ def register(*, known_after_s):
         finalized = {}
 
         async def main():
-            lifecycle = BrokerLifecycle(
-                runtime=runtime,
-                config=BrokerConfig(CONFIG),
-                controller=Controller(),
-                applied_offset=lambda: 0,
-                offline_log_dirs=lambda: (),
-                features=lambda: claimed_features(finalized),
-            )
+            lifecycle = of(runtime, Controller(), features=lambda: claimed_features(finalized))
             runtime.call_later(known_after_s, lambda: finalized.update({"transaction.version": 2}))
             began = runtime.monotonic()
             try:
@@ -98,14 +102,8 @@ def lose_a_directory(*, silent_for_s):
         controller, offline, lost, ended = Silent(), [], UUID(int=1000), []
 
         async def main():
-            lifecycle = BrokerLifecycle(
-                runtime=runtime,
-                config=BrokerConfig(CONFIG | {"log.dir.failure.timeout.ms": "10000"}),
-                controller=controller,
-                applied_offset=lambda: 0,
-                offline_log_dirs=lambda: offline,
-                features=dict,
-            )
+            config = {"log.dir.failure.timeout.ms": "10000"}
+            lifecycle = of(runtime, controller, config=config, offline_log_dirs=lambda: offline)
             await lifecycle.register(
                 cluster_id="c", listeners=(), log_dirs=[lost], previous_broker_epoch=None
             )
@@ -142,14 +140,7 @@ def test_a_broker_without_a_controller_may_be_replaced_after_a_session():
         controller = Silent()
 
         async def main():
-            lifecycle = BrokerLifecycle(
-                runtime=runtime,
-                config=BrokerConfig(CONFIG | {"broker.session.timeout.ms": "9000"}),
-                controller=controller,
-                applied_offset=lambda: 0,
-                offline_log_dirs=lambda: (),
-                features=dict,
-            )
+            lifecycle = of(runtime, controller, config={"broker.session.timeout.ms": "9000"})
             seen = [lifecycle.may_be_replaced]  # it is nobody yet
             await lifecycle.register(
                 cluster_id="c", listeners=(), log_dirs=[UUID(int=1)], previous_broker_epoch=None
