@@ -14,9 +14,9 @@ from itertools import islice
 from typing import Final, TypeVar
 from uuid import UUID
 
-from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result
+from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
 from controller.state import ClusterState
-from protocol.errors import ErrorCode, InvalidRequest, KafkaError, PolicyViolation, SecurityDisabled
+from protocol.errors import ErrorCode, InvalidRequest, KafkaError, SecurityDisabled
 from protocol.messages.create_acls import (
     AclCreation,
     AclCreationResult,
@@ -67,8 +67,7 @@ def create_acls(state: ClusterState, request: CreateAclsRequest) -> Result[Creat
         if _content(record) not in existing:
             existing.add(_content(record))
             records.append(record)
-    if len(records) > MAX_RECORDS_PER_USER_OPERATION:
-        raise PolicyViolation("Unable to perform excessively large batch operation.")
+    check_record_count(len(records))
     return Result(response=CreateAclsResponse(results=results), records=records)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from controller.effective_configs import BROKER_KEYS_READ
-from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result
+from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
 from controller.state import ClusterState
 from protocol.config_def import AlterOperation, ConfigKey, ConfigOperation, merge_operations
 from protocol.errors import (
@@ -22,7 +22,6 @@ from protocol.errors import (
     InvalidConfig,
     InvalidRequest,
     KafkaError,
-    PolicyViolation,
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
@@ -139,8 +138,7 @@ def _alter(
         else:
             records += _records(state, resource, changed)
             outcomes[number, name] = (ErrorCode.none, None)
-    if len(records) > MAX_RECORDS_PER_USER_OPERATION:
-        raise PolicyViolation("Unable to perform excessively large batch operation.")
+    check_record_count(len(records))
     return [*records, *_clear_elr(state, records)], outcomes
 
 

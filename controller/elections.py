@@ -13,7 +13,7 @@ from enum import IntEnum
 
 from controller.draft import Draft
 from controller.election import Election
-from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result
+from controller.result import Result, check_record_count
 from controller.state import ClusterState
 from protocol.errors import (
     ElectionNotNeeded,
@@ -21,7 +21,6 @@ from protocol.errors import (
     ErrorCode,
     InvalidRequest,
     KafkaError,
-    PolicyViolation,
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
@@ -56,8 +55,7 @@ def elect_leaders(state: ClusterState, request: ElectLeadersRequest) -> Result[E
     else:
         named = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
         results = list(_results(draft, named, election, is_told_if_needless=True))
-    if len(draft.records) > MAX_RECORDS_PER_USER_OPERATION:
-        raise PolicyViolation("Unable to perform excessively large batch operation.")
+    check_record_count(len(draft.records))
     return Result(
         response=ElectLeadersResponse(replica_election_results=results),
         records=draft.records,

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from controller import assignments
-from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result
+from controller.result import Result, check_record_count
 from controller.state import ClusterState
 from protocol.errors import (
     ErrorCode,
@@ -12,7 +12,6 @@ from protocol.errors import (
     InvalidReplicaAssignment,
     InvalidRequest,
     KafkaError,
-    PolicyViolation,
     UnknownTopicOrPartition,
 )
 from protocol.messages.create_partitions import (
@@ -56,8 +55,7 @@ def _check_size(state: ClusterState, topics: Iterable[CreatePartitionsTopic]) ->
     for topic in topics:
         if (known := state.image.topics_by_name.get(topic.name)) is not None:
             total += max(topic.count - len(known.partitions), 0)
-    if total > MAX_RECORDS_PER_USER_OPERATION:
-        raise PolicyViolation("Unable to perform excessively large batch operation.")
+    check_record_count(total)
 
 
 def _grow(state: ClusterState, wanted: CreatePartitionsTopic) -> list[PartitionRecord]:

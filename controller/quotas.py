@@ -18,9 +18,9 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result
+from controller.result import Result, check_record_count
 from controller.state import ClusterState
-from protocol.errors import ErrorCode, InvalidRequest, KafkaError, PolicyViolation
+from protocol.errors import ErrorCode, InvalidRequest, KafkaError
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -62,8 +62,7 @@ def alter_client_quotas(
         except KafkaError as refused:
             error = refused
         outcomes[key] = _row(entity, error)
-    if len(records) > MAX_RECORDS_PER_USER_OPERATION:
-        raise PolicyViolation("Unable to perform excessively large batch operation.")
+    check_record_count(len(records))
     return Result(
         response=AlterClientQuotasResponse(entries=list(outcomes.values())),
         records=() if request.validate_only else records,

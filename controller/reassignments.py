@@ -22,7 +22,7 @@ from controller import assignments
 from controller.draft import Draft
 from controller.election import Election
 from controller.partition_change import directory_of
-from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result
+from controller.result import Result, check_record_count
 from controller.state import ClusterState
 from protocol.errors import (
     ErrorCode,
@@ -30,7 +30,6 @@ from protocol.errors import (
     InvalidReplicationFactor,
     KafkaError,
     NoReassignmentInProgress,
-    PolicyViolation,
     UnknownTopicOrPartition,
 )
 from protocol.messages.alter_partition_reassignments import (
@@ -66,8 +65,7 @@ def alter_partition_reassignments(
         )
         for topic in request.topics
     ]
-    if len(draft.records) > MAX_RECORDS_PER_USER_OPERATION:
-        raise PolicyViolation("Unable to perform excessively large batch operation.")
+    check_record_count(len(draft.records))
     return Result(
         response=AlterPartitionReassignmentsResponse(
             allow_replication_factor_change=request.allow_replication_factor_change,

@@ -4,12 +4,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from protocol.errors import PolicyViolation
 from protocol.metadata.records import MetadataRecord
 
 R = TypeVar("R")
 
 #: More records than this from one request of a user are refused; Kafka's MAX_RECORDS_PER_USER_OP.
 MAX_RECORDS_PER_USER_OPERATION = 10_000
+
+
+def check_record_count(count: int) -> None:
+    """Raises PolicyViolation if a request of a user comes to so many records."""
+    if count > MAX_RECORDS_PER_USER_OPERATION:
+        raise PolicyViolation("Unable to perform excessively large batch operation.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

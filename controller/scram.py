@@ -13,13 +13,12 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from controller.record_versions import SCRAM_3_5_IV2
-from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result
+from controller.result import Result, check_record_count
 from controller.state import ClusterState
 from protocol.errors import (
     DuplicateResource,
     ErrorCode,
     KafkaError,
-    PolicyViolation,
     ResourceNotFound,
     UnacceptableCredential,
     UnsupportedSaslMechanism,
@@ -100,8 +99,7 @@ def alter_credentials(
             errors[user] = error
         else:
             accepted[user] = alteration
-    if len(accepted) > MAX_RECORDS_PER_USER_OPERATION:
-        raise PolicyViolation("Unable to perform excessively large batch operation.")
+    check_record_count(len(accepted))
     return Result(
         response=AlterUserScramCredentialsResponse(
             results=[*(_result(user, None) for user in accepted), *(_result(*row) for row in errors.items())]

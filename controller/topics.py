@@ -9,7 +9,7 @@ from uuid import UUID
 
 from controller import assignments, configs
 from controller.effective_configs import resolve_all
-from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result
+from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
 from controller.state import ClusterState, look_of
 from protocol.errors import (
     ErrorCode,
@@ -62,8 +62,7 @@ def create_topics(state: ClusterState, request: CreateTopicsRequest) -> Result[C
     results += [
         _failed(name, InvalidRequest("Duplicate topic name.")) for name, count in times.items() if count > 1
     ]
-    if len(records) > MAX_RECORDS_PER_USER_OPERATION:
-        raise PolicyViolation("Unable to perform excessively large batch operation.")
+    check_record_count(len(records))
     return Result(
         response=CreateTopicsResponse(topics=results), records=() if request.validate_only else records
     )
@@ -240,8 +239,7 @@ def delete_topics(  # noqa: C901  (a list of contradictions, each in two lines)
             rows.append(_refused(name, found.topic_id, sentence))
         else:
             wanted[found.topic_id] = name
-    if len(wanted) > MAX_RECORDS_PER_USER_OPERATION:
-        raise PolicyViolation("Unable to perform excessively large batch operation.")
+    check_record_count(len(wanted))
     rows += [_row(name, topic_id, None) for topic_id, name in wanted.items()]
     return Result(
         response=DeleteTopicsResponse(responses=rows),
