@@ -1,4 +1,4 @@
-"""Appending what another replica has, batch by batch: from a leader, or from the log that a future log is to replace."""
+"""Taking over what another replica has, batch by batch: a leader, or the log that a future log is to replace."""
 
 from storage.log import AppendInfo, Log, UnexpectedAppendOffset
 
@@ -17,3 +17,12 @@ def append_copy(log: Log, records: memoryview, *, leader_epoch: int, now_ms: int
             raise
         log.truncate_fully_and_start_at(error.first_offset, now_ms=now_ms)
         return log.append_as_follower(records, leader_epoch=leader_epoch, now_ms=now_ms)
+
+
+def take_over_offsets(log: Log, *, high_watermark: int, log_start_offset: int, reason: str) -> bool:
+    """The other replica's high watermark and log start offset, as far as this log goes; whether one has moved."""
+    has_moved = log.maybe_increment_high_watermark(min(high_watermark, log.log_end_offset))
+    has_moved |= log.maybe_increment_log_start_offset(
+        min(log_start_offset, log.high_watermark), reason=reason
+    )
+    return has_moved

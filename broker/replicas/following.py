@@ -5,7 +5,7 @@ What a follower makes of its leader's answers is decided in `broker.replication.
 Source: KIP-101, KIP-392; Kafka's Partition and ReplicaFetcherThread.
 """
 
-from broker.replicas.copying import append_copy
+from broker.replicas.copying import append_copy, take_over_offsets
 from broker.replicas.replica import Replica
 from protocol.errors import OffsetNotAvailable, OffsetOutOfRange
 
@@ -36,11 +36,9 @@ class FollowingReplica(Replica):
             info = append_copy(log, records, leader_epoch=leader_epoch, now_ms=now_ms)
             self.appended_bytes += info.size_bytes
         self.leader_high_watermark = high_watermark
-        has_moved = log.maybe_increment_high_watermark(min(high_watermark, log.log_end_offset))
-        has_moved |= log.maybe_increment_log_start_offset(
-            min(log_start_offset, log.high_watermark), reason="the leader's"
-        )
-        if has_moved:
+        if take_over_offsets(
+            log, high_watermark=high_watermark, log_start_offset=log_start_offset, reason="the leader's"
+        ):
             self.notify()
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final, Protocol
 from uuid import UUID
 
-from broker.replicas.copying import append_copy
+from broker.replicas.copying import append_copy, take_over_offsets
 from broker.replicas.partition import Partition
 from broker.replication.follower import (
     Action,
@@ -282,9 +282,11 @@ class LogMoves:
             case Append():
                 if len(action.records):
                     append_copy(future, action.records, leader_epoch=action.leader_epoch, now_ms=now_ms)
-                future.maybe_increment_high_watermark(min(action.high_watermark, future.log_end_offset))
-                future.maybe_increment_log_start_offset(
-                    min(action.log_start_offset, future.high_watermark), reason="the log's that it replaces"
+                take_over_offsets(
+                    future,
+                    high_watermark=action.high_watermark,
+                    log_start_offset=action.log_start_offset,
+                    reason="the log's that it replaces",
                 )
                 follower.on_appended(action)
             case TruncateTo():
