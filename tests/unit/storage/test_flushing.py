@@ -30,6 +30,18 @@ def append(log, **fields):
     log.append_as_leader(batch(**fields), leader_epoch=0, now_ms=NOW_MS)
 
 
+def complete(job, files, happen, *, when):
+    """The job, with something that happens before its thread runs, during its first flush, or after the last one."""
+    if when == "before":
+        happen()
+    elif when == "during":
+        files.meanwhile = happen
+    job.run()
+    if when == "after":
+        happen()
+    job.finish()
+
+
 @pytest.mark.parametrize("when", ["before", "during", "after"])
 def test_a_roll_beside_a_flush(tmp_path, when):
     """The indexes of the segment that was active then are flushed before the recovery point passes its end."""
@@ -43,14 +55,7 @@ def test_a_roll_beside_a_flush(tmp_path, when):
         append(log, value=b"v" * 400)
         assert [segment.base_offset for segment in log.segments] == [0, 5]
 
-    if when == "before":
-        roll()
-    elif when == "during":
-        files.meanwhile = roll
-    job.run()
-    if when == "after":
-        roll()
-    job.finish()
+    complete(job, files, roll, when=when)
     assert log.recovery_point == 0
     flush_job(log, flush_due(log, NOW_MS + 2001), NOW_MS + 2001).complete()
     assert (log.recovery_point, flush_due(log, NOW_MS + 2001)) == (5, None)
@@ -70,14 +75,7 @@ def test_the_directory_gets_another_name_beside_a_flush(tmp_path, when):
     def rename():
         log.rename_directory(tmp_path / "a-0")
 
-    if when == "before":
-        rename()
-    elif when == "during":
-        files.meanwhile = rename
-    job.run()
-    if when == "after":
-        rename()
-    job.finish()
+    complete(job, files, rename, when=when)
     assert log.recovery_point == 0
     flush_job(log, flush_due(log, NOW_MS), NOW_MS).complete()
     assert (log.recovery_point, flush_due(log, NOW_MS)) == (bases[-1], None)
