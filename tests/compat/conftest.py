@@ -13,6 +13,7 @@ import pytest
 
 pytest.register_assert_rewrite("tests.compat.admin")
 
+from tests.compat.members import Member
 from tests.harness.kafka import KafkaServer
 from tests.harness.ottla import OttlaServer
 
@@ -45,10 +46,17 @@ def make_server(folder: os.PathLike[str], settings: dict[str, str] | None = None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Here a test may wait several times for as long as `PATIENCE_S`, and set up JVMs: it may take longer than others."""
+    """Here a test may wait several times for as long as `PATIENCE_S`, and set up JVMs: it may take longer than others.
+
+    And the sockets of this process are the client libraries': what they leave to the garbage collector is theirs to close,
+    and would fail whichever test runs by then.
+    """
     here = Path(__file__).parent
     for item in items:
-        if here in item.path.parents and item.get_closest_marker("timeout") is None:
+        if here not in item.path.parents:
+            continue
+        item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+        if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(600))
 
 
@@ -66,6 +74,12 @@ def own_server(tmp_path) -> Iterator[Server]:
     yield started
     if started.child.is_running:
         started.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_member_outlives_its_test() -> Iterator[None]:
+    yield
+    Member.end_all()
 
 
 @pytest.fixture

@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import threading
 from pathlib import Path
+from typing import ClassVar
 
 import aiokafka
 import confluent_kafka
 import kafka
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
+from tests.compat.clients import KAFKA_PYTHON
 from tests.harness.kafka import tool_command
 from tests.harness.processes import PATIENCE_S, Child
 
@@ -22,6 +24,8 @@ _HEARTBEAT_MS = 300
 class Member:
     """Consumes in a group until it is stopped; commits what it has taken; tells what it holds."""
 
+    _running: ClassVar[set["Member"]] = set()
+
     def __init__(self, bootstrap: str, group: str, topic: str) -> None:
         self.taken: list[tuple[int, int, bytes]] = []  # partition, offset, value
         self.assigned: frozenset[int] = frozenset()
@@ -32,12 +36,22 @@ class Member:
 
     def start(self) -> "Member":
         self._thread.start()
+        self._running.add(self)
         return self
+
+    @classmethod
+    def end_all(cls) -> None:
+        """End those that a failed test has left behind: they would knock at a stopped broker's door in later tests."""
+        for member in cls._running:
+            member._stopping.set()
+        while cls._running:
+            cls._running.pop()._thread.join(PATIENCE_S)
 
     def stop(self) -> None:
         """Commit, leave the group and end."""
         self._stopping.set()
         self._thread.join(PATIENCE_S)
+        self._running.discard(self)
         assert not self._thread.is_alive()
         if self.error is not None:
             raise self.error
@@ -151,6 +165,7 @@ class KafkaPythonMember(Member):
             enable_auto_commit=False,
             session_timeout_ms=_SESSION_MS,
             heartbeat_interval_ms=_HEARTBEAT_MS,
+            **KAFKA_PYTHON,
         )
         try:
             while not self._stopping.is_set():

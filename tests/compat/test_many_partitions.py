@@ -4,6 +4,7 @@ import kafka
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from tests.compat.admin import PATIENCE_S, admin_of, create_topic, wait_until
+from tests.compat.clients import KAFKA_PYTHON
 
 _PARTITIONS = 1000
 
@@ -53,7 +54,7 @@ def test_a_thousand_partitions(server, topic, group):
     for member in members:
         member.close()
 
-    python = kafka.KafkaConsumer(bootstrap_servers=server.bootstrap)
+    python = kafka.KafkaConsumer(bootstrap_servers=server.bootstrap, **KAFKA_PYTHON)
     wanted = [kafka.TopicPartition(topic, partition) for partition in range(_PARTITIONS)]
     assert set(python.end_offsets(wanted).values()) == {1}
     python.close()
