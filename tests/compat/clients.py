@@ -162,11 +162,6 @@ class Aiokafka:
         return asyncio.run(read())
 
 
-#: A topic that kafka-python 3 first hears of while it asks for others' metadata is forgotten until the metadata's age
-#: (five minutes) makes it ask again: a consumer would wait for its partitions that long.
-KAFKA_PYTHON = {"metadata_max_age_ms": 500}
-
-
 class KafkaPython:
     """kafka-python: pure Python with threads."""
 
@@ -187,7 +182,6 @@ class KafkaPython:
             acks=acks,
             max_request_size=20_000_000,
             enable_idempotence=acks == "all",
-            **KAFKA_PYTHON,
         )
         try:
             futures = [
@@ -206,7 +200,6 @@ class KafkaPython:
             max_partition_fetch_bytes=20_000_000,
             auto_offset_reset="earliest",
             consumer_timeout_ms=int(PATIENCE_S * 1000),
-            **KAFKA_PYTHON,
         )
         try:
             consumer.assign([KafkaPythonPartition(topic, 0)])

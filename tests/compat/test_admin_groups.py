@@ -20,7 +20,6 @@ from tests.compat.admin import (
     produce,
     wait_until,
 )
-from tests.compat.clients import KAFKA_PYTHON
 from tests.compat.members import ConfluentMember
 from tests.harness.blocking_wire import BlockingWire
 
@@ -113,7 +112,7 @@ def test_a_commit_keeps_its_metadata_and_epoch(server, topic, group):
     create_topic(server.bootstrap, topic)
     produce(server.bootstrap, topic, [b"1"] * 10)
     consumer = kafka.KafkaConsumer(
-        bootstrap_servers=server.bootstrap, group_id=group, enable_auto_commit=False, **KAFKA_PYTHON
+        bootstrap_servers=server.bootstrap, group_id=group, enable_auto_commit=False
     )
     partition = kafka.TopicPartition(topic, 0)
     try:

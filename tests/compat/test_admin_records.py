@@ -17,7 +17,7 @@ from tests.compat.admin import (
     read,
     wait_until,
 )
-from tests.compat.clients import CODECS, KAFKA_PYTHON
+from tests.compat.clients import CODECS
 
 
 def offset_of(admin, topic: str, spec: OffsetSpec, **options) -> tuple[int, int]:
@@ -136,7 +136,7 @@ def test_kafka_python_asks_for_log_directories_and_offsets(server, topic):
         found = admin.list_partition_offsets(partitions)
         eventually_equal(lambda: found[kafka.TopicPartition(topic, 0)].offset, 10)
         admin.delete_records({kafka.TopicPartition(topic, 0): 4})
-        consumer = kafka.KafkaConsumer(bootstrap_servers=server.bootstrap, **KAFKA_PYTHON)
+        consumer = kafka.KafkaConsumer(bootstrap_servers=server.bootstrap)
         assert consumer.beginning_offsets([kafka.TopicPartition(topic, 0)]) == {
             kafka.TopicPartition(topic, 0): 4
         }

@@ -4,7 +4,6 @@ import kafka
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from tests.compat.admin import PATIENCE_S, admin_of, create_topic, wait_until
-from tests.compat.clients import KAFKA_PYTHON
 
 _PARTITIONS = 1000
 
@@ -54,7 +53,7 @@ def test_a_thousand_partitions(server, topic, group):
     for member in members:
         member.close()
 
-    python = kafka.KafkaConsumer(bootstrap_servers=server.bootstrap, **KAFKA_PYTHON)
+    python = kafka.KafkaConsumer(bootstrap_servers=server.bootstrap)
     wanted = [kafka.TopicPartition(topic, partition) for partition in range(_PARTITIONS)]
     assert set(python.end_offsets(wanted).values()) == {1}
     python.close()

@@ -17,7 +17,7 @@ from tests.compat.admin import (
     produce,
     read,
 )
-from tests.compat.clients import CLIENTS, CODECS, KAFKA_PYTHON, Message
+from tests.compat.clients import CLIENTS, CODECS, Message
 from tests.harness.kafka import run_tool
 
 _CREATE_TIME, _LOG_APPEND_TIME = 1, 2
@@ -111,7 +111,7 @@ def test_the_topic_decides_whose_clock_counts(server, topic):
 
 def test_timestamps_out_of_bounds_are_refused(server, topic):
     create_topic(server.bootstrap, topic, config={"message.timestamp.before.max.ms": "3600000"})
-    producer = kafka.KafkaProducer(bootstrap_servers=server.bootstrap, retries=0, **KAFKA_PYTHON)
+    producer = kafka.KafkaProducer(bootstrap_servers=server.bootstrap, retries=0)
     try:
         with pytest.raises(kafka.errors.InvalidTimestampError):
             producer.send(topic, b"x", timestamp_ms=int(time.time() * 1000) - 7_200_000).get(PATIENCE_S)
@@ -125,7 +125,7 @@ def test_a_record_without_key_has_no_place_in_a_compacted_topic(server, topic):
     with pytest.raises(KafkaException, match="INVALID_RECORD"):
         produce(server.bootstrap, topic, [b"no key"])
     producer = kafka.KafkaProducer(
-        bootstrap_servers=server.bootstrap, linger_ms=30_000, enable_idempotence=False, **KAFKA_PYTHON
+        bootstrap_servers=server.bootstrap, linger_ms=30_000, enable_idempotence=False
     )
     try:
         futures = [producer.send(topic, b"value", key=key) for key in (b"key", None)]
@@ -165,7 +165,6 @@ def test_read_committed_sees_plain_records(server, topic):
         isolation_level="read_committed",
         auto_offset_reset="earliest",
         consumer_timeout_ms=int(PATIENCE_S * 1000),
-        **KAFKA_PYTHON,
     )
     try:
         assert [next(consumer).value, next(consumer).value] == [b"1", b"2"]
@@ -200,9 +199,7 @@ class TestTransactionalProducers:
             asyncio.run(start())
 
     def test_kafka_python(self, server, topic):
-        producer = kafka.KafkaProducer(
-            bootstrap_servers=server.bootstrap, transactional_id=topic, **KAFKA_PYTHON
-        )
+        producer = kafka.KafkaProducer(bootstrap_servers=server.bootstrap, transactional_id=topic)
         try:
             if server.is_kafka:
                 producer.init_transactions()
