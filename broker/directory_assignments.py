@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 MAX_PER_REQUEST: Final = 2250
 FIRST_BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 10.0
+#: Pauses do not double more often: they are at the maximum long before, and a float would overflow some day.
+_MAX_DOUBLINGS: Final = 30
 
 #: (topic id, index).
 Place = tuple[UUID, int]
@@ -134,7 +136,8 @@ class DirectoryAssignments:
                 self._pending.update(dict.fromkeys(refused))
                 self._failures = self._failures + 1 if refused else 0
                 if refused:
-                    await asyncio.sleep(min(FIRST_BACKOFF_S * 2 ** (self._failures - 1), MAX_BACKOFF_S))
+                    doublings = min(self._failures - 1, _MAX_DOUBLINGS)
+                    await asyncio.sleep(min(FIRST_BACKOFF_S * 2**doublings, MAX_BACKOFF_S))
         finally:
             self._telling = None
 

@@ -145,6 +145,12 @@ def test_again_after_a_pause_that_doubles(answer):
     assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8], abs=0.01)
 
 
+def test_a_controller_that_refuses_for_hours_is_asked_on():
+    world = World(UNKNOWN)
+    world.answers = [ErrorCode.stale_broker_epoch] * 1100
+    assert len(world.live(seconds=12_000)) == 1101
+
+
 def test_what_was_refused_alone_is_told_again_alone():
     world = World(UNKNOWN, UNKNOWN)
     world.answers = [(ErrorCode.none, {1: ErrorCode.unknown_topic_or_partition})]
