@@ -1,6 +1,8 @@
 """Who may do what in which state: Kafka's error codes."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.groups.config import GroupConfig
 from broker.groups.group import ALLOWED_FROM, ClassicGroup, GroupState
@@ -286,6 +288,16 @@ def test_only_the_transitions_of_the_table_are_possible():
 )
 def test_java_hash(text, hashed):
     assert java_hash(text) == hashed
+
+
+@given(st.text(st.characters(), max_size=40), st.integers(0, 100))
+def test_java_hash_is_the_polynomial_over_utf_16_units(text, repeated):
+    text += text[:7] * repeated
+    naive = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(data), 2):
+        naive = (31 * naive + int.from_bytes(data[at : at + 2], "big")) & 0xFFFFFFFF
+    assert java_hash(text) == (naive - 2**32 if naive >= 2**31 else naive)
 
 
 def test_the_hash_without_an_absolute_value_is_partition_0():
