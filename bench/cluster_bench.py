@@ -138,10 +138,10 @@ class _Bench:
                     self._measure(measure, run)
             if together:
                 for cluster in self._clusters:
-                    _say(f"{cluster.name}: three controllers and three brokers up in {cluster.start():.1f} s")
+                    say(f"{cluster.name}: three controllers and three brokers up in {cluster.start():.1f} s")
                 for cluster in self._clusters:
                     warm_up(cluster, self._scale)
-                    _say(f"{cluster.name}: warm")
+                    say(f"{cluster.name}: warm")
             for measure in together:
                 if measure.is_rehearsed:
                     for cluster in self._clusters:
@@ -161,8 +161,9 @@ class _Bench:
                 sample = measure.run(cluster, self._scale)
                 self._tables[measure.name].samples.setdefault(cluster.name, []).append(sample)
                 words = cluster_report.in_words(measure.figures, sample)
-                _say(f"run {run + 1}  {cluster.name}  {measure.name}  {words}")
+                say(f"run {run + 1}  {cluster.name}  {measure.name}  {words}")
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Tell who waits how far it is."""
     print(text, file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from bench.cluster_bench import Measure, main
+from bench.cluster_bench import Measure, main, say
 from bench.cluster_report import (
     MEGABYTES_A_SECOND,
     MICROSECONDS,
@@ -30,7 +30,9 @@ _P99: Final = 0.7
 #: Kafka's are 9 s and 2 s. With these, a fail-over depends less on when the last heartbeat was, and takes less time.
 _SETTINGS: Final = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 _FAIL_OVERS: Final = 2
-_WARM_UPS: Final = 2
+_MOST_WARM_UPS: Final = 15
+_STEADY_ROUNDS: Final = 2
+_STEADY: Final = 0.95
 
 _CPU_PER_GB: Final = Figure(
     metric="cpu_s_per_gb", title="CPU of all brokers", unit=SECONDS_A_GIGABYTE, at_most=_CPU
@@ -129,12 +131,23 @@ _MEASURES: Final = (
 
 
 def _warm_up(cluster: Cluster, scale: float) -> None:
-    """A cold JVM takes five times the CPU, whatever the volume that is measured then; each way of writing warms its own."""
-    for _ in range(_WARM_UPS):
-        bulk(cluster, 1.0, partitions=6)
-        bulk(cluster, 1.0, partitions=1)
+    """Until the CPU of writing in bulk has not fallen for two rounds: a cold JVM takes five times as much.
+
+    Each way of writing warms its own, so a round has all of them.
+    """
+    costs: list[float] = []
+    while len(costs) < _MOST_WARM_UPS and not _is_steady(costs):
+        bulks = [bulk(cluster, 1.0, partitions=partitions) for partitions in (6, 1)]
         one_at_a_time(cluster, 1.0)
         at_rate(cluster, 1.0)
+        costs.append(sum(sample["cpu_s_per_gb"] for sample in bulks) / len(bulks))
+        say(f"{cluster.name}: warming up, {costs[-1]:.1f} s/GB")
+
+
+def _is_steady(costs: Sequence[float]) -> bool:
+    return len(costs) > _STEADY_ROUNDS and min(costs[-_STEADY_ROUNDS:]) > _STEADY * min(
+        costs[:-_STEADY_ROUNDS]
+    )
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
