@@ -127,8 +127,8 @@ class ReplicaManager:
         self.on_placed: Callable[[Sequence[tuple[UUID, int]]], None] = lambda places: None
         #: Each partition twice: by (topic name, index) and by (topic id, index).
         self.hosted: dict[PartitionKey, Partition] = {}
-        #: Partitions that have no log because of a failing disk.
-        self._offline: set[PartitionKey] = set()
+        #: Partitions that have no log because of a failing disk; where it was, if it was open.
+        self._offline: dict[PartitionKey, Path | None] = {}
         self._listeners: dict[str, list[LeadershipListener]] = {}
 
     # -- look-ups --------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class ReplicaManager:
             )
             for key in keys:
                 del self.hosted[key]
-            self._offline.update(keys)
+                self._offline[key] = log_dir
             self._resign(partition)
 
     def notice_retention(self) -> None:
@@ -326,7 +326,8 @@ class ReplicaManager:
     def _note_offline(self, topic: TopicImage, index: int, error: KafkaError) -> None:
         if (topic.name, index) not in self._offline:  # else it is tried anew with each change
             logger.error("%s-%d gets no log: %s", topic.name, index, error)
-        self._offline.update(((topic.name, index), (topic.topic_id, index)))
+        for key in ((topic.name, index), (topic.topic_id, index)):
+            self._offline.setdefault(key)
 
     def _host(self, topic: TopicImage, index: int, log: Log) -> Partition:
         keys: tuple[PartitionKey, PartitionKey] = ((topic.name, index), (topic.topic_id, index))
@@ -338,8 +339,9 @@ class ReplicaManager:
             signal=self.purgatory.signal,
             surroundings=self._peers,
         )
-        self._offline.difference_update(keys)
-        self.hosted.update(dict.fromkeys(keys, partition))
+        for key in keys:
+            self._offline.pop(key, None)
+            self.hosted[key] = partition
         return partition
 
     def _apply_role(self, partition: Partition, image: PartitionImage) -> None:
@@ -363,7 +365,8 @@ class ReplicaManager:
 
     def _forget(self, topic: TopicImage, index: int) -> None:
         keys: tuple[PartitionKey, PartitionKey] = ((topic.name, index), (topic.topic_id, index))
-        self._offline.difference_update(keys)
+        for key in keys:
+            self._offline.pop(key, None)
         partition = self.hosted.get(keys[1])
         topic_partition = TopicPartition(topic.name, index)
         if partition is not None:
@@ -406,9 +409,12 @@ class ReplicaManager:
         self.moves.move(self.partition(topic_partition), path)
 
     def directory_of(self, topic_partition: TopicPartition) -> Path | None:
-        """The log directory that the controller should know a replica to be in; None: it has no log."""
+        """The log directory that the controller should know a replica to be in, also if that has failed; None: it has no log.
+
+        Of a replica that was about to move, the controller may believe that it is in another one, and serves.
+        """
         partition = self.hosted.get(topic_partition)
-        return None if partition is None else self.moves.directory_of(partition)
+        return self._offline.get(topic_partition) if partition is None else self.moves.directory_of(partition)
 
     def _on_promoted(self, partition: Partition) -> None:
         if not partition.is_leader:

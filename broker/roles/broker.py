@@ -220,9 +220,9 @@ class BrokerRole:
             self.broker.lifecycle.beat_soon()
 
     def _located(self, topic_partition: TopicPartition) -> UUID | None:
-        """The directory that a replica's log lies in, or will in a moment, if it is online."""
+        """The directory that a replica's log lies in, or will in a moment, or was in when its disk failed."""
         path = self.broker.replicas.directory_of(topic_partition)
-        return None if path is None or path in self._logs.offline_dirs else self._logs.directory_ids.get(path)
+        return None if path is None else self._logs.directory_ids.get(path)
 
     def _offline_log_dirs(self) -> list[UUID]:
         """The failed directories, by id. One that could not be opened at all was never registered."""

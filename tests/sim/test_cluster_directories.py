@@ -169,3 +169,30 @@ def test_a_broker_that_can_tell_no_controller_of_a_failed_directory_ends():
         world.rejoin(1)
 
     tell(story, **{"log.dirs": f"{A},{B}", "log.dir.failure.timeout.ms": "10000"})
+
+
+def test_the_old_directory_fails_when_the_metadata_names_the_new_one():
+    """The controller hears that the replica is not there: it would lead, or be in the ISR, without a log."""
+
+    async def story(world):
+        await world.start(*CONTROLLERS, *BROKERS)
+        by_hand = CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])
+        for name in ("first", "t"):
+            await placed(world, name, num_partitions=-1, replication_factor=-1, assignments=[by_hand])
+        assert log_dir(world, 1, "t") == B
+        broker = world.nodes[1].broker
+        ids = broker.replicas.logs.directory_ids
+
+        def known(by):
+            return world.nodes[by].broker.metadata.image.topics_by_name["t"].partitions[0]
+
+        assert await move(world, 1, "t", A) == ErrorCode.none
+        async with asyncio.timeout(60):
+            while known(by=1).directories[0] != ids[A]:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert log_dir(world, 1, "t") == B, "it has not moved yet"
+        broker.replicas.logs.take_offline(B, OSError(errno.EIO, "Input/output error"))
+        await until(lambda: (known(by=2).leader, known(by=2).isr) == (2, (2,)))
+        assert known(by=2).directories[0] == ids[B]
+
+    tell(story, **{"log.dirs": f"{A},{B}"})
