@@ -67,8 +67,9 @@ class FutureLogs:
     def promote(self, topic_partition: TopicPartition, *, now_ms: int) -> Log:
         """The future log has caught up: it is the partition's log from now on, and the other one is deleted.
 
-        A crash between the two renames leaves two logs of that name: the next start refuses them, as Kafka's does.
-        Raises KafkaStorageError if one of them is offline, InconsistentTopicId if they are not of one topic.
+        A crash between the two renames, or an old disk that fails the second, leaves two logs of that name: the next
+        start refuses them, as Kafka's does. Raises KafkaStorageError if one of them is offline or the new disk fails,
+        and InconsistentTopicId if they are not of one topic: then the old log is the partition's as before.
         """
         current, future = self._table.logs.get(topic_partition), self._table.future_logs.get(topic_partition)
         if current is None or future is None:
@@ -77,10 +78,19 @@ class FutureLogs:
             raise InconsistentTopicId(
                 f"{future.directory} belongs to topic id {future.topic_id}, not {current.topic_id}"
             )
-        self._replace(current, future, now_ms)
+        assert future.log_end_offset == current.log_end_offset, (
+            future.log_end_offset,
+            current.log_end_offset,
+        )
         # Both may have moved since the last copy; for those who read they do not go back.
         future.update_high_watermark(current.high_watermark)
         future.maybe_increment_log_start_offset(current.log_start_offset, reason="the log's that it replaces")
+        latest = current.leader_epochs.latest
+        if latest is not None and (future.latest_epoch is None or future.latest_epoch < latest.epoch):
+            # An epoch without records is in no batch that could have been copied.
+            future.assign_epoch(latest.epoch, latest.start_offset)
+        # Last: whatever fails before has changed nothing, and nothing that fails comes after.
+        self._replace(current, future, now_ms)
         return future
 
     def promote_abandoned(

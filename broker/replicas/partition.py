@@ -134,10 +134,6 @@ class Partition(FollowingReplica):
 
     def replace_log(self, log: Log) -> None:
         """The replica has moved to another log directory, and has everything that it had (`log_moves`)."""
-        assert log.log_end_offset == self.log.log_end_offset, (log.log_end_offset, self.log.log_end_offset)
-        if self.leadership is not None and (log.latest_epoch is None or log.latest_epoch < self.leader_epoch):
-            # An epoch without records is in no batch that could have been copied.
-            log.assign_epoch(self.leader_epoch, log.log_end_offset)
         self.log = log
         self.notify()
 

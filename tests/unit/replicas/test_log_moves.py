@@ -365,6 +365,42 @@ def test_a_directory_fails_while_a_log_moves(simulation, fails):
     simulation.run(story())
 
 
+@pytest.mark.parametrize(
+    ("operation", "fails", "ends"),
+    [("write", "new", "old"), ("rename", "new", "old"), ("rename", "old", "new")],
+)
+def test_a_disk_fails_a_promotion(simulation, operation, fails, ends):
+    """Either log is the partition's with all that it had, and never one that is about to be removed."""
+
+    async def story():
+        async with brokers(simulation) as cluster:
+            broker = cluster.brokers[1]
+            path = {"old": path_of(broker), "new": other(broker)}
+            broker.logs.on_dir_failure = lambda path, error: simulation.loop.call_soon(
+                broker.replicas.take_offline, path
+            )
+            told = Told(broker)
+            write(broker, b"a")
+            cluster.elect(ORDERS, 1)  # an epoch without records: the promotion writes it
+            move(broker, path["new"])
+            await until(lambda: told.paths == [path["new"]])
+            broker.files.fail(operation, errno=errno.ENOSPC, under=path[fails])
+            accept(cluster, broker, path["new"])
+            await until(lambda: broker.logs.offline_dirs)
+            await until(lambda: broker.replicas.moves._task.done())
+            assert told.paths[-1] == path[ends]
+            write(broker, b"b")
+            for job in broker.logs.maintain(broker.runtime.now_ms() + 100_000):
+                job.complete()
+            write(broker, b"c")
+            log = broker.partition(ORDERS).log
+            assert log is broker.logs.get(ORDERS)
+            assert log.directory == path[ends] / "orders-0"
+            assert (values(broker), log.high_watermark) == ([b"a", b"b", b"c"], 3)
+
+    simulation.run(story())
+
+
 def test_a_deleted_topic_leaves_no_future_log_to_its_successor(simulation):
     """The log that moves fails, its topic is deleted, and another one of that name has its log beside the future one."""
 
