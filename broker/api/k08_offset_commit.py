@@ -7,13 +7,15 @@ Differs from Kafka: nothing; the throttle time is 0.
 Touches: broker.metadata (read only), broker.groups, the offsets topic. Waits for the replicas.
 """
 
+from dataclasses import replace
 from uuid import UUID
 
 from broker.api import Api, RequestContext
 from broker.broker import Broker
 from broker.groups.answers import Answer, after
+from broker.groups.coordinator import commit_error
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -47,8 +49,7 @@ def handle(
         )
     if not known:
         return _merge(OffsetCommitResponse(), refused)
-    request.topics = known
-    answer = broker.groups.commit_offsets(request, version=context.version)
+    answer = broker.groups.commit_offsets(replace(request, topics=known), version=context.version)
     return after(answer, lambda response: _merge(response, refused))
 
 
@@ -66,6 +67,11 @@ def _resolve(asked: OffsetCommitRequestTopic, version: int, broker: Broker) -> t
     return partitions, ErrorCode.unknown_topic_or_partition
 
 
+def refuse(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
+    """The whole request failed."""
+    return commit_error(request, error.code)
+
+
 def _merge(
     response: OffsetCommitResponse, refused: dict[_TopicKey, list[OffsetCommitResponsePartition]]
 ) -> OffsetCommitResponse:
@@ -80,4 +86,4 @@ def _merge(
     return response
 
 
-API = Api(key=ApiKey.OFFSET_COMMIT, versions=range(2, 11), handle=handle)
+API = Api(key=ApiKey.OFFSET_COMMIT, versions=range(2, 11), handle=handle, refuse=refuse)

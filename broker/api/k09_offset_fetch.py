@@ -4,9 +4,11 @@ Who asks: consumers before they fetch, admin clients; of the groups' coordinator
 Versions: v1-10. v2 null topics for all and an error of the whole group, v5 leader epoch (KIP-320), v7
 require_stable (KIP-447), v8 several groups (KIP-709), v9 member (not looked at for classic groups), v10 topic ids.
 Differs from Kafka: while commits of the group wait for replicas, every fetch waits with them; Kafka
-answers one without require_stable with the offsets before them.
+answers one without require_stable with the offsets before them. What is asked for twice is answered once.
 Touches: broker.metadata (read only), broker.groups.
 """
+
+from uuid import UUID
 
 from broker.api import Api, RequestContext
 from broker.broker import Broker
@@ -36,11 +38,39 @@ def handle(
 ) -> Answer[OffsetFetchResponse]:
     """One answer for each group; up to v7 there is one group, and the response is its answer."""
     if context.version >= _FIRST_VERSION_WITH_GROUPS:
-        answers = [_fetch(group, request.require_stable, context, broker) for group in request.groups]
+        groups = _distinct(request.groups)
+        answers = [_fetch(group, request.require_stable, context, broker) for group in groups]
         return after_all(answers, lambda groups: OffsetFetchResponse(groups=groups))
-    group = _single_group(request)
+    (group,) = _distinct([_single_group(request)])
     answer = _fetch(group, request.require_stable, context, broker)
     return after(answer, lambda fetched: _single_answer(group, fetched, context.version))
+
+
+def _distinct(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
+    """Each group once, and in it each partition once: a short request must not multiply a long answer.
+
+    Who asks for some partitions of a group and for all of them, gets all.
+    """
+    wanted: dict[str, dict[tuple[UUID, str], dict[int, None]] | None] = {}
+    for group in groups:
+        topics = wanted.setdefault(group.group_id, {})
+        if group.topics is None:
+            wanted[group.group_id] = None
+        elif topics is not None:
+            for topic in group.topics:
+                partitions = topics.setdefault((topic.topic_id, topic.name), {})
+                partitions.update(dict.fromkeys(topic.partition_indexes))
+    return [
+        OffsetFetchRequestGroup(group_id=group_id, topics=None if topics is None else _topics(topics))
+        for group_id, topics in wanted.items()
+    ]
+
+
+def _topics(wanted: dict[tuple[UUID, str], dict[int, None]]) -> list[OffsetFetchRequestTopics]:
+    return [
+        OffsetFetchRequestTopics(topic_id=topic_id, name=name, partition_indexes=list(partitions))
+        for (topic_id, name), partitions in wanted.items()
+    ]
 
 
 def _fetch(

@@ -3,7 +3,7 @@
 Who asks: admin clients (kafka-consumer-groups.sh --describe), of the groups' coordinator.
 Versions: v0-6. v3 authorized operations (KIP-430), v4 group instance ids, v6 GROUP_ID_NOT_FOUND for a
 group that does not exist, which older clients are told is Dead.
-Differs from Kafka: nothing; the throttle time is 0.
+Differs from Kafka: a group that is named twice is answered once; the throttle time is 0.
 Touches: broker.groups (read only). Never waits.
 """
 
@@ -15,8 +15,9 @@ from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGro
 
 
 def handle(request: DescribeGroupsRequest, context: RequestContext, broker: Broker) -> DescribeGroupsResponse:
-    """One row for each name that was asked for."""
-    groups = [broker.groups.describe(group_id, version=context.version) for group_id in request.groups]
+    """One row for each name, also if it was named twice: a short request must not multiply a long answer."""
+    named = dict.fromkeys(request.groups)
+    groups = [broker.groups.describe(group_id, version=context.version) for group_id in named]
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:

@@ -6,6 +6,7 @@ groups change when the records of a request are replayed, after they were append
 
 import logging
 from collections.abc import Iterable
+from typing import Final
 from uuid import UUID
 
 from broker.groups.actions import Action
@@ -58,6 +59,9 @@ logger = logging.getLogger(__name__)
 
 #: The only kind of group here, as ListGroups calls it (KIP-848).
 CLASSIC_GROUP_TYPE = "classic"
+
+#: The last moment that a record can name. Kafka's own sum overflows: what is to be kept for ever goes at once there.
+_NEVER_MS: Final = 2**63 - 1
 
 _FIRST_COMMIT_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 _FIRST_DESCRIBE_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
@@ -133,7 +137,7 @@ class Shard:
                 raise GroupIdNotFound(f"Group {request.group_id} not found.")
             raise IllegalGeneration(f"group {request.group_id} does not exist")
         retention_ms = request.retention_time_ms
-        expire_timestamp_ms = None if retention_ms == -1 else now_ms + retention_ms
+        expire_timestamp_ms = None if retention_ms == -1 else min(now_ms + retention_ms, _NEVER_MS)
         records: list[GroupRecord] = []
         response = OffsetCommitResponse()
         for topic in request.topics:

@@ -13,7 +13,8 @@ from broker.api import RequestContext, api
 from broker.groups.answers import after, after_all
 from broker.groups.config import GroupConfig
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
-from protocol.errors import ErrorCode, NotController
+from protocol.errors import ErrorCode, NotController, UnknownServerError
+from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from protocol.messages.offset_commit import (
@@ -188,6 +189,23 @@ def test_a_commit_of_nothing_that_exists_does_not_reach_the_group():
     assert E(response.topics[0].partitions[0].error_code) is E.unknown_topic_or_partition
 
 
+def test_a_commit_that_fails_as_a_whole_is_refused_row_by_row():
+    topic = OffsetCommitRequestTopic(name="t", topic_id=_ID, partitions=[_commit_row(0), _commit_row(7)])
+    request = OffsetCommitRequest(topics=[topic])
+
+    def fail(request, *, version):
+        raise ValueError("a bug")
+
+    with pytest.raises(ValueError, match="a bug"):
+        ask(8, 9, request, commit_offsets=fail)
+    refused = api(8).refuse(request, UnknownServerError())
+    (topic,) = refused.topics
+    assert [(row.partition_index, E(row.error_code)) for row in topic.partitions] == [
+        (0, E.unknown_server_error),
+        (7, E.unknown_server_error),
+    ]
+
+
 def _fetched(asked, *, require_stable):
     names = ["t", "gone"] if asked.topics is None else [topic.name for topic in asked.topics]
     row = OffsetFetchResponsePartitions(partition_index=0, committed_offset=3)
@@ -221,6 +239,40 @@ def test_offsets_are_fetched_by_topic_id():
     named, everything = response.groups
     assert [E(topic.partitions[0].error_code) for topic in named.topics] == [E.none, E.unknown_topic_id]
     assert [(topic.name, topic.topic_id) for topic in everything.topics] == [("t", _ID)], "no id, no row"
+
+
+def test_what_is_asked_for_again_is_answered_once():
+    def topic(name, *partitions):
+        return OffsetFetchRequestTopics(name=name, partition_indexes=list(partitions))
+
+    def group(group_id, *topics):
+        return OffsetFetchRequestGroup(group_id=group_id, topics=list(topics))
+
+    asked = []
+
+    def fetch(group, *, require_stable):
+        topics = (
+            None if group.topics is None else [(each.name, each.partition_indexes) for each in group.topics]
+        )
+        asked.append((group.group_id, topics))
+        return _fetched(group, require_stable=require_stable)
+
+    groups = [group("g", topic("t", 0, 0), topic("u", 1)), group("g", topic("t", 1, 0)), group("h")]
+    everything = OffsetFetchRequestGroup(group_id="i", topics=None)
+    request = OffsetFetchRequest(groups=[*groups, group("i", topic("t", 0)), everything, *groups, everything])
+    response = ask(9, 8, request, fetch_offsets=fetch)
+    assert asked == [("g", [("t", [0, 1]), ("u", [1])]), ("h", []), ("i", None)]
+    assert [each.group_id for each in response.groups] == ["g", "h", "i"]
+
+    topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0] * 9)] * 9
+    ask(9, 7, OffsetFetchRequest(group_id="j", topics=topics), fetch_offsets=fetch)
+    assert asked[-1] == ("j", [("t", [0])])
+
+    def describe(group_id, *, version):
+        return DescribedGroup(group_id=group_id)
+
+    described = ask(15, 6, DescribeGroupsRequest(groups=["g", "h", "g"]), describe=describe)
+    assert [each.group_id for each in described.groups] == ["g", "h"]
 
 
 async def test_answers_that_come_later():

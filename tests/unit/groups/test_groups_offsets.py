@@ -5,10 +5,17 @@ from uuid import UUID
 import pytest
 
 from broker.groups.config import GroupConfig
-from broker.groups.offsets import CommittedOffset, OffsetAt, OffsetStore, offset_from_value, offset_value
+from broker.groups.offsets import (
+    CommittedOffset,
+    OffsetAt,
+    OffsetStore,
+    offset_from_value,
+    offset_key,
+    offset_value,
+)
 from broker.groups.shard import Shard
 from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
-from protocol.coordinator.record_codec import GroupRecord
+from protocol.coordinator.record_codec import GroupRecord, encode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -108,6 +115,18 @@ def group_of_consumers(members: int, *, subscription=_SUBSCRIBED_TO_T, since_ms=
         ],
     )
     return GroupRecord(GroupMetadataKey(group="g"), value)
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "expires_at_ms"),
+    [(-1, None), (-2, 3), (0, 5), (2**63 - 1, 2**63 - 1), (-(2**63), 5 - 2**63)],
+)
+def test_a_retention_of_its_own_is_one_that_a_record_can_tell(retention_ms, expires_at_ms):
+    shard = shard_with()
+    assert commit(shard, ("t", 0, 7), now_ms=5, version=4, retention_time_ms=retention_ms) == [E.none]
+    offset = shard.offsets.get(OffsetAt("g", "t", 0))
+    assert offset.expire_timestamp_ms == expires_at_ms
+    encode(GroupRecord(offset_key(OffsetAt("g", "t", 0)), offset_value(offset)))
 
 
 def test_what_was_committed_is_fetched():
