@@ -100,6 +100,8 @@ class ClassicGroup:
         self.subscribed_topics: frozenset[str] | None = None
         #: Somebody joined during the initial delay: it may be extended.
         self.is_new_member_added = False
+        #: Nobody joined within the rebalance timeout, which goes on.
+        self.is_deserted = False
         #: Invariant: the number of members with a join_waiter.
         self.awaiting_join_count = 0
         #: How many members speak each protocol.
@@ -113,6 +115,7 @@ class ClassicGroup:
         self.previous_state = self.state
         self.state = state
         self.state_timestamp_ms = now_ms
+        self.is_deserted = False
 
     @property
     def can_rebalance(self) -> bool:

@@ -15,6 +15,7 @@ from broker.groups.rebalance import (
     keep_session,
     prepare_rebalance,
     rebalance_or_complete,
+    shown,
 )
 from broker.groups.recording import group_value
 from protocol.errors import ErrorCode, InconsistentGroupProtocol, KafkaError
@@ -23,6 +24,9 @@ from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 #: How long a new member's JoinGroup may wait. It has no id for heartbeats yet, and a client that went
 #: away is not noticed while its request is parked. One that is still there tries again.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
+
+#: Characters of the client's own name in a member id: enough to know it by, and the longest name leaves room for the rest.
+_MAX_NAME_IN_MEMBER_ID = 255
 
 _FIRST_VERSION_WITH_KNOWN_MEMBER_ID = 4
 _FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
@@ -74,7 +78,8 @@ def _join_as_new(
     group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, *, now_ms: int
 ) -> list[Action]:
     instance_id = request.group_instance_id
-    member_id = f"{joiner.client_id if instance_id is None else instance_id}-{joiner.unique}"
+    name = joiner.client_id if instance_id is None else instance_id
+    member_id = f"{name[:_MAX_NAME_IN_MEMBER_ID]}-{joiner.unique}"
     if instance_id is not None and instance_id in group.static_members:
         return _replace_static_member(group, request, joiner, member_id, now_ms=now_ms)
     if instance_id is None and joiner.version >= _FIRST_VERSION_WITH_KNOWN_MEMBER_ID:
@@ -105,7 +110,7 @@ def _join_again(
         case GroupState.EMPTY | GroupState.DEAD:
             return [_refuse(joiner, ErrorCode.unknown_member_id, member_id=request.member_id)]
     if is_rebalance_due:
-        reason = f"member {member.member_id} joins again: {request.reason or 'no reason given'}"
+        reason = f"member {member.member_id} joins again: {shown(request.reason)}"
         return [
             *_update_member(group, request, member, joiner.waiter),
             *rebalance_or_complete(group, reason, now_ms=now_ms),
@@ -134,7 +139,7 @@ def _add_member(
     if not group.members:
         group.protocol_type = request.protocol_type
     group.add(member, joiner.waiter)
-    reason = f"member {member_id} joins: {request.reason or 'no reason given'}"
+    reason = f"member {member_id} joins: {shown(request.reason)}"
     return [
         SetTimer(SessionOver(member_id=member_id), NEW_MEMBER_JOIN_TIMEOUT_MS),
         *rebalance_or_complete(group, reason, now_ms=now_ms),

@@ -2,7 +2,7 @@
 
 from broker.groups.actions import Action, CancelTimer, session_slot
 from broker.groups.group import ClassicGroup, GroupState
-from broker.groups.rebalance import complete_join_if_everybody_is_here, rebalance_or_complete
+from broker.groups.rebalance import complete_join_if_everybody_is_here, rebalance_or_complete, shown
 from protocol.errors import KafkaError, UnknownMemberId
 from protocol.messages.leave_group import MemberIdentity, MemberResponse
 
@@ -23,7 +23,7 @@ def leave(
             row.error_code = error.code
             continue
         actions += [*group.remove(member_id), CancelTimer(session_slot(member_id))]
-        gone.append(f"{member_id} ({leaver.reason or 'no reason given'})")
+        gone.append(f"{member_id} ({shown(leaver.reason)})")
     if gone:
         match group.state:
             case GroupState.STABLE | GroupState.COMPLETING_REBALANCE:

@@ -1,6 +1,7 @@
 """The join phase: how a rebalance begins, waits for members, and ends with a new generation."""
 
 import logging
+from typing import Final
 
 from broker.groups.actions import (
     JOIN_SLOT,
@@ -23,6 +24,16 @@ from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupResponse
 
 logger = logging.getLogger(__name__)
+
+#: Where nobody has joined, they are waited for anew: at least so long, whatever timeout they have told.
+MIN_JOIN_PHASE_MS: Final = 1_000
+#: Characters of a client's reason in the log; what Kafka's own clients send at most (KIP-800).
+_MAX_REASON: Final = 255
+
+
+def shown(reason: str | None) -> str:
+    """A client's reason, as it goes to the log."""
+    return (reason or "no reason given")[:_MAX_REASON]
 
 
 def keep_session(member: Member) -> SetTimer:
@@ -85,7 +96,8 @@ def complete_join(group: ClassicGroup, *, now_ms: int) -> list[Action]:
     """End the join phase with those who are here: a new generation, whose members all hear of it.
 
     Dynamic members that did not join are out. Static ones keep their place until their session ends
-    (KIP-345), but do not lead. If nobody at all has joined, the phase goes on for another timeout.
+    (KIP-345), but do not lead. If nobody at all has joined, the phase goes on for another timeout; the log
+    hears of that once.
     """
     assert group.state is GroupState.PREPARING_REBALANCE, group.state
     actions: list[Action] = [CancelTimer(JOIN_SLOT)]
@@ -94,8 +106,10 @@ def complete_join(group: ClassicGroup, *, now_ms: int) -> list[Action]:
             actions += group.remove(member.member_id)
             actions.append(CancelTimer(session_slot(member.member_id)))
     if group.members and not group.elect_leader_that_joined():
-        logger.warning("group %s: no member joined within the rebalance timeout", group.group_id)
-        return [*actions, SetTimer(JoinPhaseOver(), group.rebalance_timeout_ms)]
+        if not group.is_deserted:
+            group.is_deserted = True
+            logger.warning("group %s: no member joined within the rebalance timeout", group.group_id)
+        return [*actions, SetTimer(JoinPhaseOver(), max(group.rebalance_timeout_ms, MIN_JOIN_PHASE_MS))]
     group.start_next_generation(now_ms=now_ms)
     if not group.members:
         logger.info("group %s is empty since generation %d", group.group_id, group.generation_id)

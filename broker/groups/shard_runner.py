@@ -29,7 +29,13 @@ from broker.groups.timers import Timers
 from broker.runtime import Runtime
 from protocol.coordinator.group_records import GroupMetadataKey
 from protocol.coordinator.record_codec import GroupRecord, encode
-from protocol.errors import CoordinatorLoadInProgress, ErrorCode, KafkaError, NotCoordinator
+from protocol.errors import (
+    CoordinatorLoadInProgress,
+    ErrorCode,
+    KafkaError,
+    NotCoordinator,
+    UnknownServerError,
+)
 from protocol.records.batch import BatchHeader
 from protocol.records.builder import build_batch, simple_records
 from protocol.types import TopicPartition
@@ -40,6 +46,8 @@ A = TypeVar("A")
 
 #: Tombstones that nobody needs together are appended in batches of at most so many.
 MAX_TOMBSTONES_A_BATCH = 1_000
+#: How a topic refuses a batch for its size: its own bound, or that of a segment.
+_TOO_LARGE = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
 
 
 class Appended(Protocol):
@@ -237,13 +245,27 @@ class ShardRunner:
         return self._when(pending, group_id, answer)
 
     def write_tombstones(self, records: list[GroupRecord]) -> None:
-        """Append and replay what nobody waits for; stops at the first batch that is refused."""
-        for at in range(0, len(records), MAX_TOMBSTONES_A_BATCH):
-            batch = records[at : at + MAX_TOMBSTONES_A_BATCH]
+        """Append and replay what nobody waits for.
+
+        A batch that is too large for the topic is halved. Any other refusal ends it: the next batch would fare
+        no better, and what expires is found again.
+        """
+        batches = deque(
+            records[at : at + MAX_TOMBSTONES_A_BATCH] for at in range(0, len(records), MAX_TOMBSTONES_A_BATCH)
+        )
+        while batches:
+            batch = batches.popleft()
             try:
                 first_offset, pending = self._append(batch)
             except KafkaError as error:
+                is_too_large = error.code in _TOO_LARGE
+                if is_too_large and len(batch) > 1:
+                    half = len(batch) // 2
+                    batches.extendleft((batch[half:], batch[:half]))
+                    continue
                 logger.warning("%s: tombstones were not written: %s", self.topic_partition, error)
+                if is_too_large:
+                    continue
                 return
             self._replay(batch, first_offset)
             if pending is not None:  # Nobody waits, but a failure must not be reported as forgotten.
@@ -254,8 +276,13 @@ class ShardRunner:
         return self._when(self._unsettled.get(group_id), group_id, answer)
 
     def _append(self, records: Sequence[GroupRecord]) -> tuple[int, "Future[None] | None"]:
+        """Raises KafkaError: nothing was written. Also where no record can hold what it is to say."""
+        try:
+            pairs = [encode(record) for record in records]
+        except ValueError as error:
+            raise UnknownServerError(str(error)) from error
         batch = build_batch(
-            simple_records(map(encode, records), timestamp=self._runtime.now_ms()),
+            simple_records(pairs, timestamp=self._runtime.now_ms()),
             compression=self._config.offsets_topic_compression,
         )
         appended = self._log.append_as_coordinator(self.topic_partition, batch)

@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.groups.actions import JoinPhaseOver, SetTimer
 from broker.groups.config import GroupConfig
 from broker.groups.group import ALLOWED_FROM, ClassicGroup, GroupState
 from broker.groups.partitioner import java_hash, partition_for
+from broker.groups.rebalance import complete_join, prepare_rebalance
 from broker.groups.sessions import heartbeat
 from broker.groups.subscription import subscribed_topics
 from broker.groups.syncing import sync
@@ -288,6 +290,25 @@ def test_only_the_transitions_of_the_table_are_possible():
 )
 def test_java_hash(text, hashed):
     assert java_hash(text) == hashed
+
+
+@pytest.mark.parametrize(("rebalance_ms", "again_ms"), [(-1, 1_000), (0, 1_000), (7_000, 7_000)])
+def test_members_that_do_not_come_are_waited_for_with_patience(caplog, rebalance_ms, again_ms):
+    stage = Stage(initial_rebalance_delay_ms=0)
+    stage.join("a", instance_id="i")
+    stage.pass_time(0)
+    stage.sync("a", {"a": b""})
+    stage.join("a", rebalance_timeout_ms=rebalance_ms)
+    for _ in range(2):
+        stage.sync("a", {"a": b""})
+        assert stage.group.state is GroupState.STABLE
+        caplog.clear()
+        prepare_rebalance(stage.group, "anything", now_ms=0)
+        for _ in range(3):
+            actions = complete_join(stage.group, now_ms=0)
+            assert actions[-1] == SetTimer(JoinPhaseOver(), again_ms)
+        assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+        stage.join("a")
 
 
 @given(st.text(st.characters(), max_size=40), st.integers(0, 100))

@@ -16,6 +16,7 @@ from protocol.errors import (
     ErrorCode,
     KafkaError,
     KafkaStorageError,
+    MessageTooLarge,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     RequestTimedOut,
@@ -54,6 +55,7 @@ class MemoryLog:
 
     batches: dict[int, list[bytes]] = field(default_factory=dict)
     refuse: KafkaError | None = None
+    max_batch_bytes: int = 2**20
     is_held: bool = False
     waiting: list[asyncio.Future[None]] = field(default_factory=list)
     listener: GroupCoordinator | None = None
@@ -67,6 +69,8 @@ class MemoryLog:
     def append_as_coordinator(self, topic_partition, batch):
         if self.refuse is not None:
             raise self.refuse
+        if len(batch) > self.max_batch_bytes:
+            raise MessageTooLarge(f"{len(batch)} bytes")
         end = self.end(topic_partition.partition)
         written = b"".join(patched(memoryview(batch), base_offset=end, leader_epoch=0))
         self.batches.setdefault(topic_partition.partition, []).append(written)
@@ -116,7 +120,9 @@ class World:
             partition_count=lambda: _COUNT,
         )
 
-    async def join(self, member_id="", *, version=3, instance=None, session=10_000) -> JoinGroupResponse:
+    async def join(
+        self, member_id="", *, version=3, instance=None, session=10_000, client="c"
+    ) -> JoinGroupResponse:
         request = JoinGroupRequest(
             group_id="g",
             session_timeout_ms=session,
@@ -126,7 +132,7 @@ class World:
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0")],
         )
-        return await here(self.groups.join(request, version=version, client_id="c", client_host="/h"))
+        return await here(self.groups.join(request, version=version, client_id=client, client_host="/h"))
 
     def sync_request(self, member_id, assignments=None, *, generation=1):
         rows = [
@@ -148,14 +154,14 @@ class World:
         request = HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
         return E(self.groups.heartbeat(request).error_code)
 
-    def commit(self, offset, *, member_id="", generation=-1, group="g"):
+    def commit(self, offset, *, member_id="", generation=-1, group="g", topic="t"):
         request = OffsetCommitRequest(
             group_id=group,
             member_id=member_id,
             generation_id_or_member_epoch=generation,
             topics=[
                 OffsetCommitRequestTopic(
-                    name="t",
+                    name=topic,
                     topic_id=UUID(int=1),
                     partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)],
                 )
@@ -421,6 +427,48 @@ def test_what_expires_is_taken_out_of_the_log():
         await asyncio.sleep(7 * 24 * 3600 - 1)
         assert await world.fetched() == [7]
         await asyncio.sleep(601)
+        assert await world.fetched() == []
+        assert world.log.kept(_PARTITION) == []
+
+    simulate(story)
+
+
+@pytest.mark.parametrize("max_batch_bytes", [2**20, 450, 330])
+def test_tombstones_that_are_too_many_for_a_batch_go_in_several(max_batch_bytes, caplog):
+    """A batch of them is bounded by its bytes, too; one that no batch can hold does not keep the others."""
+    groups = [f"{number}" + "x" * (300 if number == 5 else 100) for number in range(20)]
+    groups = [group for group in groups if partition_for(group, _COUNT) == partition_for(groups[5], _COUNT)]
+
+    async def story(world):
+        for group in groups:
+            assert await world.committed(7, group=group) is E.none
+        world.log.max_batch_bytes = max_batch_bytes
+        world.groups.on_topics_deleted([(UUID(int=1), "t")])
+        left = [group for group in groups if await world.fetched(group)]
+        assert left == [group for group in groups if max_batch_bytes == 330 and len(group) > 300]
+
+    simulate(story)
+    assert sum("not written" in record.getMessage() for record in caplog.records) == (max_batch_bytes == 330)
+
+
+def test_a_name_that_fills_a_string_leaves_room_in_the_member_id():
+    async def story(world):
+        name = "x" * 32_767
+        for fields in ({"client": name}, {"instance": name, "client": name}):
+            joining = asyncio.ensure_future(world.join(**fields))
+            while not joining.done():
+                await asyncio.sleep(1)
+                for member in world.groups.describe("g", version=6).members:
+                    await world.join(member.member_id)
+            joined = await joining
+            assert (E(joined.error_code), len(joined.member_id)) == (E.none, 255 + 1 + 36)
+
+    simulate(story)
+
+
+def test_what_no_record_can_say_is_refused():
+    async def story(world):
+        assert await world.committed(7, topic="t" * 40_000) is E.unknown_server_error
         assert await world.fetched() == []
         assert world.log.kept(_PARTITION) == []
 
