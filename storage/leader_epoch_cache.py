@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from storage import checkpoints
+from storage.changes import Changes
 from storage.files import Files
 
 FILE_NAME = "leader-epoch-checkpoint"
@@ -63,7 +64,7 @@ class LeaderEpochCache:
         self._entries: list[EpochEntry] = []
         self.path = path
         self._files = files
-        self._is_flushed = True
+        self._changes = Changes()
         for entry in entries:
             self._assign(EpochEntry(*entry))
 
@@ -72,7 +73,7 @@ class LeaderEpochCache:
         """What the file holds. A missing or corrupt file is an empty cache: recovery reads the log instead."""
         cache = cls(path=path, files=files)
         # A process that was killed may have left it to the operating system.
-        cache._is_flushed = False
+        cache._changes.note()
         try:
             for entry in decode(files.read(path)):
                 cache._assign(entry)
@@ -225,21 +226,22 @@ class LeaderEpochCache:
         """Replace the file without waiting for the disk: about 60 us, once in a leadership."""
         if self.path is None or self._files is None:
             return
-        self._is_flushed = False
         self._files.write_atomically(self.path, encode(self._entries), durable=False)
+        self._changes.note()
 
     def flush(self) -> None:
         """Wait until the file is on the disk. [any thread]"""
-        if not self._is_flushed and self.path is not None and self._files is not None:
-            # First the flag: an assignment while we wait sets it again.
-            self._is_flushed = True
+        seen = self._changes.count
+        if not self._changes.are_flushed and self.path is not None and self._files is not None:
             self._files.fsync_path(self.path)
             self._files.fsync_dir(self.path.parent)
+            self._changes.note_flushed(seen)
 
     def move_to(self, directory: Path) -> None:
         """The log's directory has been renamed."""
         if self.path is not None:
             self.path = directory / FILE_NAME
+            self._changes.note()  # a flush that runs may not have found it
 
 
 def _from(entries: list[EpochEntry], start_offset: int) -> list[EpochEntry]:

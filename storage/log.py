@@ -37,6 +37,7 @@ from protocol.types import TopicPartition
 from storage import leader_epoch_cache, overflow, partition_metadata, recovery, retention
 from storage.append_origin import AppendOrigin
 from storage.appending import AppendInfo, UnexpectedAppendOffset, follower_headers, slices
+from storage.changes import Changes
 from storage.files import Buffer, Files
 from storage.leader_epoch_cache import LeaderEpochCache
 from storage.log_config import LogConfig
@@ -103,6 +104,7 @@ class Log(LogFiles):
         self.flush_wanted_to = None
         self.deleted_files = []
         self.truncations = 0
+        self._entry_changes, self._name_changes, self._cuts = Changes(), Changes(1), Changes()
         self._snapshots = loaded.snapshots
         self._files = files
         self._random = random
@@ -178,7 +180,8 @@ class Log(LogFiles):
             on_unflushed=on_unflushed,
             now_ms=now_ms,
         )
-        log._is_directory_changed = not is_clean
+        if not is_clean:
+            log._entry_changes.note()
         # Else all partitions that a start finds would be rolled together.
         log.segments.active.roll_jitter_ms = log._draw_jitter_ms()
         if not is_new:
@@ -465,20 +468,20 @@ class Log(LogFiles):
                 # Nor by a power cut: were the shortened segment on the disk before, they would come back behind it.
                 self._files.fsync_dir(self.directory)
             active = self.segments.active
-            self._is_shortened = True
             active.truncate_to(offset, now_ms=now_ms)
             self.log_end_offset = offset
             self.leader_epochs.truncate_from_end(self.log_end_offset)
             self.high_watermark = min(self.high_watermark, self.log_end_offset)
             self._reload_producers(now_ms)
+            self._entry_changes.note()
+            self._cuts.note()
         return True
 
     def _forget_flushed(self, offset: int, *, log_start_offset: int) -> None:
-        """Before files change: what is behind `offset` counts as not flushed, nor do the directory's entries."""
+        """Before files change: what is behind `offset` counts as not flushed."""
         has_gone_back = offset < self.recovery_point or log_start_offset < self.log_start_offset
         self.log_start_offset = log_start_offset
         self.truncations += 1
-        self._is_directory_changed = True
         self.recovery_point = min(self.recovery_point, offset)
         if self.doubtful_from is not None and offset <= self.doubtful_from:
             self.doubtful_from = None
@@ -520,6 +523,7 @@ class Log(LogFiles):
             self.log_end_offset = offset
             self.high_watermark = offset
             self.flush_wanted_to = None
+            self._entry_changes.note()
 
     # -- configuration -----------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from protocol.errors import KafkaStorageError
 from storage import file_names, partition_metadata
 from storage.background import BackgroundJob
+from storage.changes import Changes
 from storage.files import Files
 from storage.log_config import LogConfig
 from storage.log_reader import LogReader
@@ -63,12 +64,12 @@ class LogFiles(LogReader):
     _on_unflushed: Callable[[], None]
     _failure: OSError | None = None
     _is_closed: bool = False
-    #: Whether this directory's entry in its parent is known to be on the disk.
-    _is_directory_flushed: bool = False
-    #: Whether files have come, gone or got other names since the directory was flushed.
-    _is_directory_changed: bool = False
-    #: Whether the active segment has been shortened since it was flushed, perhaps down to its first byte.
-    _is_shortened: bool = False
+    #: Files that have come, gone or got other names.
+    _entry_changes: Changes
+    #: Names of the directory itself, the first one included.
+    _name_changes: Changes
+    #: Times that the active segment has been shortened, perhaps down to its first byte.
+    _cuts: Changes
 
     def roll(self, now_ms: int, *, base_offset: int = 0) -> Segment:
         """Close the active segment and begin another one at the log end (or later: `base_offset`).
@@ -89,11 +90,11 @@ class LogFiles(LogReader):
                 active.flush()
                 self._files.fsync_dir(self.directory)
             segment = self._create_segment(new_base, now_ms)
-            self._is_directory_changed = True
             self.segments = Segments((*self.segments, segment))
             # Where the next segment begins, so that it can be recovered from there.
             self.producers.map_end_offset = new_base
             self._snapshots.write(self.producers)
+            self._entry_changes.note()
         self.flush_wanted_to = new_base
         _LOG.debug("%s: new segment at %d", self.directory, new_base)
         return segment
@@ -121,10 +122,10 @@ class LogFiles(LogReader):
         kept = [segment for segment in self.segments if segment not in segments]
         self.segments = Segments(kept)
         self._bound = None
-        self._is_directory_changed = True
         for segment in segments:
             self._snapshots.remove(segment.base_offset)
             self._put_aside(segment, now_ms)
+        self._entry_changes.note()
 
     def replace_segments(self, old: Sequence[Segment], new: Sequence[Segment], *, now_ms: int) -> None:
         """Put compacted segments (`.cleaned`, flushed) in the place of their sources, safely for any crash.
@@ -133,7 +134,6 @@ class LogFiles(LogReader):
         sources are removed only when these renames are on the disk.
         """
         with self._io():
-            self._is_directory_changed = True
             for segment in reversed(new):
                 segment.change_suffix(file_names.SWAP)
             kept = [segment for segment in self.segments if segment not in old]
@@ -149,6 +149,7 @@ class LogFiles(LogReader):
             for segment in old:
                 if segment.base_offset not in bases:
                     self._snapshots.remove(segment.base_offset)
+            self._entry_changes.note()
 
     def _put_aside(self, segment: Segment, now_ms: int, *, after_flush_of: Path | None = None) -> None:
         """Rename a segment's files now, and have them removed after a delay for its readers."""
@@ -183,25 +184,23 @@ class LogFiles(LogReader):
         Raises KafkaStorageError.
         """
         recovery_point = self.recovery_point
-        if end <= recovery_point and not self._is_directory_changed:
+        seen = [(it, it.count) for it in (self._entry_changes, self._name_changes, self._cuts)]
+        if end <= recovery_point and self._entry_changes.are_flushed:
             return
         try:
             self.leader_epochs.flush()
             self._snapshots.flush(recovery_point, end)
-            # First the flag: a change while we wait sets it again.
-            is_changed = self._is_directory_changed or not self._is_directory_flushed
-            self._is_directory_changed = False
-            is_shortened, self._is_shortened = self._is_shortened, False
             segments = self.segments
             for segment in segments.from_offset(recovery_point):
-                if segment.base_offset < end or is_shortened:
+                if segment.base_offset < end or not self._cuts.are_flushed:
                     segment.flush(with_indexes=segment is not segments.active)
-            if is_changed:
+            if not (self._entry_changes.are_flushed and self._name_changes.are_flushed):
                 self._files.fsync_path(self.directory / partition_metadata.FILE_NAME)
                 self._files.fsync_dir(self.directory)
-            if not self._is_directory_flushed:
+            if not self._name_changes.are_flushed:
                 self._files.fsync_dir(self.directory.parent)
-                self._is_directory_flushed = True
+            for changes, count in seen:
+                changes.note_flushed(count)
         except OSError as error:
             raise self._failed(error) from error
 
@@ -232,7 +231,7 @@ class LogFiles(LogReader):
             self._is_closed = True
             if self.segments.active.has_changed_indexes:
                 self.segments.active.flush()
-                self._is_directory_changed = True  # one of them may be new
+                self._entry_changes.note()  # one of them may be new
             self.flush()
 
     def close_files(self) -> None:
@@ -245,10 +244,8 @@ class LogFiles(LogReader):
         """Move the log's directory: it is deleted, or takes another one's place."""
         with self._io():
             self._files.rename(self.directory, directory)
-        self._is_directory_flushed, self._is_directory_changed = False, True
         # A flush that runs has not found all files: it counts for nothing, and what it was for is flushed again.
         self.truncations += 1
-        self._is_shortened = True
         if self.recovery_point < self.segments.active.base_offset:
             self.flush_wanted_to = self.segments.active.base_offset
         self.directory = directory
@@ -256,6 +253,8 @@ class LogFiles(LogReader):
         self._snapshots.directory = directory
         for segment in self.segments:
             segment.move_to(directory)
+        for changes in (self._entry_changes, self._name_changes, self._cuts):
+            changes.note()
 
     def _io(self) -> "_IO":
         return _IO(self)
