@@ -341,6 +341,8 @@ class Node:
 
     def _commit(self, high_watermark: int) -> None:
         self.events.note("commit", self.id, high_watermark)
+        if self.told > high_watermark:
+            raise Broken(f"MonotonicHighWatermark: {self.id} {self.told} -> {high_watermark}")
         while self.told < high_watermark:
             data = self.log.read(self.told, max_bytes=2048)
             for header, batch in batches(memoryview(data)):
@@ -352,7 +354,9 @@ class Node:
                 self.judge.committed(self, header, self.value)
                 self.told = header.next_offset
         if self.told != high_watermark:
-            raise Broken(f"node {self.id}: high watermark {high_watermark} within a batch, {self.told=}")
+            raise Broken(
+                f"ConsistentCommittedData: {self.id} {high_watermark} is within a batch, {self.told=}"
+            )
 
     @property
     def value(self) -> str | None:
