@@ -47,8 +47,10 @@ unit: setup-test
 sim: setup-test ## quorums and whole nodes on virtual time; SEEDS=... for so many more of each story
 	OTTLA_SIM_SEEDS=$(if $(filter file,$(origin SEEDS)),0,$(SEEDS)) $(BIN)/python -m pytest -q -n 2 tests/sim $(ARGS)
 
-crash: setup-test ## power cuts, failing disks and kills over SEEDS more stories than the checks tell
-	OTTLA_CRASH_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n 2 --timeout 600 tests/unit/storage/test_crash_stories.py $(ARGS)
+CRASHES := tests/unit/storage/test_crash_stories.py tests/unit/storage/test_crash_flips.py tests/unit/storage/test_crash_kill.py
+
+crash: setup-test ## power cuts, flipped bits and kills by SEEDS seeds each, failing disks by half as many (checks: 3 to 24)
+	OTTLA_CRASH_SEEDS=$(SEEDS) OTTLA_CRASH_KILLS=$(SEEDS) $(BIN)/python -m pytest -q -n 2 --timeout 600 $(CRASHES) $(ARGS)
 
 compat: setup-test ## real processes: clients of every kind, hostile input, Apache Kafka as oracle
 	$(BIN)/python -m tests.harness.fetch

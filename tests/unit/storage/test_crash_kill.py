@@ -14,6 +14,7 @@ from tests.unit.storage.crash_child import CONFIG, value_of
 from tests.unit.storage.storage_support import open_log
 
 KILLS = int(os.environ.get("OTTLA_CRASH_KILLS", "3"))
+FIRST_SEED = int(os.environ.get("OTTLA_CRASH_FIRST_SEED", "0"))
 
 
 def append_until_killed(directory, *, seed, lines):
@@ -34,7 +35,7 @@ def append_until_killed(directory, *, seed, lines):
     return told
 
 
-@pytest.mark.parametrize("seed", range(KILLS))
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + KILLS))
 def test_killed_while_appending(tmp_path, seed):
     directory = tmp_path / "orders-0"
     random = Random(seed)
