@@ -20,7 +20,7 @@ from protocol.messages.alter_partition_reassignments import (
 )
 from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.compat.admin import PATIENCE_S, admin_of, code_of, once, wait_until
+from tests.compat.admin import admin_of, code_of, once, wait_until
 from tests.harness.blocking_wire import BlockingWire
 
 
@@ -44,16 +44,10 @@ class Topic:
     def create(cls, bootstrap: str, name: str, *replicas: Sequence[int], through: str = "") -> Self:
         """With these replicas of its partitions, asked of `through`; led by their firsts when this returns, and known to all."""
         topic = cls(bootstrap, name)
-        new = NewTopic(name, len(replicas), replica_assignment=[list(row) for row in replicas])
-        admin = admin_of(through or bootstrap)
-
-        def is_created() -> bool:
-            code = code_of(admin.create_topics([new])[name])
-            # Brokers that have not found a new controller in time are fenced for a moment.
-            assert code in (None, "INVALID_REPLICA_ASSIGNMENT"), code
-            return code is None
-
-        wait_until(is_created, told=f"{name}: all of {replicas} are fenced")
+        topic._create(
+            NewTopic(name, len(replicas), replica_assignment=[list(row) for row in replicas]),
+            through or bootstrap,
+        )
         topic.wait(leaders=[first for first, *_ in replicas])
         return topic
 
@@ -64,9 +58,23 @@ class Topic:
         A consumer that asks a broker too early would ask again after minutes.
         """
         topic = cls(bootstrap, name)
-        topic._admin.create_topics([NewTopic(name, partitions, replicas)])[name].result(PATIENCE_S)
+        topic._create(NewTopic(name, partitions, replicas), bootstrap)
         once(topic.seen, lambda states: all(len(state.leaders) == partitions for state in states))
         return topic
+
+    def _create(self, new: NewTopic, bootstrap: str) -> None:
+        admin = admin_of(bootstrap)
+        # Brokers that have not found a new controller in time are fenced for a moment.
+        fenced = {"INVALID_REPLICA_ASSIGNMENT", "INVALID_REPLICATION_FACTOR"}
+        # A controller that is deposed when it has written the topic has not answered: the broker asks the next one again.
+        created = {None, "TOPIC_ALREADY_EXISTS"}
+
+        def is_created() -> bool:
+            code = code_of(admin.create_topics([new])[self.name])
+            assert code in fenced | created, code
+            return code in created
+
+        wait_until(is_created, told=f"{self.name}: its brokers are fenced")
 
     def wait(
         self, *, leaders: Sequence[int] | None = None, in_sync: Sequence[Iterable[int]] | None = None
@@ -136,6 +144,12 @@ class Topic:
             answer = wire.call(ApiKey.ELECT_LEADERS, 2, asked)
         rows = [row for topic in answer.replica_election_results for row in topic.partition_result]
         return ErrorCode(answer.error_code or rows[0].error_code)
+
+    def prefer(self, leader: int) -> None:
+        """Have partition 0 led by its preferred replica, which is this one; known to all when this returns."""
+        answer = self.elect(ElectionType.PREFERRED)
+        assert answer in {ErrorCode.none, ErrorCode.election_not_needed}, answer
+        self.wait(leaders=[leader])
 
     def reassign(self, port: int, *replicas: Sequence[int]) -> None:
         """Begin to move the partitions to these replicas, by any broker's port."""

@@ -34,7 +34,7 @@ def _recently() -> int:
 
 def produce_at(bootstrap: str, topic: str, timestamps: list[int], codec: str = "none") -> None:
     """One record for each timestamp, all in one batch."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 30_000, "compression.type": codec})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 250_000, "compression.type": codec})
     for timestamp in timestamps:
         producer.produce(topic, value=b"x" * 100, partition=0, timestamp=timestamp)
     assert producer.flush(PATIENCE_S) == 0

@@ -147,7 +147,7 @@ def test_a_broker_that_is_stopped_leaves_at_once(cluster):
 def test_a_second_node_with_an_id_is_refused(cluster, tmp_path):
     node = cluster.node(1)
     text = node.properties_file.read_text().replace(str(node.data_dir.resolve()), str(tmp_path / "data"))
-    text = text.replace(f":{node.port}", ":0") + "initial.broker.registration.timeout.ms=15000\n"
+    text = text.replace(f":{node.port}", ":0") + "initial.broker.registration.timeout.ms=30000\n"
     (tmp_path / "twin.properties").write_text(text)
     cluster_id = admin_of(cluster.bootstrap).list_topics(timeout=PATIENCE_S).cluster_id
     assert cli("format", "-t", cluster_id, "-c", tmp_path / "twin.properties").exit_code == 0

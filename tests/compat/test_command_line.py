@@ -178,7 +178,14 @@ log.segment.bytes=1073741824
 log.retention.check.interval.ms=300000
 """
     )
-    child = Child([*_OTTLA, "broker", str(properties), "--set", "num.partitions=4"], log=tmp_path / "log")
+    settings = [
+        "num.partitions=4",
+        "broker.session.timeout.ms=600000",
+    ]  # never fenced, which would be a warning
+    child = Child(
+        [*_OTTLA, "broker", str(properties), *(part for each in settings for part in ("--set", each))],
+        log=tmp_path / "log",
+    )
     try:
         child.wait_until(lambda: "READY" in child.output())
         found = re.search(r"READY bootstrap=(\S+) .*node\.id=3", child.output())

@@ -149,8 +149,8 @@ def _wait_for_coordinator(wire: Wire, group: str) -> None:
 def _join_request(group: str, **fields: Any) -> JoinGroupRequest:
     fields = {
         "group_id": group,
-        "session_timeout_ms": 30_000,
-        "rebalance_timeout_ms": 30_000,
+        "session_timeout_ms": 300_000,
+        "rebalance_timeout_ms": 300_000,
         "protocol_type": "consumer",
         "protocols": [JoinGroupRequestProtocol(name="range", metadata=_SUBSCRIPTION)],
         **fields,

@@ -8,7 +8,7 @@ import re
 
 from tests.compat.admin import create_topic, once, produce
 from tests.compat.clients import CLIENTS, Message
-from tests.harness.kafka import run_tool, tool
+from tests.harness.kafka import broker_api_versions, run_tool, tool
 
 
 def lines(output: str) -> list[str]:
@@ -156,7 +156,7 @@ def test_offsets_records_and_directories(server, topic, tmp_path):
     sizes = {one["partition"]: one["size"] for one in folder["partitions"]}
     assert sizes[f"{topic}-0"] > 10_000
     assert sizes[f"{topic}-1"] == 0
-    versions = tool("kafka-broker-api-versions", *where)
+    versions = broker_api_versions(server.bootstrap, tmp_path)
     assert f"127.0.0.1:{server.port} (id: 1 rack: null isFenced: false) -> (" in versions
     assert "Produce(0): 0 to 13 [usable: 13]" in versions
     assert ("ShareFetch(78): UNSUPPORTED" in versions) is not server.is_kafka

@@ -17,7 +17,6 @@ import pytest
 from confluent_kafka import Consumer, ElectionType, Producer, TopicPartition
 
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from storage.files import Files
 from storage.verify import compare
@@ -215,8 +214,7 @@ def test_kafkas_broker_is_restarted(mixture):
     produce(mixture.ottla.bootstrap, "restarted", [b"meanwhile"] * 10)
     mixture.kafka.start()
     topic.wait_in_sync([1, 2, 3])
-    assert topic.elect(ElectionType.PREFERRED) == ErrorCode.none
-    topic.wait(leaders=[3])
+    topic.prefer(3)
     values = [message.value() for message in read(mixture.kafka.listener, "restarted", 20)]
     assert values == [b"before"] * 10 + [b"meanwhile"] * 10
 
@@ -242,13 +240,10 @@ def test_leadership_goes_through_all_brokers(mixture):
     """By reassigned order and preferred elections; each leader's batches end up with both others."""
     topic = Topic.create(mixture.bootstrap, "round", [3, 1, 2])
     values: list[bytes] = []
-    leader = 3
     for order in ([3, 1, 2], [1, 2, 3], [2, 3, 1], [3, 2, 1]):
         topic.reassign(mixture.ottla.node(1).port, order)
-        if order[0] != leader:
-            assert topic.elect(ElectionType.PREFERRED) == ErrorCode.none
         leader = order[0]
-        topic.wait(leaders=[leader])
+        topic.prefer(leader)
         for codec in CODECS:
             more = [b"%d-%s-%d" % (leader, codec.encode(), number) for number in range(40)]
             produce(mixture.listener(leader), "round", more, compression_type=codec, acks="all")
@@ -269,8 +264,7 @@ def test_a_tail_that_nobody_else_has_is_truncated(mixture, request, old, new, al
     topic = Topic.create(mixture.bootstrap, name, [new, also, old])
     produce(mixture.bootstrap, name, [b"known to all"] * 20)
     topic.reassign(mixture.ottla.node(1).port, [old, new, also])
-    assert topic.elect(ElectionType.PREFERRED) == ErrorCode.none
-    topic.wait(leaders=[old])
+    topic.prefer(old)
     produce(mixture.bootstrap, name, [b"known to all"] * 20)
     topic.wait_in_sync([1, 2, 3])
 
@@ -367,8 +361,7 @@ def test_a_broker_is_replaced_in_place(mixture):
         produce(mixture.bootstrap, "replaced", [b"meanwhile %d" % number] * 10)
         new.start()
         topic.wait_in_sync([1, 2, 3])
-        assert topic.elect(ElectionType.PREFERRED) == ErrorCode.none
-        topic.wait(leaders=[3])
+        topic.prefer(3)
         produce(mixture.bootstrap, "replaced", [b"after %d" % number] * 10)
         expected += [
             b"%s %d" % (when, number) for when in (b"before", b"meanwhile", b"after") for _ in range(10)

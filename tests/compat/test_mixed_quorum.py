@@ -11,18 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.messages.describe_quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
-    PartitionData,
-    PartitionDataResponse,
-    TopicData,
-)
 from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, produce, read, wait_until
 from tests.compat.conftest import needs_no_oracle
+from tests.compat.quorum import has_all, leader_of
 from tests.compat.replicated import Topic
-from tests.harness.blocking_wire import BlockingWire
 from tests.harness.kafka import tool
 from tests.harness.nodes import KafkaNode, Node, OttlaNode, broker, controller
 from tests.harness.processes import free_port
@@ -44,32 +36,6 @@ SETTINGS = {
     "offsets.topic.num.partitions": "3",
     "offsets.topic.replication.factor": "2",
 }
-
-
-def quorum_at(port: int) -> PartitionDataResponse | None:
-    """The quorum as its leader describes it, asked through a broker or controller; None while nobody can."""
-    request = DescribeQuorumRequest(
-        topics=[TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
-    )
-    with BlockingWire(port) as wire:
-        answer: DescribeQuorumResponse = wire.call(ApiKey.DESCRIBE_QUORUM, 2, request)
-    rows = [row for topic in answer.topics for row in topic.partitions]
-    return rows[0] if answer.error_code == 0 and rows and rows[0].error_code == 0 else None
-
-
-def leader_of(port: int) -> int:
-    """Who leads; -1 while nobody does."""
-    found = quorum_at(port)
-    return -1 if found is None else found.leader_id
-
-
-def has_all(port: int, node_id: int) -> bool:
-    """Whether this voter or observer has everything that is committed."""
-    found = quorum_at(port)
-    if found is None:
-        return False
-    ends = {row.replica_id: row.log_end_offset for row in (*found.current_voters, *found.observers)}
-    return ends.get(node_id, -1) >= found.high_watermark > 0
 
 
 class Mixture:

@@ -20,6 +20,15 @@ _READY = re.compile(r"^READY ", re.MULTILINE)
 _LEADER = re.compile(r"node (\d+) leads epoch (\d+)")
 
 
+#: A machine that stands still for some seconds is no reason to choose another active controller, to fence a broker (whose
+#: partitions another one then leads, for minutes), or to give a start up.
+_PATIENT = {
+    "controller.quorum.fetch.timeout.ms": "5000",
+    "broker.session.timeout.ms": "18000",
+    "initial.broker.registration.timeout.ms": "600000",
+}
+
+
 class OttlaCluster:
     """All nodes run from `start` on; ids are those of `ottla cluster up`: brokers from 1, controllers from 101 on."""
 
@@ -40,7 +49,7 @@ class OttlaCluster:
             port=0,
             free_ports=steady_ports,
         )
-        prepare(self.plan, settings)
+        prepare(self.plan, {**_PATIENT, **(settings or {})})
         self._children: dict[int, Child] = {}
         self._starts = 0
 

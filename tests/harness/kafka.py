@@ -83,6 +83,15 @@ def tool(name: str, *arguments: str, input: str | None = None) -> str:
     return done.stdout
 
 
+def broker_api_versions(bootstrap: str, folder: Path) -> str:
+    """What kafka-broker-api-versions prints. By itself it waits for a request no longer than 5 s, and asks once."""
+    settings = folder / "patient.properties"
+    settings.write_text("request.timeout.ms=60000\n")
+    return tool(
+        "kafka-broker-api-versions", "--bootstrap-server", bootstrap, "--command-config", str(settings)
+    )
+
+
 class KafkaServer:
     """A standalone Kafka (broker and controller in one process), on a free port and a folder of its own."""
 

@@ -36,6 +36,7 @@ def broker(node_id: int, port: int, *, voters: str = "", bootstrap: str = "") ->
         "listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "inter.broker.listener.name": "PLAINTEXT",
         "group.initial.rebalance.delay.ms": "0",
+        "initial.broker.registration.timeout.ms": "600000",  # six processes may have to start beside it
         **_quorum(voters, bootstrap),
     }
 
