@@ -14,7 +14,8 @@ from controller import quorum_state, snapshots
 from controller.api import CONTROLLER_APIS
 from controller.features import DEFAULT_LEVELS
 from controller.formatting import bootstrap_records
-from controller.metadata_log import MetadataLog
+from controller.log_cleaning import MAX_BATCH_BYTES
+from controller.metadata_log import MAX_RECORDS_PER_BATCH, MetadataLog
 from controller.node import InvalidMetadata
 from controller.raft.machine import Raft
 from controller.raft.types import Address, LeaderAndEpoch, ReplicaKey, VersionRange
@@ -22,7 +23,13 @@ from controller.raft.voters import Voter, VoterSet
 from controller.result import Result
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import encode_response
-from protocol.errors import ErrorCode, KafkaStorageError, NotController, UnsupportedVersion
+from protocol.errors import (
+    ErrorCode,
+    KafkaStorageError,
+    NotController,
+    RecordListTooLarge,
+    UnsupportedVersion,
+)
 from protocol.messages import alter_client_quotas as quotas
 from protocol.messages import request_class
 from protocol.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -597,6 +604,50 @@ async def test_a_decision_that_other_nodes_could_not_read_is_refused(shell: Shel
     del request.entries[200:]
     answer = await controller.request(ApiKey.ALTER_CLIENT_QUOTAS, request)
     assert {row.error_code for row in answer.entries} == {ErrorCode.none}
+    await shell.stop()
+
+
+@pytest.mark.parametrize(("count", "text_bytes"), [(300, 30_000), (15_000, 10)])
+async def test_a_decision_is_cut_into_batches_that_other_nodes_can_read(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, count: int, text_bytes: int
+):
+    """By their bytes or their count."""
+    controller = await shell.start()
+    many = [
+        r.ConfigRecord(
+            resource_type=ConfigResourceType.GROUP, resource_name="g", name=f"k{n}", value="x" * text_bytes
+        )
+        for n in range(count)
+    ]
+    api = CONTROLLER_APIS[ApiKey.INCREMENTAL_ALTER_CONFIGS]
+    decided = Result(response="done", records=many, is_atomic=False)
+    monkeypatch.setitem(
+        CONTROLLER_APIS, ApiKey.INCREMENTAL_ALTER_CONFIGS, api._replace(decide=lambda *_: decided)
+    )
+    begin = shell.quorum.end_offset
+    assert await controller.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, None) == "done"
+    chunks = list(shell.quorum._log.chunks(begin, shell.quorum.end_offset))
+    assert [record for chunk in chunks for record in chunk.records] == many
+    assert len(chunks) == 2
+    assert max(chunk.size_bytes for chunk in chunks) <= MAX_BATCH_BYTES
+    assert max(len(chunk.records) for chunk in chunks) <= MAX_RECORDS_PER_BATCH
+    await shell.stop()
+
+
+async def test_a_record_that_no_batch_holds_is_refused(shell: Shell, monkeypatch: pytest.MonkeyPatch):
+    controller = await shell.start()
+    api = CONTROLLER_APIS[ApiKey.DELETE_TOPICS]
+    large = r.PartitionRecord(directories=[UUID(int=7)] * (MAX_BATCH_BYTES // 16))
+    decided = Result(response=None, records=[large], is_atomic=False)
+    monkeypatch.setitem(
+        CONTROLLER_APIS,
+        ApiKey.DELETE_TOPICS,
+        api._replace(decide=lambda *_: decided, refuse=lambda _, error: error),
+    )
+    end_offset = shell.quorum.end_offset
+    answer = await controller.request(ApiKey.DELETE_TOPICS, DeleteTopicsRequest())
+    assert isinstance(answer, RecordListTooLarge)
+    assert shell.quorum.end_offset == end_offset
     await shell.stop()
 
 
