@@ -2,12 +2,14 @@
 
 Who asks: admin clients (kafka-configs, web consoles), per topic, broker, group, metrics subscription.
 Versions: v1-4. v1 sources and synonyms, v3 types and documentation, v4 flexible.
-Differs from Kafka: the documentation is our own; configurations of a logger are those of Python's logging.
-Touches: broker.config, broker.metadata (read only).
+Differs from Kafka: the documentation is our own; configurations of a logger are those of Python's logging;
+a resource that is named twice is described once.
+Touches: broker.config, broker.metadata (read only). Waits for others to have their turn, where it names many.
 """
 
-from collections.abc import Iterable
-from typing import Protocol
+import asyncio
+from collections.abc import Collection, Iterable
+from typing import Final, Protocol
 
 from broker.api import Api, RequestContext
 from broker.api.altering_configs import BROKER_LOGGER
@@ -38,6 +40,11 @@ from protocol.metadata.image import ConfigResource, ConfigResourceType
 from protocol.topic_names import check_topic_name
 
 _LOGGER_TYPE = 0
+#: Described at one go; then others have their turn on the loop. Some milliseconds' worth of topics.
+RESOURCES_A_TURN: Final = 50
+
+#: A resource's type and name -> the names of the configurations that are asked for; None: all.
+_Wanted = dict[tuple[int, str], set[str] | None]
 
 
 class DescribesConfigs(Protocol):
@@ -56,42 +63,55 @@ class DescribesConfigs(Protocol):
         """What it knows of the cluster."""
 
 
-def handle(
+async def handle(
     request: DescribeConfigsRequest, context: RequestContext, broker: DescribesConfigs
 ) -> DescribeConfigsResponse:
     """A result for each resource; one that cannot be described leaves the others alone."""
-    return DescribeConfigsResponse(
-        results=[_describe(resource, request, broker) for resource in request.resources]
-    )
+    results = []
+    for (resource_type, name), wanted in _distinct(request.resources).items():
+        results.append(_describe(resource_type, name, wanted, request, broker))
+        if len(results) % RESOURCES_A_TURN == 0:
+            await asyncio.sleep(0)
+    return DescribeConfigsResponse(results=results)
+
+
+def _distinct(resources: Iterable[DescribeConfigsResource]) -> _Wanted:
+    """Each resource once: a short request must not multiply a long answer."""
+    distinct: _Wanted = {}
+    for resource in resources:
+        at = (resource.resource_type, resource.resource_name)
+        if not resource.configuration_keys:  # an empty list asks for all, as null does
+            distinct[at] = None
+        elif (wanted := distinct.setdefault(at, set())) is not None:
+            wanted.update(resource.configuration_keys)
+    return distinct
 
 
 def _describe(
-    resource: DescribeConfigsResource, request: DescribeConfigsRequest, broker: DescribesConfigs
+    resource_type: int,
+    name: str,
+    wanted: Collection[str] | None,
+    request: DescribeConfigsRequest,
+    broker: DescribesConfigs,
 ) -> DescribeConfigsResult:
-    result = DescribeConfigsResult(
-        resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
-    )
+    result = DescribeConfigsResult(resource_type=resource_type, resource_name=name, error_message=None)
     try:
-        rows = _rows(resource, broker)
+        rows = _rows(resource_type, name, broker)
     except KafkaError as error:
         result.error_code, result.error_message = error.code, error.message
         return result
-    wanted = resource.configuration_keys
-    result.configs = [
-        _result(row, request) for row in rows if not wanted or row.name in wanted
-    ]  # an empty list asks for all, as null does
+    result.configs = [_result(row, request) for row in rows if wanted is None or row.name in wanted]
     return result
 
 
-def _rows(resource: DescribeConfigsResource, broker: DescribesConfigs) -> Iterable[ConfigRow]:
-    name = resource.resource_name
-    if resource.resource_type == BROKER_LOGGER:
+def _rows(resource_type: int, name: str, broker: DescribesConfigs) -> Iterable[ConfigRow]:
+    if resource_type == BROKER_LOGGER:
         check_logger_resource(broker.config, name)
         return _logger_rows()
     try:
-        kind = ConfigResourceType(resource.resource_type)
+        kind = ConfigResourceType(resource_type)
     except ValueError:
-        raise InvalidRequest(f"Unsupported resource type: {resource.resource_type}") from None
+        raise InvalidRequest(f"Unsupported resource type: {resource_type}") from None
     overrides = broker.metadata.image.config(ConfigResource(kind, name))
     match kind:
         case ConfigResourceType.TOPIC:
@@ -116,7 +136,7 @@ def _rows(resource: DescribeConfigsResource, broker: DescribesConfigs) -> Iterab
                 raise InvalidRequest("Client metrics subscription name must not be empty")
             return describe_client_metrics(overrides)
         case _:
-            raise InvalidRequest(f"Unsupported resource type: {resource.resource_type}")
+            raise InvalidRequest(f"Unsupported resource type: {resource_type}")
 
 
 def _logger_rows() -> list[ConfigRow]:

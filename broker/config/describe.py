@@ -1,12 +1,14 @@
 """What DescribeConfigs tells about topics, brokers, groups and client metrics subscriptions.
 
 Every function gives rows for all keys of a resource, synonyms and documentation included; the handler
-leaves out what was not asked for. A row's source is that of its first synonym.
+leaves out what was not asked for. A row's source is that of its first synonym. Rows that the broker's own
+configuration decides are made once for it: a request may ask for ten thousand topics, which differ in few.
 Source: ConfigHelper of Kafka 4.3.1.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.definitions import (
@@ -28,6 +30,8 @@ __all__ = [
 ]  # fmt: skip
 
 _UNKNOWN_TYPE = 0
+#: Of so many broker configurations rows are kept: of the nodes in this process, which rarely get another one.
+_CONFIGS_KEPT: Final = 4
 
 
 class Synonym(NamedTuple):
@@ -54,44 +58,55 @@ class ConfigRow(NamedTuple):
 def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigRow]:
     """The configurations of a topic with these overrides."""
     return [
-        _override_row(
-            key,
-            overrides.get(name),
-            ConfigSource.TOPIC,
-            config.topic_defaults.get(name, key.default),
-            _server_synonyms(config, name),
-        )
-        for name, key in TOPIC_CONFIGS.items()
-        if not key.is_internal or name in overrides
+        _overridden(row, TOPIC_CONFIGS[name], overrides, ConfigSource.TOPIC)
+        for name, row in _topic_rows(config).items()
+        if not TOPIC_CONFIGS[name].is_internal or name in overrides
     ]
+
+
+@lru_cache(maxsize=_CONFIGS_KEPT)
+def _topic_rows(config: BrokerConfig) -> dict[str, ConfigRow]:
+    return {
+        name: _inherited(key, config.topic_defaults.get(name, key.default), _server_synonyms(config, name))
+        for name, key in TOPIC_CONFIGS.items()
+    }
 
 
 def describe_group(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigRow]:
     """The configurations of a group, known or not: its id is only a name (KIP-848)."""
+    return [
+        _overridden(row, GROUP_CONFIGS[name], overrides, ConfigSource.GROUP)
+        for name, row in _group_rows(config).items()
+    ]
+
+
+@lru_cache(maxsize=_CONFIGS_KEPT)
+def _group_rows(config: BrokerConfig) -> dict[str, ConfigRow]:
     defaults = group_values(config)
-    rows = []
+    rows = {}
     for name, key in GROUP_CONFIGS.items():
         if (broker_key := GROUP_SYNONYMS.get(name)) is not None:
             synonyms = _broker_synonyms(config, broker_key)
         else:
             synonyms = (Synonym(name, text_of(key.type, key.default), ConfigSource.DEFAULT),)
-        rows.append(_override_row(key, overrides.get(name), ConfigSource.GROUP, defaults[name], synonyms))
+        rows[name] = _inherited(key, defaults[name], synonyms)
     return rows
 
 
 def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigRow]:
     """The configurations of a client metrics subscription (KIP-714)."""
     return [
-        _override_row(key, overrides.get(name), ConfigSource.CLIENT_METRICS, key.default, ())
-        for name, key in CLIENT_METRICS_CONFIGS.items()
+        _overridden(_inherited(key, key.default, ()), key, overrides, ConfigSource.CLIENT_METRICS)
+        for key in CLIENT_METRICS_CONFIGS.values()
     ]
 
 
-def describe_broker(config: BrokerConfig) -> list[ConfigRow]:
+@lru_cache(maxsize=_CONFIGS_KEPT)
+def describe_broker(config: BrokerConfig) -> Sequence[ConfigRow]:
     """The configurations of this broker; internal and unknown ones only where somebody set them."""
     names = [name for name, key in BROKER_CONFIGS.items() if not key.is_internal]
     names += [name for name in config.texts if name not in BROKER_CONFIGS or BROKER_CONFIGS[name].is_internal]
-    return [_broker_row(config, name, _broker_synonyms(config, name)) for name in names]
+    return tuple(_broker_row(config, name, _broker_synonyms(config, name)) for name in names)
 
 
 def describe_cluster_defaults(config: BrokerConfig) -> list[ConfigRow]:
@@ -111,18 +126,23 @@ def describe_cluster_defaults(config: BrokerConfig) -> list[ConfigRow]:
     ]
 
 
-def _override_row(
-    key: ConfigKey,
-    override: str | None,
-    override_source: ConfigSource,
-    default: ConfigValue,
-    inherited: tuple[Synonym, ...],
-) -> ConfigRow:
-    """A row of a resource whose own overrides go before what it inherits; never read-only."""
-    value = text_of(key.type, default if override is None else key.parse(override))
-    synonyms = inherited if override is None else (Synonym(key.name, value, override_source), *inherited)
+def _inherited(key: ConfigKey, default: ConfigValue, synonyms: tuple[Synonym, ...]) -> ConfigRow:
+    """A row of a resource that may have overrides, and has none of this key; never read-only."""
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+    value = text_of(key.type, default)
     return ConfigRow(key.name, value, False, source, False, synonyms, key.type, key.documentation)
+
+
+def _overridden(
+    row: ConfigRow, key: ConfigKey, overrides: Mapping[str, str], source: ConfigSource
+) -> ConfigRow:
+    """The row of a resource whose own overrides go before what it inherits."""
+    override = overrides.get(key.name)
+    if override is None:
+        return row
+    value = text_of(key.type, key.parse(override))
+    synonyms = (Synonym(key.name, value, source), *row.synonyms)
+    return row._replace(value=value, source=source, synonyms=synonyms)
 
 
 def _broker_row(

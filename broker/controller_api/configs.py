@@ -31,11 +31,11 @@ from protocol.metadata.image import ConfigResource, ConfigResourceType
 _CORDONED: Final = "cordoned.log.dirs"
 
 
-def describe(
+async def describe(
     request: DescribeConfigsRequest, context: RequestContext, services: ControllerServices
 ) -> DescribeConfigsResponse:
     """As a broker answers it, about this node."""
-    return k32_describe_configs.handle(request, context, services)
+    return await k32_describe_configs.handle(request, context, services)
 
 
 async def alter_incrementally(

@@ -33,10 +33,10 @@ logger = logging.getLogger(__name__)
 _LOCAL: Final[Mapping[int, Callable[[Any, RequestContext, ControllerServices], Any]]] = {
     ApiKey.API_VERSIONS: api_versions.handle,
     ApiKey.DESCRIBE_CLUSTER: describe_cluster.handle,
-    ApiKey.DESCRIBE_CONFIGS: configs.describe,
 }
-#: Looked at here, before the controller decides.
+#: Looked at here, before the controller decides; or answered here, but not at once.
 _LOOKED_AT: Final[Mapping[int, Callable[[Any, RequestContext, ControllerServices], Awaitable[Any]]]] = {
+    ApiKey.DESCRIBE_CONFIGS: configs.describe,
     ApiKey.ALTER_CONFIGS: configs.replace,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.alter_incrementally,
 }
