@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from broker.replicas.copying import append_copy, take_over_offsets
@@ -63,13 +63,6 @@ _REST_S: Final = 0.1
 _BACKOFF_MS: Final = 10_000
 
 
-class Promotion(Protocol):
-    """Whoever has to know that a partition has another log."""
-
-    def __call__(self, partition: Partition) -> None:
-        """`partition.log` is another one."""
-
-
 class _Move:
     """One partition that moves, from one log object to another."""
 
@@ -96,8 +89,9 @@ class LogMoves:
         node_id: int,
         image: Callable[[], MetadataImage],
         quota: ReplicationQuota,
-        on_promoted: Promotion,
+        on_promoted: Callable[[Partition], None],
     ) -> None:
+        """`on_promoted` is told of partitions that have another log."""
         self._runtime = runtime
         self._logs = logs
         self._node_id = node_id
