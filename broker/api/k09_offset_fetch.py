@@ -5,7 +5,8 @@ Versions: v1-10. v2 null topics for all and an error of the whole group, v5 lead
 require_stable (KIP-447), v8 several groups (KIP-709), v9 member (not looked at for classic groups), v10 topic ids.
 Differs from Kafka: while commits of the group wait for replicas, every fetch waits with them; Kafka
 answers one without require_stable with the offsets before them. What is asked for twice is answered once.
-Touches: broker.metadata (read only), broker.groups.
+Touches: broker.metadata (read only), broker.groups. Waits for the replicas of commits, also of those that an
+older leader took and this one has read.
 """
 
 from uuid import UUID

@@ -296,8 +296,9 @@ class GroupCoordinator:
     ) -> Answer[OffsetFetchResponseGroup]:
         """One group of OffsetFetch; its topics have names. An error is one of the whole group.
 
-        Answered when all that was committed before is safe: a consumer that goes on from an offset
-        must never see it go back.
+        Answered when all that was committed before, under this leader or another, is safe: a consumer that goes
+        on from an offset must never see it go back. Kafka waits so with `require_stable`, and answers without
+        it from what the high watermark has passed.
         """
 
         def refuse(error: KafkaError) -> OffsetFetchResponseGroup:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.groups.shard import Shard
 from protocol.coordinator.record_codec import UnknownRecordKind, decode
@@ -28,6 +28,14 @@ class ReadableLog(Protocol):
         """Whole batches, from the one that holds `offset` (None: the log's start) to the log's end."""
 
 
+class Loaded(NamedTuple):
+    """What was read."""
+
+    records_count: int
+    #: Where the log ended; None if it was empty. The high watermark may not be there yet.
+    end_offset: int | None
+
+
 async def load(
     shard: Shard,
     log: ReadableLog,
@@ -35,8 +43,8 @@ async def load(
     *,
     is_wanted: Callable[[], bool],
     now_ms: Callable[[], int],
-) -> int:
-    """Replay the whole partition into `shard`; the number of records. Stops early if it `is_wanted` no more.
+) -> Loaded:
+    """Replay the whole partition into `shard`. Stops early if it `is_wanted` no more.
 
     Raises KafkaError if the partition cannot be read. A record that makes no sense is passed over with a
     warning: Kafka would refuse the partition, and so all its groups, for one bad record.
@@ -54,7 +62,7 @@ async def load(
         else:
             break
         await asyncio.sleep(0)
-    return count
+    return Loaded(count, offset)
 
 
 def _replay_batch(

@@ -34,6 +34,7 @@ from protocol.errors import (
     ErrorCode,
     KafkaError,
     NotCoordinator,
+    NotEnoughReplicasAfterAppend,
     UnknownServerError,
 )
 from protocol.records.batch import BatchHeader
@@ -109,8 +110,11 @@ class ShardRunner:
         self._is_loaded = False
         #: Led elsewhere, or it could not be read.
         self.is_closed = False
-        #: Group -> its last append that is not committed yet.
-        self._unsettled: dict[str, Future[None]] = {}
+        #: Where the log ended when it was read; None once that is known to be committed. Kafka reads to the log's
+        #: end, too, and shows what it has read when the high watermark has passed it (CoordinatorRuntime).
+        self._read_end: int | None = None
+        #: Group -> the end of its last append of offsets, unless that is known to be committed.
+        self._unsettled: dict[str, int] = {}
         #: Groups whose last record was refused. Their members try again at once, hundreds of times a second.
         self._refused: set[str] = set()
 
@@ -127,7 +131,7 @@ class ShardRunner:
         """Read the partition; until then `shard` raises CoordinatorLoadInProgress."""
         started = self._runtime.monotonic()
         try:
-            count = await load(
+            loaded = await load(
                 self._shard,
                 self._log,
                 self.topic_partition,
@@ -147,9 +151,10 @@ class ShardRunner:
         if self.is_closed:
             return
         self._is_loaded = True
-        if count:
+        self._read_end = loaded.end_offset
+        if loaded.records_count:
             took_ms = (self._runtime.monotonic() - started) * 1000
-            logger.info("%s: %d records read in %.0f ms", self.topic_partition, count, took_ms)
+            logger.info("%s: %d records read in %.0f ms", self.topic_partition, loaded.records_count, took_ms)
         for group in list(self._shard.groups.values()):
             self.carry_out(group, on_loaded(group, now_ms=self._runtime.now_ms()))
 
@@ -242,7 +247,9 @@ class ShardRunner:
         except KafkaError as error:
             return answer(error)
         self._replay(records, first_offset)
-        return self._when(pending, group_id, answer)
+        end_offset = first_offset + len(records)
+        self._unsettled[group_id] = end_offset
+        return self._when(pending, group_id, end_offset, answer)
 
     def write_tombstones(self, records: list[GroupRecord]) -> None:
         """Append and replay what nobody waits for.
@@ -272,8 +279,17 @@ class ShardRunner:
                 pending.add_done_callback(error_of)
 
     def when_settled(self, group_id: str, answer: Callable[[KafkaError | None], A]) -> Answer[A]:
-        """Answer when all that was written for the group is committed: what is read then stays true."""
-        return self._when(self._unsettled.get(group_id), group_id, answer)
+        """Answer when all that was read or written for the group is committed: what it says then stays true."""
+        end_offset = self._unsettled.get(group_id, self._read_end)
+        if end_offset is None:
+            return answer(None)
+        try:
+            pending = self._committed(end_offset)
+        except NotEnoughReplicasAfterAppend:
+            pending = None  # The high watermark is there. Of what is read, that is all one can ask.
+        except KafkaError as error:
+            return answer(error)
+        return self._when(pending, group_id, end_offset, answer)
 
     def _append(self, records: Sequence[GroupRecord]) -> tuple[int, "Future[None] | None"]:
         """Raises KafkaError: nothing was written. Also where no record can hold what it is to say."""
@@ -286,12 +302,12 @@ class ShardRunner:
             compression=self._config.offsets_topic_compression,
         )
         appended = self._log.append_as_coordinator(self.topic_partition, batch)
-        pending = self._log.committed(
-            self.topic_partition,
-            appended.last_offset + 1,
-            timeout_ms=self._config.offsets_commit_timeout_ms,
+        return appended.first_offset, self._committed(appended.last_offset + 1)
+
+    def _committed(self, end_offset: int) -> "Future[None] | None":
+        return self._log.committed(
+            self.topic_partition, end_offset, timeout_ms=self._config.offsets_commit_timeout_ms
         )
-        return appended.first_offset, pending
 
     def _replay(self, records: Sequence[GroupRecord], first_offset: int) -> None:
         now_ms = self._runtime.now_ms()
@@ -301,21 +317,31 @@ class ShardRunner:
                 self._forget(record.key.group)
 
     def _when(
-        self, pending: "Future[None] | None", group_id: str, answer: Callable[[KafkaError | None], A]
+        self,
+        pending: "Future[None] | None",
+        group_id: str,
+        end_offset: int,
+        answer: Callable[[KafkaError | None], A],
     ) -> Answer[A]:
         if pending is None:
+            self._note_committed(group_id, end_offset)
             return answer(None)
         answered: Future[A] = self._runtime.loop.create_future()
-        self._unsettled[group_id] = pending
 
         def settle(done: "Future[None]") -> None:
-            if self._unsettled.get(group_id) is done:
-                del self._unsettled[group_id]
             error = error_of(done)  # asked for in any case: a failure must not be reported as forgotten
             if self.is_closed:
                 error = NotCoordinator()
+            elif error is None:
+                self._note_committed(group_id, end_offset)
             if not answered.done():
                 answered.set_result(answer(error))
 
         pending.add_done_callback(settle)
         return answered
+
+    def _note_committed(self, group_id: str, end_offset: int) -> None:
+        if self._unsettled.get(group_id) == end_offset:
+            del self._unsettled[group_id]
+        if self._read_end is not None and end_offset >= self._read_end:
+            self._read_end = None

@@ -18,6 +18,7 @@ from protocol.errors import (
     KafkaStorageError,
     MessageTooLarge,
     NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     RequestTimedOut,
 )
@@ -55,9 +56,11 @@ class MemoryLog:
 
     batches: dict[int, list[bytes]] = field(default_factory=dict)
     refuse: KafkaError | None = None
+    refuse_commitment: KafkaError | None = None
     max_batch_bytes: int = 2**20
     is_held: bool = False
     waiting: list[asyncio.Future[None]] = field(default_factory=list)
+    high_watermarks: dict[int, int] = field(default_factory=dict)
     listener: GroupCoordinator | None = None
 
     def listen(self, topic, listener):
@@ -81,9 +84,14 @@ class MemoryLog:
         return read_header(last[0]).next_offset if last else 0
 
     def committed(self, topic_partition, end_offset, *, timeout_ms):
-        assert end_offset == self.end(topic_partition.partition)
+        partition = topic_partition.partition
+        assert end_offset <= self.end(partition)
         assert timeout_ms == 5_000
+        if self.refuse_commitment is not None:
+            raise self.refuse_commitment
         if not self.is_held:
+            self.high_watermarks[partition] = self.end(partition)
+        if end_offset <= self.high_watermarks.get(partition, 0):
             return None
         future = asyncio.get_running_loop().create_future()
         self.waiting.append(future)
@@ -91,6 +99,8 @@ class MemoryLog:
 
     def settle(self, error=None):
         waiting, self.waiting = self.waiting, []
+        if error is None:
+            self.high_watermarks = {partition: self.end(partition) for partition in self.batches}
         for future in waiting:
             future.set_result(None) if error is None else future.set_exception(error)
 
@@ -330,6 +340,46 @@ def test_replicas_that_do_not_follow(error, commit, fetch):
         world.log.settle(error)
         assert (await committing).topics[0].partitions[0].error_code == commit
         assert (await fetching).error_code == fetch
+
+    simulate(story)
+
+
+def test_what_the_replicas_did_not_have_before_is_not_told_after_either():
+    """The leader before has appended it, and its client has heard of nothing yet; or has, that time was over."""
+
+    async def story(world):
+        await world.committed(1)
+        world.log.is_held = True
+        commit = world.commit(2)
+        world.log.settle(RequestTimedOut())
+        assert (await commit).topics[0].partitions[0].error_code == E.coordinator_not_available
+        assert not world.fetch().done()
+        world.groups.on_resigned(_PARTITION, 1)
+        world.groups.on_leader(_PARTITION, 2)
+        await asyncio.sleep(0)
+        refused, fetch = world.fetch(), world.fetch()
+        world.log.settle(RequestTimedOut())
+        assert (await refused).error_code == (await fetch).error_code == E.not_coordinator
+        another = next(name for name in map(str, range(99)) if partition_for(name, _COUNT) == _PARTITION)
+        fetches = [world.fetch(), world.fetch(another)]
+        await asyncio.sleep(1)
+        assert not any(fetch.done() for fetch in fetches)
+        world.log.settle()
+        first, second = await asyncio.gather(*fetches)
+        assert (first.topics[0].partitions[0].committed_offset, second.topics) == (2, [])
+        assert await world.fetched() == [2], "at once"
+
+    simulate(story)
+
+
+def test_what_is_committed_is_told_also_where_the_isr_is_too_small():
+    async def story(world):
+        await world.committed(1)
+        world.groups.on_resigned(_PARTITION, 1)
+        world.groups.on_leader(_PARTITION, 2)
+        await asyncio.sleep(0)
+        world.log.refuse_commitment = NotEnoughReplicasAfterAppend()
+        assert await world.fetched() == [1]
 
     simulate(story)
 
