@@ -13,6 +13,7 @@ import click
 
 from broker.config import BrokerConfig
 from broker.config.load import load_config
+from broker.log_lines import FORMAT, LineFormatter
 from broker.node import CannotStart, Node
 from broker.runtime.production import ProductionRuntime, allow_open_files, run
 from broker.tools import CommandsWithTools
@@ -64,9 +65,9 @@ def start_broker(
     Without a file one process is broker and controller of a cluster of its own, on 127.0.0.1:9092. With one it is
     what process.roles says: broker, controller or both.
     """
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter(FORMAT))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
         config = load_config(properties, overrides=overrides, port=port, data_dir=data_dir)
         run(lambda runtime: _serve(runtime, config, until_stdin_ends=until_stdin_ends))
