@@ -57,7 +57,7 @@ class LeadershipListener(Protocol):
     """A coordinator: it serves the partitions of its own topic that this broker leads."""
 
     def on_leader(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads the partition, in a new epoch."""
+        """This broker leads the partition, in a new epoch; it may have led it in the one before, with the same log."""
 
     def on_resigned(self, partition: int, leader_epoch: int) -> None:
         """It led the partition in this epoch, and does not any more."""
@@ -357,7 +357,7 @@ class ReplicaManager:
             self._followers.unfollow(partition)
         else:
             self._followers.follow(partition)
-        if was_leader and (is_new_epoch or not partition.is_leader):
+        if was_leader and not partition.is_leader:
             self._tell_resigned(partition, old_epoch)
         if partition.is_leader and is_new_epoch:
             for listener in self._listeners.get(partition.topic_partition.topic, ()):

@@ -91,9 +91,12 @@ def test_leaders_listen(broker):
     listener.heard.clear()
     broker.replay(PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=1, leader=NODE_ID))
     assert listener.heard == [("leads", 1, 2)]
+    # Another epoch of the same leader: a coordinator's state is still what the log says, and its members wait on.
+    broker.replay(PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=1, leader=NODE_ID))
+    assert listener.heard == [("leads", 1, 2), ("leads", 1, 3)]
     broker.replay(PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=1, leader=2))
     broker.replay(RemoveTopicRecord(topic_id=TOPIC_ID))
-    assert listener.heard == [("leads", 1, 2), ("resigned", 1, 2), ("resigned", 0, 3)]
+    assert listener.heard == [("leads", 1, 2), ("leads", 1, 3), ("resigned", 1, 3), ("resigned", 0, 3)]
 
 
 def test_topic_configurations_reach_the_log(broker):
