@@ -104,10 +104,7 @@ class LogMaker:
             self._being_made[topic_partition] = None
 
     def creation(self, wanted: Iterable[NewLog], *, now_ms: int) -> LogCreation:
-        """`get_or_create` for many logs, of which the slow part can run in a thread; see `log_creation`.
-
-        Until it is finished, none of its partitions may be asked for again, but all may be deleted.
-        """
+        """See `LogManager.creation`."""
         creation = LogCreation(
             open_log=partial(self._make_planned, now_ms=now_ms), keep=partial(self._keep_made, now_ms=now_ms)
         )
@@ -160,7 +157,10 @@ class LogMaker:
             log.take_offline(failure)
             return KafkaStorageError(f"{log.directory}: {failure}")
         if path is None:
-            self._table.put_aside(log, file_names.DELETE_DIRECTORY, now_ms)
+            try:
+                self._table.put_aside(log, file_names.DELETE_DIRECTORY, now_ms)
+            except KafkaStorageError as error:  # its directory is offline by now
+                return error
             return UnknownTopicOrPartition(f"{topic_partition} was deleted while its log was made")
         self._table.logs[topic_partition] = log
         return None

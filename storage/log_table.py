@@ -119,7 +119,7 @@ class LogTable:
 
         Rare: what is truncated was seldom flushed.
         """
-        for topic_partition, log in self.logs.items():
+        for topic_partition, log in list(self.logs.items()):  # `fail` may be called meanwhile
             if log.directory.parent == path and topic_partition in self.cleaned_offsets:
                 # What was cleaned was flushed. What comes in its place is dirty.
                 cleaned = self.cleaned_offsets[topic_partition]

@@ -131,6 +131,25 @@ def test_a_failing_directory():
     assert manager.logs == creation.logs
 
 
+def test_deleted_meanwhile_and_the_disk_fails():
+    """The other logs of the part get their due: no partition stays being made."""
+    files = FaultyFiles(random=Random(1))
+    manager = open_manager(Path("/data/a"), Path("/data/b"), files=files)
+    creation = manager.creation(wanted(), now_ms=NOW_MS)
+    part = run_in_a_thread(creation)
+    gone, path = PARTITIONS[0], part[0].path
+    manager.delete(gone, now_ms=NOW_MS)
+    files.fail("rename", errno=5, under=path)
+    creation.finish(part)
+    assert list(manager.offline_dirs) == [path.parent]
+    assert gone in creation.errors
+    assert all(isinstance(error, KafkaStorageError) for error in creation.errors.values())
+    assert len(creation.errors) == len(creation.logs) == 20
+    assert manager.logs == creation.logs
+    complete(manager.creation(wanted(), now_ms=NOW_MS))
+    assert set(manager.logs) == set(PARTITIONS)
+
+
 def test_what_cannot_be_made(tmp_path):
     manager = open_manager(tmp_path)
     manager.get_or_create(A, topic_id=UUID(int=1), now_ms=NOW_MS)

@@ -483,3 +483,24 @@ def test_what_is_no_log_is_left_alone(tmp_path):
     assert manager.logs == {}
     run(manager.maintain(NOW_MS + 10**9))
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 5
+
+
+def test_a_directory_fails_in_a_thread_beside_a_truncation(tmp_path):
+    """The one goes through the logs while the other takes some of them away."""
+    first, second = tmp_path / "a", tmp_path / "b"
+    manager = open_manager(first, second)
+    partitions = [TopicPartition("t", number) for number in range(8)]
+    logs = [manager.get_or_create(at, topic_id=TOPIC_ID, now_ms=NOW_MS) for at in partitions]
+    log = next(it for it in logs if it.directory.parent == first)
+    append(log, 20)
+    log.flush()
+
+    class CleanedOffsets(dict):
+        def __contains__(self, topic_partition):
+            manager.take_offline(second, OSError(errno.EIO, "EIO"))
+            return super().__contains__(topic_partition)
+
+    manager.cleaned_offsets = CleanedOffsets()
+    assert log.truncate_to(5, now_ms=NOW_MS)
+    assert list(manager.offline_dirs) == [second]
+    assert (log.log_end_offset, log.recovery_point) == (5, 5)
