@@ -14,7 +14,7 @@ class BackgroundJob:
 
     `run` is called in a thread, then `finish` on the event loop's thread, whatever became of `run`: it
     looks for itself. `finish` returns the next part of the work, if that was not all. Neither raises for a
-    failing disk: the log directory goes offline instead.
+    failing disk: the log directory goes offline instead, or it is told, where only files stay that nobody needs.
     """
 
     name: str

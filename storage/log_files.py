@@ -38,7 +38,7 @@ def removal_job(due: Sequence[DeletedFiles]) -> BackgroundJob:
         for deleted in due:
             try:
                 deleted.remove()
-            except OSError as error:
+            except (OSError, KafkaStorageError) as error:
                 _LOG.error("Removing deleted files: %s", error)
 
     return BackgroundJob(name=f"remove {len(due)} deleted segments or logs", run=run)
@@ -119,8 +119,7 @@ class LogFiles(LogReader):
 
         In the given order: a process that dies on the way leaves the rest of them.
         """
-        kept = [segment for segment in self.segments if segment not in segments]
-        self.segments = Segments(kept)
+        self.segments = Segments(self.segments.without(segments))
         self._bound = None
         for segment in segments:
             self._snapshots.remove(segment.base_offset)
@@ -136,11 +135,11 @@ class LogFiles(LogReader):
         with self._io():
             for segment in reversed(new):
                 segment.change_suffix(file_names.SWAP)
-            kept = [segment for segment in self.segments if segment not in old]
+            kept = self.segments.without(old)
             for segment in old:
                 # Readers may have it: opened by its name, before that becomes another file's.
                 segment.prepare_reading()
-                self._put_aside(segment, now_ms, after_flush_of=self.directory)
+                self._put_aside(segment, now_ms, is_replaced=True)
             for segment in new:
                 segment.change_suffix("")
             self.segments = Segments((*kept, *new))
@@ -151,13 +150,18 @@ class LogFiles(LogReader):
                     self._snapshots.remove(segment.base_offset)
             self._entry_changes.note()
 
-    def _put_aside(self, segment: Segment, now_ms: int, *, after_flush_of: Path | None = None) -> None:
-        """Rename a segment's files now, and have them removed after a delay for its readers."""
+    def _put_aside(self, segment: Segment, now_ms: int, *, is_replaced: bool = False) -> None:
+        """Rename a segment's files now, and have them removed after a delay for its readers.
+
+        If it `is_replaced`, not before what has come in its place is there for good.
+        """
         segment.change_suffix(file_names.DELETED)
 
         def remove() -> None:
-            if after_flush_of is not None:
-                self._files.fsync_dir(after_flush_of)
+            # A log that has got another directory meanwhile has taken them with it.
+            segment.move_to(self.directory)
+            if is_replaced:
+                self._files.fsync_dir(segment.directory)
             segment.delete_files()
 
         self.deleted_files.append(DeletedFiles(now_ms + self.config.file_delete_delay_ms, remove))

@@ -27,8 +27,8 @@ class Segments:
     def __len__(self) -> int:
         return len(self._items)
 
-    def __contains__(self, segment: object) -> bool:
-        return segment in self._items
+    def __contains__(self, segment: Segment) -> bool:
+        return self.floor(segment.base_offset) is segment
 
     @property
     def first(self) -> Segment:
@@ -58,6 +58,11 @@ class Segments:
         """Where the next segment begins; None for the active one."""
         after = bisect_right(self._bases, segment.base_offset)
         return self._bases[after] if after < len(self._bases) else None
+
+    def without(self, gone: Iterable[Segment]) -> tuple[Segment, ...]:
+        """All but these."""
+        bases = {segment.base_offset for segment in gone}  # thousands may go at once
+        return tuple(segment for segment in self._items if segment.base_offset not in bases)
 
     @property
     def size_bytes(self) -> int:

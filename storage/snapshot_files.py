@@ -5,7 +5,7 @@ written for each new segment, when the log is closed, and when it was opened; a 
 from the newest that is not corrupt.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from logging import getLogger
 from pathlib import Path
@@ -82,8 +82,9 @@ class SnapshotFiles:
 
     def remove(self, offset: int) -> None:
         """Remove one snapshot; a missing one is fine."""
-        if offset in self.offsets:
-            self.offsets.remove(offset)
+        at = bisect_left(self.offsets, offset)  # thousands may go at once
+        if at < len(self.offsets) and self.offsets[at] == offset:
+            del self.offsets[at]
             self._files.unlink(self.path_of(offset))
 
     def remove_stray(self, base_offsets: Iterable[int]) -> None:

@@ -254,3 +254,34 @@ def test_two_futures_are_refused(files):
     assert future.directory.name != "a-0.ff-future"
     with pytest.raises(InconsistentMetaProperties):
         open_manager(*PATHS, files=files)
+
+
+def test_what_left_the_log_before_its_promotion_is_removed_in_its_new_folder(files):
+    manager, future, _ = begin(files, 40)
+    copy(manager.logs[A], future)
+    future.truncate_to(2, now_ms=NOW_MS)
+    run(manager.maintain(NOW_MS))
+    copy(manager.logs[A], future)
+    manager.moving.promote(A, now_ms=NOW_MS)
+    assert any(path.suffix == ".deleted" for path in files.contents(future.directory))
+    run(manager.maintain(NOW_MS + 100_000))
+    run(manager.maintain(NOW_MS + 200_000))
+    assert not any(path.suffix == ".deleted" for path in files.contents(future.directory))
+
+
+def test_a_log_that_cannot_be_removed_yet_holds_up_no_other(files):
+    """What took its place cannot be flushed: its directory has failed."""
+    manager, future, other = begin(files)
+    copy(manager.logs[A], future)
+    manager.moving.promote(A, now_ms=NOW_MS)
+    manager.take_offline(other, OSError(5, "EIO"))
+    deleted = [TopicPartition("t", number) for number in range(3)]
+    for at in deleted:
+        manager.get_or_create(at, topic_id=TOPIC_ID, now_ms=NOW_MS)
+        manager.delete(at, now_ms=NOW_MS)
+    files.fail("fsync", errno=5, under=other, is_lasting=True)
+    run(manager.maintain(NOW_MS + 100_000))
+    assert [name.split(".")[0] for name in folders(files)] == [
+        "a-0",
+        "a-0",
+    ]  # the new one, and the old one's files

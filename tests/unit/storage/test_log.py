@@ -445,6 +445,38 @@ def test_retention_by_size(tmp_path):
     assert log.size_bytes == 3 * size
 
 
+class CountedOffset(int):
+    """An offset that counts how often it is looked at."""
+
+    looks = 0
+
+    def __eq__(self, other):
+        CountedOffset.looks += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+@pytest.mark.parametrize("how", ["retention", "truncation"])
+def test_many_segments_are_removed_without_a_search_for_each(tmp_path, monkeypatch, how):
+    """Else the event loop stood still for a second with 8,000 of them."""
+    log = open_log(tmp_path / "l", config=LogConfig(segment_bytes=100, index_interval_bytes=1))
+    fill(log, 120, records=1)
+    log.update_high_watermark(120)
+    assert len(log.segments) == 120
+    log._snapshots.offsets = [CountedOffset(at) for at in log._snapshots.offsets]
+    compared = []
+    monkeypatch.setattr(Segment, "__eq__", lambda one, two: compared.append(two) or one is two)
+    CountedOffset.looks = 0
+    if how == "retention":
+        log.maybe_increment_log_start_offset(110)
+        assert log.apply_retention(NOW_MS) == 110
+    else:
+        log.truncate_to(10, now_ms=NOW_MS)
+    assert len(compared) < 500
+    assert CountedOffset.looks < 500
+
+
 def test_compacted_logs_are_not_retained(tmp_path):
     config = LogConfig(segment_bytes=1000, retention_ms=0, cleanup_policy=("compact",))
     log = open_log(tmp_path / "l", config=config)
