@@ -118,7 +118,8 @@ def filthiest(
 class _Cleaning:
     """One cleaning, in as many parts as there are segments to be made: each is put in place before the next is begun.
 
-    It ends as soon as the log has lost records, or is not to be cleaned any more; what is in place stays.
+    It ends as soon as the log is truncated, or not to be cleaned any more; what is in place stays. Where retention comes
+    first, it goes on with what that leaves: a steady one would else end every cleaning of a large log.
     """
 
     def __init__(
@@ -129,9 +130,8 @@ class _Cleaning:
         self._on_done = on_done
         self._on_failure = on_failure
         self._truncations, self._directory = log.truncations, log.directory
+        self._first_base = log.segments.first.base_offset
         self._steps = self._all_steps()
-        #: Of the sources, how many have been replaced.
-        self._replaced_count = 0
         #: What the last step came to: a segment, the end of the clean part, what is in the way; None: it was stopped.
         self._outcome: Replacement | int | Exception | None = None
 
@@ -157,24 +157,33 @@ class _Cleaning:
             self._outcome = error
 
     def _finish(self) -> BackgroundJob | None:
-        log, outcome = self._log, self._outcome
-        if not self._is_wanted():
-            if isinstance(outcome, Replacement):
-                outcome.new.delete_files()
-            return None
+        outcome, is_wanted = self._outcome, self._is_wanted()
         match outcome:
             case Replacement():
-                try:
-                    log.replace_segments(outcome.old, [outcome.new], now_ms=self._compaction.now_ms)
-                except KafkaStorageError:
-                    return None  # the log has told already, and is offline
-                self._replaced_count += len(outcome.old)
-                return self.next_part()
-            case int():
-                self._on_done(log, outcome)
-            case Exception():
-                self._on_failure(log, outcome)
+                return self.next_part() if self._place(outcome, is_wanted=is_wanted) else None
+            case int() if is_wanted:
+                self._on_done(self._log, outcome)
+            case Exception() if is_wanted and not self._has_shrunk():
+                self._on_failure(self._log, outcome)
         return None
+
+    def _place(self, made: Replacement, *, is_wanted: bool) -> bool:
+        """Put a segment in the place of its sources, or away; whether to go on.
+
+        In no place of which retention has taken a part: a tombstone may not count as met by a cleaning while what it
+        deletes is still there, in the rest of a group before it.
+        """
+        try:
+            if is_wanted and all(segment in self._log.segments for segment in made.old):
+                self._log.replace_segments(made.old, [made.new], now_ms=self._compaction.now_ms)
+            else:
+                made.new.delete_files()
+        except KafkaStorageError:
+            return False  # the log has told already, and is offline
+        except OSError as error:
+            self._on_failure(self._log, error)
+            return False
+        return is_wanted
 
     def _is_wanted(self) -> bool:
         """Whether the log is still what the cleaning began with, and compacted."""
@@ -186,19 +195,11 @@ class _Cleaning:
             and log.directory == self._directory
             and log.is_writable
             and log.config.is_compacted
-            and self._has_sources()
         )
 
-    def _has_sources(self) -> bool:
-        """Whether retention has not come first: it removes the oldest segments, and their files go soon.
-
-        Then the later groups are not put in place, either: a tombstone may not count as met by a cleaning while what
-        it deletes is still there, in the rest of a group before it.
-        """
-        if self._replaced_count == len(self._compaction.segments):
-            return True
-        oldest = self._compaction.segments[self._replaced_count]
-        return self._log.segments.floor(oldest.base_offset) is oldest
+    def _has_shrunk(self) -> bool:
+        """Whether retention has removed something: what cannot be read may be that, its files are gone after a while."""
+        return self._log.segments.first.base_offset > self._first_base
 
 
 def _last_committed(producer: ProducerState, high_watermark: int) -> int | None:
@@ -222,10 +223,10 @@ def cleaning_job(
     dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES,
     throttle: Callable[[int], None] = lambda size_bytes: None,
 ) -> BackgroundJob:
-    """Compact in a thread; on the loop, put each segment in place unless the log has lost records meanwhile.
+    """Compact in a thread; on the loop, put each segment in place unless the log has lost its records meanwhile.
 
     `on_done` is told the end of the clean part, or `on_failure` what is in the way: OSError for the disk, else most
-    likely a damaged batch. Neither hears of a log that has lost records: what was met in them says nothing.
+    likely a damaged batch. What was met in a log that has lost records meanwhile says nothing, and is not told.
     Raises OSError.
     """
     log = chosen.log
@@ -241,6 +242,7 @@ def cleaning_job(
             for number, state in log.producers.producers.items()
         },
         aborted_in=log.aborted_transactions,
+        present=lambda: log.segments,
         files=log.files,
         max_keys=max(dedupe_buffer_bytes // BYTES_A_KEY, 1),
         throttle=throttle,

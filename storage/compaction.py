@@ -31,6 +31,7 @@ from storage.files import Files
 from storage.index import MAX_RELATIVE_OFFSET
 from storage.recovery import walk
 from storage.segment import Segment
+from storage.segments import Segments
 from storage.transaction_index import AbortedTransaction
 
 #: Keys up to this length are kept as they are in the offset map, longer ones as a digest of this length.
@@ -63,6 +64,8 @@ class Compaction(NamedTuple):
     max_segment_bytes: int
     active_producers: Mapping[int, LastRecord]
     aborted_in: Callable[[int, int], list[AbortedTransaction]]
+    #: What the log has now: retention may have come first. [any thread]
+    present: Callable[[], Segments]
     files: Files
     max_keys: int
     #: Told the bytes that were read or written; waits if there were too many in a while.
@@ -109,14 +112,25 @@ def compact(compaction: Compaction) -> Iterator[Replacement | int]:
     """Segments that shall replace others, flushed, one by one; at last, up to where the log is then clean. [any thread]
 
     Each is to be in place before the next is asked for: then there is never more to be kept than one of them, and
-    wherever this ends, no tombstone has been met while what it deletes is still there.
+    wherever this ends, no tombstone has been met while what it deletes is still there. If it is not, as retention has
+    removed some of its sources, what is left of them is next.
     Raises CorruptMessage for a damaged batch: nothing is written over it. OSError.
     """
     offsets = build_offset_map(compaction)
     clean_end = offsets.last_offset + 1
     transactions = CleanedTransactions()
     for group in group_by_size(compaction, clean_end):
-        yield _clean(group, compaction, offsets, transactions)
+        while sources := [segment for segment in group if segment in compaction.present()]:
+            if sources[0] is compaction.present().first:
+                # What was open before has gone, and its markers may have: a later transaction is not to be taken for it.
+                transactions = CleanedTransactions()
+            try:
+                made = _clean(sources, compaction, offsets, transactions)
+            except Exception:
+                if all(segment in compaction.present() for segment in sources):
+                    raise
+                continue  # the files of what retention has removed are gone after a while
+            yield made
     yield clean_end
 
 

@@ -328,10 +328,11 @@ def test_files_that_retention_removes_under_it_are_no_failure_of_the_disk(tmp_pa
         deleted.remove()
     job.complete()
     assert not told
+    assert clean(log) == log.segments.active.base_offset
 
 
 def test_what_retention_leaves_of_a_group_is_not_clean(tmp_path):
-    """Else the tombstone would go in its time, and the value that it deletes would be back."""
+    """Else the tombstone would go in its time, and the value that it deletes would be back. It is cleaned next."""
     log = open_log(
         tmp_path / "l", config=replace(CONFIG, cleanup_policy=("compact", "delete"), retention_ms=None)
     )
@@ -342,11 +343,12 @@ def test_what_retention_leaves_of_a_group_is_not_clean(tmp_path):
     job.run()
     log.maybe_increment_log_start_offset(1)
     assert log.apply_retention(NOW_MS) == 1
-    job.finish()
+    part = job.finish()
     assert not told
     assert not list(log.directory.glob("*.cleaned"))
     assert [header.delete_horizon_ms for header, _ in log.records_since(1)] == [None] * 3
-    end = clean(log, now_ms=NOW_MS)
+    part.complete()
+    (end,) = told
     assert contents(log, since=1) == {2: ("y", "1" * 400), 3: ("k", None)}
     clean(log, cleaned_to=end, now_ms=NOW_MS + 1000)
     assert contents(log, since=1) == {2: ("y", "1" * 400)}
@@ -363,6 +365,26 @@ def test_a_topic_that_is_not_compacted_any_more_keeps_what_it_has(tmp_path):
     assert not told
     assert sorted(contents(log)) == list(range(20))
     assert not list(log.directory.glob("*.cleaned"))
+
+
+def test_a_disk_that_fails_when_a_segment_is_not_wanted_any_more(tmp_path):
+    """As all failures of a disk, it is told, and does not end whoever runs the job."""
+
+    class Failing(Files):
+        def unlink(self, path):
+            if path.suffix == ".cleaned" and path.exists():
+                raise failure
+            super().unlink(path)
+
+    failure = OSError(5, "EIO")
+    log = open_log(tmp_path / "l", config=CONFIG, files=Failing())
+    for number in range(20):
+        write(log, [("a", f"{number}" * 20)])
+    job, told = begin(log)
+    job.run()
+    log.update_config(replace(CONFIG, cleanup_policy=("delete",)))
+    assert job.finish() is None
+    assert told == [failure]
 
 
 def several_groups(tmp_path, *, files=None, **config):
@@ -437,23 +459,85 @@ def test_a_cleaning_that_is_stopped_keeps_what_is_in_place(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("log_start", "is_done"),
+    "log_start",
     [
-        (1, True),  # not a whole segment
-        (2, True),  # what was put in place goes again
-        (10, False),  # and what was yet to be cleaned
+        1,  # not a whole segment
+        2,  # what was put in place goes again
+        10,  # and what was yet to be cleaned
     ],
 )
-def test_retention_between_two_segments_of_a_cleaning(tmp_path, log_start, is_done):
+@pytest.mark.parametrize("when", ["before the thread", "after the thread"])
+def test_retention_between_two_segments_of_a_cleaning(tmp_path, log_start, when):
     log = several_groups(tmp_path, cleanup_policy=("compact", "delete"), retention_ms=None)
+    before = contents(log)
     part, told = begin(log)
     part.run()
     part = part.finish()
+    if when == "after the thread":
+        part.run()
     log.maybe_increment_log_start_offset(log_start)
     log.apply_retention(NOW_MS)
+    if when == "after the thread":
+        part = part.finish()
     part.complete()
-    assert told == ([log.segments.active.base_offset] if is_done else [])
+    assert told == [log.segments.active.base_offset]
     assert not list(log.directory.glob("*.cleaned"))
+    assert dict(contents(log).values()) == dict(value for at, value in before.items() if at >= log_start)
+
+
+@pytest.mark.parametrize("are_files_gone", [False, True])
+def test_a_cleaning_comes_to_its_end_beside_steady_retention(tmp_path, are_files_gone):
+    """Of a large log with a slow throttle, a segment goes for each batch that is read, some of them under it."""
+    log = several_groups(tmp_path, cleanup_policy=("compact", "delete"), retention_ms=None)
+    lost, is_steady = 0, False
+
+    def throttle(size_bytes):
+        nonlocal lost
+        if is_steady and len(log.segments) > 5:
+            log.maybe_increment_log_start_offset(log.segments.end_of(log.segments.first))
+            lost += log.apply_retention(NOW_MS)
+            for deleted in log.deleted_files if are_files_gone else ():
+                deleted.remove()
+
+    part, told = begin(log, throttle=throttle)
+    part.run()
+    part, is_steady = part.finish(), True
+    part.complete()
+    assert lost > 3
+    assert told == [log.segments.active.base_offset]
+    assert not list(log.directory.glob("*.cleaned"))
+    after = contents(log)
+    assert clean(log) == told[0]
+    assert contents(log) == after
+
+
+@pytest.mark.parametrize("retained_from", [1, 2])
+def test_retention_takes_the_marker_of_a_transaction_that_the_cleaning_has_seen(tmp_path, retained_from):
+    """What the producer has committed since is not part of it."""
+    log = open_log(
+        tmp_path / "l", config=replace(CONFIG, cleanup_policy=("compact", "delete"), retention_ms=None)
+    )
+    mine = {"producer_id": 5, "producer_epoch": 0, "is_transactional": True}
+
+    def end(*, commit):
+        log.roll(NOW_MS)
+        data = marker(producer_id=5, commit=commit)
+        log.append_as_leader(data, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+        log.roll(NOW_MS)
+
+    write(log, [("a", "1" * 480)], base_sequence=0, **mine)
+    end(commit=False)
+    write(log, [("b", "2" * 480)], base_sequence=1, **mine)
+    end(commit=True)
+    part, told = begin(log)
+    part.run()
+    part = part.finish()
+    assert [segment.base_offset for segment in log.segments] == [0, 1, 2, 3, 4]
+    log.maybe_increment_log_start_offset(retained_from)
+    assert log.apply_retention(NOW_MS) == retained_from
+    part.complete()
+    assert told == [4]
+    assert contents(log, since=retained_from)[2] == ("b", "2" * 480)
 
 
 class Crash(Exception):
