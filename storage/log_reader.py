@@ -46,7 +46,8 @@ class LogReader:
     log_end_offset: int
     segments: Segments
     _files: Files
-    #: The last bound that was looked up: offset, segment, position. Replaced as a whole.
+    #: The last bound that was looked up: offset, segment, position. Replaced as a whole, on the loop's thread only: in
+    #: another one a truncation may come between the look and the note.
     _bound: tuple[int, Segment, int] | None = None
 
     @property
@@ -105,7 +106,7 @@ class LogReader:
             if max_offset == log_end:
                 last, last_end = active, active.end_before(max_offset, size)
             else:
-                last, last_end = self._position_of_bound(segments, max_offset)
+                last, last_end = self._position_of_bound(segments, max_offset, may_note=not may_block)
             while True:
                 end_position = last_end if last is segment else None
                 found = segment.read(
@@ -126,14 +127,15 @@ class LogReader:
         except OSError as error:
             raise self._read_failed(error) from error
 
-    def _position_of_bound(self, segments: Segments, offset: int) -> tuple[Segment, int]:
+    def _position_of_bound(self, segments: Segments, offset: int, *, may_note: bool) -> tuple[Segment, int]:
         """Where the first batch begins that must not be read."""
         bound = self._bound
         segment = segments.floor(offset) or segments.first
         if bound is not None and bound[0] == offset and bound[1] is segment:
             return bound[1], bound[2]
         position = segment.position_of(offset)
-        self._bound = offset, segment, position
+        if may_note:
+            self._bound = offset, segment, position
         return segment, position
 
     def _read_failed(self, error: OSError) -> KafkaStorageError:

@@ -1,9 +1,9 @@
-"""A reader of large batches finds the next one without the index, and never what was there before."""
+"""What readers remember of where batches lie spares them a search, and is never what was there before."""
 
 import pytest
 from storage_support import NOW_MS, batch, open_log
 
-from protocol.records.batch import read_header
+from protocol.records.batch import batches, read_header
 from storage.log_config import LogConfig
 from storage.segment import EXPECTED_READS, RECENT_BATCHES, Segment
 
@@ -51,3 +51,22 @@ def test_truncation_forgets(tmp_path):
         log.append_as_leader(batch(5, value=VALUE), leader_epoch=1, now_ms=NOW_MS)
     log.segments.active._recent.clear()
     assert log.read(8, max_bytes=5000, may_block=False).base_offset == 4
+
+
+def test_a_truncation_while_a_thread_looks_for_the_end_of_its_read(tmp_path, monkeypatch):
+    """Where the high watermark lay then is not where it lies afterwards."""
+    log = filled(tmp_path, 10)
+    look = Segment.position_of
+
+    def position_of(segment, offset):
+        position = look(segment, offset)
+        monkeypatch.setattr(Segment, "position_of", look)
+        log.truncate_to(0, now_ms=NOW_MS)
+        for _ in range(10):
+            log.append_as_leader(batch(value=VALUE * 2), leader_epoch=1, now_ms=NOW_MS)
+        return position
+
+    monkeypatch.setattr(Segment, "position_of", position_of)
+    log.read(0, max_bytes=10_000, max_offset=5, may_block=True)
+    read = log.read(0, max_bytes=10_000, max_offset=5, may_block=False)
+    assert [header.base_offset for header, _ in batches(memoryview(read.records))] == list(range(5))
