@@ -191,7 +191,7 @@ class Segment(SegmentFiles):
     def append(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], size_bytes: int) -> None:
         """Write batches to the end of the file: one system call. `headers` are theirs, in order.
 
-        After an OSError the segment is as before; what was written is behind its end.
+        After an OSError some of the batches may be in it, or in its indexes: nothing more may be appended.
         """
         if self._largest is None:
             self._load_largest()

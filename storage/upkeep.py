@@ -35,11 +35,7 @@ class Upkeep:
         self._next_high_watermarks_ms = now_ms + settings.high_watermark_checkpoint_interval_ms
 
     def maintain(self, now_ms: int) -> list[BackgroundJob]:
-        """What is due; call it about once a second, and run the jobs one after the other.
-
-        On the loop: retention and producer expiry, a few logs a call. In the jobs: flushes of closed
-        segments and for flush.ms, removal of files, checkpoints.
-        """
+        """See `LogManager.maintain`."""
         table = self._table
         self._retain_some(now_ms)
         if now_ms >= self._next_expiry_ms:
@@ -88,10 +84,7 @@ class Upkeep:
     def clean_one(
         self, now_ms: int, *, throttle: Callable[[int], None] = lambda size_bytes: None
     ) -> BackgroundJob | None:
-        """A job that compacts the log that needs it most; None if none does: ask again after log.cleaner.backoff.ms.
-
-        `throttle` is told, in the job's thread, how many bytes were read or written, and may wait there.
-        """
+        """See `LogManager.clean_one`."""
         table = self._table
         # A log that moves is left as it is, so that what counts as clean in it is so in the copy, too.
         logs = [
