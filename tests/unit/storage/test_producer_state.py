@@ -1,6 +1,9 @@
 """Sequences, epochs and transactions of producers: KIP-98's rules as tables, and a naive model beside them."""
 
+import shutil
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 from hypothesis import settings
@@ -20,7 +23,10 @@ from protocol.records.control import EndTransactionMarker, build_end_transaction
 from protocol.records.record import Record
 from storage import producer_snapshot
 from storage.append_origin import AppendOrigin
+from storage.files import Files
 from storage.producer_state import NO_UPDATES, CompletedTransaction, ProducerStateManager
+from storage.snapshot_files import remember
+from storage.transaction_index import TransactionIndex
 
 NOW = 1_700_000_000_000
 MAX_SEQUENCE = 2**31 - 1
@@ -28,10 +34,11 @@ CLIENT, COORDINATOR, REPLICATION = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR
 
 
 class Log:
-    """Producer state with the little of a log that it needs: an end offset."""
+    """Producer state with the little of a log that it needs: an end offset, and a place for aborted transactions."""
 
-    def __init__(self, **options):
+    def __init__(self, *, transactions=None, **options):
         self.producers = ProducerStateManager(**options)
+        self.transactions = [] if transactions is None else transactions
 
     @property
     def end(self):
@@ -44,9 +51,7 @@ class Log:
         if updates.duplicate is not None:
             return updates.duplicate.first_offset, updates.duplicate.last_offset
         first = self.end
-        self.producers.apply(updates)
-        for completed in updates.completed:
-            self.producers.complete(completed)
+        remember(self.producers, updates, self)
         self.producers.map_end_offset = found[-1][0].next_offset
         return first, self.end - 1
 
@@ -321,94 +326,196 @@ def test_reset():
     assert log.produce(9) == (40, 40)
 
 
-# A naive model: what each producer wrote, and nothing clever
+# A naive model: what each producer wrote, in which transaction, and nothing clever
+
+
+@dataclass
+class Transaction:
+    """`end` is the marker's offset; `stable_to`: up to where all transactions were decided then."""
+
+    producer: int
+    first: int
+    end: int | None = None
+    is_aborted: bool = False
+    stable_to: int | None = None
 
 
 @dataclass
 class Written:
     epoch: int
     batches: list[tuple[int, int, int]] = field(default_factory=list)  # sequence, count, first offset
+    transaction: Transaction | None = None
 
 
 class Sequences(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
-        self.log = Log()
+        self.directory = Path(mkdtemp())
+        self.log = Log(transactions=self.transaction_index(is_new=True))
         self.model: dict[int, Written] = {}
+        self.transactions: list[Transaction] = []
+        #: Of each data offset, in order: its producer, and its transaction if it has one.
+        self.offsets: dict[int, tuple[int, Transaction | None]] = {}
+        self.high_watermark = 0
+        #: Markers before it are known to be replicated.
+        self.replicated_to = 0
 
-    def expected(self, producer, epoch, sequence, count):
+    def teardown(self):
+        shutil.rmtree(self.directory)
+
+    def transaction_index(self, *, is_new):
+        return TransactionIndex(self.directory / "0.txnindex", base_offset=0, files=Files(), is_new=is_new)
+
+    def expected(self, producer, epoch, sequence, count, *, transactional):
         known = self.model.get(producer)
         if known is None:
             return "write"
         if epoch < known.epoch:
             return InvalidProducerEpoch
-        if epoch > known.epoch:
-            return "write" if sequence == 0 else OutOfOrderSequenceNumber
-        for old_sequence, old_count, offset in known.batches[-5:]:
-            if (old_sequence, old_count) == (sequence, count):
-                return offset, offset + count - 1
+        if epoch == known.epoch:
+            for old_sequence, old_count, offset in known.batches[-5:]:
+                if (old_sequence, old_count) == (sequence, count):
+                    return offset, offset + count - 1
+        if sequence != (self.next_sequence(known) if epoch == known.epoch else 0):
+            return OutOfOrderSequenceNumber
+        return InvalidTxnState if known.transaction and not transactional else "write"
+
+    def next_sequence(self, known):
+        if not known.batches:
+            return 0
         last_sequence, last_count, _ = known.batches[-1]
-        return "write" if sequence == (last_sequence + last_count) % 2**31 else OutOfOrderSequenceNumber
+        return (last_sequence + last_count) % 2**31
 
     @rule(
-        producer=st.integers(1, 2),
+        producer=st.integers(1, 3),
         epoch=st.integers(0, 2),
         count=st.integers(1, 3),
         sequence=st.sampled_from([0, 1, 2, MAX_SEQUENCE]),
+        transactional=st.booleans(),
     )
-    def anything(self, producer, epoch, count, sequence):
-        self.produce(producer, epoch, sequence, count)
+    def anything(self, producer, epoch, count, sequence, transactional):
+        self.produce(producer, epoch, sequence, count, transactional=transactional)
 
-    @rule(producer=st.integers(1, 2), count=st.integers(1, 3))
-    def the_next(self, producer, count):
+    @rule(producer=st.integers(1, 3), count=st.integers(1, 3), transactional=st.booleans())
+    def the_next(self, producer, count, transactional):
         known = self.model.get(producer)
         if known is None:
-            self.produce(producer, 0, MAX_SEQUENCE - 5, count)
+            self.produce(producer, 0, MAX_SEQUENCE - 5, count, transactional=transactional)
         else:
-            last_sequence, last_count, _ = known.batches[-1]
-            self.produce(producer, known.epoch, (last_sequence + last_count) % 2**31, count)
+            self.produce(producer, known.epoch, self.next_sequence(known), count, transactional=transactional)
 
-    @rule(producer=st.integers(1, 2), back=st.integers(1, 8))
+    @rule(producer=st.integers(1, 3), back=st.integers(1, 8))
     def once_more(self, producer, back):
         known = self.model.get(producer)
         if known is not None and len(known.batches) >= back:
             sequence, count, _ = known.batches[-back]
-            self.produce(producer, known.epoch, sequence, count)
+            self.produce(producer, known.epoch, sequence, count, transactional=known.transaction is not None)
 
-    def produce(self, producer, epoch, sequence, count):
-        expected = self.expected(producer, epoch, sequence, count)
+    def produce(self, producer, epoch, sequence, count, *, transactional):
+        expected = self.expected(producer, epoch, sequence, count, transactional=transactional)
         end = self.log.end
+        fields = {"producer": producer, "epoch": epoch, "transactional": transactional}
         if isinstance(expected, type):
             with pytest.raises(expected):
-                self.log.produce(sequence, count, producer=producer, epoch=epoch)
+                self.log.produce(sequence, count, **fields)
             assert self.log.end == end
         elif expected == "write":
-            assert self.log.produce(sequence, count, producer=producer, epoch=epoch) == (end, end + count - 1)
-            if producer not in self.model or self.model[producer].epoch != epoch:
-                self.model[producer] = Written(epoch)
-            self.model[producer].batches.append((sequence, count, end))
+            assert self.log.produce(sequence, count, **fields) == (end, end + count - 1)
+            known = self.model.setdefault(producer, Written(epoch))
+            if known.epoch != epoch:
+                known.epoch, known.batches = epoch, []
+            known.batches.append((sequence, count, end))
+            if transactional and known.transaction is None:
+                known.transaction = Transaction(producer, end)
+                self.transactions.append(known.transaction)
+            self.offsets |= dict.fromkeys(range(end, end + count), (producer, known.transaction))
         else:
-            assert self.log.produce(sequence, count, producer=producer, epoch=epoch) == expected
+            assert self.log.produce(sequence, count, **fields) == expected
             assert self.log.end == end
+
+    @rule(producer=st.integers(1, 3), commit=st.booleans(), version=st.sampled_from([0, 2]))
+    def end_transaction(self, producer, commit, version):
+        """Also one that was not begun; since version 2 the marker has a new epoch (KIP-890)."""
+        known = self.model.get(producer)
+        if known is None:
+            return
+        if version == 2:
+            known.epoch, known.batches = known.epoch + 1, []
+        if known.transaction is not None:
+            ended, known.transaction = known.transaction, None
+            ended.end, ended.is_aborted = self.log.end, not commit
+            ended.stable_to = min(
+                (it.first for it in self.transactions if it.end is None), default=ended.end + 1
+            )
+        self.log.end_transaction(producer=producer, epoch=known.epoch, commit=commit, version=version)
+
+    @rule(producer=st.integers(1, 3), commit=st.booleans())
+    def a_marker_that_comes_late(self, producer, commit):
+        known = self.model.get(producer)
+        if known is not None and known.epoch > 0:
+            with pytest.raises(InvalidProducerEpoch):
+                self.log.end_transaction(producer=producer, epoch=known.epoch - 1, commit=commit)
+
+    @rule(data=st.data())
+    def replicated(self, data):
+        edges = {
+            at for it in self.transactions if it.end is not None for at in (it.first, it.end, it.end + 1)
+        }
+        above = sorted(at for at in edges | {self.log.end} if at >= self.high_watermark)
+        self.high_watermark = data.draw(st.sampled_from(above))
+        self.replicated_to = max(self.replicated_to, self.high_watermark)
+        self.log.producers.on_high_watermark(self.high_watermark)
 
     @rule()
     def reopen(self):
-        """A snapshot keeps the last batch of each producer."""
+        """A snapshot keeps the last batch of each producer, and the beginnings of open transactions."""
         data = producer_snapshot.encode(self.log.producers.producers)
         self.log.producers.load(producer_snapshot.decode(data), offset=self.log.end, now_ms=NOW)
+        self.log.transactions = self.transaction_index(is_new=False)
         for known in self.model.values():
             del known.batches[:-1]
+        # As with Kafka, it does not say which markers were above the high watermark.
+        self.replicated_to = self.log.end
 
     @invariant()
     def what_is_known(self):
         found = {
-            number: (state.epoch, state.last_sequence)
+            number: (state.epoch, state.last_sequence, state.transaction_first_offset)
             for number, state in self.log.producers.producers.items()
         }
         assert found == {
-            number: (known.epoch, (known.batches[-1][0] + known.batches[-1][1] - 1) % 2**31)
+            number: (
+                known.epoch,
+                (self.next_sequence(known) - 1) % 2**31 if known.batches else None,
+                known.transaction and known.transaction.first,
+            )
             for number, known in self.model.items()
         }
+
+    @invariant()
+    def what_is_stable(self):
+        """Nothing from the first transaction on whose marker is missing, or not replicated."""
+        undecided = [it.first for it in self.transactions if it.end is None]
+        unstable = [it.first for it in self.transactions if it.end is None or it.end >= self.replicated_to]
+        assert self.log.producers.first_undecided_offset == min(undecided, default=None)
+        assert self.log.producers.first_unstable_offset == min(unstable, default=None)
+
+    @invariant()
+    def what_was_aborted(self):
+        """Any range: those that have offsets in it. A reader who skips them gets what was committed, and all of it."""
+        aborted = sorted((it for it in self.transactions if it.is_aborted), key=lambda it: it.end)
+        end = self.log.end
+        for first in range(0, end + 1, 1 + end // 6):
+            for last in range(first, end + 1, 1 + end // 6):
+                found, _ = self.log.transactions.aborted_in(first, last)
+                overlapping = [it for it in aborted if it.end >= first and it.first < last]
+                assert found == [(it.producer, it.first, it.end, it.stable_to) for it in overlapping]
+        first_undecided = self.log.producers.first_undecided_offset
+        skipped, _ = self.log.transactions.aborted_in(0, end)
+        for offset, (producer, transaction) in self.offsets.items():
+            if first_undecided is None or offset < first_undecided:
+                is_skipped = any(it[0] == producer and it[1] <= offset <= it[2] for it in skipped)
+                assert is_skipped == (transaction is not None and transaction.is_aborted)
 
 
 TestSequences = Sequences.TestCase
