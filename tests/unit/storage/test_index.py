@@ -1,8 +1,13 @@
 """Offset and time index: Kafka's bytes, and the same answers as a list whatever is in memory."""
 
+import shutil
+from pathlib import Path
+from tempfile import mkdtemp
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from storage import index as module
 from storage.files import Files
@@ -107,6 +112,122 @@ def test_lookups_are_those_of_a_list(tmp_path_factory, steps, cut, reopen):
     assert times.last == (TimestampOffset(model[-1][2], model[-1][0]) if model else TimestampOffset(-1, 100))
     offsets.append(1000, 7)
     assert offsets.lookup(2000) == (1000, 7)
+
+
+class IndexesAsLists(RuleBasedStateMachine):
+    """The model: (last offset, position) of each batch that is indexed; (largest timestamp so far, its last offset)."""
+
+    def __init__(self):
+        super().__init__()
+        self.directory = Path(mkdtemp())
+        self.offsets = offset_index(self.directory / "o")
+        self.times = time_index(self.directory / "t")
+        self.rows: list[tuple[int, int]] = []
+        self.peaks: list[tuple[int, int]] = []
+
+    def teardown(self):
+        self.offsets.close()
+        self.times.close()
+        shutil.rmtree(self.directory)
+
+    @rule(
+        steps=st.lists(
+            st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(-3, 6)), min_size=1, max_size=8
+        )
+    )
+    def append(self, steps):
+        """After a trim, too: the files get their room again."""
+        for step, size, later in steps:
+            offset = (
+                max([100, *(row[0] for row in self.rows[-1:]), *(it[1] for it in self.peaks[-1:])]) + step
+            )
+            position = (self.rows[-1][1] if self.rows else 0) + size
+            timestamp = (self.peaks[-1][0] if self.peaks else 0) + later
+            self.offsets.append(offset, position)
+            self.rows.append((offset, position))
+            self.times.maybe_append(timestamp, offset)
+            if timestamp > (self.peaks[-1][0] if self.peaks else -1):
+                self.peaks.append((timestamp, offset))
+                assert (self.directory / "t").stat().st_size == 12000
+        assert (self.directory / "o").stat().st_size == 8000
+
+    @rule(back=st.integers(0, 5))
+    def go_back(self, back):
+        if self.rows:
+            with pytest.raises(CorruptIndex):
+                self.offsets.append(self.rows[-1][0] - back, self.rows[-1][1] + 1)
+        if self.peaks:
+            with pytest.raises(CorruptIndex):
+                self.times.maybe_append(self.peaks[-1][0] + 1, self.peaks[-1][1] - 1 - back)
+            self.times.maybe_append(self.peaks[-1][0] - back, self.peaks[-1][1] + 1)  # not larger: no entry
+
+    @rule(data=st.data())
+    def truncate(self, data):
+        cut = data.draw(st.sampled_from([99, 100, *(row[0] + more for row in self.rows for more in (0, 1))]))
+        self.offsets.truncate_to(cut)
+        self.times.truncate_to(cut)
+        self.rows = [row for row in self.rows if row[0] < cut]
+        self.peaks = [it for it in self.peaks if it[1] < cut]
+
+    @rule()
+    def trim(self):
+        """The files are cut to the entries, which are Kafka's bytes."""
+        for index, name, entries in self.all():
+            index.trim()
+            pairs = (
+                (offset - 100, second) if name == "o" else (offset, second - 100)
+                for offset, second in entries
+            )
+            expected = b"".join(index.ENTRY.pack(*pair) for pair in pairs)
+            path = self.directory / name
+            assert (path.read_bytes() if path.exists() else b"") == expected
+
+    @rule()
+    def reset(self):
+        self.offsets.reset()
+        self.times.reset()
+        self.rows, self.peaks = [], []
+
+    @rule(is_loaded=st.booleans())
+    def reopen(self, is_loaded):
+        """Descriptors are given back at any time; another process reads what was trimmed."""
+        for index, name, _ in self.all():
+            if is_loaded:
+                index.trim()
+                if not (self.directory / name).exists():
+                    index.make()
+            index.close()
+        if is_loaded:
+            self.offsets = offset_index(self.directory / "o", is_new=False)
+            self.times = time_index(self.directory / "t", is_new=False)
+            self.offsets.load()
+            self.times.load()
+
+    def all(self):
+        return (self.offsets, "o", self.rows), (self.times, "t", self.peaks)
+
+    @invariant()
+    def entries(self):
+        for index, _, entries in self.all():
+            assert [index.entry(number)[:2] for number in range(index.count)] == entries
+        assert self.offsets.last_offset == (self.rows[-1][0] if self.rows else 100)
+        assert self.times.last[:2] == (self.peaks[-1] if self.peaks else (-1, 100))
+
+    @invariant()
+    def lookups(self):
+        for target in {99, 100, *(row[0] + more for row in self.rows for more in (-1, 0, 1))}:
+            before = [row for row in self.rows if row[0] <= target]
+            assert self.offsets.lookup(target) == (before[-1] if before else (100, 0))
+        for target in {0, *(row[1] + more for row in self.rows for more in (0, 1))}:
+            after = [row for row in self.rows if row[1] >= target]
+            assert self.offsets.upper_bound(target) == (after[0][0] if after else None)
+        for target in {-1, *(it[0] + more for it in self.peaks for more in (-1, 0, 1))}:
+            before = [it for it in self.peaks if it[0] <= target]
+            assert self.times.lookup(target)[:2] == (before[-1] if before else (-1, 100))
+
+
+TestIndexesAsLists = IndexesAsLists.TestCase
+TestIndexesAsLists.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 
 
 @pytest.mark.parametrize("target", range(100, 400, 5))
