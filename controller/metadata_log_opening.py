@@ -46,6 +46,8 @@ def close_gap(log: Log, store: SnapshotStore, *, is_clean: bool, now_ms: int) ->
     Either the segments before it were removed for a snapshot, which is there, or they have lost what nobody
     had flushed, and nothing behind it counts. After a clean stop it is damage.
     """
+    # Not for others to judge, as a partition's log has it: it would hold the high watermark back at the gap for ever.
+    log.doubtful_from = None
     gap: tuple[int, int] | None = None
     for earlier, later in pairwise(log.segments):
         end = max(earlier.next_offset(), log.log_start_offset)
@@ -64,6 +66,7 @@ def close_gap(log: Log, store: SnapshotStore, *, is_clean: bool, now_ms: int) ->
         raise InvalidMetadata(f"{log.directory} lacks the offsets from {end} to {begin}")
     else:
         log.truncate_to(end, now_ms=now_ms)
+        close_gap(log, store, is_clean=is_clean, now_ms=now_ms)  # there may be another one before it
 
 
 def check_start(log: Log, store: SnapshotStore) -> None:

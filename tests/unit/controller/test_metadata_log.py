@@ -269,6 +269,46 @@ def test_any_crash_leaves_a_log_that_is_a_beginning(seed):
         assert after.earliest_snapshot.offset == after.log_start_offset
 
 
+@pytest.mark.parametrize(
+    ("torn", "snapshot_at", "begins", "ends"),
+    [
+        # Segments begin at 0, 10, 20, 30; those that are torn end five records too early.
+        ([10], None,  0, 15),    # nothing behind the gap counts
+        ([10],   12,  0, 15),    # nor has the snapshot what is missing
+        ([10],   25, 25, 40),    # it has
+        ([0],    25, 25, 40),
+        ([0, 10], 25, 25, 40),
+        ([0, 20], 25, 25, 25),   # a gap that it covers before one that it does not
+        ([0, 20], 27, 27, 27),   # the snapshot itself is behind what is left
+        ([0, 20], None, 0, 5),
+    ],
+)  # fmt: skip
+def test_a_log_with_a_gap_begins_with_a_snapshot_that_covers_it_or_ends_there(
+    torn, snapshot_at, begins, ends
+):
+    files = disk()
+    settings = MetadataLogSettings(log_segment_bytes=850)
+    log = open_log(files, settings)
+    write(log, "e1:40")
+    assert [segment.base_offset for segment in log._log.segments] == [0, 10, 20, 30]
+    log.flush(40)
+    if snapshot_at is not None:
+        take_snapshot(log, snapshot_at)
+    files = files.after_kill()
+    for base_offset in torn:
+        path = log.directory / f"{base_offset:020}.log"
+        files.tear(path, files.size_of(path) // 2)
+    after = open_log(files, settings)
+    assert (after.log_start_offset, after.end_offset) == (begins, ends)
+    assert after.high_watermark == (snapshot_at or 0)
+    # It goes on.
+    write(after, "e2:20")
+    after.update_high_watermark(after.end_offset)
+    assert after.high_watermark == ends + 20
+    chunks = after.chunks(begins, after.end_offset)
+    assert [chunk.base_offset for chunk in chunks] == list(range(begins, ends + 20))
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_follower_may_die_at_any_moment_of_taking_a_snapshot(seed):
     source = open_log(disk())
