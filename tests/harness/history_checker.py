@@ -12,7 +12,8 @@
 | `int-send-skip` | something stands between the values of one batch: allowed by design |
 | `G1a` | a value was read that was surely not written: its producer was told so |
 
-Values of batches that nobody knows the end of may be there or not.
+Values of batches that nobody knows the end of may be there or not. Of Jepsen's names `precommitted-read` and the cycles G0
+and G1c are missing: they are errors of transactions, which are not served yet.
 """
 
 from collections import defaultdict
