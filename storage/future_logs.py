@@ -114,13 +114,17 @@ class FutureLogs:
 
     def _replace(self, current: Log | None, future: Log, now_ms: int) -> None:
         topic_partition = future.topic_partition
+        if current is not None and future.recovery_point < current.recovery_point:
+            # What the old log had flushed must be flushed in the new one before its name goes: whatever of the two
+            # renames a power cut leaves, one of the logs is whole, and the next start keeps that.
+            future.flush(current.recovery_point)
         future.rename_directory(future.directory.parent / str(topic_partition))
         del self._table.future_logs[topic_partition]
         self._table.logs[topic_partition] = future
         if current is None:
             return
         try:
-            # What the old log had flushed must be flushed in the new one before its files go.
+            # All of the new one is flushed before the old one's files go.
             self._table.put_aside(
                 current,
                 file_names.DELETE_DIRECTORY,

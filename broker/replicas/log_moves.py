@@ -51,6 +51,7 @@ from protocol.metadata.features import DIRECTORIES_3_7_IV2
 from protocol.metadata.image import MetadataImage
 from protocol.types import TopicPartition
 from storage import file_names
+from storage.flushing import flush_job
 from storage.log import Log, WouldBlock
 from storage.log_manager import LogManager
 
@@ -66,7 +67,15 @@ _BACKOFF_MS: Final = 10_000
 class _Move:
     """One partition that moves, from one log object to another."""
 
-    __slots__ = ("current", "follower", "future", "is_caught_up", "partition", "resumes_at_ms")
+    __slots__ = (
+        "current",
+        "follower",
+        "future",
+        "is_caught_up",
+        "is_flushed",
+        "partition",
+        "resumes_at_ms",
+    )
 
     def __init__(self, partition: Partition, future: Log) -> None:
         self.partition = partition
@@ -75,7 +84,17 @@ class _Move:
         self.follower = Follower(future)
         #: It had everything at one time: the controller is told of its directory.
         self.is_caught_up = False
+        #: Nearly all of it, since it had everything: what the promotion waits for is little.
+        self.is_flushed = False
         self.resumes_at_ms = 0
+
+    @property
+    def has_all(self) -> bool:
+        """Whether the copy is what the log is, now."""
+        return (
+            self.follower.state is ReplicaState.FETCHING
+            and self.future.log_end_offset == self.current.log_end_offset
+        )
 
 
 class LogMoves:
@@ -202,6 +221,8 @@ class LogMoves:
         has_copied = False
         try:
             has_copied = await self._step(move)
+            if move.has_all and not move.is_flushed:
+                await self._flush(move)
             # Others have their turn, and can give the move up.
             await asyncio.sleep(0)
             if self._moves.get(move.partition) is move:
@@ -290,6 +311,12 @@ class LogMoves:
                 future.truncate_fully_and_start_at(action.offset, now_ms=now_ms)
                 follower.on_truncated()
 
+    async def _flush(self, move: _Move) -> None:
+        move.is_flushed = True
+        job = flush_job(move.future, move.future.log_end_offset, self._runtime.now_ms())
+        await self._runtime.run_blocking(job.run)
+        job.finish()
+
     # -- taking the log's place --------------------------------------------------------------------------
 
     def _settle(self, move: _Move) -> None:
@@ -300,10 +327,7 @@ class LogMoves:
             # One of the two directories has failed.
             logger.warning("%s moves no more to %s", partition, move.future.directory.parent)
             self.forget(partition)
-        elif (
-            move.follower.state is ReplicaState.FETCHING
-            and move.future.log_end_offset == move.current.log_end_offset
-        ):
+        elif move.has_all:
             if self._is_known(move):
                 self._promote(move)
             elif not move.is_caught_up:

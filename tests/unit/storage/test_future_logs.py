@@ -247,6 +247,22 @@ def test_killed_at_every_step_of_a_swap():
     raise AssertionError(ends)
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("loss", Loss)
+def test_a_power_cut_behind_a_promotion(loss, seed):
+    """What the old log had flushed is in one of the two, whatever of the renames is on the disk, or the start refuses."""
+    files = FaultyFiles(random=Random(seed))
+    manager, future, other = begin(files)
+    assigned = manager.directory_ids[other]
+    manager.logs[A].flush()
+    copy(manager.logs[A], future)
+    manager.moving.promote(A, now_ms=NOW_MS)
+    with suppress(InconsistentMetaProperties):
+        manager = open_manager(*PATHS, files=files.after_crash(Random(seed), loss))
+        manager.moving.promote_abandoned(lambda _, __, to: to == assigned, now_ms=NOW_MS)
+        assert offsets_in(manager.logs[A]) == list(range(10))
+
+
 def test_two_futures_are_refused(files):
     manager, future, other = begin(files)
     manager.shutdown(NOW_MS, broker_epoch=1)
