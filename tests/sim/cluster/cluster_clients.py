@@ -136,12 +136,14 @@ class Producer(Client):
         partition: int,
         acks: int = -1,
         keys: int = 0,
+        is_idempotent: bool = True,
     ) -> None:
+        """With acks other than -1 it is not idempotent. One that is not sends each batch once."""
         super().__init__(simulation, random, brokers, name=name)
         self._history = history
         self._topic, self._partition, self._acks = topic, partition, acks
         self._keys = keys
-        self._is_idempotent = acks == -1
+        self._is_idempotent = is_idempotent and acks == -1
         self._count = 0
         #: (producer id, its epoch); None: it has to ask for one.
         self._producer: tuple[int, int] | None = None
@@ -226,7 +228,8 @@ class Producer(Client):
                 return
             send.errors.append(code)
             if not self._is_idempotent:
-                if code in _NOT_WRITTEN:
+                # With acks=all, a leader that is none any more may have written it.
+                if code in _NOT_WRITTEN and self._acks != -1:
                     send.is_ok = False
                 await self.lost_leader(self._topic, self._partition)
                 return

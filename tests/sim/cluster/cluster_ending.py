@@ -4,8 +4,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from cluster_consumer import Consumer
-from cluster_judge import Violated
 from cluster_ledger import Batch, Committed, batches_of, records_in
+from cluster_violated import Violated
 
 from protocol.metadata.image import PartitionImage
 from storage.log import Log
@@ -57,6 +57,7 @@ class Ending:
             for task in self._world.tasks:
                 task.result()
         await self._world.until("EventuallyReassignmentCompletes", self._no_reassignment)
+        await self._world.until("AlterPartitionEpochEventuallyReachedOrZero", self._isrs_are_decided)
         await self._world.until("EventuallyAcknowledgedValueFullyReplicated", self._isrs_are_full)
         await self._world.until("EventuallyDirectoriesAreKnown", self._directories_are_known)
         await self._world.until("EventuallyMetadataConverges", self._metadata_is_one)
@@ -68,6 +69,15 @@ class Ending:
     def _no_reassignment(self) -> bool:
         return not any(
             each.adding_replicas or each.removing_replicas for _, _, each in self._world.partitions()
+        )
+
+    def _isrs_are_decided(self) -> bool:
+        """No leader waits for the controller's word on an ISR."""
+        return not any(
+            partition.leadership is not None and partition.leadership.proposed_isr is not None
+            for machine in self._world.brokers
+            if machine.broker is not None
+            for partition in machine.broker.replicas.partitions()
         )
 
     def _isrs_are_full(self) -> bool:

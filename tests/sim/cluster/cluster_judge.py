@@ -9,8 +9,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from cluster_batches import Appended
 from cluster_ledger import Ledger, difference
 from cluster_machine import Machine
+from cluster_quorum import QuorumJudge
+from cluster_roles import look_at_roles
+from cluster_violated import Violated
 
 from broker.replicas.partition import Partition
 from broker.replication.leadership import Leadership
@@ -31,10 +35,6 @@ from tests.harness.history import History, Poll, Send
 Key = tuple[UUID, int]
 #: Who is in sync: the partition epoch, and the process of each member.
 Replicas = tuple[int, dict[Machine, object]]
-
-
-class Violated(AssertionError):
-    """An invariant does not hold; its name comes first."""
 
 
 class _Seen(NamedTuple):
@@ -76,20 +76,31 @@ class Judge:
         self.deleted: dict[tuple[str, int], int] = {}
         #: The leader epoch of the last unclean election.
         self._unclean_epochs: dict[Key, int] = {}
+        self._appended = Appended(self._must_not_be_lost, lambda topic: topic in history.compacted)
+        #: How often each machine has lost what was not flushed, or its disk.
+        self._losses: dict[Machine, int] = {}
+        self._quorum = QuorumJudge(machines)
 
     # -- after every event -------------------------------------------------------------------------
 
-    def check(self) -> None:
-        """Look at everything. Raises Violated."""
+    def check(self, *, is_interrupted: bool = False) -> None:
+        """Look at everything; if it `is_interrupted`, a node dies in the middle of something. Raises Violated."""
         self.check_count += 1
+        self._quorum.check()
         self._look_at_metadata()
         for machine in self._machines:
+            if machine.loss_count != self._losses.get(machine, 0):
+                self._losses[machine] = machine.loss_count
+                self._appended.is_gone(machine)
             broker = machine.broker
             if broker is None:
                 continue
+            has_changed = self.check_count % 64 == 0
             for partition in broker.replicas.partitions():
                 log = partition.log
+                self._appended.look_at(machine, partition)
                 seen = self._seen.get(partition)
+                has_changed |= seen is None or seen.leader_epoch != partition.leader_epoch
                 if (
                     seen is None
                     or seen.high_watermark != log.high_watermark
@@ -109,6 +120,15 @@ class Judge:
                     )
                 if partition.leadership is not None:
                     self._replication_quorum_superset(partition, partition.leadership)
+            if has_changed and not is_interrupted:
+                look_at_roles(machine, broker)
+
+    def _must_not_be_lost(self, key: Key) -> Ledger | None:
+        """What is committed of a partition that exists, and whose leaders are elected cleanly."""
+        topic, ledgers = self.image.topics_by_id.get(key[0]), self.ledgers.get(key)
+        return (
+            None if topic is None or ledgers is None or topic.name in self._history.unclean else ledgers[-1]
+        )
 
     def _look_at(self, machine: Machine, partition: Partition, key: Key, seen: _Seen | None) -> Ledger | None:
         """Hold it against the ledger of its epoch; the one that it is known to agree with."""
@@ -248,6 +268,7 @@ class Judge:
                 if known is not partition:
                     self._valid_controller_state(topic, index, partition, known, minimum)
                     self._epochs[topic.topic_id, index] = partition
+                    self._appended.only((topic.topic_id, index), partition.replicas)
                     if known is not None and topic.name in self._history.unclean:
                         self._note_unclean_election((topic.topic_id, index), partition, known)
                     self._strong_isr((topic.topic_id, index))

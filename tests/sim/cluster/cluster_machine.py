@@ -16,6 +16,7 @@ from broker.roles.formatting import FormatOptions, format_node
 from broker.runtime import Runtime
 from broker.runtime.simulated import SimulatedRuntime, Simulation
 from broker.runtime.virtual_process import Process
+from controller.raft.quorum import Quorum
 from tests.harness.faulty_files import FaultyFiles, Loss
 
 T = TypeVar("T")
@@ -133,6 +134,8 @@ class Machine:
         self.config = config_of(node_id, roles, voters, self.rack, tuple(settings.items()))
         self.clock_error_ms = 0
         self.files = FaultyFiles(random=Random(random.getrandbits(64)))
+        #: How often the disk has been replaced, and how often something that was not flushed may have been lost.
+        self.disk_number = self.loss_count = 0
         self.process: Process | None = None
         self.runtime: _Runtime | None = None
         self.node: Node | None = None
@@ -185,6 +188,11 @@ class Machine:
     def metadata(self) -> MetadataCache | None:
         """The metadata as the node that runs here knows it."""
         return None if self.node is None else getattr(self.node._quorum, "metadata", None)
+
+    @property
+    def quorum(self) -> Quorum | None:
+        """The replica of the metadata log of the node that runs here."""
+        return None if self.node is None else getattr(self.node._quorum, "quorum", None)
 
     @property
     def is_active_controller(self) -> bool:
@@ -249,6 +257,14 @@ class Machine:
         self.node = None
         self.simulation.network.unplug(self.host)
         self.files = self.files.after_crash(self.random, loss)
+        self.loss_count += 1
+
+    def lose_disk(self) -> None:
+        """The machine dies, and comes back with another disk, which has just been formatted."""
+        self.lose_power(Loss.EVERYTHING)
+        self.files = FaultyFiles(random=Random(self.random.getrandbits(64)))
+        self.disk_number += 1
+        self._format()
 
     def _die(self, process: Process) -> None:
         if process.is_alive:

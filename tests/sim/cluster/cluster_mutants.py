@@ -1,6 +1,7 @@
 """Bugs planted on purpose: a simulation that does not find them is no test. Each is a patch of one rule.
 
-Which story finds it, and within how many seeds, is in MUTANTS; `test_cluster_mutants` holds the simulation to it.
+Which story finds it, by what, and within how many seeds, is in MUTANTS; `test_a_planted_bug_is_found` of
+`test_cluster_simulation` holds the simulation to it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from broker.replicas.peers import Peers
 from broker.replication.fetcher import ReplicaFetcher
 from broker.replication.follower import Action, Follower
 from broker.replication.leadership import NO_BROKER_EPOCH, FollowerProgress, Leadership
+from storage.log import AppendInfo, Log
 
 Patch = Callable[[], Any]
 
@@ -45,6 +47,7 @@ def offsets_of_an_older_epoch_count() -> Iterator[None]:
         assert self.leadership is not None
         for replica, old in remembered.get(self, {}).items():
             if replica in self.leadership.followers:
+                old.leader_epoch = self.leadership.epoch  # an assertion would find it otherwise
                 self.leadership.followers[replica] = old
         remembered[self] = self.leadership.followers
 
@@ -149,6 +152,21 @@ def followers_serve_all_that_they_have() -> Iterator[None]:
 
 
 @contextmanager
+def writes_in_the_epoch_before() -> Iterator[None]:
+    """A leader's records bear the epoch of its predecessor."""
+    append = Log.append_as_leader
+
+    def append_late(self: Log, records: Any, *, leader_epoch: int, **others: Any) -> AppendInfo:
+        return append(self, records, leader_epoch=max(leader_epoch - 1, 0), **others)
+
+    with (
+        patch.object(Log, "append_as_leader", append_late),
+        patch.object(Log, "assign_epoch", lambda *_: None),
+    ):
+        yield
+
+
+@contextmanager
 def acks_all_is_answered_at_once() -> Iterator[None]:
     """The leader's own append is enough."""
     with patch.object(Partition, "is_committed", lambda self, end_offset: True):
@@ -163,24 +181,26 @@ def consumers_see_the_log_end() -> Iterator[None]:
 
 
 class Mutant(NamedTuple):
-    """A bug, and the stories that find it: by one of these seeds."""
+    """A bug, and the story that finds it: by one of these seeds, as this invariant or error."""
 
     plant: Patch
     story: str
     seeds: Sequence[int]
+    found_by: str
 
 
 #: From the first seed that finds it on; more of them, since any change of the code gives the seeds other stories.
 MUTANTS = [
-    Mutant(truncate_to_high_watermark, "restless", range(3, 20)),
-    Mutant(high_watermark_by_the_committed_isr, "bad_network", range(1, 20)),
-    Mutant(high_watermark_by_the_proposed_isr, "bad_network", range(1, 20)),
-    Mutant(expansion_before_the_epoch_start, "restless", range(6, 30)),
-    Mutant(followers_serve_all_that_they_have, "crashes", range(20)),
-    Mutant(consumers_see_the_log_end, "crashes", range(20)),
-    Mutant(acks_all_is_answered_at_once, "crashes", range(4, 30)),
-    Mutant(offsets_of_an_older_epoch_count, "late_words", range(20)),
-    Mutant(answers_of_an_older_epoch_are_appended, "late_words", range(1, 20)),
-    Mutant(no_epoch_without_records, "late_words", range(3, 20)),
-    Mutant(stale_broker_epochs_in_the_isr, "amnesia", range(12, 40)),
+    Mutant(truncate_to_high_watermark, "late_words", range(3, 20), "StrongIsr"),
+    Mutant(high_watermark_by_the_committed_isr, "bad_network", range(2, 20), "ReplicationQuorumSuperset"),
+    Mutant(high_watermark_by_the_proposed_isr, "bad_network", range(2, 20), "ReplicationQuorumSuperset"),
+    Mutant(expansion_before_the_epoch_start, "restless", range(5, 30), "AssertionError in propose"),
+    Mutant(followers_serve_all_that_they_have, "crashes", range(20), "HighWatermarkIsCommitted"),
+    Mutant(consumers_see_the_log_end, "crashes", range(20), "StrongIsr"),
+    Mutant(acks_all_is_answered_at_once, "restless", range(20), "AcknowledgedIsCommitted"),
+    Mutant(offsets_of_an_older_epoch_count, "late_words", range(20), "StrongIsr"),
+    Mutant(answers_of_an_older_epoch_are_appended, "late_words", range(20), "ValidFetcherState"),
+    Mutant(no_epoch_without_records, "late_words", range(3, 20), "HighWatermarkNeverMovesBack"),
+    Mutant(writes_in_the_epoch_before, "late_words", range(3, 20), "which has named"),
+    Mutant(stale_broker_epochs_in_the_isr, "amnesia", range(12, 40), "StrongIsr"),
 ]

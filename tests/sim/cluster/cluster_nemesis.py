@@ -110,6 +110,14 @@ class Nemesis:
             machine.lose_power(loss)
             self._later("start", machine)
 
+    def _new_disk(self, machine: Machine) -> None:
+        """It loses its disk, and comes back with an empty one, of another directory id."""
+        if machine.is_up and self._spares(machine, has_power=False) and self._spares_vote(machine):
+            self._loses_pages(machine)
+            self._world.note(f"new disk {machine}")
+            machine.lose_disk()
+            self._later("start", machine)
+
     def _blackout(self, machine: Machine) -> None:
         """A broker loses power for a moment; not a controller, of which there may be but one."""
         if machine.is_broker:
@@ -269,6 +277,29 @@ class Nemesis:
             if not is_spared:
                 return False
         return True
+
+    def _spares_vote(self, victim: Machine) -> bool:
+        """Whether the quorum can do without what the victim has written and whom it has voted for.
+
+        Voters are static here (kraft.version 0), so one that comes back empty votes again, as in Kafka. So all others
+        have to have everything that it has and may have told of, committed or not, and to follow one leader in an
+        epoch that it cannot have voted beyond: no election of that epoch is left to vote in.
+        """
+        if not victim.is_controller:
+            return True
+        voters = [machine for machine in self._world.machines if machine.is_controller]
+        quorums = [machine.quorum for machine in voters if machine.is_serving]
+        mine = victim.quorum
+        if len(quorums) < len(voters) or mine is None or len(voters) == 1:
+            return False
+        epoch = mine._raft.role.epoch
+        return all(
+            each is not None
+            and each._raft.role.epoch == epoch
+            and each.leader.leader_id not in (None, victim.node_id)
+            and each.end_offset >= mine.end_offset
+            for each in quorums
+        )
 
     def _forget_the_mended(self) -> None:
         """Who is in the ISR in a newer epoch has everything again."""

@@ -81,7 +81,8 @@ class Operator:
         if not partitions:
             return
         topic, index, image = random.choice(partitions)
-        replicas: list[int] | None = random.sample(world.broker_ids, random.choice((2, 3, 3)))
+        count = random.choice((2, 3, 3, len(world.broker_ids)))
+        replicas: list[int] | None = random.sample(world.broker_ids, count)
         if image.adding_replicas and random.random() < 0.4:
             replicas = None
         world.note(f"reassign {topic}-{index} to {replicas}")

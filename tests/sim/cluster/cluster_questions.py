@@ -15,8 +15,9 @@ from random import Random
 from typing import Any
 
 from cluster_clients import BACKOFF_S, UNANSWERED, Client
-from cluster_judge import Judge, Violated
+from cluster_judge import Judge
 from cluster_ledger import Ledger
+from cluster_violated import Violated
 
 from broker.replicas.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from broker.runtime.simulated import Simulation

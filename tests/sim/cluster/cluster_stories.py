@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 from cluster_nemesis import Nemesis
@@ -51,7 +52,7 @@ async def administration(world: World) -> None:
 async def bad_disks(world: World) -> None:
     """Disks are slow, or fail for a while; power is lost."""
     await _clients(world)
-    await Nemesis(world).rage(for_s=4.5, kinds=("disk", "slow", "slow", "torn", "power", "kill"))
+    await Nemesis(world).rage(for_s=4.5, kinds=("disk", "slow", "slow", "torn", "power", "kill", "new_disk"))
 
 
 def _slow_ways(world: World, delays_s: Sequence[float]) -> None:
@@ -67,6 +68,8 @@ async def restless(world: World) -> None:
     for partition in range(2):
         for _ in range(2):
             world.produce("loose", partition, acks=1, pause_s=0.03)
+        # Goes on where it was told of a write that is lost, where an idempotent one is refused what comes next.
+        world.produce("loose", partition, is_idempotent=False)
         world.consume("loose", partition, rack="b")
     _slow_ways(world, (0.0, 0.005, 0.03))
     kinds = ("kill", "kill", "isolate", "pause", "elect", "stop", "power")
@@ -75,7 +78,7 @@ async def restless(world: World) -> None:
 
 async def late_words(world: World) -> None:
     """What was said in one leader epoch arrives in a later one: leaders change faster than brokers hear of each other."""
-    await world.create_topic("loose")
+    await world.create_topic("loose", replicas=len(world.brokers))
     for _ in range(3):
         world.produce("loose", acks=1, pause_s=0.04)
     world.consume("loose", rack="a")
@@ -109,7 +112,7 @@ async def everything(world: World) -> None:
     world.consume("loose")
     kinds = (
         "kill", "power", "stop", "torn", "disk", "slow", "pause", "clock",
-        "cut", "cut", "isolate", "delay", "reassign", "elect", "min_isr", "topics",
+        "cut", "cut", "isolate", "delay", "reassign", "elect", "min_isr", "topics", "new_disk",
     )  # fmt: skip
     await Nemesis(world).rage(for_s=6, kinds=kinds)
 
@@ -202,13 +205,13 @@ STORIES: dict[str, Story] = {
     )
 }
 
-#: The worlds of those that need another than three nodes that are all the same.
+#: What the worlds of some have to have; the rest is drawn.
 WORLDS: dict[str, dict[str, Any]] = {
     # A controller whom everybody hears at once.
-    "late_words": {"controllers": 1},
-    "amnesia": {"controllers": 1},
+    "late_words": {"controllers": 1, "is_combined": False},
+    "amnesia": {"controllers": 1, "is_combined": False},
     # With controllers of their own, brokers can be gone and an election be held.
-    "unclean": {"controllers": 1},
+    "unclean": {"controllers": 1, "is_combined": False},
     "directories": {"settings": {"log.dirs": "/disk/a,/disk/b,/disk/c"}},
     "retention": {
         "settings": {
@@ -221,9 +224,20 @@ WORLDS: dict[str, dict[str, Any]] = {
 }
 
 
+def shape_of(name: str, seed: int) -> dict[str, Any]:
+    """How many brokers and controllers there are, and whether some nodes are both; and the story's own settings."""
+    random = Random(f"{name} {seed}")
+    shape = {
+        "brokers": random.choice((3, 3, 4, 5)),
+        "controllers": random.choice((1, 3, 3, 5)),
+        "is_combined": random.random() < 0.5,
+    }
+    return shape | WORLDS.get(name, {})
+
+
 def tell(name: str, seed: int, *, is_quiet: bool = True) -> World:
     """Tell a story to its end, and hold its history against what Kafka promises. Raises what is wrong."""
-    world = World(seed, is_quiet=is_quiet, **WORLDS.get(name, {}))
+    world = World(seed, is_quiet=is_quiet, **shape_of(name, seed))
     with world:
         world.run(STORIES[name])
     errors = world.checked()

@@ -16,9 +16,10 @@ from typing import Any, Self
 from cluster_clients import Client, Producer
 from cluster_consumer import Consumer
 from cluster_ending import HEALING_S, Ending
-from cluster_judge import Judge, Violated
+from cluster_judge import Judge
 from cluster_machine import CONTROLLER_PORT, Machine
 from cluster_questions import Inquirer
+from cluster_violated import Violated
 
 from broker.runtime.simulated import Simulation
 from protocol.api_keys import ApiKey
@@ -47,18 +48,19 @@ class _Alarm(logging.Handler):
 
 
 class World:
-    """See the module. By default three nodes that are broker and controller; else `brokers` and `controllers`."""
+    """See the module. So many `brokers` and `controllers`; where they are combined, a node is both if it can be."""
 
     def __init__(
         self,
         seed: int,
         *,
         brokers: int = 3,
-        controllers: int = 0,
+        controllers: int = 3,
+        is_combined: bool = True,
         settings: Mapping[str, object] | None = None,
         is_quiet: bool = True,
     ) -> None:
-        """With `controllers`, those are nodes of their own; `settings` are of every node.
+        """The `settings` are of every node.
 
         Unless it `is_quiet`, nodes' warnings are logged.
         """
@@ -72,10 +74,10 @@ class World:
         #: (machine, why): nodes that gave up by themselves.
         self.given_up: list[tuple[Machine, BaseException]] = []
         self.mishaps: list[str] = []
-        shapes = [(node_id, "broker,controller") for node_id in range(1, brokers + 1)]
-        if controllers:
-            shapes = [(node_id, "broker") for node_id in range(1, brokers + 1)]
-            shapes += [(100 + node_id, "controller") for node_id in range(1, controllers + 1)]
+        both = min(brokers, controllers) if is_combined else 0
+        shapes = [(node_id, "broker,controller") for node_id in range(1, both + 1)]
+        shapes += [(node_id, "broker") for node_id in range(both + 1, brokers + 1)]
+        shapes += [(100 + node_id, "controller") for node_id in range(both + 1, controllers + 1)]
         voters = ",".join(f"{id}@n{id}:{CONTROLLER_PORT}" for id, roles in shapes if "controller" in roles)
         self.machines = [
             Machine(
@@ -86,7 +88,7 @@ class World:
                 voters=voters,
                 settings=settings or {},
                 on_failure=self._on_node_failure,
-                before_death=self._check,
+                before_death=lambda: self._check(is_interrupted=True),
             )
             for node_id, roles in shapes
         ]
@@ -154,11 +156,11 @@ class World:
         """The errors of the history that are not allowed."""
         return check(self.history, final=self.final)
 
-    def _check(self) -> None:
+    def _check(self, *, is_interrupted: bool = False) -> None:
         if self.failures or self._is_over:
             return
         try:
-            self.judge.check()
+            self.judge.check(is_interrupted=is_interrupted)
         except Violated as error:
             self.failures.append(error)
 
@@ -266,7 +268,14 @@ class World:
             await asyncio.sleep(0.1)
 
     def produce(
-        self, topic: str, partition: int = 0, *, acks: int = -1, keys: int = 0, pause_s: float = 0.05
+        self,
+        topic: str,
+        partition: int = 0,
+        *,
+        acks: int = -1,
+        keys: int = 0,
+        pause_s: float = 0.05,
+        is_idempotent: bool = True,
     ) -> None:
         """A producer that writes until the end."""
         producer = Producer(
@@ -279,6 +288,7 @@ class World:
             partition=partition,
             acks=acks,
             keys=keys,
+            is_idempotent=is_idempotent,
         )
         self._clients.append(producer)
         self.begin(producer.produce(pause_s=pause_s, is_over=lambda: self.is_stopping))

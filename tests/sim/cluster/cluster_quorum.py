@@ -1,0 +1,158 @@
+"""What must always hold of the metadata quorum of a whole cluster, by the names of `tests/sim/raft/raft_judge.py`.
+
+There each node is asked at each of its own steps, here all are looked at after each event. So what a node has in mind
+but has yet to make durable may go with its process, and counts only when another node has heard of it.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from cluster_batches import Names
+from cluster_ledger import Batch
+from cluster_machine import Machine
+from cluster_violated import Violated
+
+from controller.metadata_log import MetadataLog
+from controller.raft.machine import Raft
+from controller.raft.quorum import Quorum
+from controller.raft.roles import Leader
+from protocol.records.batch import batches
+
+
+class _Seen(NamedTuple):
+    """How a node was at the last look."""
+
+    quorum: Quorum
+    epoch: int
+    leader_id: int | None
+    is_leader: bool
+    high_watermark: int | None
+    log_start_offset: int
+    log_end_offset: int
+
+
+class QuorumJudge:
+    """See the module. `check` after every event."""
+
+    def __init__(self, machines: Sequence[Machine]) -> None:
+        self._machines = machines
+        self._names = Names()
+        self._seen: dict[int, _Seen] = {}
+        #: (node, number of its disk) -> where its log ends, or ended when it was last seen.
+        self._ends: dict[tuple[int, int], int] = {}
+        #: epoch -> leader
+        self._leaders: dict[int, int] = {}
+        #: (node, number of its disk) -> the newest epoch that it leads or has led, as another node knows.
+        self._led: dict[tuple[int, int], int] = {}
+        #: base offset -> batch, of everything that is committed.
+        self._committed: dict[int, Batch] = {}
+        self._committed_end = 0
+        #: epoch -> up to where its nodes were the first to know it committed.
+        self._committed_in: dict[int, int] = {}
+
+    def check(self) -> None:
+        """Look at every node that has changed. Raises Violated."""
+        changed = []
+        for machine in self._machines:
+            quorum = machine.quorum
+            if quorum is None:
+                continue
+            raft, log = quorum._raft, quorum._log
+            role = raft.role
+            now = _Seen(
+                quorum,
+                role.epoch,
+                raft.leader_and_epoch.leader_id,
+                isinstance(role, Leader),
+                raft.high_watermark,
+                log.log_start_offset,
+                log.end_offset,
+            )
+            if now != self._seen.get(machine.node_id):
+                self._ends[machine.node_id, machine.disk_number] = now.log_end_offset
+                changed.append((machine, now))
+        for machine, now in changed:
+            before = self._seen.get(machine.node_id)
+            self._look_at(machine, now, before if before and before.quorum is now.quorum else None)
+            self._seen[machine.node_id] = now
+
+    def _look_at(self, machine: Machine, now: _Seen, before: _Seen | None) -> None:
+        raft, log = now.quorum._raft, now.quorum._log
+        disk = machine.node_id, machine.disk_number
+        if before is not None and now.epoch < before.epoch:
+            raise Violated(f"MonotonicEpoch: {machine}: {before}, then {now}")
+        if now.leader_id is not None:
+            self._look_at_leader(machine, now, disk)
+        is_same_log = before is not None and now.log_start_offset <= before.log_end_offset
+        if before is not None and not is_same_log and now.is_leader:
+            raise Violated(f"LeaderNeverLoadSnapshot: {machine}: {before}, then {now}")
+        start = before.log_end_offset if before is not None and is_same_log else now.log_start_offset
+        for batch in _batches(log, start, now.log_end_offset):
+            self._names.add("MetadataLogMatching", machine, None, batch.base_offset, batch)
+        if now.is_leader and (before is None or before.epoch != now.epoch or not before.is_leader):
+            self._leader_completeness(machine, now.epoch, raft, log)
+        if now.high_watermark is not None:
+            self._look_at_committed(machine, now, before)
+
+    def _look_at_leader(self, machine: Machine, now: _Seen, disk: tuple[int, int]) -> None:
+        assert now.leader_id is not None
+        leader = self._leaders.setdefault(now.epoch, now.leader_id)
+        if leader != now.leader_id:
+            raise Violated(f"SingleLeader: {machine} says {now.leader_id} of {now.epoch}, it is {leader}")
+        if now.epoch < self._led.get(disk, 0):
+            raise Violated(f"MonotonicEpoch: {machine} is in {now.epoch}, and has led {self._led[disk]}")
+        if leader != machine.node_id:
+            other = next(each for each in self._machines if each.node_id == leader)
+            key = leader, other.disk_number
+            self._led[key] = max(self._led.get(key, 0), now.epoch)
+
+    def _leader_completeness(self, machine: Machine, epoch: int, raft: Raft, log: MetadataLog) -> None:
+        start = raft.epoch_start_offset
+        if start is None:
+            return  # it has resigned already
+        # A leader of an old epoch, by votes that were on their way for long, need not have what later ones have committed.
+        needed = max((end for each, end in self._committed_in.items() if each < epoch), default=0)
+        if start < needed:
+            raise Violated(f"LeaderCompleteness: {machine} begins {epoch} at {start}, committed is {needed}")
+        self._consistent_committed_data(machine, log, log.log_start_offset, needed)
+
+    def _look_at_committed(self, machine: Machine, now: _Seen, before: _Seen | None) -> None:
+        high_watermark = now.high_watermark
+        assert high_watermark is not None
+        known = None if before is None else before.high_watermark
+        if known is not None and high_watermark < known:
+            raise Violated(f"MonotonicHighWatermark: {machine}: {before}, then {now}")
+        if known is not None and high_watermark == known:
+            return
+        if now.is_leader:
+            voters = now.quorum._raft.voters.ids
+            reached = [id for id in voters if self._end_of(id) >= high_watermark]
+            if 2 * len(reached) <= len(voters):
+                raise Violated(f"MajorityReachedHighWatermark: {machine}: {high_watermark}, only {reached}")
+        log = now.quorum._log
+        self._consistent_committed_data(machine, log, known or log.log_start_offset, high_watermark)
+        if high_watermark > self._committed_end:
+            for batch in _batches(log, self._committed_end, high_watermark):
+                self._committed[batch.base_offset] = batch
+            self._committed_end = self._committed_in[now.epoch] = high_watermark
+
+    def _end_of(self, node_id: int) -> int:
+        disk = next(each.disk_number for each in self._machines if each.node_id == node_id)
+        return self._ends.get((node_id, disk), 0)
+
+    def _consistent_committed_data(self, machine: Machine, log: MetadataLog, start: int, end: int) -> None:
+        """What it has in [start, end) is what was committed, as far as anything was."""
+        for batch in _batches(log, start, min(end, self._committed_end)):
+            if self._committed.get(batch.base_offset, batch) != batch:
+                known = self._committed[batch.base_offset]
+                raise Violated(f"ConsistentCommittedData: {machine} has {batch}, committed is {known}")
+
+
+def _batches(log: MetadataLog, start: int, end: int) -> Iterator[Batch]:
+    offset = max(start, log.log_start_offset)
+    while offset < end:
+        for header, _ in batches(memoryview(log.read(offset, max_bytes=1 << 20))):
+            offset = header.next_offset
+            if offset > end:
+                return
+            yield Batch(header.base_offset, offset, header.partition_leader_epoch, header.crc)

@@ -1,0 +1,54 @@
+"""What a broker makes of its roles: ValidBrokerState, ValidReplicaState, ValidFetcherState of the KIP-966 specification."""
+
+from cluster_machine import Machine
+from cluster_violated import Violated
+
+from broker.broker import Broker
+from broker.replicas.partition import Partition
+
+
+def look_at_roles(machine: Machine, broker: Broker) -> None:
+    """Raises Violated. Not in the middle of an operation that a fault has interrupted."""
+    if machine.is_serving and broker.lifecycle.broker_epoch < 0:
+        raise Violated(f"ValidBrokerState: {machine} serves, and has never registered")
+    followed = _followed(machine, broker)
+    for partition in broker.replicas.partitions():
+        _look_at_replica(machine, partition)
+        leader = followed.get(partition)
+        if partition.is_leader and leader is not None:
+            raise Violated(f"ValidFetcherState: {partition} on {machine} leads, and follows {leader}")
+        if not partition.log.is_writable or broker.replicas._followers._is_stopped:
+            continue  # its disk has failed, or the broker is about to go: it follows nobody any more
+        if not partition.is_leader and leader != partition.leader_id:
+            raise Violated(
+                f"ValidFetcherState: {partition} on {machine} follows {leader}, not {partition.leader_id}"
+            )
+
+
+def _followed(machine: Machine, broker: Broker) -> dict[Partition, int]:
+    """partition -> the broker that a fetcher asks for it."""
+    followed: dict[Partition, int] = {}
+    for (leader_id, _), fetcher in broker.replicas._followers._fetchers.items():
+        for following in fetcher._following.values():
+            if following.partition in followed:
+                raise Violated(f"ValidFetcherState: {following.partition} on {machine} is with two fetchers")
+            followed[following.partition] = leader_id
+    return followed
+
+
+def _look_at_replica(machine: Machine, partition: Partition) -> None:
+    log, leadership = partition.log, partition.leadership
+    is_right = (
+        partition.leader_id == machine.node_id
+        and leadership is not None
+        and leadership.epoch == partition.leader_epoch
+        if partition.is_leader
+        else leadership is None
+    )
+    if not is_right:
+        raise Violated(f"ValidReplicaState: {partition} on {machine}: {partition.leader_id} {leadership}")
+    if not log.log_start_offset <= log.high_watermark <= log.log_end_offset:
+        raise Violated(
+            f"ValidReplicaState: {partition} on {machine}: "
+            f"{log.log_start_offset} {log.high_watermark} {log.log_end_offset}"
+        )
