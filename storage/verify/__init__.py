@@ -11,8 +11,11 @@
 | `.txnindex`, `.snapshot` | a replay of the producers, as far as the log knows them |
 | `leader-epoch-checkpoint` | the epochs in the batches |
 | the folder's checkpoints | the logs' ends |
-| `partition.metadata` | other partitions of the topic, other topics |
-| `*.checkpoint`, `quorum-state`, `meta.properties`, `.kafka_cleanshutdown` | themselves |
+| `partition.metadata` | other partitions of the topic, other topics, the other replicas |
+| `quorum-state` | the epochs of the metadata log and its snapshots |
+| `*.checkpoint` | themselves; where the metadata log begins |
+| `meta.properties` | themselves; other replicas' cluster |
+| `.kafka_cleanshutdown` | themselves |
 
 Files that are left over from deletions and compactions are notes, not errors. Nothing is repaired: opening a log
 does that (`storage.recovery`). A log that is being written may be seen in the middle of a write.

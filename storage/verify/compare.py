@@ -22,9 +22,10 @@ from protocol.errors import KafkaError
 from protocol.records.batch import BatchHeader
 from protocol.records.record import records
 from protocol.types import TopicPartition
-from storage import checkpoints, file_names
+from storage import checkpoints, file_names, meta_properties, partition_metadata
 from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
 from storage.files import Files
+from storage.meta_properties import InconsistentMetaProperties, MetaProperties
 from storage.verify.data_folder import is_partition_folder, log_folders
 from storage.verify.findings import Findings, PartitionReport, Report
 from storage.verify.log_file import LogFile
@@ -66,6 +67,7 @@ def compare(*directories: Path, files: Files, up_to: Bound = Bound.LOG_END) -> R
     if is_partition_folder(directories[0], files):
         return Report(partitions=_compare_replicas(directories, files, up_to))
     findings = Findings()
+    _check_owners(directories, files, findings)
     replicas: dict[str, list[Path]] = {}
     for directory in directories:
         for name in log_folders(directory, files, Findings()):
@@ -77,6 +79,24 @@ def compare(*directories: Path, files: Files, up_to: Bound = Bound.LOG_END) -> R
         else:
             partitions += _compare_replicas(paths, files, up_to)
     return Report(partitions=partitions, folder_findings=findings.all)
+
+
+def _check_owners(directories: Sequence[Path], files: Files, findings: Findings) -> None:
+    """The folders are one cluster's. What one says of itself is verified where it is verified alone."""
+    first: tuple[MetaProperties, Path] | None = None
+    for directory in directories:
+        try:
+            found = meta_properties.read(directory, files)
+        except (InconsistentMetaProperties, ValueError):
+            continue
+        if found is None:
+            continue
+        first = first or (found, directory)
+        if found.cluster_id != first[0].cluster_id:
+            findings.error(
+                directory / meta_properties.FILE_NAME,
+                f"cluster {found.cluster_id}, but that of {first[1]} is {first[0].cluster_id}",
+            )
 
 
 def _compare_replicas(directories: Sequence[Path], files: Files, up_to: Bound) -> list[PartitionReport]:
@@ -128,6 +148,7 @@ def _compare_logs(one: _Replica, other: _Replica, files: Files, up_to: Bound) ->
                 f"ends at {short.log_end_offset}: what is below the high watermark {bound} is lost",
             )
         end = min(end, bound)
+    _compare_topic_ids(one.directory, other.directory, files, findings)
     report = PartitionReport(directory=one.directory, findings=findings.all, end_offset=start)
     mine, theirs = _batches(one.directory, files, findings), _batches(other.directory, files, findings)
     a = b = None
@@ -157,6 +178,16 @@ def _compare_logs(one: _Replica, other: _Replica, files: Files, up_to: Bound) ->
         report.end_offset = a.header.next_offset
         a = b = None
     return report
+
+
+def _compare_topic_ids(one: Path, other: Path, files: Files, findings: Findings) -> None:
+    """Replicas of one topic: a log of an older one of the same name may have the same bytes, or none."""
+    try:
+        mine, theirs = partition_metadata.read(one, files), partition_metadata.read(other, files)
+    except ValueError:
+        return  # told where the folder is verified
+    if mine is not None and theirs is not None and mine != theirs:
+        findings.error(one / partition_metadata.FILE_NAME, f"topic id {mine}, but {other} has {theirs}")
 
 
 def _log_files(directory: Path, files: Files) -> list[Path]:

@@ -1,6 +1,7 @@
 """A whole data folder: its own files, every log in it, and the checkpoints against the logs."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -9,11 +10,14 @@ from protocol.types import TopicPartition
 from storage import checkpoints, file_names, leader_epoch_cache, meta_properties, partition_metadata
 from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
 from storage.files import Files
-from storage.log_directory import CLEAN_SHUTDOWN_FILE
+from storage.log_directory import CLEAN_SHUTDOWN_FILE, METADATA_LOG
 from storage.meta_properties import InconsistentMetaProperties
 from storage.verify.findings import Findings, PartitionReport, Report
 from storage.verify.metadata_log import check_snapshot
 from storage.verify.partition import inspect_partition, partition_of
+
+#: Kafka's Uuid.METADATA_TOPIC_ID.
+METADATA_TOPIC_ID: Final = UUID(int=1)
 
 _CHECKPOINTS: Final = (
     checkpoints.RECOVERY_POINT_FILE,
@@ -80,8 +84,10 @@ def _check_own_files(directory: Path, files: Files, findings: Findings) -> None:
         check_snapshot(path, files, findings)
     path = directory / CLEAN_SHUTDOWN_FILE
     try:
-        if files.exists(path) and (text := files.read(path)):
-            json.loads(text)
+        if files.exists(path) and (text := files.read(path)):  # older versions wrote an empty file
+            content = json.loads(text)
+            if not isinstance(content, dict) or not isinstance(content.get("brokerEpoch"), int):
+                findings.error(path, "does not say brokerEpoch")
     except ValueError as error:
         findings.error(path, f"not JSON: {error}")
 
@@ -99,6 +105,9 @@ def _check_topic_ids(partitions: list[PartitionReport], files: Files, findings: 
         if partition is None or topic_id is None:
             continue
         path = report.directory / partition_metadata.FILE_NAME
+        if (str(partition) == METADATA_LOG) != (topic_id == METADATA_TOPIC_ID):
+            findings.error(path, f"{topic_id} is the metadata log's topic id, and no other one's")
+            continue
         known_id, other = ids.setdefault(partition.topic, (topic_id, report.directory))
         if known_id != topic_id:
             findings.error(path, f"another topic id than {other.name} has")
@@ -118,9 +127,13 @@ def _check_checkpoint(
             reports.setdefault(partition, report)
     try:
         offsets = OffsetCheckpoint(path, files).read()
+        names = _names_in(path, files)
     except CorruptCheckpoint as error:
         findings.error(path, f"not a checkpoint: {error}")
         return
+    for name, count in Counter(names).items():
+        if count > 1:
+            findings.error(path, f"{name} is there {count} times: which offset holds?")
     for partition, offset in offsets.items():
         if partition not in reports:
             findings.note(path, f"{partition}: there is no such log")
@@ -128,3 +141,11 @@ def _check_checkpoint(
         end = reports[partition].end_offset
         if not 0 <= offset <= end:
             findings.error(path, f"{partition}: {offset} is not within the log, which ends at {end}")
+
+
+def _names_in(path: Path, files: Files) -> list[str]:
+    """Of each line its partition, as a table would not tell that it has one twice."""
+    try:
+        return checkpoints.decode(files.read(path), lambda words: f"{words[0]}-{int(words[1])}")
+    except FileNotFoundError:
+        return []

@@ -27,7 +27,8 @@ class EpochCheck:
         self._is_known = False
         self._is_missing = False
         self._disagreements_count = 0
-        self._last_epoch = -1
+        #: The newest one of a batch; -1 before the first.
+        self.last_epoch = -1
         try:
             self._entries = leader_epoch_cache.decode(files.read(path))
             self._is_known = True
@@ -49,14 +50,14 @@ class EpochCheck:
         epoch = header.partition_leader_epoch
         if epoch < 0:
             return
-        if epoch < self._last_epoch:
+        if epoch < self.last_epoch:
             self._findings.error(
                 log,
-                f"leader epoch {epoch} after {self._last_epoch}",
+                f"leader epoch {epoch} after {self.last_epoch}",
                 position=position,
                 offset=header.base_offset,
             )
-        self._last_epoch = max(epoch, self._last_epoch)
+        self.last_epoch = max(epoch, self.last_epoch)
         first = max(header.base_offset, self._log_start_offset)
         if not self._is_known or header.last_offset < first:
             return
@@ -71,7 +72,7 @@ class EpochCheck:
 
     def finish(self, end_offset: int) -> None:
         """There are no more batches: the log ends."""
-        if self._is_missing and self._last_epoch >= 0:
+        if self._is_missing and self.last_epoch >= 0:
             self._findings.error(self._path, "the checkpoint is missing, and batches have leader epochs")
         if self._disagreements_count > MAX_TOLD:
             self._findings.error(

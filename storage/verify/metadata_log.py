@@ -1,6 +1,7 @@
 """What only the metadata log has: snapshots (`.checkpoint`, KIP-630) and `quorum-state` (KIP-595)."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from protocol.errors import KafkaError
@@ -17,6 +18,12 @@ def snapshot_end_of(path: Path) -> int | None:
     """The end offset in a snapshot's name; None for `bootstrap.checkpoint` and the first voters' at 0."""
     end, _, epoch = path.stem.partition("-")
     return int(end) if end.isdigit() and epoch.isdigit() and int(end) else None
+
+
+def snapshot_epoch_of(path: Path) -> int:
+    """The epoch in a snapshot's name; -1 if it has none."""
+    _, _, epoch = path.stem.partition("-")
+    return int(epoch) if epoch.isdigit() else -1
 
 
 def check_snapshot(path: Path, files: Files, findings: Findings) -> None:
@@ -47,11 +54,37 @@ def check_snapshot(path: Path, files: Files, findings: Findings) -> None:
         findings.error(path, "there is no footer: it was cut off", position=log.end_position)
 
 
-def check_quorum_state(path: Path, files: Files, findings: Findings) -> None:
-    """The file is JSON that names an epoch."""
+def check_quorum_state(path: Path, files: Files, findings: Findings, *, last_epoch: int) -> None:
+    """The file names an epoch, and none that is older than what the log and its snapshots have.
+
+    `last_epoch`: the newest of these, -1 without any. The file is on the disk before anything is done in its epoch,
+    so that not even a crash leaves an older one: its node would vote, or lead, once more where it has done so.
+    """
     try:
         state = json.loads(files.read(path))
-        if not isinstance(state, dict) or not isinstance(state.get("leaderEpoch"), int):
-            findings.error(path, "does not say leaderEpoch")
+    except FileNotFoundError:
+        if last_epoch >= 0:
+            findings.error(
+                path, f"the file is missing, and the log has epoch {last_epoch}: whom has it voted for?"
+            )
+        return
     except ValueError as error:
         findings.error(path, f"not JSON: {error}")
+        return
+    epoch = state.get("leaderEpoch") if isinstance(state, dict) else None
+    if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 0:
+        findings.error(path, "does not say leaderEpoch")
+    elif epoch < last_epoch:
+        findings.error(path, f"leaderEpoch {epoch}, but the log has epoch {last_epoch}")
+
+
+def check_snapshots_cover(
+    directory: Path, snapshots: Iterable[Path], findings: Findings, *, first_offset: int, end_offset: int
+) -> None:
+    """What the log does not have any more is in a snapshot; one that ends behind the log will replace it."""
+    ends = {path: snapshot_end_of(path) or 0 for path in snapshots}
+    if first_offset > max(ends.values(), default=0):
+        findings.error(directory, f"the log begins at {first_offset}, and no snapshot has what was before")
+    for path, end in ends.items():
+        if end > end_offset:
+            findings.note(path, f"ends at {end}, behind the log's end {end_offset}: it replaces the log")

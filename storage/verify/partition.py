@@ -8,13 +8,19 @@ from protocol.types import TopicPartition
 from storage import checkpoints, file_names, leader_epoch_cache, partition_metadata
 from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
 from storage.files import Files
-from storage.log_directory import METADATA_LOG
+from storage.log_directory import CLEAN_SHUTDOWN_FILE, METADATA_LOG
 from storage.verify.batches import BatchCheck
 from storage.verify.epochs import EpochCheck
 from storage.verify.findings import Findings, PartitionReport
 from storage.verify.indexes import OffsetIndexCheck, TimeIndexCheck
 from storage.verify.log_file import LogFile
-from storage.verify.metadata_log import check_quorum_state, check_snapshot, snapshot_end_of
+from storage.verify.metadata_log import (
+    check_quorum_state,
+    check_snapshot,
+    check_snapshots_cover,
+    snapshot_end_of,
+    snapshot_epoch_of,
+)
 from storage.verify.producers import ProducerCheck
 
 #: Topics that Kafka compacts whatever anybody says.
@@ -35,6 +41,16 @@ class _Files(NamedTuple):
     snapshots: dict[int, Path]
     #: Of the metadata log (KIP-630).
     checkpoints: list[Path]
+
+
+class _Totals(NamedTuple):
+    """What the segments have, all together."""
+
+    end_offset: int
+    batches_count: int
+    size_bytes: int
+    #: Newest leader epoch of a batch; -1 without any.
+    last_epoch: int
 
 
 def partition_of(directory: Path) -> TopicPartition | None:
@@ -68,19 +84,25 @@ def inspect_partition(
         logs = Findings()
         totals = _check_segments(directory, found, files, logs, is_compacted=True, is_deep=is_deep)
     findings.all += logs.all
-    end_offset, batches_count, size_bytes = totals
     for path in found.checkpoints:
         check_snapshot(path, files, findings)
-    if files.exists(directory / _QUORUM_STATE):
-        check_quorum_state(directory / _QUORUM_STATE, files, findings)
+    is_metadata_log = directory.resolve().name == METADATA_LOG
+    if is_metadata_log:
+        first_offset = min(found.logs, default=0)
+        check_snapshots_cover(
+            directory, found.checkpoints, findings, first_offset=first_offset, end_offset=totals.end_offset
+        )
+    if is_metadata_log or files.exists(directory / _QUORUM_STATE):
+        last_epoch = max(totals.last_epoch, *map(snapshot_epoch_of, found.checkpoints), -1)
+        check_quorum_state(directory / _QUORUM_STATE, files, findings, last_epoch=last_epoch)
     return PartitionReport(
         directory=directory,
         findings=findings.all,
         segments_count=len(found.logs),
-        batches_count=batches_count,
-        size_bytes=size_bytes,
+        batches_count=totals.batches_count,
+        size_bytes=totals.size_bytes,
         first_offset=min(found.logs, default=None),
-        end_offset=end_offset,
+        end_offset=totals.end_offset,
     )
 
 
@@ -158,8 +180,7 @@ def _log_start_offset(directory: Path, found: _Files, files: Files) -> int:
 
 def _check_segments(
     directory: Path, found: _Files, files: Files, findings: Findings, *, is_compacted: bool, is_deep: bool
-) -> tuple[int, int, int]:
-    """(end offset, number of batches, bytes of all logs)."""
+) -> _Totals:
     first_offset = min(found.logs, default=0)
     check = BatchCheck(findings, may_have_gaps=is_compacted, is_deep=is_deep)
     epochs = EpochCheck(
@@ -188,8 +209,10 @@ def _check_segments(
         size_bytes += segment.log.size_bytes
     end_offset = check.end_offset or 0
     epochs.finish(end_offset)
-    producers.finish(end_offset)
-    return end_offset, batches_count, size_bytes
+    # The active segment's snapshot is written by a clean stop.
+    is_closed = files.exists(directory.resolve().parent / CLEAN_SHUTDOWN_FILE)
+    producers.finish(end_offset, is_closed=is_closed)
+    return _Totals(end_offset, batches_count, size_bytes, epochs.last_epoch)
 
 
 class _SegmentCheck:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from protocol.errors import KafkaError
 from protocol.records.batch import BatchHeader
-from storage import producer_snapshot
+from storage import file_names, producer_snapshot
 from storage.append_origin import AppendOrigin
 from storage.files import Files
 from storage.index import CorruptIndex
@@ -38,6 +38,7 @@ class ProducerCheck:
         self._first_offset, self._is_compacted = first_offset, is_compacted
         self._producers = ProducerStateManager()
         self._snapshots = sorted(snapshots.items())
+        self._newest_offset = max(snapshots, default=-1)
         self._index_path = Path()
         self._indexed: dict[int, AbortedTransaction] = {}
         #: Producers with data in the log since their last marker, so that an abort must be indexed.
@@ -185,9 +186,14 @@ class ProducerCheck:
             return f"coordinator epoch {state.coordinator_epoch}, but the log says {known.coordinator_epoch}"
         return None
 
-    def finish(self, end_offset: int) -> None:
-        """There are no more batches: the log ends."""
+    def finish(self, end_offset: int, *, is_closed: bool) -> None:
+        """There are no more batches: the log ends. `is_closed`: cleanly, so that a snapshot was written then."""
         self._compare_snapshots(end_offset)
         for at, path in self._snapshots:
             self._findings.error(path, f"is of offset {at}, behind the log's end {end_offset}")
             self._read(path)
+        if is_closed and self._newest_offset < end_offset and self._producers.producers:
+            path = self._index_path.with_name(file_names.of_offset(end_offset, file_names.PRODUCER_SNAPSHOT))
+            self._findings.note(
+                path, "the snapshot of a clean stop is missing: producers are read from the log"
+            )

@@ -16,6 +16,7 @@ from storage.checkpoints import OffsetCheckpoint
 from storage.files import Files
 from storage.leader_epoch_cache import EpochEntry, encode
 from storage.verify import Bound, compare, inspect, verify
+from storage.verify.data_folder import METADATA_TOPIC_ID
 from storage.verify.log_file import LogFile
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log
 from tests.unit.tools.tools_support import CONFIG, fill, flip, make_folder
@@ -254,14 +255,16 @@ def test_what_happens_to_whole_files(folder, damage):
 
 DATA_FOLDER = {
     "meta.properties": ["", None, "cluster.id=x\nversion=1\nnode.id=one\n", "version=0\n"],
-    "recovery-point-offset-checkpoint": ["0\n1\norders 0 247\n", "0\n2\norders 0 5\n", "1\n0\n", "garbage\nx\n"],
+    "recovery-point-offset-checkpoint": ["0\n1\norders 0 247\n", "0\n2\norders 0 5\n", "1\n0\n", "garbage\nx\n",
+                                         "0\n2\norders 0 5\norders 0 6\n", "0\n2\norders 1 5\norders 01 5\n"],
     "replication-offset-checkpoint": ["0\n1\norders 1 6\n"],
     "log-start-offset-checkpoint": ["0\n1\norders 0 -1\n"],
     "cleaner-offset-checkpoint": ["0\n1\nempty 0 1\n"],
-    ".kafka_cleanshutdown": ["{"],
+    ".kafka_cleanshutdown": ["{", "[]", "{}", '{"version":0,"brokerEpoch":"5"}'],
     "bootstrap.checkpoint": ["garbage"],
     "orders-1/partition.metadata": [
         "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABQ", "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAZQ", "garbage",
+        "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ",
     ],
     "__cluster_metadata-0/quorum-state": ["", "{}"],
     "__cluster_metadata-0/00000000000000000009-0000000001.checkpoint": ["", "garbage"],
@@ -274,11 +277,92 @@ DATA_FOLDER = {
 def test_files_of_the_data_folder(folder, name, text):
     path = folder / name
     path.parent.mkdir(exist_ok=True)
+    if path.parent.name == "__cluster_metadata-0":
+        (path.parent / "quorum-state").write_text('{"leaderEpoch": 1}')
     if text is None:
         path.unlink()
     else:
         path.write_text(text)
     assert {finding.path for finding in errors(folder)} == {path}
+
+
+def metadata_log(folder, *, epochs=(0, 1, 2), first_offset=0):
+    """A quorum's log as a clean stop leaves it: `quorum-state` of its newest epoch, a topic id, no recovery point."""
+    log = open_log(
+        folder / "__cluster_metadata-0",
+        config=CONFIG,
+        topic_id=METADATA_TOPIC_ID,
+        log_start_offset=first_offset,
+    )
+    for epoch in epochs:
+        log.append_as_leader(batch(3), leader_epoch=epoch, now_ms=NOW_MS)
+    log.close()
+    (log.directory / "quorum-state").write_text(json.dumps({"leaderEpoch": max(epochs), "leaderId": 1}))
+    return log.directory
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        # Batches of epochs 0 to 2:
+        ({"leaderEpoch": 2}, None),
+        ({"leaderEpoch": 3}, None),                     # an election that has written nothing yet
+        ({"leaderEpoch": 1}, "leaderEpoch 1, but the log has epoch 2"),
+        ({"leaderEpoch": 0}, "leaderEpoch 0, but the log has epoch 2"),
+        ({"leaderEpoch": -1}, "does not say"),
+        ({"leaderEpoch": True}, "does not say"),
+        ([], "does not say"),
+        (None, "the file is missing"),
+    ],
+)  # fmt: skip
+def test_the_quorums_epoch_is_not_older_than_its_log(folder, state, told):
+    path = metadata_log(folder) / "quorum-state"
+    if state is None:
+        path.unlink()
+    else:
+        path.write_text(json.dumps(state))
+    assert [(it.path, told in it.message) for it in errors(folder)] == (
+        [] if told is None else [(path, True)]
+    )
+    assert [it.path for it in errors(path.parent)] == ([] if told is None else [path])
+
+
+def test_a_quorum_that_has_not_begun_has_no_state(folder):
+    (folder / "__cluster_metadata-0").mkdir()
+    assert errors(folder) == []
+
+
+def test_a_snapshots_epoch_is_known_to_the_quorum(folder):
+    directory = metadata_log(folder)
+    snapshot = directory / f"{6:020d}-{4:010d}.checkpoint"
+    snapshot.write_bytes(b"")
+    found = {it.path for it in errors(folder)}
+    assert found == {snapshot, directory / "quorum-state"}  # the former is empty
+
+
+def test_what_a_metadata_log_has_lost_is_in_a_snapshot(folder):
+    directory = metadata_log(folder, first_offset=50)
+    (found,) = errors(folder)
+    assert found.path == directory
+    assert "begins at 50, and no snapshot" in found.message
+
+
+def test_the_metadata_log_has_its_own_topic_id(folder):
+    path = metadata_log(folder) / "partition.metadata"
+    path.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABQ")
+    assert [it.path for it in errors(folder)] == [path]
+
+
+def test_a_snapshot_of_a_clean_stop_that_is_missing_is_noted(folder):
+    """Also for the log's folder alone. After a crash it is no news."""
+    newest = max((folder / "orders-0").glob("*.snapshot"))
+    assert newest.name == f"{246:020d}.snapshot"
+    newest.unlink()
+    for directory in (folder, folder / "orders-0"):
+        (note,) = verify(directory, Files())
+        assert (note.path, note.is_error) == (newest, False)
+    (folder / ".kafka_cleanshutdown").unlink()
+    assert verify(folder, Files()) == []
 
 
 @pytest.mark.parametrize(
@@ -499,6 +583,21 @@ def test_replicas_that_were_compacted_each_on_its_own(tmp_path):
     (paths[1] / f"{0:020d}.log").write_bytes(data)
     (finding,) = compare(*paths, files=Files()).findings
     assert "the record at offset 3" in finding.message
+
+
+def test_replicas_of_two_topics_of_one_name(folder, made):
+    path = folder / "orders-1" / "partition.metadata"
+    path.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABQ")
+    (finding,) = (it for it in compare(made, folder, files=Files()).findings if it.is_error)
+    assert finding.path.name == "partition.metadata"
+    assert finding.path.parent.name == "orders-1"
+
+
+def test_folders_of_two_clusters(folder, made):
+    path = folder / "meta.properties"
+    path.write_text(path.read_text().replace("q1Sh-9_ISia_zwGINzRvyQ", "AAAAAAAAAAAAAAAAAAAAAQ"))
+    (finding,) = (it for it in compare(made, folder, files=Files()).findings if it.is_error)
+    assert finding.path == path
 
 
 def test_a_log_that_one_folder_lacks_is_noted(folder, made):
