@@ -99,17 +99,18 @@ class FutureLogs:
         """After `load`: promote future logs whose directory the metadata already says to be the partition's (KIP-858).
 
         `is_assigned` is asked with the topic's id and the directory's; the process died before it could promote
-        them, perhaps because the other directory had failed. Returns which.
+        them, and the other directory has failed. Where that serves, what it has may be more, and the move goes on.
+        (Kafka promotes them there as well, and loses what was not copied yet.) Returns which.
         """
         promoted = []
         for topic_partition, future in list(self._table.future_logs.items()):
             directory_id = self._table.directories[future.directory.parent].directory_id
-            if is_assigned(topic_partition, future.topic_id, directory_id):
-                current = self._table.logs.get(topic_partition)
-                if current is None or current.topic_id == future.topic_id:
-                    _LOG.info("%s: %s takes the place of %s", topic_partition, future.directory, current)
-                    self._replace(current, future, now_ms)
-                    promoted.append(topic_partition)
+            if topic_partition not in self._table.logs and is_assigned(
+                topic_partition, future.topic_id, directory_id
+            ):
+                _LOG.info("%s: %s is the log", topic_partition, future.directory)
+                self._replace(None, future, now_ms)
+                promoted.append(topic_partition)
         return promoted
 
     def _replace(self, current: Log | None, future: Log, now_ms: int) -> None:
