@@ -49,9 +49,10 @@ def test_a_flipped_bit(seed):
             # Compacted offsets at an end that was truncated are not in the files, as in Kafka.
             assert log.log_end_offset >= end or not is_clean or log.config.is_compacted
         elif not is_sound(log):
-            assert any(it.is_error and it.path == path for it in verify(log.directory.parent, story.files)), (
-                path
-            )
+            assert any(
+                it.is_error and it.path.parent == path.parent
+                for it in verify(log.directory.parent, story.files)
+            ), path
         if path.parent == log.directory and places:
             damaged = next(offset for end, offset in places if position < end)
             expected = {last: data for last, data in expected.items() if last < damaged}
@@ -72,10 +73,10 @@ def places_in(path: Path, files: Files) -> list[tuple[int, int]]:
 def sound_batches(log: Log) -> dict[int, bytes]:
     """By last offset, what a reader gets before it meets a wrong CRC, or offsets in disorder (no part of the CRC)."""
     found = {}
-    end = log.log_start_offset
+    end = 0  # the first one may begin before the log start
     try:
         for header, data in log.records_since(log.log_start_offset):
-            if header.next_offset <= end or not crc_is_valid(data):
+            if header.base_offset < end or not crc_is_valid(data):
                 break
             found[header.last_offset] = bytes(data)
             end = header.next_offset
