@@ -4,8 +4,6 @@ Model brokers read the metadata log at their own pace, crash and lose what they 
 while the world has moved on, and send AlterPartition requests that arrive late, twice or never. Their logs are
 tuples of numbers, so that what was committed can be looked for. `Cluster.check` holds the invariants; their
 names are those of the specification (kip_966_properties.tla) and of hachikuji/kafka-specification.
-
-Simpler than the truth: a broker knows the configuration as soon as it is written.
 """
 
 from dataclasses import dataclass, field
@@ -119,7 +117,8 @@ class Cluster:
         self.machine = RecordingMachine(elr=elr)
         self.machine.set_config("min.insync.replicas", "2")
         self.brokers = {broker_id: Broker(broker_id) for broker_id in BROKERS}
-        self.min_insync_replicas = 2
+        #: (where the metadata log ended when it was set, min.insync.replicas), in order.
+        self.required = [(0, 2)]
         self.next_value = 1
         self.proposals: list[Proposal] = []
         #: What was acknowledged and must be in every log that may lead.
@@ -243,9 +242,12 @@ class Cluster:
         self.decide(incremental_alter, IncrementalAlterConfigsRequest(resources=[resource]))
 
     def require(self, count: int) -> None:
-        """min.insync.replicas changes."""
+        """min.insync.replicas changes; a broker knows when it has read so far."""
         self.configure("min.insync.replicas", str(count))
-        self.min_insync_replicas = count
+        self.required.append((len(self.machine.log), count))
+
+    def _required_by(self, broker: Broker) -> int:
+        return next(count for end, count in reversed(self.required) if end <= broker.read)
 
     # -- what brokers do -------------------------------------------------------------------------------
 
@@ -384,7 +386,7 @@ class Cluster:
         """The high watermark: what the whole maximal ISR has; with an ELR, only if enough are in sync."""
         leads = leader.leads[partition]
         view = self.machine.views[leader.read - 1][partition]
-        if self.elr and len(leads.isr) < min(self.min_insync_replicas, len(view.replicas)):
+        if self.elr and len(leads.isr) < min(self._required_by(leader), len(view.replicas)):
             return
         log = leader.logs[partition]
         ends = [
@@ -468,7 +470,7 @@ class Cluster:
         else:
             assert now.isr, "without an ELR somebody has to be remembered"
         assert not set(now.isr) & set(now.elr), "ValidControllerIsrAndElr: disjoint"
-        enough = self.min_insync_replicas
+        _, enough = self.required[-1]
         assert not now.elr or len(now.isr) < enough, (
             "ValidControllerIsrAndElr: enough in sync, nobody eligible"
         )
@@ -486,7 +488,7 @@ class Cluster:
         if leads is None or leads.leader_epoch != now.leader_epoch:
             return
         view = self.machine.views[leader.read - 1][index]
-        if self.elr and len(leads.isr) < min(self.min_insync_replicas, len(view.replicas)):
+        if self.elr and len(leads.isr) < min(self._required_by(leader), len(view.replicas)):
             return
         if leads.partition_epoch < now.partition_epoch and set(view.replicas) != set(now.replicas):
             return  # a reassignment that it has yet to hear of
