@@ -373,11 +373,9 @@ class Cluster:
             return
         self.proposals.remove(proposal)
         if answer.error_code == ErrorCode.none:
-            leads.proposal = None
-            leads.isr = tuple(answer.isr)
-            leads.partition_epoch = answer.partition_epoch
-            leads.recovery = LeaderRecoveryState(answer.leader_recovery_state)
-            self._advance(broker, proposal.partition)
+            # What is granted holds when the metadata log says so, beside the configuration that it was granted by.
+            if answer.partition_epoch <= leads.partition_epoch:
+                leads.proposal = None
         elif answer.error_code in (ErrorCode.ineligible_replica, ErrorCode.invalid_request):
             leads.proposal = None  # nothing has changed
         # Anything else: what holds is to be learnt from the metadata log; until then the proposal may hold.
