@@ -8,8 +8,9 @@
     segments  [ 0 ........ ][ 4711 ........ ][ 9000 .......]   <- the last one is active
                         recovery point  ^ everything before is on the disk
 
-Invariants: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, and
-recovery_point <= log_end_offset.
+Invariants: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset,
+log_start_offset <= local_log_start_offset <= log_end_offset, and recovery_point <= log_end_offset. They are asserted
+where one of the offsets is set or goes back (`_check_offsets`).
 
 An append is: validate (leader only), note the leader epoch, roll when the segment is full, check the
 producers, one write, remember the producers. Nothing waits for the disk, unless `flush.messages` says so:
@@ -394,6 +395,18 @@ class Log(LogFiles):
 
     # -- offsets -----------------------------------------------------------------------------------
 
+    def _check_offsets(self) -> None:
+        """The module's invariants."""
+        start, high_watermark, end = self.log_start_offset, self.high_watermark, self.log_end_offset
+        assert start <= self.last_stable_offset <= high_watermark <= end, (
+            self.directory,
+            start,
+            high_watermark,
+            end,
+        )
+        assert start <= self.local_log_start_offset <= end, (self.directory, start, self.segments.first, end)
+        assert self.recovery_point <= end, (self.directory, self.recovery_point, end)
+
     @property
     def last_stable_offset(self) -> int:
         """What read_committed consumers may read up to, exclusive."""
@@ -407,6 +420,7 @@ class Log(LogFiles):
         end = self.log_end_offset if self.doubtful_from is None else self.doubtful_from
         self.high_watermark = max(min(offset, end), self.log_start_offset)
         self.producers.on_high_watermark(self.high_watermark)
+        self._check_offsets()
         return self.high_watermark
 
     def maybe_increment_high_watermark(self, offset: int) -> bool:
@@ -440,6 +454,7 @@ class Log(LogFiles):
         self.high_watermark = max(self.high_watermark, offset)
         self.leader_epochs.truncate_from_start(offset)
         self.producers.on_log_start_offset(offset, latest_snapshot_offset=self._snapshots.latest)
+        self._check_offsets()
 
     # -- truncation --------------------------------------------------------------------------------
 
@@ -475,6 +490,7 @@ class Log(LogFiles):
             self._reload_producers(now_ms)
             self._entry_changes.note()
             self._cuts.note()
+        self._check_offsets()
         return True
 
     def _forget_flushed(self, offset: int, *, log_start_offset: int) -> None:
@@ -524,6 +540,7 @@ class Log(LogFiles):
             self.high_watermark = offset
             self.flush_wanted_to = None
             self._entry_changes.note()
+        self._check_offsets()
 
     # -- configuration -----------------------------------------------------------------------------
 

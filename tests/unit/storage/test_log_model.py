@@ -106,7 +106,8 @@ class LogAsAList(RuleBasedStateMachine):
     def offsets(self):
         assert self.log.log_end_offset == self.end
         assert self.log.log_start_offset == self.start
-        assert self.start <= self.log.high_watermark <= self.end
+        assert self.start <= self.log.last_stable_offset <= self.log.high_watermark <= self.end
+        assert self.start <= self.log.local_log_start_offset <= self.end
         assert self.log.recovery_point <= self.end
 
     @invariant()
