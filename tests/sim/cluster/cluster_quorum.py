@@ -15,7 +15,7 @@ from cluster_violated import Violated
 from controller.metadata_log import MetadataLog
 from controller.raft.machine import Raft
 from controller.raft.quorum import Quorum
-from controller.raft.roles import Leader
+from controller.raft.roles import Leader, Role
 from protocol.records.batch import batches
 
 
@@ -23,6 +23,7 @@ class _Seen(NamedTuple):
     """How a node was at the last look."""
 
     quorum: Quorum
+    role: Role
     epoch: int
     leader_id: int | None
     is_leader: bool
@@ -58,17 +59,25 @@ class QuorumJudge:
             if quorum is None:
                 continue
             raft, log = quorum._raft, quorum._log
-            role = raft.role
-            now = _Seen(
-                quorum,
-                role.epoch,
-                raft.leader_and_epoch.leader_id,
-                isinstance(role, Leader),
-                raft.high_watermark,
-                log.log_start_offset,
-                log.end_offset,
-            )
-            if now != self._seen.get(machine.node_id):
+            role, seen = raft.role, self._seen.get(machine.node_id)
+            if (
+                seen is None
+                or seen.quorum is not quorum
+                or seen.role is not role  # and with it epoch and leader
+                or seen.high_watermark != raft.high_watermark
+                or seen.log_start_offset != log.log_start_offset
+                or seen.log_end_offset != log.end_offset
+            ):
+                now = _Seen(
+                    quorum,
+                    role,
+                    role.epoch,
+                    raft.leader_and_epoch.leader_id,
+                    isinstance(role, Leader),
+                    raft.high_watermark,
+                    log.log_start_offset,
+                    log.end_offset,
+                )
                 self._ends[machine.node_id, machine.disk_number] = now.log_end_offset
                 changed.append((machine, now))
         for machine, now in changed:

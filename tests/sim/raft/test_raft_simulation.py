@@ -18,16 +18,16 @@ pytestmark = pytest.mark.timeout(300)
 #: Seeds of the checks, by story; each is a cluster of another size, kraft.version and weather. docs/SIMULATION.md has
 #: what was run by hand. A second of a core is some four stories, or one of those that cost more.
 SEEDS = {
-    "can_elect_initial_leader": 20,
+    "can_elect_initial_leader": 15,
     "votes_are_kept": 20,
-    "leaders_die_young": 20,
+    "leaders_die_young": 15,
     "isolated_voter_does_not_disturb": 10,
     "cut_off_leader_cannot_shrink_the_quorum": 8,
     "survives_anything": 12,
     "voters_change_under_faults": 5,
 }
 #: Of Kafka's own properties, which are tried 100 times each there.
-USUAL_SEEDS = 15
+USUAL_SEEDS = 10
 #: More of them, behind those.
 MORE = int(os.environ.get("OTTLA_SIM_SEEDS", "0"))
 CASES = [
