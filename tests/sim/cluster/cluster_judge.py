@@ -1,4 +1,4 @@
-"""What must hold after every event of a cluster, by the names of DESIGN.md and of the KIP-966 specification.
+"""What must hold after every event of a cluster, by the names of the KIP-966 specification and our own.
 
 The judge sees everything: each broker's logs and roles, and the newest metadata that any node has replayed. What a
 leader has once committed is written into a ledger (`cluster_ledger`), against which every replica, leader and consumer

@@ -113,7 +113,7 @@ def test_becoming_leader_alone_commits_the_whole_log(tmp_path):
     [
         # min.insync.replicas, replicas, ISR, acks
         (1, (1,),      (1,),    -1, True),
-        (2, (1,),      (1,),    -1, True),     # capped by the replicas there are (field-map section 8)
+        (2, (1,),      (1,),    -1, True),     # capped by the replicas there are (as in Kafka)
         (2, (1, 2),    (1,),    -1, False),
         (2, (1, 2),    (1,),     1, True),     # nobody waits for the others
         (2, (1, 2),    (1, 2),  -1, True),
