@@ -42,8 +42,8 @@ class Measure:
     run: Callable[[Cluster, float], Sample]
     #: Samples in each run: fail-overs vary more than loads.
     times: int = 1
-    #: Whether a first, smaller and uncounted run makes sense: of what a cold JVM would lose by.
-    is_rehearsed: bool = True
+    #: Whether brokers are restarted, which are cold then: it comes last, after all runs of the others, and unrehearsed.
+    restarts_brokers: bool = False
     #: Whether both clusters have to be up.
     needs_cluster: bool = True
 
@@ -142,13 +142,14 @@ class _Bench:
                 for cluster in self._clusters:
                     warm_up(cluster, self._scale)
                     say(f"{cluster.name}: warm")
-            for measure in together:
-                if measure.is_rehearsed:
-                    for cluster in self._clusters:
-                        measure.run(cluster, self._scale * _REHEARSAL_SCALE)
-            for run in range(self._runs):
-                for measure in together:
-                    self._measure(measure, run)
+            warm = [measure for measure in together if not measure.restarts_brokers]
+            for measure in warm:
+                for cluster in self._clusters:
+                    measure.run(cluster, self._scale * _REHEARSAL_SCALE)
+            for measures in (warm, [measure for measure in together if measure.restarts_brokers]):
+                for run in range(self._runs):
+                    for measure in measures:
+                        self._measure(measure, run)
         finally:
             for cluster in self._clusters:
                 cluster.kill()

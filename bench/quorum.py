@@ -28,7 +28,7 @@ _MEASURES: Final = (
             ),
         ),
         run=replay,
-        is_rehearsed=False,
+        restarts_brokers=True,
         needs_cluster=False,
     ),
     Measure(
@@ -41,7 +41,7 @@ _MEASURES: Final = (
             Figure(metric="private_bytes", title="resident a second later, page cache aside", unit=MEGABYTES),
         ),
         run=start,
-        is_rehearsed=False,
+        restarts_brokers=True,
         needs_cluster=False,
     ),
     Measure(
@@ -67,7 +67,7 @@ _MEASURES: Final = (
         ),
         run=fail_over,
         times=_FAIL_OVERS,
-        is_rehearsed=False,
+        restarts_brokers=True,
     ),
 )
 

@@ -112,7 +112,7 @@ _MEASURES: Final = (
             Figure(metric="total_s", title="start until in all ISRs", unit=SECONDS, at_most=1.0),
         ),
         run=catch_up,
-        is_rehearsed=False,
+        restarts_brokers=True,
     ),
     Measure(
         name="fail-over",
@@ -125,7 +125,7 @@ _MEASURES: Final = (
         ),
         run=producer_gap,
         times=_FAIL_OVERS,
-        is_rehearsed=False,
+        restarts_brokers=True,
     ),
 )
 
