@@ -42,8 +42,8 @@ class Measure:
     run: Callable[[Cluster, float], Sample]
     #: Samples in each run: fail-overs vary more than loads.
     times: int = 1
-    #: Whether brokers are restarted, which are cold then: it comes last, after all runs of the others, and unrehearsed.
-    restarts_brokers: bool = False
+    #: Whether nodes are restarted, which are cold then: it comes last, after all runs of the others, and unrehearsed.
+    restarts_nodes: bool = False
     #: Whether both clusters have to be up.
     needs_cluster: bool = True
 
@@ -142,11 +142,11 @@ class _Bench:
                 for cluster in self._clusters:
                     warm_up(cluster, self._scale)
                     say(f"{cluster.name}: warm")
-            warm = [measure for measure in together if not measure.restarts_brokers]
+            warm = [measure for measure in together if not measure.restarts_nodes]
             for measure in warm:
                 for cluster in self._clusters:
                     measure.run(cluster, self._scale * _REHEARSAL_SCALE)
-            for measures in (warm, [measure for measure in together if measure.restarts_brokers]):
+            for measures in (warm, [measure for measure in together if measure.restarts_nodes]):
                 for run in range(self._runs):
                     for measure in measures:
                         self._measure(measure, run)

@@ -28,7 +28,6 @@ _MEASURES: Final = (
             ),
         ),
         run=replay,
-        restarts_brokers=True,
         needs_cluster=False,
     ),
     Measure(
@@ -41,7 +40,6 @@ _MEASURES: Final = (
             Figure(metric="private_bytes", title="resident a second later, page cache aside", unit=MEGABYTES),
         ),
         run=start,
-        restarts_brokers=True,
         needs_cluster=False,
     ),
     Measure(
@@ -67,7 +65,7 @@ _MEASURES: Final = (
         ),
         run=fail_over,
         times=_FAIL_OVERS,
-        restarts_brokers=True,
+        restarts_nodes=True,
     ),
 )
 

@@ -112,7 +112,7 @@ _MEASURES: Final = (
             Figure(metric="total_s", title="start until in all ISRs", unit=SECONDS, at_most=1.0),
         ),
         run=catch_up,
-        restarts_brokers=True,
+        restarts_nodes=True,
     ),
     Measure(
         name="fail-over",
@@ -125,7 +125,7 @@ _MEASURES: Final = (
         ),
         run=producer_gap,
         times=_FAIL_OVERS,
-        restarts_brokers=True,
+        restarts_nodes=True,
     ),
 )
 
