@@ -16,14 +16,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Final
-from uuid import UUID
 
 from controller import log_cleaning, metadata_batches, snapshots
 from controller import metadata_log_opening as opening
 from controller.log_cleaning import MetadataLogSettings
 from controller.metadata_batches import Chunk
 from controller.raft.log import Diverging, NeedsSnapshot, Valid, Validation
-from controller.raft.types import OffsetAndEpoch
+from controller.raft.types import TOPIC_ID, OffsetAndEpoch
 from controller.record_versions import version_of
 from controller.snapshot_store import PartFile, SnapshotStore
 from controller.snapshot_writer import SnapshotWriter
@@ -42,21 +41,14 @@ from storage.files import Files
 from storage.log import Log
 from storage.log_files import removal_job
 
-#: The id that the metadata topic has in every cluster: AAAAAAAAAAAAAAAAAAAAAQ.
-TOPIC_ID: Final = UUID(int=1)
 TOPIC_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
 #: Records of a decision that need not be atomic are cut into batches of so many; Kafka's MAX_RECORDS_PER_BATCH.
 MAX_RECORDS_PER_BATCH: Final = 10_000
 
 
-def encoded_size(records: Sequence[MetadataRecord], *, metadata_version: int) -> int:
-    """How many bytes the records take, without what a batch adds to them."""
-    return sum(map(len, _encoded(records, metadata_version)))
-
-
-def _encoded(records: Sequence[MetadataRecord], metadata_version: int) -> Iterator[bytes]:
-    for record in records:
-        yield encode_record(record, version_of(record, metadata_version=metadata_version))
+def encoded(record: MetadataRecord, *, metadata_version: int) -> bytes:
+    """The value that a record has in the log, without what a batch adds to it."""
+    return encode_record(record, version_of(record, metadata_version=metadata_version))
 
 
 class MetadataLog:
@@ -197,7 +189,7 @@ class MetadataLog:
         self, records: Sequence[MetadataRecord], *, epoch: int, metadata_version: int, now_ms: int
     ) -> Chunk:
         """Append records as one batch, as the leader of `epoch`; the batch."""
-        pairs = [(None, value) for value in _encoded(records, metadata_version)]
+        pairs = [(None, encoded(record, metadata_version=metadata_version)) for record in records]
         base_offset = self.end_offset
         rows = simple_records(pairs, timestamp=now_ms, base_offset=base_offset)
         batch = build_batch(rows, base_offset=base_offset, leader_epoch=epoch)

@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple
 from controller import activation
 from controller.api import CONTROLLER_APIS
 from controller.log_cleaning import MAX_BATCH_BYTES
-from controller.metadata_log import MAX_RECORDS_PER_BATCH, encoded_size
+from controller.metadata_log import MAX_RECORDS_PER_BATCH, encoded
 from controller.periodic import PeriodicTask, PeriodicTasks
 from controller.raft.quorum import Cancellable, Quorum
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
@@ -317,7 +317,7 @@ def _batches(result: Result[Any], state: ClusterState) -> list[_Batch]:
     batches: list[_Batch] = []
     room_bytes = 0
     for record in result.records:
-        size_bytes = encoded_size([record], metadata_version=metadata_version) + _RECORD_FRAME_BYTES
+        size_bytes = len(encoded(record, metadata_version=metadata_version)) + _RECORD_FRAME_BYTES
         if size_bytes > room_bytes or len(batches[-1]) == MAX_RECORDS_PER_BATCH:
             batches.append([])
             room_bytes = MAX_BATCH_BYTES - HEADER_SIZE_BYTES

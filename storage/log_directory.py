@@ -29,6 +29,8 @@ CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_VERSION = 0
 #: Folders that are no partition's, and not opened here: the controller's log has its own owner.
 METADATA_LOG = "__cluster_metadata-0"
+#: The id that the metadata topic has in every cluster: AAAAAAAAAAAAAAAAAAAAAQ.
+METADATA_TOPIC_ID = UUID(int=1)
 _NO_LOGS = frozenset({METADATA_LOG, "remote-log-index-cache"})
 
 _LOG = getLogger(__name__)

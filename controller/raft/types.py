@@ -10,11 +10,12 @@ from uuid import UUID
 
 from protocol.types import ZERO_UUID
 from storage import kafka_uuid
+from storage.log_directory import METADATA_TOPIC_ID
 
 #: The topic of the metadata log, its only partition, and the id that it has in every cluster.
 TOPIC: Final = "__cluster_metadata"
 PARTITION: Final = 0
-TOPIC_ID: Final = UUID(int=1)
+TOPIC_ID: Final = METADATA_TOPIC_ID
 #: A time that does not come, and is larger than any that does.
 NEVER_MS: Final = 2**62
 #: What stands on the wire for "no node" and "no offset".

@@ -10,14 +10,11 @@ from protocol.types import TopicPartition
 from storage import checkpoints, file_names, leader_epoch_cache, meta_properties, partition_metadata
 from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
 from storage.files import Files
-from storage.log_directory import CLEAN_SHUTDOWN_FILE, METADATA_LOG
+from storage.log_directory import CLEAN_SHUTDOWN_FILE, METADATA_LOG, METADATA_TOPIC_ID
 from storage.meta_properties import InconsistentMetaProperties
 from storage.verify.findings import Findings, PartitionReport, Report
 from storage.verify.metadata_log import check_snapshot
 from storage.verify.partition import inspect_partition, partition_of
-
-#: Kafka's Uuid.METADATA_TOPIC_ID.
-METADATA_TOPIC_ID: Final = UUID(int=1)
 
 _CHECKPOINTS: Final = (
     checkpoints.RECOVERY_POINT_FILE,
