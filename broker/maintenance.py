@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 
 from broker.config import BrokerConfig
-from broker.runtime import Runtime
+from broker.runtime import Pool, Runtime
 from broker.throttle import Throttle
 from storage.background import BackgroundJob
 from storage.cleaner import CleaningStopped
@@ -103,7 +103,7 @@ class Maintenance:
     async def _run_in_thread(self, job: BackgroundJob) -> bool:
         """One half of the job; when this is cancelled, the other one, too."""
         # Shielded: a thread cannot be stopped half way, and whoever stops us must know that it has ended.
-        running = asyncio.ensure_future(self._runtime.run_blocking(job.run))
+        running = asyncio.ensure_future(self._runtime.run_blocking(job.run, pool=Pool.UPKEEP))
         try:
             await asyncio.shield(running)
         except asyncio.CancelledError:

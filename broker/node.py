@@ -18,7 +18,7 @@ from broker.roles.broker import BrokerRole
 from broker.roles.controller import ControllerRole
 from broker.roles.directories import CannotStart, Directories
 from broker.roles.quorum import QuorumRole
-from broker.runtime import Runtime
+from broker.runtime import Pool, Runtime
 from controller.raft.quorum import QuorumFailed
 from protocol.errors import KafkaError
 from protocol.metadata.image import InvalidMetadata
@@ -131,7 +131,8 @@ class Node:
             self._directories.metadata_log_failed(OSError(str(error)))
         epoch = self._broker_role.broker.lifecycle.broker_epoch if self._broker_role is not None else -1
         await self._runtime.run_blocking(
-            lambda: self._directories.shutdown(self._runtime.now_ms(), broker_epoch=epoch)
+            lambda: self._directories.shutdown(self._runtime.now_ms(), broker_epoch=epoch),
+            pool=Pool.LOGS,
         )
 
     async def _until_failed(self, starting: Coroutine[Any, Any, None]) -> None:
@@ -160,7 +161,7 @@ class Node:
         except (KafkaError, OSError) as error:
             logger.error("the metadata log was not closed: %s", error)
             is_closed = False
-        await self._runtime.run_blocking(self._let_go, is_closed)
+        await self._runtime.run_blocking(self._let_go, is_closed, pool=Pool.LOGS)
 
     def _let_go(self, is_closed: bool) -> None:
         """Give the directories back after a start that failed; `is_closed`: the metadata log is. [any thread]

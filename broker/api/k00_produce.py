@@ -23,6 +23,7 @@ from broker.broker import Broker
 from broker.replicas.committing import Commitment
 from broker.replicas.fetch_sessions import PartitionKey
 from broker.replicas.partition import Partition
+from broker.runtime import Pool
 from protocol.api_keys import ApiKey
 from protocol.errors import (
     ErrorCode,
@@ -123,7 +124,7 @@ async def _append_late(
             validate, records, first_offset=0, now_ms=now_ms, config=partition.log.config, leader_epoch=-1
         )
         try:
-            validated = await broker.runtime.run_blocking(check)
+            validated = await broker.runtime.run_blocking(check, pool=Pool.VALIDATION)
         except KafkaError as error:
             rows[at] = _refused(partition, index, records, error)
         else:

@@ -21,6 +21,7 @@ from broker.replicas.list_offsets import (
     MAX_TIMESTAMP,
     offset_for_timestamp,
 )
+from broker.runtime import Pool
 from protocol.api_keys import ApiKey
 from protocol.errors import (
     InvalidRequest,
@@ -103,7 +104,7 @@ async def answer_partition(
         return row
 
     if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
-        return await broker.runtime.run_blocking(look_up)
+        return await broker.runtime.run_blocking(look_up, pool=Pool.READS)
     return look_up()
 
 

@@ -40,7 +40,7 @@ from broker.replicas.leader_throttle import LeaderThrottle
 from broker.replicas.partition import Partition
 from broker.replicas.purgatory import Purgatory
 from broker.replication.replica_selector import ClientMetadata
-from broker.runtime import Runtime
+from broker.runtime import Pool, Runtime
 from protocol.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from protocol.messages.fetch import (
     AbortedTransaction,
@@ -176,7 +176,7 @@ class _Fetch(Generic[T]):
         for read in self._cold:
             # Deleted meanwhile, or a failing disk: the read that follows tells it in its row.
             with suppress(KafkaError):
-                await self._hosting.runtime.run_blocking(read)
+                await self._hosting.runtime.run_blocking(read, pool=Pool.READS)
         answers, _, _ = self._read_all(may_block=True)
         return self._answer(answers)
 

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from broker.runtime import Runtime
+from broker.runtime import Pool, Runtime
 from protocol.errors import KafkaError
 from protocol.types import TopicPartition
 from storage.log import Log
@@ -96,7 +96,7 @@ class LogMaking:
 
     async def _carry_out(self, creation: LogCreation) -> None:
         while part := creation.next_part(_PART):
-            running = asyncio.ensure_future(self._runtime.run_blocking(creation.run, part))
+            running = asyncio.ensure_future(self._runtime.run_blocking(creation.run, part, pool=Pool.LOGS))
             try:
                 # A thread cannot be stopped half way, and whoever stops us must know that it has ended.
                 await asyncio.shield(running)

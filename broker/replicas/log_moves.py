@@ -38,7 +38,7 @@ from broker.replication.follower import (
     TruncateTo,
 )
 from broker.replication.throttles import ReplicationQuota
-from broker.runtime import Runtime
+from broker.runtime import Pool, Runtime
 from protocol.errors import (
     InvalidReplicaAssignment,
     InvalidTopic,
@@ -272,7 +272,8 @@ class LogMoves:
         except WouldBlock:
             # Brings it into memory; then it is read again, since the log may be another by then.
             await self._runtime.run_blocking(
-                lambda: log.read(asked.fetch_offset, max_bytes=_READ_BYTES, min_one_message=True)
+                lambda: log.read(asked.fetch_offset, max_bytes=_READ_BYTES, min_one_message=True),
+                pool=Pool.UPKEEP,
             )
         return self._read_now(move, asked, may_block=True)
 
@@ -314,7 +315,7 @@ class LogMoves:
     async def _flush(self, move: _Move) -> None:
         move.is_flushed = True
         job = flush_job(move.future, move.future.log_end_offset, self._runtime.now_ms())
-        await self._runtime.run_blocking(job.run)
+        await self._runtime.run_blocking(job.run, pool=Pool.UPKEEP)
         job.finish()
 
     # -- taking the log's place --------------------------------------------------------------------------

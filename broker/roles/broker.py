@@ -34,7 +34,7 @@ from broker.roles.controller import open_sockets
 from broker.roles.directories import Directories
 from broker.roles.quorum import QuorumRole
 from broker.roles.replication import make_replication
-from broker.runtime import Runtime
+from broker.runtime import Pool, Runtime
 from broker.topic_creator import TopicCreator
 from protocol.api_keys import ApiKey
 from protocol.metadata.features import DIRECTORIES_3_7_IV2, claimed_features
@@ -155,6 +155,7 @@ class BrokerRole:
             self._cluster_config.topic_config,
             broker.replicas.is_stray,
             self._runtime.now_ms(),
+            pool=Pool.LOGS,
         )
         self.are_logs_open = True
         self._refresh_config()

@@ -10,7 +10,7 @@ from pathlib import Path
 from uuid import UUID
 
 from broker.config import BrokerConfig
-from broker.runtime import Runtime
+from broker.runtime import Pool, Runtime
 from storage import meta_properties
 from storage.files import Files
 from storage.kafka_uuid import to_text
@@ -39,7 +39,7 @@ class Directories:
     async def lock(cls, runtime: Runtime, config: BrokerConfig, files: Files) -> "Directories":
         """Take possession of all of them. Raises CannotStart."""
         try:
-            return await runtime.run_blocking(cls._lock, runtime, config, files)
+            return await runtime.run_blocking(cls._lock, runtime, config, files, pool=Pool.LOGS)
         except (LogDirInUse, InconsistentMetaProperties) as error:
             raise CannotStart(str(error)) from error
         except OSError as error:

@@ -6,6 +6,7 @@ same image, and everybody asks the same `LeaderWatch` who leads. Source: SharedS
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from broker.controller_api.services import QUORUM_REQUESTS
 from broker.metadata_cache import MetadataCache
 from broker.network.client import ClientSettings, NodeClient
 from broker.roles.directories import Directories
-from broker.runtime import Runtime
+from broker.runtime import Pool, Runtime
 from controller import activation
 from controller.log_cleaning import MetadataLogSettings
 from controller.node import Controller
@@ -104,14 +105,14 @@ class QuorumRole:
                 random=runtime.random,
                 now_ms=runtime.now_ms,
                 monotonic=runtime.monotonic,
-                run_blocking=runtime.run_blocking,
+                run_blocking=partial(runtime.run_blocking, pool=Pool.METADATA),
                 call_later=runtime.call_later,
                 send=self._send,
                 on_failure=on_failure,
                 is_clean=directories.was_clean,
             )
 
-        self.quorum = quorum = await runtime.run_blocking(read)
+        self.quorum = quorum = await runtime.run_blocking(read, pool=Pool.METADATA)
         self.metadata = MetadataCache(MetadataImage(), kraft_version=lambda: quorum.kraft_version)
         quorum.subscribe(self.metadata)
         if config.is_controller:

@@ -14,9 +14,10 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
+from broker.runtime.pools import Pool
 from broker.runtime.supervision import TaskFailure
 
-__all__ = ["Listening", "ProtocolFactory", "Runtime", "SocketOptions", "TaskFailure"]
+__all__ = ["Listening", "Pool", "ProtocolFactory", "Runtime", "SocketOptions", "TaskFailure"]
 
 T = TypeVar("T")
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -89,11 +90,12 @@ class Runtime(Protocol):
     def on_task_failure(self, listener: Callable[[TaskFailure], None]) -> None:
         """Have `listener` called for each task of `create_task` that ends with an exception."""
 
-    async def run_blocking(self, function: Callable[..., T], *args: object) -> T:
-        """Run a function that may wait for a disk off the loop, and wait for its result.
+    async def run_blocking(self, function: Callable[..., T], *args: object, pool: Pool) -> T:
+        """Run a function that may wait for a disk in a thread of `pool`, and wait for its result.
 
         Costs some 60 µs (a thread and two switches): for fsync, cold reads and compaction, never
-        for what a request does every time. The function must not touch the loop.
+        for what a request does every time. The function must not touch the loop. Cancelled, it does not run if it has
+        not begun; else it runs to its end.
         """
 
     def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:

@@ -14,15 +14,12 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from broker.runtime import Listening, ProtocolFactory, SocketOptions, TaskFailure
+from broker.runtime import Listening, Pool, ProtocolFactory, SocketOptions, TaskFailure
+from broker.runtime.pools import THREADS
 from broker.runtime.supervision import Supervisor
 
 T = TypeVar("T")
 P = TypeVar("P", bound=asyncio.BaseProtocol)
-
-#: Threads for blocking work. fsync and cold reads wait for the disk, not for the processor: more of
-#: them than cores is right, and a disk gains nothing from more than a few at once.
-BLOCKING_THREADS = 8
 
 
 def run(main: Callable[["ProductionRuntime"], Awaitable[T]]) -> T:
@@ -73,15 +70,14 @@ def free_ports(count: int) -> list[int]:
 class ProductionRuntime:
     """See `broker.runtime.Runtime`. Made inside the running loop on which the node is to live."""
 
-    def __init__(self, *, blocking_threads: int = BLOCKING_THREADS) -> None:
+    def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.random = random.Random()
         #: The loop's own clock; bound once, since it is asked several times a request.
         self.monotonic = self.loop.time
         self.call_later = self.loop.call_later
         self._tasks = Supervisor(self.loop)
-        self._blocking_threads = blocking_threads
-        self._executor: ThreadPoolExecutor | None = None
+        self._executors: dict[Pool, ThreadPoolExecutor] = {}
         self._listenings: list[Listening] = []
 
     def now_ms(self) -> int:
@@ -96,11 +92,13 @@ class ProductionRuntime:
         """Have `listener` called for each background task that fails."""
         self._tasks.on_task_failure(listener)
 
-    async def run_blocking(self, function: Callable[..., T], *args: object) -> T:
-        """Run `function` in a thread; the threads are started by the first call."""
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(self._blocking_threads, thread_name_prefix="blocking")
-        return await self.loop.run_in_executor(self._executor, function, *args)
+    async def run_blocking(self, function: Callable[..., T], *args: object, pool: Pool) -> T:
+        """Run `function` in a thread of the pool; threads are started by the calls that need them."""
+        executor = self._executors.get(pool)
+        if executor is None:
+            executor = ThreadPoolExecutor(THREADS[pool], thread_name_prefix=pool.value)
+            self._executors[pool] = executor
+        return await self.loop.run_in_executor(executor, function, *args)
 
     def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
         """Threads of their own for each group, gone at the end."""
@@ -159,8 +157,8 @@ class ProductionRuntime:
         for listening in self._listenings:
             listening.close()
         await self._tasks.close()
-        if self._executor is not None:
-            executor, self._executor = self._executor, None
+        executors, self._executors = list(self._executors.values()), {}
+        for executor in executors:
             # Waiting for the threads on the loop would stop callbacks that they may be waiting for.
             await self.loop.run_in_executor(None, executor.shutdown)
 

@@ -18,7 +18,7 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Self, TypeVar
 
-from broker.runtime import Listening, ProtocolFactory, SocketOptions, TaskFailure
+from broker.runtime import Listening, Pool, ProtocolFactory, SocketOptions, TaskFailure
 from broker.runtime.memory_network import MemoryNetwork
 from broker.runtime.supervision import Supervisor
 from broker.runtime.virtual_loop import VirtualLoop
@@ -131,7 +131,7 @@ class SimulatedRuntime:
         """Have `listener` called for each background task that fails."""
         self._tasks.on_task_failure(listener)
 
-    async def run_blocking(self, function: Callable[..., T], *args: object) -> T:
+    async def run_blocking(self, function: Callable[..., T], *args: object, pool: Pool) -> T:
         """Run `function` on the loop, between two switches: others run before and after, as ever."""
         await asyncio.sleep(0 if self.blocking_s is None else self.blocking_s())
         try:

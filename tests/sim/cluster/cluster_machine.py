@@ -13,7 +13,7 @@ from broker.config.load import parse_settings
 from broker.metadata_cache import MetadataCache
 from broker.node import CannotStart, Node
 from broker.roles.formatting import FormatOptions, format_node
-from broker.runtime import Runtime
+from broker.runtime import Pool, Runtime
 from broker.runtime.simulated import SimulatedRuntime, Simulation
 from broker.runtime.virtual_process import Process
 from controller.raft.quorum import Quorum
@@ -95,14 +95,14 @@ class _Node(Node):
 class _Runtime(SimulatedRuntime):
     machine: "Machine"
 
-    async def run_blocking(self, function: Callable[..., T], *args: object) -> T:
+    async def run_blocking(self, function: Callable[..., T], *args: object, pool: Pool) -> T:
         """As ever; but a node that stops may be about to close its logs, and is looked at while they can be read."""
 
         def looked_at() -> T:
             self.machine.before_death()
             return function(*args)
 
-        return await super().run_blocking(looked_at)
+        return await super().run_blocking(looked_at, pool=pool)
 
 
 class Machine:

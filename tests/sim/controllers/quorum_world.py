@@ -7,11 +7,13 @@ cut loses them. A crash takes of each disk what was not flushed.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 from uuid import UUID
 
+from broker.runtime import Pool
 from broker.runtime.simulated import SimulatedRuntime, Simulation
 from controller import activation, snapshots
 from controller.log_cleaning import MetadataLogSettings
@@ -112,7 +114,7 @@ class Node:
             random=runtime.random,
             now_ms=runtime.now_ms,
             monotonic=runtime.monotonic,
-            run_blocking=runtime.run_blocking,
+            run_blocking=partial(runtime.run_blocking, pool=Pool.METADATA),
             call_later=runtime.call_later,
             send=lambda to, message, timeout_ms: self.world.send(self, to, message, timeout_ms),
             on_failure=self.world.failures.append,

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from broker.runtime import SocketOptions
+from broker.runtime import Pool, SocketOptions
+from broker.runtime.pools import THREADS
 from broker.runtime.production import ProductionRuntime, allow_open_files, run
 
 
@@ -98,7 +99,7 @@ def test_blocking_work_runs_in_a_thread_and_close_waits_for_it():
 
     async def main(runtime):
         started = threading.Event()
-        task = asyncio.ensure_future(runtime.run_blocking(work, started))
+        task = asyncio.ensure_future(runtime.run_blocking(work, started, pool=Pool.READS))
         await asyncio.sleep(0)
         await asyncio.get_running_loop().run_in_executor(None, started.wait)
         ended.set()
@@ -168,7 +169,9 @@ def test_run_parallel_is_as_wide_as_it_may_be():
 
     async def main(runtime):
         groups = [[lambda at=at: work(at)] * 6 for at in range(2)]
-        await runtime.run_blocking(lambda: runtime.run_parallel([*groups, []], threads_per_group=2))
+        await runtime.run_blocking(
+            lambda: runtime.run_parallel([*groups, []], threads_per_group=2), pool=Pool.LOGS
+        )
 
     run(main)
     assert (running, most) == ([0, 0], [2, 2])
@@ -183,7 +186,52 @@ def test_run_parallel_raises_and_leaves_the_rest():
     async def main(runtime):
         jobs = [bad, *[lambda at=at: done.append(at) for at in range(100)]]
         with pytest.raises(ValueError, match="a log"):
-            await runtime.run_blocking(lambda: runtime.run_parallel([jobs], threads_per_group=1))
+            await runtime.run_blocking(
+                lambda: runtime.run_parallel([jobs], threads_per_group=1), pool=Pool.LOGS
+            )
 
     run(main)
     assert done == []
+
+
+@pytest.mark.parametrize("busy", Pool)
+def test_a_pool_whose_threads_are_all_busy_holds_up_no_other_pool(busy):
+    """One pool of eight threads for everything: eight cold reads stopped Raft's votes and flushes."""
+    release = threading.Event()
+
+    async def main(runtime):
+        waiting = [asyncio.ensure_future(runtime.run_blocking(release.wait, pool=busy)) for _ in range(50)]
+        try:
+            for other in set(Pool) - {busy}:
+                name = await asyncio.wait_for(
+                    runtime.run_blocking(lambda: threading.current_thread().name, pool=other), 30
+                )
+                assert name.startswith(other.value)
+            started = [each.name for each in threading.enumerate() if each.name.startswith(busy.value)]
+            assert len(started) == THREADS[busy]
+        finally:
+            release.set()
+        await asyncio.gather(*waiting)
+
+    run(main)
+
+
+def test_work_that_is_cancelled_while_it_waits_for_a_thread_does_not_run():
+    release = threading.Event()
+    done = []
+
+    async def main(runtime):
+        busy = [
+            asyncio.ensure_future(runtime.run_blocking(release.wait, pool=Pool.READS))
+            for _ in range(THREADS[Pool.READS])
+        ]
+        late = asyncio.ensure_future(runtime.run_blocking(done.append, 1, pool=Pool.READS))
+        await asyncio.sleep(0)
+        late.cancel()
+        await asyncio.wait([late])
+        await asyncio.sleep(0)  # the executor's future is cancelled by a callback
+        release.set()
+        await asyncio.gather(*busy)
+
+    run(main)
+    assert not done

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from broker.runtime import Pool
 from broker.runtime.simulated import Simulation
 from broker.runtime.virtual_process import Process
 
@@ -191,7 +192,7 @@ def test_blocking_work_may_take_time(simulation):
         runtime = simulation.runtime("p")
         runtime.blocking_s = lambda: 2.0
         done = []
-        task = asyncio.ensure_future(runtime.run_blocking(done.append, 1))
+        task = asyncio.ensure_future(runtime.run_blocking(done.append, 1, pool=Pool.READS))
         await asyncio.sleep(1.5)
         assert not done
         await asyncio.sleep(1)

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from broker.runtime import Pool
 from broker.runtime.simulated import EPOCH_MS, SimulatedRuntime, Simulation
 from broker.runtime.virtual_loop import Stalled
 
@@ -69,7 +70,7 @@ def test_blocking_work_runs_inline_and_lets_others_go_first(runtime):
     async def scenario():
         order = []
         runtime.loop.call_soon(order.append, "other")
-        result = await runtime.run_blocking(lambda a: order.append("work") or a + 1, 41)
+        result = await runtime.run_blocking(lambda a: order.append("work") or a + 1, 41, pool=Pool.READS)
         return result, order
 
     assert runtime.run(scenario()) == (42, ["other", "work"])
@@ -81,7 +82,7 @@ def test_blocking_work_raises_to_the_caller(runtime):
 
     async def scenario():
         with pytest.raises(OSError, match="disk"):
-            await runtime.run_blocking(fail)
+            await runtime.run_blocking(fail, pool=Pool.READS)
         with pytest.raises(OSError, match="disk"):
             await runtime.loop.run_in_executor(None, fail)
 
