@@ -85,7 +85,7 @@ def draw(cls, rng):
 
 
 def _draw_value(field, hint, rng):
-    is_optional, is_array, inner = _parts(hint)
+    is_optional, is_array, inner = parts_of(hint)
     if "tag" in field.metadata and field.default is not dataclasses.MISSING:
         if rng.random() < 0.5:
             return field.default
@@ -101,7 +101,7 @@ def _draw_value(field, hint, rng):
     return tuple(PRIMITIVES[kafka_type](rng) for _ in range(length))
 
 
-def _parts(hint):
+def parts_of(hint):
     is_optional = NoneType in typing.get_args(hint)
     inner = next(a for a in typing.get_args(hint) if a is not NoneType) if is_optional else hint
     is_array = typing.get_origin(inner) is tuple
@@ -130,7 +130,7 @@ def to_ours(entity, cls):
         if isinstance(value, tuple):
             setattr(ours, name, [_our_value(element, field, annotations[name]) for element in value])
         else:
-            is_null_array = value is None and _parts(type_hints(type(entity))[field.name])[1]
+            is_null_array = value is None and parts_of(type_hints(type(entity))[field.name])[1]
             setattr(ours, name, None if is_null_array else _our_value(value, field, annotations[name]))
     return ours
 

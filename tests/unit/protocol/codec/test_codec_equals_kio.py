@@ -1,6 +1,9 @@
 """Every API and version that Kafka serves: what kio writes we read, and we write the same bytes."""
 
+import dataclasses
+
 import pytest
+from edge_values import EDGES, entities_at_the_edges, leaves
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio_entities import EXAMPLES, draw, kio_class, kio_decode, kio_encode, kio_request, kio_response, to_ours
@@ -33,22 +36,59 @@ def versions(cls):
     return range(cls.__versions__.first, cls.__versions__.last + 1)
 
 
+def sides(key):
+    """(our class, kio's class by version, our writer, our reader) of the request and of the response."""
+    return (
+        (request_class(key), kio_request, encode_request, decode_request),
+        (response_class(key), kio_response, encode_response, decode_response),
+    )
+
+
+def check_api(key, version, entity, cls, encode, decode):
+    ours, theirs = to_ours(entity, cls), kio_encode(entity)
+    assert decode(key, version, theirs) == ours
+    written = encode(key, version, ours)
+    assert written == theirs
+    assert kio_decode(type(entity), written) == entity
+
+
+@pytest.mark.parametrize("key", list(ApiKey), ids=lambda key: key.name)
+def test_api_at_the_edges(key):
+    """Every field of every version, at every edge value of its type."""
+    for cls, kio_cls, encode, decode in sides(key):
+        for version in versions(cls):
+            for entity in entities_at_the_edges(kio_cls(key, version)):
+                check_api(key, version, entity, cls, encode, decode)
+
+
 @pytest.mark.parametrize("key", list(ApiKey), ids=lambda key: key.name)
 @given(rng=st.randoms(use_true_random=True))
 @few
 def test_api(key, rng):
-    sides = (
-        (request_class(key), kio_request, encode_request, decode_request),
-        (response_class(key), kio_response, encode_response, decode_response),
-    )
-    for cls, kio_cls, encode, decode in sides:
+    for cls, kio_cls, encode, decode in sides(key):
         for version in versions(cls):
-            entity = draw(kio_cls(key, version), rng)
-            ours, theirs = to_ours(entity, cls), kio_encode(entity)
-            assert decode(key, version, theirs) == ours
-            written = encode(key, version, ours)
-            assert written == theirs
-            assert kio_decode(type(entity), written) == entity
+            check_api(key, version, draw(kio_cls(key, version), rng), cls, encode, decode)
+
+
+def test_every_field_takes_every_edge_value():
+    """The list of `edge_values` is complete: counted in FetchResponse, which has arrays in arrays, tags and nullable fields."""
+    cls = kio_response(ApiKey.FETCH, 16)
+    seen = {}
+    for entity in entities_at_the_edges(cls):
+        for path, value in values_in(entity):
+            seen.setdefault(path, set()).add(value)
+    for path, kafka_type in leaves(cls):
+        assert set(EDGES[kafka_type]) <= seen[path], path
+
+
+def values_in(entity, above=()):
+    for field in dataclasses.fields(entity):
+        path, value = (*above, field.name), getattr(entity, field.name)
+        for each in value if isinstance(value, tuple) else (value,):
+            if dataclasses.is_dataclass(each):
+                yield from values_in(each, path)
+            else:
+                yield path, each
 
 
 @pytest.mark.parametrize("cls", [
@@ -60,7 +100,8 @@ def test_api(key, rng):
 def test_data_schema(cls, rng):
     module = cls.__module__.rpartition(".")[2]
     for version in versions(cls):
-        entity = draw(kio_class(module, version, "data"), rng)
-        ours, theirs = to_ours(entity, cls), kio_encode(entity)
-        assert decode_struct(cls, version, theirs) == ours
-        assert encode_struct(cls, version, ours) == theirs
+        kio_cls = kio_class(module, version, "data")
+        for entity in (*entities_at_the_edges(kio_cls), draw(kio_cls, rng)):
+            ours, theirs = to_ours(entity, cls), kio_encode(entity)
+            assert decode_struct(cls, version, theirs) == ours
+            assert encode_struct(cls, version, ours) == theirs
