@@ -17,6 +17,7 @@ from typing import NamedTuple
 from tests.harness.cluster import OttlaCluster
 from tests.harness.processes import comes_true, steady_ports
 from tests.harness.proxy import Network
+from tests.harness.slow_disk import make_slow
 
 BROKERS = (1, 2, 3)
 CONTROLLERS = (101, 102, 103)
@@ -39,8 +40,10 @@ SETTINGS = {
     "log.segment.bytes": "1048576",
 }
 
-#: How often each kind of `Nemesis` is drawn, beside the others.
-_WEIGHTS = (4, 3, 3, 1, 1, 1, 1, 1)
+#: How often each kind of fault is drawn, beside the others.
+_WEIGHTS = {
+    "kill": 4, "pause": 3, "isolate": 3, "deafen": 1, "mute": 1, "slow": 1, "reset": 1, "stop": 1, "slow disk": 3,
+}  # fmt: skip
 
 
 class ProxiedCluster(OttlaCluster):
@@ -74,6 +77,13 @@ class ProxiedCluster(OttlaCluster):
                     "inter.broker.listener.name=REPLICATION",
                 )
             node.properties_file.write_text(lines)
+
+    def _module(self, node_id: int) -> list[str]:
+        return ["tests.harness.slow_disk", str(self.slow_disk_switch(node_id))]
+
+    def slow_disk_switch(self, node_id: int) -> Path:
+        """The file that makes the node's disk slow while it exists."""
+        return self.node(node_id).folder / "slow-disk"
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if error_type is None:
@@ -114,6 +124,7 @@ class Nemesis:
             "slow": self._slow,
             "reset": self._reset,
             "stop": self._stop,
+            "slow disk": self._slow_disk,
         }
 
     def rage(self, seconds: float) -> None:
@@ -125,7 +136,7 @@ class Nemesis:
             if not victims:
                 continue
             node_id = self._random.choice(victims)
-            [kind] = self._random.choices(list(self._kinds), weights=_WEIGHTS)
+            [kind] = self._random.choices(list(_WEIGHTS), weights=_WEIGHTS.values())
             lasts_s = self._random.choice((0.5, 2.0, 4.0, 7.0)) * self._random.uniform(0.7, 1.3)
             mend = self._kinds[kind](node_id)
             self.suffered.append(kind)
@@ -221,6 +232,11 @@ class Nemesis:
     def _slow(self, node_id: int) -> Callable[[int], None]:
         self._network.delay(node_id, self._random.uniform(0.01, 0.3))
         return self._network.heal
+
+    def _slow_disk(self, node_id: int) -> Callable[[int], None]:
+        """Flushes take up to two seconds, reads of what is not cached a tenth of that."""
+        make_slow(self._cluster.slow_disk_switch(node_id), self._random.choice((0.1, 0.5, 2.0)))
+        return lambda node_id: self._cluster.slow_disk_switch(node_id).unlink()
 
     def _reset(self, node_id: int) -> None:
         """Its connections break, and can be opened again."""

@@ -96,12 +96,14 @@ class OttlaCluster:
         """Start a node, without waiting for it; its output is in a file of its own."""
         self._starts += 1
         node = self.node(node_id)
-        child = Child(
-            [sys.executable, "-m", "broker", "broker", str(node.properties_file)],
-            log=node.folder / f"node-{self._starts}.log",
-        )
+        command = [sys.executable, "-m", *self._module(node_id), "broker", str(node.properties_file)]
+        child = Child(command, log=node.folder / f"node-{self._starts}.log")
         self._children[node_id] = child
         return child
+
+    def _module(self, node_id: int) -> list[str]:
+        """The module that a node's process runs, and the arguments before the command."""
+        return ["broker"]
 
     def wait_ready(self, node_id: int) -> None:
         child = self._children[node_id]
