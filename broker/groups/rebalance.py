@@ -82,7 +82,11 @@ def extend_initial_delay(group: ClassicGroup, timer: InitialDelayOver, *, now_ms
 
 
 def complete_join_if_everybody_is_here(group: ClassicGroup, *, now_ms: int) -> list[Action]:
-    """End the join phase early. Not the initial one: that waits for members it does not know of."""
+    """End the join phase early, when the last member it waits for has joined, left or expired.
+
+    Not the initial one: it waits for members that it does not know of. Kafka until 3.9 guards all of these cases
+    (InitialDelayedJoin); GroupMetadataManager of 4.3 ends the initial delay when a session expires in it.
+    """
     if (
         group.state is not GroupState.PREPARING_REBALANCE
         or group.previous_state is GroupState.EMPTY

@@ -16,6 +16,7 @@ from broker.groups.actions import (
 from broker.groups.group import ClassicGroup, GroupState
 from broker.groups.rebalance import (
     complete_join,
+    complete_join_if_everybody_is_here,
     extend_initial_delay,
     keep_session,
     prepare_rebalance,
@@ -69,8 +70,8 @@ def _expire_session(group: ClassicGroup, member_id: str, *, now_ms: int) -> list
         case GroupState.STABLE | GroupState.COMPLETING_REBALANCE if member is not None:
             reason = f"the session of member {member_id} is over"
             return actions + rebalance_or_complete(group, reason, now_ms=now_ms)
-        case GroupState.PREPARING_REBALANCE if group.has_everybody_joined:
-            return actions + complete_join(group, now_ms=now_ms)
+        case GroupState.PREPARING_REBALANCE:
+            return actions + complete_join_if_everybody_is_here(group, now_ms=now_ms)
         case _:
             return actions
 
