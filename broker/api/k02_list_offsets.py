@@ -4,7 +4,8 @@ Who asks: consumers that start or seek, admin clients, followers that bootstrap 
 Versions: v1-11. v2 isolation level, v4 leader epochs (KIP-320), v6 flexible, v7 max timestamp (-3), v8
 earliest local (-4), v9 latest tiered (-5), v10 timeout (KIP-1075), v11 earliest pending upload (-6).
 Differs from Kafka: never throttles.
-Touches: broker.partition (read only). Looks for a time in a thread, since it may have to decompress.
+Touches: broker.partition (read only). Looks for a time in a thread, since it may have to decompress; what is found
+counts only if the broker is still in the role that it was in.
 """
 
 from collections import Counter
@@ -19,14 +20,18 @@ from broker.replicas.list_offsets import (
     LATEST,
     LATEST_TIERED,
     MAX_TIMESTAMP,
+    is_searched,
     offset_for_timestamp,
+    search,
 )
+from broker.replicas.partition import Partition
 from broker.runtime import Pool
 from protocol.api_keys import ApiKey
 from protocol.errors import (
     InvalidRequest,
     KafkaError,
     LeaderNotAvailable,
+    NotLeaderOrFollower,
     OffsetNotAvailable,
     UnsupportedVersion,
 )
@@ -38,6 +43,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from protocol.types import TopicPartition
+from storage.index import TimestampOffset
 
 READ_COMMITTED: Final = 1
 #: Who asks, in the replica id: a consumer, or a tool that may ask followers too.
@@ -87,25 +93,33 @@ async def answer_partition(
     is_read_committed = None
     if request.replica_id == CONSUMER:
         is_read_committed = request.isolation_level == READ_COMMITTED
-    epoch = asked.current_leader_epoch
+    found = await _find(partition, asked, must_lead=request.replica_id != DEBUGGING, broker=broker)
+    answer = offset_for_timestamp(partition, timestamp, found=found, is_read_committed=is_read_committed)
+    row = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+    if answer is not None:
+        row.timestamp, row.offset = answer.timestamp, answer.offset
+        row.leader_epoch = -1 if answer.leader_epoch is None else answer.leader_epoch
+    return row
 
-    def look_up() -> ListOffsetsPartitionResponse:
-        found = offset_for_timestamp(
-            partition,
-            timestamp,
-            is_read_committed=is_read_committed,
-            current_leader_epoch=None if epoch == -1 else epoch,
-            must_lead=request.replica_id != DEBUGGING,
-        )
-        row = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
-        if found is not None:
-            row.timestamp, row.offset = found.timestamp, found.offset
-            row.leader_epoch = -1 if found.leader_epoch is None else found.leader_epoch
-        return row
 
-    if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
-        return await broker.runtime.run_blocking(look_up, pool=Pool.READS)
-    return look_up()
+async def _find(
+    partition: Partition, asked: ListOffsetsPartition, *, must_lead: bool, broker: Broker
+) -> TimestampOffset | None:
+    """Check who may answer, and search the records where the answer is in them.
+
+    Raises what `Partition.local_log` raises, and NotLeaderOrFollower if the role has changed during the search: the log
+    may have been truncated, and what was found be gone.
+    """
+    epoch = None if asked.current_leader_epoch == -1 else asked.current_leader_epoch
+    log = partition.local_log(epoch, must_lead=must_lead)
+    if not is_searched(asked.timestamp):
+        return None
+    leader_epoch = partition.leader_epoch
+    found = await broker.runtime.run_blocking(search, log, asked.timestamp, pool=Pool.READS)
+    partition.local_log(epoch, must_lead=must_lead)
+    if partition.leader_epoch != leader_epoch:
+        raise NotLeaderOrFollower(f"{partition}: leader epoch {leader_epoch} has ended during the search")
+    return found
 
 
 def _code(error: KafkaError, version: int) -> int:

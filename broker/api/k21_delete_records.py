@@ -52,10 +52,9 @@ def handle(
                 row.low_watermark = deletion.low_watermark
         return DeleteRecordsResponse(topics=topics)
 
-    waiting = [deletion for _, deletion in deletions if not deletion.is_settled()]
-    if not waiting:
-        return respond()
-    return broker.replicas.when_settled(waiting, timeout_ms=max(0, request.timeout_ms), respond=respond)
+    return broker.replicas.when_settled(
+        [deletion for _, deletion in deletions], timeout_ms=max(0, request.timeout_ms), respond=respond
+    )
 
 
 def _delete(topic: str, asked: DeleteRecordsPartition, broker: Broker) -> Deletion:

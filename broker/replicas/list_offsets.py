@@ -16,21 +16,33 @@ LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 
 
+def is_searched(timestamp: int) -> bool:
+    """Whether the answer is found in the records, by `search`."""
+    return timestamp >= 0 or timestamp == MAX_TIMESTAMP
+
+
+def search(log: Log, timestamp: int) -> TimestampOffset | None:
+    """The first record at or after a time in ms, or one with the largest timestamp; None: there is none. [any thread]
+
+    May decompress. Raises KafkaStorageError.
+    """
+    return log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+
+
 def offset_for_timestamp(
     partition: Partition,
     timestamp: int,
     *,
+    found: TimestampOffset | None,
     is_read_committed: bool | None,
-    current_leader_epoch: int | None,
-    must_lead: bool,
 ) -> TimestampOffset | None:
     """Answer one row of ListOffsets: a time in ms, or one of the special ones above. None: no such offset.
 
-    `is_read_committed` None stands for a replica, which sees up to the log end. Raises what `Partition.local_log`
-    raises, and OffsetNotAvailable while a new leader's high watermark is behind where its epoch begins:
-    an older leader may have shown consumers more than that (KIP-207).
+    `found` is what `search` has found, if the timestamp `is_searched`. `is_read_committed` None stands for a replica,
+    which sees up to the log end. Raises OffsetNotAvailable while a new leader's high watermark is behind where its epoch
+    begins: an older leader may have shown consumers more than that (KIP-207).
     """
-    log = partition.local_log(current_leader_epoch, must_lead=must_lead)
+    log = partition.log
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return _earliest(log)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
@@ -44,7 +56,6 @@ def offset_for_timestamp(
         if is_read_committed is not None:
             check_high_watermark_is_known(partition)
         return TimestampOffset(-1, end, partition.leader_epoch)
-    found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     if found is None or found.offset >= end:
         if is_read_committed is not None:
             check_high_watermark_is_known(partition)
@@ -55,7 +66,6 @@ def offset_for_timestamp(
 def check_high_watermark_is_known(partition: Partition) -> None:
     """Raise OffsetNotAvailable while consumers may have seen a larger high watermark than this leader's (KIP-207)."""
     high_watermark, leadership = partition.log.high_watermark, partition.leadership
-    # Taken once: a search by time runs in a thread, and the leadership may end meanwhile.
     if leadership is not None and leadership.start_offset > high_watermark:
         raise OffsetNotAvailable(
             f"{partition}: the high watermark {high_watermark} has not reached this epoch's start "

@@ -61,7 +61,15 @@ class Surroundings(Protocol):
 class Partition(FollowingReplica):
     """See the module."""
 
-    __slots__ = ("_directories", "_surroundings", "isr", "leadership", "partition_epoch", "replicas")
+    __slots__ = (
+        "_directories",
+        "_leads_since_epoch",
+        "_surroundings",
+        "isr",
+        "leadership",
+        "partition_epoch",
+        "replicas",
+    )
 
     def __init__(
         self,
@@ -78,6 +86,8 @@ class Partition(FollowingReplica):
         self.partition_epoch = -1
         #: What it knows of its followers; None unless it leads.
         self.leadership: Leadership | None = None
+        #: The first of the leader epochs in which it has led without interruption; of no meaning unless it leads.
+        self._leads_since_epoch = -1
         self.replicas: tuple[int, ...] = ()
         #: Where each of them lies; empty where no record says so.
         self._directories: tuple[UUID, ...] = ()
@@ -121,6 +131,8 @@ class Partition(FollowingReplica):
         # asks for this epoch must learn where it begins (KIP-101).
         start_offset = self.log.log_end_offset
         self.log.assign_epoch(self.leader_epoch, start_offset)
+        if self.leadership is None:
+            self._leads_since_epoch = self.leader_epoch
         self.leadership = Leadership(
             node_id=self.node_id,
             epoch=self.leader_epoch,
@@ -191,15 +203,26 @@ class Partition(FollowingReplica):
             self.notify()
         return info
 
-    def is_committed(self, end_offset: int) -> bool:
-        """Whether every record before `end_offset` is on the whole ISR.
+    def _leadership_since(self, leader_epoch: int) -> Leadership:
+        """Raises NotLeaderOrFollower unless this broker has led without interruption since `leader_epoch`.
 
-        Raises NotLeaderOrFollower if nobody here can tell any more, and NotEnoughReplicasAfterAppend if the
-        ISR has shrunk below its minimum meanwhile.
+        A new epoch of the same leader is no interruption: it has truncated nothing. It begins one when replicas are
+        removed, and below metadata version 3.6 with each ISR that shrinks, which is what an acks=all may wait for.
         """
         leadership = self.leadership
-        if leadership is None:
-            raise NotLeaderOrFollower(f"{self} is not led by broker {self.node_id} any more")
+        if leadership is None or leader_epoch < self._leads_since_epoch:
+            raise NotLeaderOrFollower(
+                f"{self} is not led by broker {self.node_id} any more as in leader epoch {leader_epoch}"
+            )
+        return leadership
+
+    def is_committed(self, end_offset: int, *, leader_epoch: int) -> bool:
+        """Whether every record before `end_offset`, as the log was in `leader_epoch`, is on the whole ISR.
+
+        Raises NotLeaderOrFollower if this broker has not led without interruption since, and
+        NotEnoughReplicasAfterAppend if the ISR has shrunk below its minimum meanwhile.
+        """
+        leadership = self._leadership_since(leader_epoch)
         if self.log.high_watermark < end_offset:
             return False
         if len(leadership.maximal_isr) < self.effective_min_isr:
@@ -225,11 +248,13 @@ class Partition(FollowingReplica):
             self.notify()
         return offset
 
-    def low_watermark(self) -> int:
-        """The smallest log start offset of all live replicas. Raises NotLeaderOrFollower."""
-        if self.leadership is None:
-            raise NotLeaderOrFollower(f"{self} is not led by broker {self.node_id} any more")
-        return self.leadership.low_watermark(self.log.log_start_offset, is_alive=self._surroundings.is_alive)
+    def low_watermark(self, *, leader_epoch: int) -> int:
+        """The smallest log start offset of all live replicas.
+
+        Raises NotLeaderOrFollower if this broker has not led without interruption since `leader_epoch`.
+        """
+        leadership = self._leadership_since(leader_epoch)
+        return leadership.low_watermark(self.log.log_start_offset, is_alive=self._surroundings.is_alive)
 
     # -- followers ------------------------------------------------------------------------------------
 

@@ -429,6 +429,7 @@ class ReplicaManager:
     ) -> "Future[None] | None":
         """None if every record before `end_offset` is on the whole ISR; else a future of that.
 
+        The records are those of the present leadership: nothing is waited for between their append and this call.
         Raises what `Partition.is_committed` raises; so does the future, and RequestTimedOut. Cancel it to
         wait no more.
         """
@@ -438,14 +439,11 @@ class ReplicaManager:
             if commitment.error is not None:
                 raise commitment.error
 
-        if commitment.is_settled():
-            respond()
-            return None
         return self.when_settled([commitment], timeout_ms=timeout_ms, respond=respond)
 
     def when_settled(
         self, awaited: Sequence[Awaited], *, timeout_ms: int, respond: Callable[[], T]
-    ) -> "Future[T]":
+    ) -> "T | Future[T]":
         """`committing.when_settled` in this broker's purgatory."""
         return when_settled(
             awaited,

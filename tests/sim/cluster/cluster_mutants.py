@@ -169,7 +169,7 @@ def writes_in_the_epoch_before() -> Iterator[None]:
 @contextmanager
 def acks_all_is_answered_at_once() -> Iterator[None]:
     """The leader's own append is enough."""
-    with patch.object(Partition, "is_committed", lambda self, end_offset: True):
+    with patch.object(Partition, "is_committed", lambda self, end_offset, *, leader_epoch: True):
         yield
 
 

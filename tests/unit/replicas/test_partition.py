@@ -12,7 +12,9 @@ from broker.replicas.list_offsets import (
     LATEST,
     LATEST_TIERED,
     MAX_TIMESTAMP,
+    is_searched,
     offset_for_timestamp,
+    search,
 )
 from protocol.errors import (
     FencedLeaderEpoch,
@@ -147,11 +149,11 @@ def test_the_high_watermark_is_the_slowest_of_the_isr(tmp_path):
     partition.apply(image(epoch=1, partition_epoch=2, replicas=(1, 2, 3), isr=(1,)))
     assert log.high_watermark == 2
     with pytest.raises(NotEnoughReplicasAfterAppend):
-        partition.is_committed(2)
-    assert not partition.is_committed(3)
+        partition.is_committed(2, leader_epoch=1)
+    assert not partition.is_committed(3, leader_epoch=1)
     partition.apply(image(leader=OTHER, epoch=2, replicas=(1, 2, 3)))
     with pytest.raises(NotLeaderOrFollower):
-        partition.is_committed(2)
+        partition.is_committed(2, leader_epoch=1)
 
 
 def test_who_has_lost_his_directory_does_not_join_the_isr(tmp_path):
@@ -179,6 +181,11 @@ def test_appends_and_roles_signal(on_disk):
     assert len(on_disk.signals) == 2
 
 
+def offset_at(partition, timestamp, *, is_read_committed=False):
+    found = search(partition.log, timestamp) if is_searched(timestamp) else None
+    return offset_for_timestamp(partition, timestamp, found=found, is_read_committed=is_read_committed)
+
+
 @pytest.mark.parametrize(
     ("timestamp", "found"),
     [
@@ -199,26 +206,18 @@ def test_offsets_by_time(on_disk, timestamp, found):
     on_disk.partition.apply(image(epoch=7))
     for at in (100, 300, 200):
         on_disk.append(b"x", timestamp=at)
-    answer = offset_for_timestamp(
-        on_disk.partition, timestamp, is_read_committed=False, current_leader_epoch=7, must_lead=True
-    )
-    assert answer == found
+    assert offset_at(on_disk.partition, timestamp) == found
 
 
 def test_latest_of_an_empty_log_and_its_earliest_after_deletion(on_disk):
     partition = on_disk.partition
     partition.apply(image(epoch=0))
 
-    def ask(timestamp):
-        return offset_for_timestamp(
-            partition, timestamp, is_read_committed=False, current_leader_epoch=None, must_lead=True
-        )
-
-    assert ask(LATEST) == (-1, 0, 0)
-    assert ask(MAX_TIMESTAMP) is None
+    assert offset_at(partition, LATEST) == (-1, 0, 0)
+    assert offset_at(partition, MAX_TIMESTAMP) is None
     on_disk.append(b"a", b"b")
     assert partition.delete_records(None) == 2
-    assert ask(EARLIEST) == (-1, 2, 0)
+    assert offset_at(partition, EARLIEST) == (-1, 2, 0)
 
 
 def test_latest_is_not_known_before_the_high_watermark_reaches_the_epoch(tmp_path):
@@ -229,20 +228,15 @@ def test_latest_is_not_known_before_the_high_watermark_reaches_the_epoch(tmp_pat
     on_disk.append(b"a", timestamp=NOW_MS)
     partition.apply(image(epoch=2, replicas=(1, 2)))  # led again, from offset 1 on; nothing committed
 
-    def ask(timestamp, *, is_read_committed=False):
-        return offset_for_timestamp(
-            partition, timestamp, is_read_committed=is_read_committed, current_leader_epoch=2, must_lead=True
-        )
-
     with pytest.raises(OffsetNotAvailable):
-        ask(LATEST)
+        offset_at(partition, LATEST)
     with pytest.raises(OffsetNotAvailable):
-        ask(NOW_MS)
-    assert ask(EARLIEST) == (-1, 0, 1)
-    assert ask(LATEST, is_read_committed=None) == (-1, 1, 2)  # a replica sees the log end
+        offset_at(partition, NOW_MS)
+    assert offset_at(partition, EARLIEST) == (-1, 0, 1)
+    assert offset_at(partition, LATEST, is_read_committed=None) == (-1, 1, 2)  # a replica sees the log end
     follower_fetches(partition, 2, 1)
     partition.on_config_changed()
-    assert ask(LATEST) == (-1, 1, 2)
+    assert offset_at(partition, LATEST) == (-1, 1, 2)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,303 @@
+"""Requests that wait, for followers or for a thread, while their partition changes its role.
+
+A leader that follows for a moment may lose what it has appended, and hold others' records at the same offsets when it
+leads again. Both changes can come in one turn of the loop, and before a request that is in a thread looks again.
+"""
+
+import asyncio
+
+import pytest
+from replicas_support import NOW_MS, TOPIC_ID, batch, follower_fetches, image
+
+from broker.api import k00_produce, k02_list_offsets, k21_delete_records
+from broker.groups.config import OFFSETS_TOPIC, GroupConfig
+from broker.groups.coordinator import GroupCoordinator
+from protocol.errors import ErrorCode, NotLeaderOrFollower
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.metadata.records import PartitionChangeRecord, RegisterBrokerRecord
+from protocol.records.batch import read_header
+from protocol.records.compression import Compression
+from protocol.records.record import records
+
+REPLICAS = (1, 2)
+#: How long work in a thread takes, before it is done and after, in the tests that say so.
+THREAD_S = 0.05
+#: A moment at which work in a thread has begun, and is not done.
+BESIDE_THE_THREAD_S = 0.01
+
+
+def create(broker, partitions=1, name="t", **config):
+    broker.create(name, partitions=dict.fromkeys(range(partitions), image(replicas=REPLICAS)), config=config)
+    return [broker.replicas.hosted[name, index] for index in range(partitions)]
+
+
+def change_leader(broker, leader, index=0):
+    """A new leader epoch."""
+    broker.replay(PartitionChangeRecord(partition_id=index, topic_id=TOPIC_ID, leader=leader))
+
+
+def follow_and_lead_again(broker, partition, *theirs):
+    """Broker 2 leads for a moment; it has nothing of what is not committed, and appends its own."""
+    change_leader(broker, 2)
+    partition.truncate_to(partition.log.high_watermark, now_ms=NOW_MS)
+    if theirs:
+        data = batch(*theirs, key=b"k", base_offset=partition.log.log_end_offset)
+        data[12:16] = partition.leader_epoch.to_bytes(4, "big")
+        partition.append_as_follower(
+            memoryview(data),
+            leader_epoch=partition.leader_epoch,
+            high_watermark=0,
+            log_start_offset=0,
+            now_ms=NOW_MS,
+        )
+    change_leader(broker, 1)
+
+
+def values(partition):
+    log = partition.log
+    return [record.value for _, data in log.records_since(log.log_start_offset) for record in records(data)]
+
+
+def produce(broker, *batches, timeout_ms=30_000):
+    data = [PartitionProduceData(index=index, records=bytes(each)) for index, each in enumerate(batches)]
+    request = ProduceRequest(
+        acks=-1,
+        timeout_ms=timeout_ms,
+        topic_data=[TopicProduceData(name="t", topic_id=TOPIC_ID, partition_data=data)],
+    )
+    return broker.raw(k00_produce, request, 9)
+
+
+async def codes_and_offsets(response):
+    return [(row.error_code, row.base_offset) for row in (await response).responses[0].partition_responses]
+
+
+def large(key: bytes | None = b"k"):
+    """A batch that is validated in a thread where the topic is compacted."""
+    return batch(*[b"x" * 100] * 3000, key=key, compression=Compression.ZSTD)
+
+
+# -- Produce -----------------------------------------------------------------------------------------------
+
+
+def test_records_that_are_gone_are_not_acknowledged(simulation, broker):
+    """One row is appended, another one in a thread; the first row's records are lost, others' are committed there."""
+    first, second = create(broker, 2, **{"cleanup.policy": "compact"})
+    broker.runtime.blocking_s = lambda: THREAD_S
+
+    async def story():
+        waiting = asyncio.ensure_future(codes_and_offsets(produce(broker, batch(b"mine", key=b"k"), large())))
+        await asyncio.sleep(BESIDE_THE_THREAD_S)
+        assert values(first) == [b"mine"]
+        follow_and_lead_again(broker, first, b"theirs")
+        follower_fetches(first, 2, 1)
+        assert first.log.high_watermark == 1
+        await asyncio.sleep(2 * THREAD_S)
+        follower_fetches(second, 2, 3000)
+        assert await waiting == [(ErrorCode.not_leader_or_follower, 0), (ErrorCode.none, 0)]
+        assert values(first) == [b"theirs"]
+
+    simulation.run(story())
+
+
+def test_two_changes_of_role_in_one_turn_end_what_waits(simulation, broker):
+    (partition,) = create(broker)
+
+    async def story():
+        waiting = produce(broker, batch(b"mine"))
+        follow_and_lead_again(broker, partition, b"theirs")
+        follower_fetches(partition, 2, 1)
+        assert await codes_and_offsets(waiting) == [(ErrorCode.not_leader_or_follower, 0)]
+        assert simulation.loop.time() < 1
+
+    simulation.run(story())
+
+
+def test_a_new_epoch_of_the_same_leader_ends_nothing(simulation, broker):
+    """Its log is what it was. Below metadata version 3.6 the epoch changes with the ISR that an acks=all waits for."""
+    (partition,) = create(broker)
+
+    async def story():
+        waiting = produce(broker, batch(b"mine"))
+        change_leader(broker, 1)
+        change_leader(broker, 1)
+        assert partition.leader_epoch == 2
+        follower_fetches(partition, 2, 1)
+        assert await codes_and_offsets(waiting) == [(ErrorCode.none, 0)]
+
+    simulation.run(story())
+
+
+def test_a_batch_from_a_thread_is_appended_in_the_epoch_of_then(simulation, broker):
+    (partition,) = create(broker, **{"cleanup.policy": "compact"})
+    broker.runtime.blocking_s = lambda: THREAD_S
+
+    async def story():
+        waiting = asyncio.ensure_future(codes_and_offsets(produce(broker, large())))
+        await asyncio.sleep(BESIDE_THE_THREAD_S)
+        follow_and_lead_again(broker, partition, b"theirs")
+        await asyncio.sleep(2 * THREAD_S)
+        follower_fetches(partition, 2, 3001)
+        assert await waiting == [(ErrorCode.none, 1)]
+        epochs = [read_header(data).partition_leader_epoch for _, data in partition.log.records_since(0)]
+        assert epochs == [1, 2]
+
+    simulation.run(story())
+
+
+def test_a_batch_from_a_thread_is_refused_by_a_follower(simulation, broker):
+    (partition,) = create(broker, **{"cleanup.policy": "compact"})
+    broker.runtime.blocking_s = lambda: THREAD_S
+
+    async def story():
+        waiting = asyncio.ensure_future(codes_and_offsets(produce(broker, large())))
+        await asyncio.sleep(BESIDE_THE_THREAD_S)
+        change_leader(broker, 2)
+        assert await waiting == [(ErrorCode.not_leader_or_follower, -1)]
+        assert partition.log.log_end_offset == 0
+
+    simulation.run(story())
+
+
+@pytest.mark.parametrize(("key", "code"), [(b"k", ErrorCode.none), (None, ErrorCode.invalid_record)])
+def test_what_is_committed_beside_a_thread_is_answered_when_the_thread_is_done(simulation, broker, key, code):
+    """Nothing signals the committed row again: the next append to its partition may be hours away."""
+    first, second = create(broker, 2, **{"cleanup.policy": "compact"})
+    broker.runtime.blocking_s = lambda: THREAD_S
+
+    async def story():
+        waiting = asyncio.ensure_future(
+            codes_and_offsets(produce(broker, batch(b"quick", key=b"k"), large(key)))
+        )
+        await asyncio.sleep(BESIDE_THE_THREAD_S)
+        follower_fetches(first, 2, 1)
+        assert first.log.high_watermark == 1
+        if key is not None:
+            await asyncio.sleep(2 * THREAD_S)
+            follower_fetches(second, 2, 3000)
+        assert [row[0] for row in await waiting] == [ErrorCode.none, code]
+        assert simulation.loop.time() < 1
+
+    simulation.run(story())
+
+
+# -- DeleteRecords -----------------------------------------------------------------------------------------
+
+
+async def delete_records(broker, offset):
+    request = DeleteRecordsRequest(
+        timeout_ms=30_000,
+        topics=[
+            DeleteRecordsTopic(
+                name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)]
+            )
+        ],
+    )
+    row = (await broker.call(k21_delete_records, request, 2)).topics[0].partitions[0]
+    return row.error_code, row.low_watermark
+
+
+def test_a_deletion_ends_with_its_leadership(simulation, broker):
+    (partition,) = create(broker)
+    broker.replay(RegisterBrokerRecord(broker_id=2, broker_epoch=1, fenced=False))
+
+    async def story():
+        partition.append_records(batch(b"a", b"b"), required_acks=1, now_ms=NOW_MS)
+        follower_fetches(partition, 2, 2)
+        task = asyncio.ensure_future(delete_records(broker, 1))
+        await asyncio.sleep(0)
+        assert partition.log.log_start_offset == 1
+        follow_and_lead_again(broker, partition)
+        follower_fetches(partition, 2, 2, log_start_offset=1)
+        assert await task == (ErrorCode.not_leader_or_follower, -1)
+
+    simulation.run(story())
+
+
+# -- ListOffsets -------------------------------------------------------------------------------------------
+
+
+async def list_offsets(broker, timestamp, *, leader_epoch=-1):
+    row = ListOffsetsPartition(partition_index=0, timestamp=timestamp, current_leader_epoch=leader_epoch)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[row])])
+    answered = (await broker.call(k02_list_offsets, request, 9)).topics[0].partitions[0]
+    return answered.error_code, answered.offset
+
+
+@pytest.mark.parametrize(
+    ("leader_epoch", "code"), [(-1, ErrorCode.not_leader_or_follower), (0, ErrorCode.fenced_leader_epoch)]
+)
+@pytest.mark.parametrize("ends_as_leader", [True, False])
+def test_what_a_search_has_found_does_not_outlive_the_role(
+    simulation, broker, leader_epoch, code, ends_as_leader
+):
+    (partition,) = create(broker)
+    broker.runtime.blocking_s = lambda: THREAD_S
+
+    async def story():
+        partition.append_records(batch(b"a", timestamp=NOW_MS), required_acks=1, now_ms=NOW_MS)
+        follower_fetches(partition, 2, 1)
+        assert await list_offsets(broker, NOW_MS, leader_epoch=leader_epoch) == (ErrorCode.none, 0)
+        waiting = asyncio.ensure_future(list_offsets(broker, NOW_MS, leader_epoch=leader_epoch))
+        await asyncio.sleep(THREAD_S + BESIDE_THE_THREAD_S)  # it has looked
+        change_leader(broker, 2)
+        if ends_as_leader:
+            change_leader(broker, 1)
+        assert await waiting == (code, -1)
+
+    simulation.run(story())
+
+
+# -- coordinators ------------------------------------------------------------------------------------------
+
+
+def test_what_a_coordinator_waits_for_ends_with_the_leadership(simulation, broker):
+    (partition,) = create(broker)
+
+    async def story():
+        end_offset = broker.replicas.append_as_coordinator(("t", 0), batch(b"mine")).last_offset + 1
+        pending = broker.replicas.committed(("t", 0), end_offset, timeout_ms=5_000)
+        follow_and_lead_again(broker, partition, b"theirs")
+        follower_fetches(partition, 2, 1)
+        with pytest.raises(NotLeaderOrFollower):
+            await pending
+
+    simulation.run(story())
+
+
+@pytest.mark.parametrize(
+    ("leaders", "code"), [([2, 1], ErrorCode.not_coordinator), ([1], ErrorCode.none), ([2], ErrorCode.not_coordinator)]
+)  # fmt: skip
+def test_an_offset_that_is_committed_while_its_partition_changes_its_role(simulation, broker, leaders, code):
+    (partition,) = create(broker, name=OFFSETS_TOPIC)
+
+    async def story():
+        coordinator = GroupCoordinator(
+            config=GroupConfig(), log=broker.replicas, runtime=broker.runtime, partition_count=lambda: 1
+        )
+        coordinator.start()
+        await asyncio.sleep(0.1)
+        rows = [OffsetCommitRequestPartition(partition_index=0, committed_offset=7)]
+        request = OffsetCommitRequest(
+            group_id="g", topics=[OffsetCommitRequestTopic(name="x", partitions=rows)]
+        )
+        waiting = coordinator.commit_offsets(request, version=8)
+        for leader in leaders:
+            change_leader(broker, leader)
+            if leader == 2:
+                partition.truncate_to(0, now_ms=NOW_MS)
+        if partition.is_leader:
+            partition.append_records(batch(b"k", key=b"k"), required_acks=1, now_ms=NOW_MS)
+            follower_fetches(partition, 2, partition.log.log_end_offset)
+        response = await waiting
+        assert response.topics[0].partitions[0].error_code == code
+        coordinator.stop()
+
+    simulation.run(story())
