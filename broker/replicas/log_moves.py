@@ -90,10 +90,16 @@ class _Move:
 
     @property
     def has_all(self) -> bool:
-        """Whether the copy is what the log is, now."""
+        """Whether the copy is what the log is, now.
+
+        The log may have been truncated and have grown to the same end since the last read: two logs of one end are the
+        same only if the last epoch of the one ends there in the other.
+        """
+        epoch, end = self.future.latest_epoch, self.current.log_end_offset
         return (
             self.follower.state is ReplicaState.FETCHING
-            and self.future.log_end_offset == self.current.log_end_offset
+            and self.future.log_end_offset == end
+            and (epoch is None or self.current.end_offset_for_epoch(epoch) == (epoch, end))
         )
 
 

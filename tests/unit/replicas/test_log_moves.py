@@ -236,6 +236,32 @@ def test_the_copy_finds_where_the_log_was_truncated_meanwhile(simulation):
     simulation.run(story())
 
 
+def test_the_log_is_truncated_and_grows_to_the_same_end_while_its_copy_is_flushed(simulation):
+    """Below 3.7 nothing more is waited for: the copy would take the log's place with records that the log has lost."""
+
+    async def story():
+        async with brokers(simulation, 2) as cluster:
+            first, second = cluster.brokers.values()
+            cluster.commit(FeatureLevelRecord(name="metadata.version", feature_level=16))
+            write(first, b"both")
+            await until(lambda: second.partition(ORDERS).log.log_end_offset == 1)
+            simulation.network.cut("broker1", "broker2")
+            write(first, b"lost")
+            old, new = path_of(first), other(first)
+            first.runtime.blocking_s = lambda: 5.0
+            move(first, new)
+            await until(lambda: first.logs.future_logs[ORDERS].log_end_offset == 2)
+            cluster.elect(ORDERS, 2, isr=[2])
+            write(second, b"other")
+            simulation.network.heal("broker1", "broker2")
+            await until(lambda: values(first) == [b"both", b"other"])
+            assert path_of(first) == old, "the copy is being flushed"
+            await until(lambda: path_of(first) == new or values(first) != [b"both", b"other"])
+            assert values(first) == [b"both", b"other"]
+
+    simulation.run(story())
+
+
 def test_a_log_that_begins_within_a_batch_moves(simulation):
     async def story():
         async with brokers(simulation) as cluster:
