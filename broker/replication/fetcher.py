@@ -195,6 +195,7 @@ class ReplicaFetcher:
     async def _run(self) -> None:
         while True:
             self._resume()
+            self._hold_back_throttled()
             if not self._locating and not self._fetching:
                 await self._rest()
                 continue
@@ -204,7 +205,7 @@ class ReplicaFetcher:
                     raise Disconnected(f"broker {self._leader_id} has no address now")
                 if self._locating:
                     await self._locate(address, list(self._locating))
-                if self._fetching:
+                else:
                     await self._fetch(address)
             except (OSError, TimeoutError, KafkaError) as error:
                 self._on_failure(error)
@@ -266,7 +267,6 @@ class ReplicaFetcher:
     # -- records -----------------------------------------------------------------------------------
 
     async def _fetch(self, address: Address) -> None:
-        self._hold_back_throttled()
         changed, self._changed = self._changed, {}
         # What is over first: its successor may have the same key.
         in_order = sorted(changed, key=lambda each: not each.is_over)
@@ -313,7 +313,10 @@ class ReplicaFetcher:
             [
                 each
                 for each in self._changed
-                if not each.is_over and each.follower.lag != 0 and self._is_held_back(each.partition)
+                if not each.is_over
+                and each not in self._paused
+                and each.follower.lag != 0
+                and self._is_held_back(each.partition)
             ]
         )
 

@@ -2,7 +2,7 @@
 
     no session --full request (epoch 0)--> the leader opened one --each request names its next epoch--> ...
                ^                                   |
-               '----- refused, or no answer -------'
+               '-- closed, refused, no answer -----'
 
 Source: KIP-227; FetchSessionHandler of Kafka's clients.
 """
@@ -53,10 +53,11 @@ class FollowerSession(Generic[K, R]):
         return SessionRequest(self._session_id, self._epoch, told, forgotten)
 
     def on_answer(self, session_id: int) -> None:
-        """The request was answered; a full one names the session that it has opened, or none."""
-        if self._epoch == _FULL:
-            self._session_id = session_id
-            self._epoch = _FULL if session_id == NO_SESSION else 1
+        """The request was answered. No session: the leader has opened none, or has closed the one that is empty now."""
+        if session_id == NO_SESSION:
+            self._session_id, self._epoch = NO_SESSION, _FULL
+        elif self._epoch == _FULL:
+            self._session_id, self._epoch = session_id, 1
         else:
             self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
 

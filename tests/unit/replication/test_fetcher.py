@@ -589,6 +589,28 @@ def test_a_throttled_follower_keeps_to_its_rate_unless_it_would_fall_out_of_the_
     run(simulation, story)
 
 
+def test_a_throttled_follower_asks_nothing_and_keeps_its_session(simulation, caplog):
+    """Nothing else is followed: a Fetch that only takes the partition out would end the session."""
+    caplog.set_level("INFO")
+    configs = {"follower.replication.throttled.replicas": "*"}
+
+    async def story():
+        async with replicating(simulation, configs=configs, fetching={"max_bytes": 50_000}) as cluster:
+            leader, follower = cluster.brokers.values()
+            follower.follower_rate = 100_000
+            cluster.change(at(0), isr=[1])
+            simulation.network.cut("broker1", "broker2")
+            megabyte(leader)
+            simulation.network.heal("broker1", "broker2")
+            answers = []
+            leader.tamper = lambda response: answers.append(response) or response
+            await until(lambda: end(follower, 0) == 100)
+            assert len(answers) < 40, "a few for each 50,000 bytes, and none in between"
+
+    run(simulation, story)
+    assert "fetch_session_id_not_found" not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("replicas", "is_in_isr", "least_s", "most_s"),
     [

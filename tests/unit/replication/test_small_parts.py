@@ -40,6 +40,18 @@ def test_a_refused_session_begins_anew(is_gone, session_id):
     assert session.request({}, lambda: {"a": 5}) == (session_id, 0, {"a": 5}, [])
 
 
+def test_a_session_that_the_leader_has_closed_is_not_used_again():
+    """It closes one without partitions, and says so by the session id 0 (FetchSessionHandler)."""
+    session: FollowerSession[str, int] = FollowerSession()
+    session.request({}, lambda: {"a": 1})
+    session.on_answer(77)
+    assert session.request({"a": None}, dict) == (77, 1, {}, ["a"])
+    session.on_answer(0)
+    assert session.request({"a": 2}, lambda: {"a": 2}) == (0, 0, {"a": 2}, [])
+    session.on_answer(78)
+    assert session.request({}, dict) == (78, 1, {}, [])
+
+
 def test_a_leader_without_room_for_sessions_is_told_everything_each_time():
     session: FollowerSession[str, int] = FollowerSession()
     for _ in range(3):
