@@ -77,7 +77,7 @@ class FetchedPartition:
 
     __slots__ = (
         "appended_bytes", "high_watermark", "key", "log_start_offset", "partition", "read_bytes", "request",
-        "session", "watched",
+        "session", "topic_name", "watched",
     )  # fmt: skip
 
     def __init__(self, key: PartitionKey, request: FetchRow) -> None:
@@ -87,6 +87,8 @@ class FetchedPartition:
         #: The partition that was read last; None if it is not hosted here.
         self.partition: Partition | None = None
         self.watched: Partition | None = None
+        #: What the topic of an id is called; None until that is asked for. Kept when the topic is deleted.
+        self.topic_name: str | None = None
         # As last answered; None makes the next answer count as news.
         self.high_watermark: int | None = None
         self.log_start_offset: int | None = None

@@ -32,6 +32,7 @@ from collections.abc import Callable, Coroutine, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
+from uuid import UUID
 
 from broker.replicas.closest_replica import ClosestReplica
 from broker.replicas.fetch_contexts import FetchContext
@@ -110,8 +111,11 @@ class Hosting(Protocol):
     def runtime(self) -> Runtime:
         """Tasks, futures, blocking reads."""
 
-    def why_not_hosted(self, key: PartitionKey) -> KafkaError:
-        """What to tell of a partition that is not in `hosted`."""
+    def topic_name(self, topic_id: UUID) -> str | None:
+        """What the topic of this id is called; None if there is none."""
+
+    def why_not_hosted(self, key: PartitionKey, *, known_name: str | None) -> KafkaError:
+        """The error of a partition that is not in `hosted`; `known_name` is what the topic of an id was called once."""
 
     @property
     def throttle(self) -> LeaderThrottle:
@@ -318,12 +322,13 @@ class _Fetch(Generic[T]):
     ) -> PartitionData:
         """One row. Written out rather than in small functions: a fetch of 1,000 partitions comes here 1,000 times."""
         params, request = self._params, fetched.request
-        partition = fetched.partition = self._hosting.hosted.get(fetched.key)
+        partition = self._hosting.hosted.get(fetched.key)
         if fetched.watched is not partition and fetched.session is not None:
             fetched.watch(partition)
         try:
             if partition is None:
-                raise self._hosting.why_not_hosted(fetched.key)
+                raise self._why_missing(fetched)
+            fetched.partition = partition
             divergence = _NO_DIVERGENCE
             if (
                 not partition.is_leader
@@ -375,6 +380,16 @@ class _Fetch(Generic[T]):
             aborted_transactions=aborted,
             records=records,
         )
+
+    def _why_missing(self, fetched: FetchedPartition) -> KafkaError:
+        """Sessions of Kafka's keep the name that an id stood for: a topic that was there and is gone is not an unknown id."""
+        topic, last = fetched.key[0], fetched.partition
+        if fetched.topic_name is None and isinstance(topic, UUID):
+            fetched.topic_name = (
+                self._hosting.topic_name(topic) if last is None else last.topic_partition.topic
+            )
+        fetched.partition = None
+        return self._hosting.why_not_hosted(fetched.key, known_name=fetched.topic_name)
 
     def _refusal(self, fetched: FetchedPartition, error: KafkaError) -> PartitionData:
         row = _error_row(fetched.key[1], error.code, self._params.version)

@@ -28,6 +28,7 @@ from broker.replication.replica_selector import ReplicaSelector
 from broker.replication.throttles import ReplicationQuota
 from broker.runtime import Runtime
 from protocol.errors import (
+    InconsistentTopicId,
     KafkaError,
     KafkaStorageError,
     NotLeaderOrFollower,
@@ -147,15 +148,24 @@ class ReplicaManager:
         """Every partition once."""
         return (partition for key, partition in self.hosted.items() if isinstance(key[0], str))
 
-    def why_not_hosted(self, key: PartitionKey) -> KafkaError:
-        """What to tell a client of a partition that is not in `hosted`."""
+    def topic_name(self, topic_id: UUID) -> str | None:
+        """What the topic of this id is called; None if there is none."""
+        image = self.metadata.topic_by_id(topic_id)
+        return None if image is None else image.name
+
+    def why_not_hosted(self, key: PartitionKey, *, known_name: str | None = None) -> KafkaError:
+        """The error of a partition that is not in `hosted`.
+
+        `known_name` is what the topic of an id was called when it was there: then the error is that of the name, and
+        INCONSISTENT_TOPIC_ID where another topic has it.
+        """
         topic, index = key
         if isinstance(topic, str):
             image = self.metadata.topic(topic)
         else:
             image = self.metadata.topic_by_id(topic)
             if image is None:
-                return UnknownTopicId(f"No topic has the id {topic}")
+                return self._why_gone(topic, known_name, index)
         if image is None or index not in image.partitions:
             return UnknownTopicOrPartition(f"There is no partition {topic}-{index}")
         if key in self._offline:
@@ -163,6 +173,13 @@ class ReplicaManager:
         if self._making.is_wanted(TopicPartition(image.name, index)):
             return NotLeaderOrFollower(f"The log of {image.name}-{index} is being made")
         return NotLeaderOrFollower(f"{topic}-{index} has no replica on broker {self.node_id}")
+
+    def _why_gone(self, topic_id: UUID, name: str | None, index: int) -> KafkaError:
+        if name is None:
+            return UnknownTopicId(f"No topic has the id {topic_id}")
+        if (name, index) in self.hosted:
+            return InconsistentTopicId(f"{name} has another id than {topic_id}")
+        return self.why_not_hosted((name, index))
 
     # -- the ISRs of what it leads ----------------------------------------------------------------------
 

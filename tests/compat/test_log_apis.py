@@ -13,8 +13,10 @@ from uuid import UUID
 import pytest
 
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
+from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from protocol.messages.init_producer_id import InitProducerIdRequest
@@ -92,6 +94,14 @@ class Asker:
             await once(
                 lambda index=index: self.list_offset(name, -1, index=index), lambda row: not row["error_code"]
             )
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic, and wait until the broker does not know it. Its id is kept."""
+        request = DeleteTopicsRequest(timeout_ms=60_000, topics=[DeleteTopicState(name=name)])
+        response = await self.client.request(ApiKey.DELETE_TOPICS, 6, request)
+        assert response.responses[0].error_code == 0, response
+        gone = ErrorCode.unknown_topic_or_partition
+        await once(lambda: self.list_offset(name, -1), lambda row: row["error_code"] == gone)
 
     async def list_offset(self, topic, timestamp, *, version=11, index=0, epoch=-1):
         asked = ListOffsetsPartition(partition_index=index, timestamp=timestamp, current_leader_epoch=epoch)
@@ -354,6 +364,38 @@ def test_fetch_sessions(servers, version):
         await fetch({0: {}}, -1)
         await fetch({}, 1, use=4242)
         await fetch({0: {}}, 0, use=4242)
+        return answers
+
+    compare(servers, case)
+
+
+@pytest.mark.parametrize("version", range(7, 19))
+def test_a_topic_that_goes_and_comes_back_within_a_fetch_session(servers, version):
+    """A session keeps the name that an id stood for, and what is fetched outside of it does not."""
+    name = f"g{version}"
+
+    async def case(asker):
+        await asker.create(name)
+        await asker.produce(name, [batch(b"old")])
+        old_id, answers, session = asker.ids[name], [], 0
+
+        async def fetch(offsets, epoch):
+            nonlocal session
+            code, answered, rows = await asker.fetch(name, offsets, version=version, session=(session, epoch))
+            session = session or answered
+            answers.append((code, bool(answered), rows))
+
+        await fetch({0: {}}, 0)
+        await asker.delete(name)
+        await fetch({}, 1)
+        await fetch({0: {}}, 2)
+        answers.append((await asker.fetch(name, {0: {}}, version=version))[2])
+        await asker.create(name)
+        await asker.produce(name, [batch(b"new")])
+        asker.ids[name] = old_id
+        await fetch({}, 3)
+        await fetch({0: {}}, 4)
+        answers.append((await asker.fetch(name, {0: {}}, version=version))[2])
         return answers
 
     compare(servers, case)

@@ -166,6 +166,67 @@ def test_a_topic_that_comes_and_goes_in_a_session(broker):
     assert values(rows(response)[0]) == [b"new"]
 
 
+NEW_ID = UUID(int=77)
+
+
+@pytest.mark.parametrize("is_named_again", [False, True])
+@pytest.mark.parametrize("version", [13, 18])
+def test_a_session_keeps_the_name_of_an_id(broker, version, is_named_again):
+    """As Kafka's: only an id that never stood for a topic is unknown."""
+    broker.create()
+    session = fetch(broker, {0: 0}, version, session=(0, 0)).session_id
+    epoch = 0
+
+    def code():
+        nonlocal epoch
+        epoch += 1
+        return rows(fetch(broker, {0: 0} if is_named_again else {}, version, session=(session, epoch)))[
+            0
+        ].error_code
+
+    broker.replay(RemoveTopicRecord(topic_id=TOPIC_ID))
+    assert code() == ErrorCode.unknown_topic_or_partition
+    broker.create(topic_id=NEW_ID, partitions={0: image(leader=2, replicas=(2,))})
+    assert code() == ErrorCode.not_leader_or_follower
+    broker.replay(RemoveTopicRecord(topic_id=NEW_ID))
+    broker.create(topic_id=NEW_ID)
+    assert code() == ErrorCode.inconsistent_topic_id
+    assert (
+        rows(fetch(broker, {0: 0}, version))[0].error_code == ErrorCode.unknown_topic_id
+    )  # outside of the session
+
+
+@pytest.mark.parametrize("version", [13, 18])
+def test_a_session_finds_the_name_of_an_id_that_comes_later(broker, version):
+    response = fetch(broker, {0: 0}, version, session=(0, 0))
+    session = response.session_id
+    assert rows(response)[0].error_code == ErrorCode.unknown_topic_id
+    broker.create(partitions={0: image(leader=2, replicas=(2,))})
+    response = fetch(broker, {}, version, session=(session, 1))
+    assert rows(response)[0].error_code == ErrorCode.not_leader_or_follower
+    broker.replay(RemoveTopicRecord(topic_id=TOPIC_ID))
+    response = fetch(broker, {}, version, session=(session, 2))
+    assert rows(response)[0].error_code == ErrorCode.unknown_topic_or_partition
+
+
+@pytest.mark.parametrize(
+    ("successor", "code"),
+    [(None, ErrorCode.unknown_topic_or_partition), (NEW_ID, ErrorCode.inconsistent_topic_id)],
+)
+def test_a_topic_goes_while_a_fetch_of_its_id_waits(simulation, broker, successor, code):
+    broker.create()
+
+    async def story():
+        waiting = fetch(broker, {0: 0}, 13, max_wait_ms=30_000)
+        broker.replay(RemoveTopicRecord(topic_id=TOPIC_ID))
+        if successor is not None:
+            broker.create(topic_id=successor)
+        assert rows(await waiting)[0].error_code == code
+        assert simulation.loop.time() < 1
+
+    simulation.run(story())
+
+
 @pytest.mark.parametrize(
     ("version", "topic", "topic_id", "index", "code"),
     [

@@ -36,7 +36,10 @@ class Hosting:
         self.throttle = LeaderThrottle(unbounded, node_id=NODE_ID, now_ms=runtime.now_ms)
         self.hosted = {}
 
-    def why_not_hosted(self, key):
+    def topic_name(self, topic_id):
+        return None
+
+    def why_not_hosted(self, key, *, known_name):
         return UnknownTopicOrPartition()
 
     def add(self, folder, key=KEY, **config) -> PartitionOnDisk:
