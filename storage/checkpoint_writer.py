@@ -5,9 +5,9 @@ wait for that: it decides anew, writes at once, and a job of before finds that i
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from threading import Lock
 
 from protocol.types import TopicPartition
 from storage.background import BackgroundJob
@@ -27,6 +27,7 @@ class CheckpointWriter:
         cleaned_offsets: Mapping[TopicPartition, int],
         offline_dirs: Mapping[Path, OSError],
         on_failure: Callable[[Path, OSError], None],
+        mutex: AbstractContextManager[object],
     ) -> None:
         self._directories = directories
         self._logs = logs
@@ -38,7 +39,7 @@ class CheckpointWriter:
         #: What each file was to say when that was decided last; no job writes other rows than these.
         self._latest: dict[Path, dict[TopicPartition, int]] = {}
         #: Held while a file is written and `_written` changes: by a job's thread, or by the loop's.
-        self._lock = Lock()
+        self._lock = mutex
 
     def _offsets(self, of: Callable[[Log], int | None]) -> dict[Path, dict[TopicPartition, int]]:
         """An offset of each log that has one, by directory; only of directories that serve."""

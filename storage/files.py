@@ -13,8 +13,9 @@ import mmap
 import os
 import shutil
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from threading import Lock
 
 #: What can be written.
 Buffer = bytes | bytearray | memoryview
@@ -218,6 +219,10 @@ class Files:
         """(total, usable) bytes of the volume."""
         volume = os.statvfs(path)
         return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+
+    def new_mutex(self) -> AbstractContextManager[object]:
+        """A lock between threads of this process. One that is held while a file is written makes others wait for the disk."""
+        return Lock()
 
     def lock(self, path: Path) -> int | None:
         """Take the lock that this file stands for until the descriptor is closed; None if another process has it.

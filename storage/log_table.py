@@ -59,6 +59,7 @@ class LogTable:
             cleaned_offsets=self.cleaned_offsets,
             offline_dirs=self.offline_dirs,
             on_failure=self.fail,
+            mutex=files.new_mutex(),
         )
         self._files = files
         self._random = random

@@ -1,4 +1,4 @@
-"""The runtime of a simulation: virtual time, seeded chance, a network in memory, no threads.
+"""The runtime of a simulation: virtual time, seeded chance, a network in memory, threads that take turns.
 
     runtime = SimulatedRuntime(seed=1)
     runtime.run(a_whole_scenario(runtime))  # sleeps of hours take no time
@@ -20,8 +20,11 @@ from typing import Any, Self, TypeVar
 
 from broker.runtime import Listening, Pool, ProtocolFactory, SocketOptions, TaskFailure
 from broker.runtime.memory_network import MemoryNetwork
+from broker.runtime.pools import THREADS
 from broker.runtime.supervision import Supervisor
 from broker.runtime.virtual_loop import VirtualLoop
+from broker.runtime.virtual_pool import Interleaving, VirtualPool
+from broker.runtime.virtual_threads import VirtualThreads
 
 T = TypeVar("T")
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -39,6 +42,7 @@ class Simulation:
         #: What happened: (virtual seconds, event). Equal in two runs with the same seed.
         self.trace: list[tuple[float, str]] = []
         self.loop = VirtualLoop()
+        self.threads = VirtualThreads(self.loop)
         # Own streams of chance, so that a node that draws once more does not change every latency.
         self.network = MemoryNetwork(self.loop, random.Random(self.random.getrandbits(64)), self.record)
         self.loop.network = self.network
@@ -72,6 +76,7 @@ class Simulation:
 
     def close(self) -> None:
         """Cancel what is still running and close the loop."""
+        self.threads.kill_all()
         self.loop.drain()
         self.loop.close()
 
@@ -104,10 +109,25 @@ class SimulatedRuntime:
         self.call_later = self.loop.call_later
         #: The wall clock's error, ms; may be changed at any time, as an operator sets a clock.
         self.clock_error_ms = clock_error_ms
-        #: Draws how many seconds a piece of blocking work takes, before it is done and after; None: no time.
-        self.blocking_s: Callable[[], float] | None = None
+        # A stream of its own, so that what threads draw changes nothing for a node without.
+        order = random.Random(f"{self.simulation.seed} {host} {self.loop.time()}")
+        #: How the node's threads and the loop take turns.
+        self.interleaving = Interleaving(self.simulation.threads, order)
+        self._pools = {
+            pool: VirtualPool(self.interleaving, loop=self.loop, threads=threads)
+            for pool, threads in THREADS.items()
+        }
         self._tasks = Supervisor(self.loop)
         self._tasks.on_task_failure(lambda failure: self.simulation.failures.append(failure.exception))
+
+    @property
+    def blocking_s(self) -> Callable[[], float] | None:
+        """Draws how many seconds a piece of blocking work takes, before it is done and after; None: no time."""
+        return self.interleaving.blocking_s
+
+    @blocking_s.setter
+    def blocking_s(self, draw: Callable[[], float] | None) -> None:
+        self.interleaving.blocking_s = draw
 
     @property
     def trace(self) -> list[tuple[float, str]]:
@@ -132,21 +152,16 @@ class SimulatedRuntime:
         self._tasks.on_task_failure(listener)
 
     async def run_blocking(self, function: Callable[..., T], *args: object, pool: Pool) -> T:
-        """Run `function` on the loop, between two switches: others run before and after, as ever."""
-        await asyncio.sleep(0 if self.blocking_s is None else self.blocking_s())
-        try:
-            return function(*args)
-        finally:
-            await asyncio.sleep(0 if self.blocking_s is None else self.blocking_s())
+        """Run `function` in a turn of its own, or in a thread beside the loop; see `Interleaving.is_on`."""
+        return await self._pools[pool].submit(function, *args)
 
     def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
-        """One after the other, always in the same order."""
-        for group in groups:
-            for function in group:
-                function()
+        """One after the other, always in the same order; in threads, if this runs in one."""
+        self.interleaving.run_parallel(groups, threads_per_group=threads_per_group)
 
     def pause_thread(self, delay_s: float) -> None:
-        """There are no threads: blocking work takes no time here, and waits for none."""
+        """Other threads and the loop run meanwhile; where there are no threads, no time passes."""
+        self.interleaving.pause(delay_s)
 
     async def listen(
         self, host: str | None, port: int, factory: ProtocolFactory, options: SocketOptions | None = None

@@ -18,11 +18,13 @@ An fsync that fails loses what it should have written: a second one that succeed
 import errno as errnos
 import mmap
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import wraps
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from storage.files import Buffer, Files
 
@@ -135,6 +137,27 @@ class _Directory:
 _Node = _File | _Directory
 
 
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _operation(method: _F) -> _F:
+    """What waits for the disk: a thread may be stopped before it, and when it is done."""
+
+    name = method.__name__
+
+    @wraps(method)
+    def stopping(self: "FaultyFiles", file: Path | int, *args: Any, **named: Any) -> Any:
+        if self.on_operation is None:
+            return method(self, file, *args, **named)
+        path = file if isinstance(file, Path) else self._open[file][1]
+        self.on_operation(name, path)
+        result = method(self, file, *args, **named)
+        self.on_operation(name, path)
+        return result
+
+    return stopping  # type: ignore[return-value]
+
+
 class FaultyFiles(Files):
     """See the module."""
 
@@ -155,6 +178,10 @@ class FaultyFiles(Files):
         self._is_dead = False
         #: Called when a fault kills the process, before `Killed` is raised: for whoever must stop all of it at once.
         self.on_death: Callable[[], None] = lambda: None
+        #: Called before and after each operation that waits for the disk: where threads are simulated, they stop there.
+        self.on_operation: Callable[[str, Path], None] | None = None
+        #: Makes locks between threads, where these are simulated.
+        self.mutexes: Callable[[], AbstractContextManager[object]] = super().new_mutex
 
     # -- failing -----------------------------------------------------------------------------------
 
@@ -282,6 +309,7 @@ class FaultyFiles(Files):
 
     # -- open files --------------------------------------------------------------------------------
 
+    @_operation
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
         if self._is_dead:
             raise Killed
@@ -307,6 +335,7 @@ class FaultyFiles(Files):
         assert isinstance(node, _File), path
         return node, path
 
+    @_operation
     def pread(self, fd: int, size: int, position: int) -> bytes:
         file, path = self._opened(fd)
         self._may("read", path)
@@ -315,6 +344,7 @@ class FaultyFiles(Files):
     def is_cached(self, fd: int, size: int, position: int, *, step: int = 128 * 1024) -> bool:
         return True
 
+    @_operation
     def pwrite(self, fd: int, data: Buffer, position: int) -> None:
         file, path = self._opened(fd)
         error = self._fault("write", path)
@@ -331,6 +361,7 @@ class FaultyFiles(Files):
     def writev(self, fd: int, buffers: Sequence[Buffer], position: int) -> None:
         self.pwrite(fd, b"".join(buffers), position)
 
+    @_operation
     def truncate(self, fd: int, size: int) -> None:
         file, path = self._opened(fd)
         self._may("truncate", path)
@@ -342,12 +373,14 @@ class FaultyFiles(Files):
     def size(self, fd: int) -> int:
         return self._opened(fd)[0].size
 
+    @_operation
     def map(self, fd: int, size: int) -> mmap.mmap:
         mapping = mmap.mmap(-1, size)
         data = self._opened(fd)[0].data[:size]
         mapping[: len(data)] = data
         return mapping
 
+    @_operation
     def fsync(self, fd: int) -> None:
         node, path = self._open[fd]
         error = self._fault("fsync", path)
@@ -365,17 +398,20 @@ class FaultyFiles(Files):
 
     # -- by path -----------------------------------------------------------------------------------
 
+    @_operation
     def read(self, path: Path) -> bytes:
         file = self._file(path)
         self._may("read", path)
         return file.read(0, file.size)
 
+    @_operation
     def rename(self, source: Path, target: Path) -> None:
         node = self._node(source)
         self._may("rename", source)
         assert source.parent == target.parent, (source, target)
         self._rename_entries(self._directory(source.parent), (source.name, None), (target.name, node))
 
+    @_operation
     def unlink(self, path: Path) -> None:
         if self._find(path) is not None:
             self._may("unlink", path)
@@ -387,6 +423,7 @@ class FaultyFiles(Files):
     def is_dir(self, path: Path) -> bool:
         return isinstance(self._find(path), _Directory)
 
+    @_operation
     def list(self, directory: Path) -> "list[str]":
         self._may("read", directory)
         return sorted(self._directory(directory).entries)
@@ -426,6 +463,9 @@ class FaultyFiles(Files):
     def usage(self, path: Path) -> tuple[int, int]:
         self._may("read", path)
         return 1 << 40, 1 << 39
+
+    def new_mutex(self) -> AbstractContextManager[object]:
+        return self.mutexes()
 
     def lock(self, path: Path) -> int | None:
         fd = self.open(path, write=True, create=True)

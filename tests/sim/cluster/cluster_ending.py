@@ -36,7 +36,7 @@ class Ending:
             machine.files.faults.clear()
             machine.resume()
             if machine.runtime is not None:
-                machine.runtime.blocking_s = None
+                machine.runtime.interleaving.operation_s = None
 
         def all_serve() -> bool:
             for machine in self._world.machines:

@@ -16,6 +16,7 @@ from broker.roles.formatting import FormatOptions, format_node
 from broker.runtime import Pool, Runtime
 from broker.runtime.simulated import SimulatedRuntime, Simulation
 from broker.runtime.virtual_process import Process
+from broker.runtime.virtual_threads import VirtualLock
 from controller.raft.quorum import Quorum
 from tests.harness.faulty_files import FaultyFiles, Loss
 
@@ -211,6 +212,9 @@ class Machine:
             simulation=self.simulation, host=self.host, clock_error_ms=self.clock_error_ms
         )
         self.runtime.machine = self
+        self.runtime.interleaving.is_on = True
+        self.files.on_operation = self.runtime.interleaving.on_operation
+        self.files.mutexes = lambda: VirtualLock(self.simulation.threads)
         self.process.create_task(self.simulation.loop, self._live(self.runtime, process))
 
     async def _live(self, runtime: SimulatedRuntime, process: Process) -> None:

@@ -86,7 +86,7 @@ class Nemesis:
                 if machine.has_offline_directory:
                     self._stop(machine)
             case "fast" if machine.runtime is not None:
-                machine.runtime.blocking_s = None
+                machine.runtime.interleaving.operation_s = None
             case "heal":
                 for other in self._world.machines:
                     network.heal(machine.host, other.host)
@@ -190,10 +190,14 @@ class Nemesis:
             self._later("directory", machine)
 
     def _slow(self, machine: Machine) -> None:
-        """Its disk takes its time."""
+        """Each operation of its disk takes a while: threads are at work over many turns of the loop, and work waits for them."""
         if machine.runtime is not None and machine.is_up:
-            self._world.note(f"slow disk {machine}")
-            machine.runtime.blocking_s = lambda: self._random.choice((0.0, 0.01, 0.1, 0.5))
+            draw = machine.runtime.interleaving.random
+            longest_s = self._random.choice((0.005, 0.05, 0.3))
+            self._world.note(f"slow disk {machine} {longest_s}")
+            machine.runtime.interleaving.operation_s = lambda *_: (
+                draw.choice((0, 0, 0.02, 0.2, 1)) * longest_s
+            )
             self._later("fast", machine)
 
     def _pause(self, machine: Machine) -> None:

@@ -160,7 +160,8 @@ class World:
         if self.failures or self._is_over:
             return
         try:
-            self.judge.check(is_interrupted=is_interrupted)
+            with self.simulation.threads.paused():
+                self.judge.check(is_interrupted=is_interrupted)
         except Violated as error:
             self.failures.append(error)
 

@@ -1,0 +1,145 @@
+"""Pools of threads of a simulated node: bounded as the real ones, with the order of everything drawn from the seed.
+
+Without `Interleaving.is_on` a piece of work is done in one turn of the loop, without a thread. With it, most run in a
+thread that stops at some of the disk's operations, so that they overlap the loop's turns and each other.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import Context, copy_context
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+from broker.runtime.virtual_threads import Job, VirtualThreads
+
+T = TypeVar("T")
+
+#: How often work is done in one turn although threads are on: a thread that is fast.
+_IS_FAST = 0.25
+#: After how many operations of a disk that is not slow a thread stops, on average; drawn at each stop.
+_OPERATIONS = (1, 1, 3, 10)
+#: Then for how many seconds; 0: for the rest of the loop's turn. The network takes 50 to 500 us.
+_PAUSES_S = (0.0, 0.0, 0.0, 100e-6, 300e-6, 1e-3, 5e-3)
+
+
+class Interleaving:
+    """When the threads of one node stop, and for how long."""
+
+    def __init__(self, threads: VirtualThreads, random: Random) -> None:
+        self.threads = threads
+        self.random = random
+        #: Whether work runs beside the loop.
+        self.is_on = False
+        #: Draws how many seconds a piece of work takes, before it is done and after; None: no time.
+        self.blocking_s: Callable[[], float] | None = None
+        #: Draws how many seconds this operation (of `Files`) on a slow disk takes; None: the disk is not slow.
+        self.operation_s: Callable[[str, Path], float] | None = None
+        #: Operations until a thread stops.
+        self._left = 0
+
+    def runs_in_thread(self) -> bool:
+        """Drawn for each piece of work."""
+        self._left = 0
+        return self.is_on and (self.operation_s is not None or self.random.random() >= _IS_FAST)
+
+    def on_operation(self, operation: str, path: Path) -> None:
+        """The simulated disk is about to carry out an operation, or has done so. In a thread: stop, or not."""
+        if self.threads.current is None:
+            return
+        if self.operation_s is not None and (delay_s := self.operation_s(operation, path)):
+            self.threads.pause(delay_s)
+        elif self._left > 0:
+            self._left -= 1
+        else:
+            random = self.random.random
+            self._left = int(2 * random() * _OPERATIONS[int(random() * len(_OPERATIONS))])
+            self.threads.pause(_PAUSES_S[int(random() * len(_PAUSES_S))])
+
+    def pause(self, delay_s: float) -> None:
+        """In a thread: stop for so long."""
+        if self.threads.current is not None:
+            self.threads.pause(delay_s)
+
+    def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
+        """See `Runtime.run_parallel`; outside of threads one after the other."""
+        if self.threads.current is not None:
+            self.threads.run_all(groups, threads_per_group=threads_per_group)
+            return
+        for group in groups:
+            for function in group:
+                function()
+
+
+class _Work:
+    """What one thread is to do, and who waits for it."""
+
+    __slots__ = ("context", "error", "function", "future", "result")
+
+    def __init__(self, function: Callable[[], Any], future: asyncio.Future[Any]) -> None:
+        self.function = function
+        self.future = future
+        #: Whose work it is.
+        self.context: Context = copy_context()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.result = self.function()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 (raised to who awaits it, as an executor does)
+            self.error = error
+
+
+class VirtualPool:
+    """Runs so many pieces of work at a time; the others wait in the order in which they came."""
+
+    def __init__(self, interleaving: Interleaving, *, loop: asyncio.AbstractEventLoop, threads: int) -> None:
+        self._interleaving = interleaving
+        self._loop = loop
+        self._free = threads
+        self._waiting: deque[_Work] = deque()
+
+    def submit(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
+        """Run it in one of the threads. Cancelling the future before it begins leaves it undone."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._waiting.append(_Work(lambda: function(*args), future))
+        self._begin_next()
+        return future
+
+    def _begin_next(self) -> None:
+        while self._free and self._waiting:
+            self._free -= 1
+            work = self._waiting.popleft()
+            self._after_delay(self._run, work)
+
+    def _after_delay(self, callback: Callable[[_Work], None], work: _Work) -> None:
+        delay_s = self._interleaving.blocking_s
+        if delay_s is None:
+            self._loop.call_soon(callback, work, context=work.context)
+        else:
+            self._loop.call_later(delay_s(), callback, work, context=work.context)
+
+    def _run(self, work: _Work) -> None:
+        if work.future.cancelled():
+            self._end(work)
+        elif self._interleaving.runs_in_thread():
+            self._interleaving.threads.start_now(Job(work.run, lambda: self._after_delay(self._end, work)))
+        else:
+            work.run()
+            if self._interleaving.blocking_s is None:
+                self._end(work)
+            else:
+                self._after_delay(self._end, work)
+
+    def _end(self, work: _Work) -> None:
+        if not work.future.done():
+            if work.error is not None:
+                work.future.set_exception(work.error)
+            else:
+                work.future.set_result(work.result)
+        self._free += 1
+        self._begin_next()

@@ -1,0 +1,257 @@
+"""Threads of a simulation: they run beside the loop, one at a time, in an order that the seed decides.
+
+    threads.start(job)     # the loop goes on; the job runs in a thread of its own
+    threads.pause(0.2)     # in the job: the loop and other jobs run; this one goes on 0.2 s of virtual time later
+
+A job is a function in a real thread. It stops at each `pause`; the simulated disk calls that at its operations. Exactly one
+thread runs at any time, the loop's or a job's, and it hands over explicitly: so the operating system decides nothing.
+A suspended job goes on by a callback of the loop, in the context of its process: a process that is stopped (SIGSTOP) stops
+its threads too, and the threads of a process that was killed never go on. At the end of the simulation these are unwound by
+`ThreadKilled`.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
+from threading import Lock, Thread
+
+
+class ThreadKilled(BaseException):
+    """The process of this thread is dead: no code of it may go on."""
+
+
+class Job:
+    """A function that runs in a thread; `on_end` is called in that thread when it has ended, unless it was killed."""
+
+    __slots__ = (
+        "_context",
+        "_function",
+        "_on_end",
+        "handle",
+        "is_ended",
+        "is_killed",
+        "wake_context",
+        "worker",
+    )
+
+    def __init__(self, function: Callable[[], None], on_end: Callable[[], None]) -> None:
+        """`function` raises nothing. It runs in a copy of the current context."""
+        self._function = function
+        self._on_end = on_end
+        self._context = copy_context()
+        #: Of the callbacks that resume it: a context cannot be entered twice, and the job is in its own.
+        self.wake_context = copy_context()
+        #: What resumes it; None while it runs, and while it waits for a lock or for other jobs.
+        self.handle: asyncio.Handle | None = None
+        self.worker: _Worker | None = None
+        self.is_ended = False
+        self.is_killed = False
+
+    def run(self) -> None:
+        """In its thread."""
+        try:
+            self._context.run(self._function)
+        except ThreadKilled:
+            assert self.is_killed
+        self.is_ended = True
+        if not self.is_killed:
+            self._on_end()
+
+
+class _Worker:
+    """A thread that runs one job after the other. Of the two locks one is free whenever somebody is to run."""
+
+    __slots__ = ("_back", "_go", "_job", "_thread")
+
+    def __init__(self) -> None:
+        self._go, self._back = Lock(), Lock()
+        self._go.acquire()
+        self._back.acquire()
+        self._job: Job | None = None
+        self._thread = Thread(target=self._work, name="virtual", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            self._go.acquire()
+            if self._job is None:
+                return
+            self._job.run()
+            self._back.release()
+
+    def run(self, job: Job) -> bool:
+        """Let the thread run until the job pauses or ends; whether it has ended."""
+        self._job = job
+        self._go.release()
+        self._back.acquire()
+        return job.is_ended
+
+    def hand_back(self) -> None:
+        """In the thread: let who has called `run` go on, until `run` is called again."""
+        self._back.release()
+        self._go.acquire()
+
+    def end(self) -> None:
+        """Its job has ended."""
+        self._job = None
+        self._go.release()
+        self._thread.join()
+
+
+class VirtualThreads:
+    """See the module."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._current: Job | None = None
+        self._idle: list[_Worker] = []
+        # In order of creation: they are unwound in it.
+        self._alive: dict[Job, None] = {}
+
+    @property
+    def current(self) -> Job | None:
+        """The job whose thread calls; None on the loop's thread."""
+        return self._current
+
+    def start(self, job: Job) -> None:
+        """Begin the job in the next turn of the loop."""
+        self._alive[job] = None
+        self.wake(job)
+
+    def start_now(self, job: Job) -> None:
+        """Begin the job; returns when it pauses or ends."""
+        self._alive[job] = None
+        self.resume(job)
+
+    def wake(self, job: Job, delay_s: float = 0.0) -> None:
+        """Have a suspended job go on after so much virtual time, or in the next turn of the loop."""
+        assert job.handle is None, job
+        if delay_s > 0:
+            job.handle = self._loop.call_later(delay_s, self.resume, job, context=job.wake_context)
+        else:
+            job.handle = self._loop.call_soon(self.resume, job, context=job.wake_context)
+
+    def resume(self, job: Job) -> None:
+        """Let the job run now, until it pauses or ends; by the loop, or by whoever waits for it."""
+        if job.is_ended:
+            return  # it was unwound meanwhile
+        if job.handle is not None:
+            job.handle.cancel()
+            job.handle = None
+        if job.worker is None:
+            job.worker = self._idle.pop() if self._idle else _Worker()
+        before, self._current = self._current, job
+        is_ended = job.worker.run(job)
+        self._current = before
+        if is_ended:
+            del self._alive[job]
+            self._idle.append(job.worker)
+            job.worker = None
+
+    def pause(self, delay_s: float) -> None:
+        """In a job: let the loop and other jobs run for so much virtual time, or for the rest of this turn.
+
+        Raises ThreadKilled.
+        """
+        assert self._current is not None
+        if not self._current.is_killed:
+            self.wake(self._current, delay_s)
+        self.suspend()
+
+    def suspend(self) -> None:
+        """In a job: stop until somebody calls `wake` or `resume`. Raises ThreadKilled."""
+        job = self._current
+        assert job is not None
+        assert job.worker is not None
+        if not job.is_killed:
+            job.worker.hand_back()
+        if job.is_killed:
+            raise ThreadKilled
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """For an observer, who may be called in a job: nothing pauses, and no time passes."""
+        before, self._current = self._current, None
+        try:
+            yield
+        finally:
+            self._current = before
+
+    def run_all(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
+        """In a job: run the functions, so many of each group at a time; see `Runtime.run_parallel`."""
+        waiting = self._current
+        assert waiting is not None
+        errors: list[BaseException] = []
+        running = 0
+
+        def on_end() -> None:
+            nonlocal running
+            running -= 1
+            if not running and waiting.handle is None:
+                self.wake(waiting)
+
+        for group in groups:
+            left = iter(group)
+
+            def work(left: Iterator[Callable[[], None]] = left) -> None:
+                for function in left:
+                    if errors:
+                        return
+                    try:
+                        function()
+                    except ThreadKilled:
+                        raise
+                    except BaseException as error:  # noqa: BLE001 (raised below, in the thread that waits)
+                        errors.append(error)
+
+            for _ in range(min(threads_per_group, len(group))):
+                running += 1
+                self.start(Job(work, on_end))
+        while running:
+            self.suspend()
+        if errors:
+            raise errors[0]
+
+    def kill_all(self) -> None:
+        """At the end of the simulation: unwind what is suspended, and end the threads."""
+        assert self._current is None
+        while self._alive:
+            job = next(iter(self._alive))
+            job.is_killed = True
+            if job.worker is None:  # it has not begun
+                del self._alive[job]
+            else:
+                self.resume(job)
+        while self._idle:
+            self._idle.pop().end()
+
+
+class VirtualLock:
+    """A mutex for the loop and the threads of a simulation. The loop that waits for it lets its holder run at once."""
+
+    __slots__ = ("_holder", "_is_held", "_threads", "_waiting")
+
+    def __init__(self, threads: VirtualThreads) -> None:
+        self._threads = threads
+        self._is_held = False
+        self._holder: Job | None = None
+        self._waiting: list[Job] = []
+
+    def __enter__(self) -> bool:
+        job = self._threads.current
+        while self._is_held:
+            if job is None:
+                assert self._holder is not None, "the loop's thread waits for itself"
+                self._threads.resume(self._holder)
+            else:
+                self._waiting.append(job)
+                self._threads.suspend()
+        self._is_held, self._holder = True, job
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        self._is_held, self._holder = False, None
+        waiting, self._waiting = self._waiting, []
+        for job in waiting:
+            self._threads.wake(job)
