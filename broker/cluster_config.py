@@ -1,14 +1,25 @@
 """The configuration in effect: the node's own properties under what the metadata log has altered since."""
 
 import logging
+from collections.abc import Iterator, Mapping
+from typing import Final
 
-from broker.config import BrokerConfig
+from broker.config import BrokerConfig, notices
+from broker.config.definitions import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from broker.metadata_cache import MetadataCache
+from protocol.config_def import ConfigKey
 from protocol.errors import InvalidConfig
 from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataDelta
-from storage.log_config import LogConfig
+from storage.log_config import TOPIC_CONFIGS, LogConfig
 
 logger = logging.getLogger(__name__)
+
+#: What may be altered for resources other than brokers.
+_DEFINITIONS: Final[dict[ConfigResourceType, Mapping[str, ConfigKey]]] = {
+    ConfigResourceType.TOPIC: TOPIC_CONFIGS,
+    ConfigResourceType.GROUP: GROUP_CONFIGS,
+    ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS_CONFIGS,
+}
 
 
 class ClusterConfig:
@@ -20,6 +31,8 @@ class ClusterConfig:
         self._metadata = metadata
         self._cluster = ConfigResource(ConfigResourceType.BROKER, "")
         self._own = ConfigResource(ConfigResourceType.BROKER, str(static.node_id))
+        #: What `log_dynamic_warnings` has logged of the values that hold.
+        self._logged: frozenset[str] = frozenset()
 
     def concerns(self, delta: MetadataDelta) -> bool:
         """Whether a change of the metadata changes this broker's configuration."""
@@ -32,12 +45,28 @@ class ClusterConfig:
             self.current = self._static.with_dynamic(image.config(self._cluster), image.config(self._own))
         except InvalidConfig as error:
             logger.error("dynamic configurations were not applied: %s", error)
-        if self.current.ignored_overrides:
-            logger.warning(
-                "dynamic configurations without effect: %s", ", ".join(self.current.ignored_overrides)
-            )
         return self.current
 
     def topic_config(self, name: str) -> LogConfig:
         """A topic's configuration: its own overrides over the broker's defaults."""
         return self.current.log_config(self._metadata.image.topic_config(name))
+
+    def log_dynamic_warnings(self) -> None:
+        """Log which of this broker's dynamic values have no effect, each sentence when it becomes true."""
+        found = frozenset(notices.dynamic_warnings(self.current))
+        for warning in sorted(found - self._logged):
+            logger.warning("%s", warning)
+        self._logged = found
+
+    def log_altered_warnings(self, delta: MetadataDelta) -> None:
+        """Log which values of topics, groups and client metrics have been altered and have no effect."""
+        for resource in delta.configs_changed:
+            for warning in self._warnings_of(resource):
+                logger.warning("%s %r: %s", resource.type.name, resource.name, warning)
+
+    def _warnings_of(self, resource: ConfigResource) -> Iterator[str]:
+        definition = _DEFINITIONS.get(resource.type, {})
+        overrides = self._metadata.image.config(resource)
+        yield from notices.unserved_warnings(
+            (name, text, definition[name]) for name, text in overrides.items() if name in definition
+        )

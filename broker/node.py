@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from broker.broker import Broker
-from broker.config import BrokerConfig
+from broker.config import BrokerConfig, notices
 from broker.config.listeners import Listener
 from broker.lifecycle import RegistrationRefused
 from broker.roles.broker import BrokerRole
@@ -50,8 +50,10 @@ class Node:
 
         `files`: the disk; None is the operating system's.
         """
-        for warning in config.warnings():
+        for warning in notices.warnings(config):
             logger.warning("%s", warning)
+        for info in notices.infos(config):
+            logger.info("%s", info)
         files = files or Files()
         directories = await Directories.lock(runtime, config, files)
         node = cls(runtime, config, directories)

@@ -16,7 +16,8 @@ from protocol.errors import InvalidConfig
 
 __all__ = [
     "AlterOperation", "ConfigDef", "ConfigKey", "ConfigOperation", "ConfigSource", "ConfigType", "ConfigValue",
-    "Importance", "InvalidConfigValue", "Password", "UpdateMode", "merge_operations", "parse_value", "text_of",
+    "Importance", "InvalidConfigValue", "NoMeaning", "NotServed", "Password", "UpdateMode", "merge_operations",
+    "parse_value", "text_of", "unread",
 ]  # fmt: skip
 
 
@@ -74,8 +75,30 @@ class InvalidConfigValue(InvalidConfig):
         self.allowed = allowed
 
 
+class NoMeaning(NamedTuple):
+    """The key is accepted and never read: `reason` says why this broker needs no such setting."""
+
+    reason: str
+
+
+class NotServed(NamedTuple):
+    """The key belongs to a feature that is not served yet: it is accepted and never read, with a warning.
+
+    Setting `harmless` is not worth a warning: this broker behaves as that value says. Where `is_refused`, any value
+    but that one and the default is refused at start: overlooking it would change who may do what, or lose data.
+    """
+
+    feature: str
+    harmless: "ConfigValue" = None
+    is_refused: bool = False
+
+
 class ConfigKey(NamedTuple):
-    """One configuration. `default` is a parsed value; a required key has None and `is_required`."""
+    """One configuration. `default` is a parsed value; a required key has None and `is_required`.
+
+    `unread` says why no code reads the key; None where some code does. tests/unit/config/test_readers.py holds it
+    equal to the code.
+    """
 
     name: str
     type: ConfigType
@@ -86,6 +109,7 @@ class ConfigKey(NamedTuple):
     is_internal: bool = False  # accepted, but described only where somebody set it
     is_required: bool = False
     update_mode: UpdateMode = UpdateMode.READ_ONLY  # of broker keys only
+    unread: NoMeaning | NotServed | None = None
 
     @property
     def is_sensitive(self) -> bool:
@@ -104,6 +128,11 @@ class ConfigKey(NamedTuple):
         """Raises InvalidConfigValue if the check of this key refuses a parsed value."""
         if self.check is not None and not self.check.allows(value):
             raise InvalidConfigValue(self.name, text_of(self.type, value), str(self.check))
+
+
+def unread(why: NoMeaning | NotServed, keys: Iterable[ConfigKey]) -> tuple[ConfigKey, ...]:
+    """Definitions that no code reads, for this reason where one has none of its own."""
+    return tuple(key if key.unread else key._replace(unread=why) for key in keys)
 
 
 class ConfigDef(Mapping[str, ConfigKey]):

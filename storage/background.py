@@ -29,7 +29,7 @@ class BackgroundJob:
             part = part.finish()
 
 
-def run_one_by_one(groups: Sequence[Sequence[Callable[[], None]]]) -> None:
+def run_one_by_one(groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
     """The simplest way to run jobs that might run side by side (`log_loading.RunParallel`)."""
     for group in groups:
         for job in group:

@@ -46,9 +46,9 @@ from storage.log_files import LogFiles, segment_settings
 from storage.log_reader import LogRead
 from storage.producer_state import (
     NO_UPDATES,
-    PRODUCER_ID_EXPIRATION_MS,
     BatchMetadata,
     ProducerStateManager,
+    default_producer_id_expiration_ms,
 )
 from storage.segment import OffsetOverflow, WouldBlock
 from storage.segments import Segments
@@ -79,7 +79,6 @@ class Log(LogFiles):
         producers: ProducerStateManager,
         files: Files,
         random: "Random",
-        max_transaction_timeout_ms: int,
         on_io_error: Callable[[OSError], None],
         on_unflushed: Callable[[], None],
         now_ms: int,
@@ -96,7 +95,6 @@ class Log(LogFiles):
         self.high_watermark = loaded.log_start_offset
         self.leader_epochs = epochs
         self.producers = producers
-        self.max_transaction_timeout_ms = max_transaction_timeout_ms
         #: After a crash: from where on batches may be missing that others have, as a closed segment that had not been
         #: flushed has lost its end; None: nothing is, or the topic is compacted, which leaves such gaps, too.
         self.doubtful_from = None if config.is_compacted else loaded.doubtful_from
@@ -126,8 +124,7 @@ class Log(LogFiles):
         recovery_point: int = 0,
         log_start_offset: int = 0,
         topic_id: UUID | None = None,
-        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
-        max_transaction_timeout_ms: int = 15 * 60 * 1000,
+        producer_id_expiration_ms: Callable[[], int] = default_producer_id_expiration_ms,
         on_io_error: Callable[[OSError], None] = lambda error: None,
         on_unflushed: Callable[[], None] = lambda: None,
     ) -> Self:
@@ -176,7 +173,6 @@ class Log(LogFiles):
             producers=producers,
             files=files,
             random=random,
-            max_transaction_timeout_ms=max_transaction_timeout_ms,
             on_io_error=on_io_error,
             on_unflushed=on_unflushed,
             now_ms=now_ms,

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count
 from logging import DEBUG, INFO, getLogger
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from protocol.types import TopicPartition
@@ -20,9 +20,17 @@ from storage.log import Log
 from storage.log_config import LogConfig
 from storage.log_directory import LogDirectory
 
-#: Runs all callables of all groups and returns when the last one is done; raises what one of them raised. Those of a
-#: group (one log directory: mostly one disk) may run side by side, a few at a time; groups do not wait for each other.
-RunParallel = Callable[[Sequence[Sequence[Callable[[], None]]]], None]
+
+class RunParallel(Protocol):
+    """Runs all callables of all groups and returns when the last one is done; raises what one of them raised.
+
+    Those of a group (one log directory: mostly one disk) may run side by side, `threads_per_group` at a time; groups do
+    not wait for each other.
+    """
+
+    def __call__(self, groups: Sequence[Sequence[Callable[[], None]]], /, *, threads_per_group: int) -> None:
+        """See the class."""
+
 
 #: Whether the metadata knows no log of this topic's id (None: it has none) for this partition here. [any thread]
 IsStray = Callable[[TopicPartition, UUID | None], bool]

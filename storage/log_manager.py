@@ -176,7 +176,7 @@ class LogManager(LogTable):
                 self.deleted_files.append(DeletedFiles(now_ms, partial(self._files.remove_tree, path)))
             load_log = partial(self._load_log, is_stray=is_stray, now_ms=now_ms)
             groups.append(loading_jobs(contents, load_log, topic_config))
-        self._run_parallel(groups)
+        self._run_parallel(groups, threads_per_group=self.settings.recovery_threads_per_data_dir)
         if not set(self.directories) - set(self.offline_dirs):
             raise next(iter(self.offline_dirs.values()))
 
@@ -366,7 +366,8 @@ class LogManager(LogTable):
             [
                 [partial(close_log, log) for log in self.all_logs() if log.directory.parent == path]
                 for path in self.directories
-            ]
+            ],
+            threads_per_group=self.settings.recovery_threads_per_data_dir,
         )
         for log in self.all_logs():
             self.deleted_files += log.deleted_files

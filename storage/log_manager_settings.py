@@ -7,7 +7,7 @@ from storage.cleaner import DEDUPE_BUFFER_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogManagerSettings:
-    """The broker's configurations that concern all logs; Kafka's defaults."""
+    """Kafka's defaults; replaced as a whole when a dynamic configuration changes."""
 
     #: log.retention.check.interval.ms
     retention_check_interval_ms: int = 5 * 60 * 1000
@@ -21,7 +21,7 @@ class LogManagerSettings:
     producer_id_expiration_ms: int = 24 * 60 * 60 * 1000
     #: producer.id.expiration.check.interval.ms
     producer_id_expiration_check_interval_ms: int = 10 * 60 * 1000
-    #: transaction.max.timeout.ms
-    max_transaction_timeout_ms: int = 15 * 60 * 1000
     #: log.cleaner.dedupe.buffer.size
     cleaner_dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
+    #: num.recovery.threads.per.data.dir
+    recovery_threads_per_data_dir: int = 2

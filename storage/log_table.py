@@ -35,6 +35,7 @@ class LogTable:
         settings: LogManagerSettings,
         random: "Random",
     ) -> None:
+        #: Replaced as a whole when a dynamic configuration changes.
         self.settings = settings
         #: Of the directories that serve. Who is not of the LogManager only looks.
         self.logs: dict[TopicPartition, Log] = {}
@@ -109,8 +110,7 @@ class LogTable:
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             topic_id=topic_id,
-            producer_id_expiration_ms=self.settings.producer_id_expiration_ms,
-            max_transaction_timeout_ms=self.settings.max_transaction_timeout_ms,
+            producer_id_expiration_ms=lambda: self.settings.producer_id_expiration_ms,
             on_io_error=partial(self.fail, path.parent),
             on_unflushed=partial(self._checkpoint_truncation, path.parent),
         )

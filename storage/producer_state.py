@@ -11,7 +11,7 @@ Pure: the log that owns this reads and writes the `.snapshot` files (`producer_s
 Source: ProducerStateManager of Kafka 4.3.1, and UnifiedLog.analyzeAndValidateProducerState.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from protocol.records.batch import CONTROL_FLAG, BatchHeader
@@ -32,7 +32,6 @@ __all__ = [
 #: How much later than `transaction.max.timeout.ms` an open transaction counts as hanging.
 LATE_TRANSACTION_BUFFER_MS: Final = 5 * 60 * 1000
 #: Default of `producer.id.expiration.ms`.
-PRODUCER_ID_EXPIRATION_MS: Final = 24 * 60 * 60 * 1000
 
 
 class ProducerUpdates(NamedTuple):
@@ -49,14 +48,22 @@ class ProducerUpdates(NamedTuple):
 NO_UPDATES: Final = ProducerUpdates()
 
 
+def default_producer_id_expiration_ms() -> int:
+    """Kafka's default of `producer.id.expiration.ms`."""
+    return 24 * 60 * 60 * 1000
+
+
 class ProducerStateManager:
     """The producers of one log.
 
     Invariant: every offset of an ongoing or unreplicated transaction is before `map_end_offset`.
     """
 
-    def __init__(self, *, producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS) -> None:
-        self.producer_id_expiration_ms = producer_id_expiration_ms
+    def __init__(
+        self, *, producer_id_expiration_ms: Callable[[], int] = default_producer_id_expiration_ms
+    ) -> None:
+        """`producer_id_expiration_ms` is asked each time: the configuration may be altered."""
+        self._producer_id_expiration_ms = producer_id_expiration_ms
         self._producers: dict[int, ProducerState] = {}
         #: By first offset, ascending: transactions begin in the order of offsets.
         self._ongoing: dict[int, OngoingTransaction] = {}
@@ -201,7 +208,7 @@ class ProducerStateManager:
     def _is_expired(self, state: ProducerState, now_ms: int) -> bool:
         return (
             state.transaction_first_offset is None
-            and now_ms - state.last_timestamp >= self.producer_id_expiration_ms
+            and now_ms - state.last_timestamp >= self._producer_id_expiration_ms()
         )
 
     def remove_expired(self, now_ms: int) -> int:

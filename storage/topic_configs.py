@@ -5,14 +5,17 @@ Source: org.apache.kafka.storage.internals.log.LogConfig and ServerTopicConfigSy
 
 from typing import NamedTuple
 
-from protocol.config_def import ConfigDef, ConfigKey, ConfigType
+from protocol.config_def import ConfigDef, ConfigKey, ConfigType, NotServed
 from protocol.config_values import Between, Distinct, GzipLevel, OneOf, ThrottledReplicas
 
-__all__ = ["SERVER_SYNONYMS", "TOPIC_CONFIGS", "ServerSynonym"]
+__all__ = ["SERVER_SYNONYMS", "TIERED_STORAGE", "TOPIC_CONFIGS", "ServerSynonym"]
 
 MAX_LONG = 2**63 - 1
 HOUR_MS = 60 * 60 * 1000
 DAY_MS = 24 * HOUR_MS
+
+#: What warnings call the feature of `remote.*` and `local.*`.
+TIERED_STORAGE = "tiered storage (KIP-405)"
 
 _AT_LEAST_0 = Between(0)
 _AT_LEAST_1 = Between(1)
@@ -61,6 +64,10 @@ _KEYS = (
      "Replicas that leaders serve within the throttled rate, as partition:broker pairs or * for all."),
     ("follower.replication.throttled.replicas", ConfigType.LIST, (), ThrottledReplicas(),
      "Replicas that fetch within the throttled rate, as partition:broker pairs or * for all."),
+)  # fmt: skip
+
+#: They belong to tiered storage (KIP-405), which is not served yet.
+_TIERED_KEYS = (
     ("remote.storage.enable", _BOOLEAN, False, None, "Whether closed segments are copied to the remote tier."),
     ("local.retention.ms", _LONG, -2, Between(-2), "Age at which a tiered segment's local copy goes; -2 follows retention.ms."),
     ("local.retention.bytes", _LONG, -2, Between(-2),
@@ -74,6 +81,10 @@ _KEYS = (
 TOPIC_CONFIGS = ConfigDef(
     [
         *(ConfigKey(name, type_, default, text, check=check) for name, type_, default, check, text in _KEYS),
+        *(
+            ConfigKey(name, type_, default, text, check=check, unread=NotServed(TIERED_STORAGE, default))
+            for name, type_, default, check, text in _TIERED_KEYS
+        ),
         ConfigKey(
             "internal.segment.bytes",
             _INT,

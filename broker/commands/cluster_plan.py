@@ -198,10 +198,6 @@ def _properties(node: NodePlan, plan: ClusterPlan) -> dict[str, str]:
         properties |= {
             "inter.broker.listener.name": "PLAINTEXT",
             "offsets.topic.replication.factor": str(replicas),
-            "transaction.state.log.replication.factor": str(replicas),
-            "transaction.state.log.min.isr": str(min(2, replicas)),
-            "share.coordinator.state.topic.replication.factor": str(replicas),
-            "share.coordinator.state.topic.min.isr": str(min(2, replicas)),
             "group.initial.rebalance.delay.ms": "0",
         }
         if node.rack is not None:

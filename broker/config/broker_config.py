@@ -6,7 +6,7 @@ this broker's dynamic values, the cluster's dynamic values, the node's own prope
 Source: KafkaConfig, AbstractKafkaConfig and DynamicBrokerConfig of Kafka 4.3.1.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Self
 
@@ -17,6 +17,7 @@ from broker.config.listeners import (
     Listener,
     advertised_controller_listeners,
     advertised_listeners,
+    check_protocols,
     parse_listeners,
     parse_security_map,
 )
@@ -55,15 +56,11 @@ class BrokerConfig:
     delete_topic_enable: bool
     num_partitions: int
     default_replication_factor: int
-    min_insync_replicas: int
-    message_max_bytes: int
-    compression_type: str
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
 
     log_retention_check_interval_ms: int
-    log_flush_scheduler_interval_ms: int
     log_flush_offset_checkpoint_interval_ms: int
     log_initial_task_delay_ms: int
     log_cleaner_enable: bool
@@ -79,18 +76,8 @@ class BrokerConfig:
     replica_high_watermark_checkpoint_interval_ms: int
 
     offsets_topic_replication_factor: int
-    offsets_topic_segment_bytes: int
-    offsets_commit_timeout_ms: int
-    offsets_retention_check_interval_ms: int
-    offset_metadata_max_bytes: int
-
-    transaction_state_log_replication_factor: int
-    transaction_state_log_min_isr: int
-    transaction_max_timeout_ms: int
 
     remote_log_storage_system_enable: bool
-
-    unstable_api_versions_enable: bool
 
     def __init__(
         self,
@@ -123,14 +110,14 @@ class BrokerConfig:
     def _read_listeners(self) -> None:
         entries: tuple[str, ...] = self.values["listeners"]  # type: ignore[assignment]
         told: tuple[str, ...] | None = self.values["advertised.listeners"]  # type: ignore[assignment]
-        security_map = "listener.security.protocol.map"
         #: What each listener name speaks.
         self.security_protocols = parse_security_map(
-            str(self.values[security_map]),
-            is_default=security_map not in self.texts,
+            str(self.values["listener.security.protocol.map"]),
+            is_default="listener.security.protocol.map" not in self.texts,
             controller_names=self.controller_listener_names,
             listener_entries=entries,
         )
+        check_protocols(entries, self.security_protocols)
         self._all_listeners = parse_listeners("listeners", entries, self.security_protocols)
         advertised = None
         if told is not None:
@@ -294,39 +281,6 @@ class BrokerConfig:
         config.ignored_overrides = tuple(sorted({*cluster_overrides, *broker_overrides} - {*cluster, *own}))
         return config
 
-    def warnings(self) -> Iterator[str]:
-        """What an operator should know at start: keys that nobody reads, and odd relations."""
-        plugin_prefixes = (
-            self.get("remote.log.storage.manager.impl.prefix"),
-            self.get("remote.log.metadata.manager.impl.prefix"),
-        )
-        for name in self.static:
-            if base_key(name) in BROKER_CONFIGS or name.startswith(plugin_prefixes):
-                continue
-            if name in DYNAMIC_BROKER_CONFIGS:
-                yield f"Configuration {name} has no effect in a file: it can only be altered dynamically."
-            else:
-                yield f"Configuration {name} is not known and has no effect."
-        yield from self._warnings_of_roles()
-        if self.get("authorizer.class.name"):
-            yield "authorizer.class.name is set: ACLs are stored and described, but not enforced yet."
-        if self.broker_heartbeat_interval_ms * 2 > self.broker_session_timeout_ms:
-            yield (
-                f"broker.heartbeat.interval.ms ({self.broker_heartbeat_interval_ms}) should be at most half of "
-                f"broker.session.timeout.ms ({self.broker_session_timeout_ms}): one lost heartbeat fences the broker."
-            )
-
-    def _warnings_of_roles(self) -> Iterator[str]:
-        """What stands in the properties of a node that it does not concern (Kafka's own list)."""
-        if self.is_controller:
-            return
-        if len(self.controller_listener_names) > 1:
-            names = ",".join(self.controller_listener_names)
-            yield f"controller.listener.names is {names}: a broker uses the first one only."
-        for name in ("num.partitions", "default.replication.factor"):
-            if name in self.static:
-                yield f"Configuration {name} is set on a broker: the controllers' value counts."
-
 
 #: Attributes that are simply keys: every annotation of the class.
 _ATTRIBUTES = tuple(BrokerConfig.__annotations__)
@@ -347,9 +301,9 @@ def _host_and_port(address: str) -> tuple[str, int]:
 def _with_node_id(properties: Mapping[str, str]) -> dict[str, str]:
     """broker.id and node.id stand for each other where only one is given."""
     static = dict(properties)
-    for given, missing in (("node.id", "broker.id"), ("broker.id", "node.id")):
-        if given in static and missing not in static:
-            static[missing] = static[given]
+    if (node_id := static.get("node.id", static.get("broker.id"))) is not None:
+        static.setdefault("node.id", node_id)
+        static.setdefault("broker.id", node_id)
     return static
 
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from broker.config.definitions import BROKER_CONFIGS
 from broker.config.group_bounds import check_group_defaults
-from broker.config.listeners import SecurityProtocol
-from protocol.config_def import InvalidConfigValue
+from broker.config.listeners import SecurityProtocol, not_served
+from broker.config.names import base_key
+from protocol.config_def import InvalidConfigValue, NotServed
 from protocol.errors import InvalidConfig
 from storage.log_config import SERVER_SYNONYMS, check_local_retention, check_topic_values
 
@@ -113,6 +115,9 @@ def _check_listeners(config: BrokerConfig) -> None:
         raise InvalidConfig(
             "Only one of inter.broker.listener.name and security.inter.broker.protocol must be set."
         )
+    between_brokers = SecurityProtocol[config.get("security.inter.broker.protocol")]
+    if between_brokers is not SecurityProtocol.PLAINTEXT:
+        raise not_served("security.inter.broker.protocol", between_brokers.name, between_brokers)
     bound = {listener.name for listener in (*config.listeners, *config.controller_listeners)}
     if early := [name for name in config.get("early.start.listeners") or () if name.upper() not in bound]:
         raise InvalidConfigValue(
@@ -205,34 +210,20 @@ def _check_replication(config: BrokerConfig) -> None:
             )
 
 
-#: Keys that change who may do what, or name code to load: refused until they are served, never overlooked.
-_ONLY_DEFAULT = {
-    "authorizer.class.name": "authorization",
-    "principal.builder.class": "another principal builder",
-    "create.topic.policy.class.name": "a policy on creating topics",
-    "alter.config.policy.class.name": "a policy on altering configurations",
-    "client.quota.callback.class": "a client quota callback",
-    "config.providers": "resolving placeholders by config providers",
-    "remote.log.storage.system.enable": "tiered storage",
-    "transaction.two.phase.commit.enable": "two-phase commit",
-}
-
-#: Let through with a warning at start (`BrokerConfig.warnings`).
-_ALSO_ACCEPTED = {"authorizer.class.name": STANDARD_AUTHORIZER}
-
-
 def check_served(config: BrokerConfig) -> None:
-    """Raises InvalidConfig for what is valid in Kafka but not served here yet."""
-    for listener in (*config.listeners, *config.controller_listeners):
-        if listener.security_protocol is not SecurityProtocol.PLAINTEXT:
+    """Raises InvalidConfig for what is valid in Kafka, not served here, and must not be overlooked."""
+    authorizer = config.get("authorizer.class.name")
+    if authorizer not in ("", STANDARD_AUTHORIZER):
+        raise InvalidConfigValue(
+            "authorizer.class.name",
+            authorizer,
+            f"left at its default, or {STANDARD_AUTHORIZER}: authorization is not yet served",
+        )
+    for name, text in config.texts.items():
+        key = BROKER_CONFIGS.get(base_key(name))
+        if key is None or not isinstance(key.unread, NotServed) or not key.unread.is_refused:
+            continue
+        if key.parse(text) not in (key.default, key.unread.harmless):
             raise InvalidConfigValue(
-                "listeners",
-                str(listener),
-                f"PLAINTEXT: {listener.security_protocol.name} listeners are not yet served, "
-                "and this broker does not open them without protection",
+                name, text, f"left at its default: {key.unread.feature} is not yet served"
             )
-    for name, what in _ONLY_DEFAULT.items():
-        also = _ALSO_ACCEPTED.get(name)
-        if config.get(name) not in (config.default(name), also):
-            allowed = "left at its default" if also is None else f"left at its default, or {also}"
-            raise InvalidConfigValue(name, config.texts.get(name, ""), f"{allowed}: {what} is not yet served")

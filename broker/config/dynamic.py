@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from broker.config.definitions import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
-from broker.config.names import base_key, listener_of, node_id_of
+from broker.config.names import LISTENER_KEYS, base_key, listener_of, node_id_of
 from protocol.config_def import UpdateMode
 from protocol.errors import InvalidConfig, InvalidRequest
 from storage.log_config import check_local_retention
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
 
 __all__ = ["is_dynamic", "usable_overrides", "validate_broker_alter"]
-
-#: Listener keys that hold for the whole broker too, and so may stand under the empty name.
-_OF_LISTENER_AND_CLUSTER = ("max.connections", "max.connection.creation.rate", "num.network.threads")
 
 #: Stores of keys and certificates: only altered for one listener, so that a mistake stays there.
 _ONLY_WITH_LISTENER = frozenset(
@@ -47,8 +44,6 @@ _RESIZED_IN_STEPS = (
 _NOT_YET_ALTERED = (
     "listeners",
     "listener.security.protocol.map",
-    "principal.builder.class",
-    "config.providers",
 )
 
 
@@ -128,7 +123,7 @@ def _unalterable(overrides: Mapping[str, str]) -> list[str]:
 
 def _is_per_broker_only(name: str) -> bool:
     if listener_of(name) is not None:
-        return base_key(name) not in _OF_LISTENER_AND_CLUSTER
+        return base_key(name) not in LISTENER_KEYS
     key = DYNAMIC_BROKER_CONFIGS.get(name)
     return key is not None and key.update_mode is UpdateMode.PER_BROKER
 
@@ -143,7 +138,7 @@ def _check_values(overrides: Mapping[str, str]) -> None:
 def _check_not_yet_altered(config: BrokerConfig, altered: BrokerConfig) -> None:
     changed = [name for name in _NOT_YET_ALTERED if altered.get(name) != config.get(name)]
     for name in {*config.texts, *altered.texts}:
-        if listener_of(name) and base_key(name) not in _OF_LISTENER_AND_CLUSTER:
+        if listener_of(name) and base_key(name) not in LISTENER_KEYS:
             changed += [name] if config.texts.get(name) != altered.texts.get(name) else []
     _refuse(
         changed,

@@ -20,6 +20,8 @@ __all__ = [
     "SecurityProtocol",
     "advertised_controller_listeners",
     "advertised_listeners",
+    "check_protocols",
+    "not_served",
     "parse_listeners",
     "parse_security_map",
     "with_bound_addresses",
@@ -77,6 +79,29 @@ def parse_security_map(
             for name in controller_names:
                 protocols.setdefault(name.upper(), SecurityProtocol.PLAINTEXT)
     return protocols
+
+
+def not_served(key: str, value: str, protocol: SecurityProtocol) -> InvalidConfigValue:
+    """The refusal of a security protocol that this broker does not speak yet, with the remedy."""
+    return InvalidConfigValue(
+        key,
+        value,
+        f"PLAINTEXT: {protocol.name} listeners are not yet served, and this broker does not open them without "
+        "protection. Use PLAINTEXT on a trusted network, or behind a proxy that terminates TLS",
+    )
+
+
+def check_protocols(entries: Sequence[str], protocols: Mapping[str, SecurityProtocol]) -> None:
+    """Refuse entries of `listeners` that speak something else than PLAINTEXT. Raises InvalidConfigValue.
+
+    A listener that the map lacks, and that is called SSL or by a protocol of SASL, means that protocol: the sentence
+    about the map would only lead to this one.
+    """
+    for entry in entries:
+        name = entry.partition("://")[0].strip().upper()
+        protocol = protocols.get(name, SecurityProtocol.__members__.get(name))
+        if protocol not in (None, SecurityProtocol.PLAINTEXT):
+            raise not_served("listeners", entry, protocol)
 
 
 def parse_listeners(

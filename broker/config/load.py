@@ -62,10 +62,6 @@ def standalone_profile(port: int = DEFAULT_PORT) -> dict[str, str]:
         "socket.send.buffer.bytes": "-1",
         "socket.receive.buffer.bytes": "-1",
         "offsets.topic.replication.factor": "1",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
-        "share.coordinator.state.topic.replication.factor": "1",
-        "share.coordinator.state.topic.min.isr": "1",
         # With nobody to wait for, the first rebalance of a new group need not wait.
         "group.initial.rebalance.delay.ms": "0",
     }

@@ -7,7 +7,7 @@ import re
 
 from protocol.errors import InvalidRequest
 
-__all__ = ["base_key", "listener_of", "node_id_of", "synonyms_of", "with_listener_base"]
+__all__ = ["LISTENER_KEYS", "base_key", "listener_of", "node_id_of", "synonyms_of", "with_listener_base"]
 
 _GROUPS = (
     ("log.roll.ms", "log.roll.hours"),
@@ -18,6 +18,9 @@ _SYNONYMS = {name: group for group in _GROUPS for name in group} | {
     # One way only: the scheduler's interval is a configuration of its own, and the default of the other.
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 }
+
+#: Keys that may be set for one listener, and for the whole broker. (Those of SSL and SASL may, too; none is served.)
+LISTENER_KEYS = ("max.connections", "max.connection.creation.rate", "num.network.threads")
 
 #: Keys that may stand behind a SASL mechanism's name: listener.name.{listener}.{mechanism}.{key}.
 _OF_MECHANISMS = (

@@ -31,7 +31,7 @@ from broker.network import NetworkServer, NetworkSettings
 from broker.network.gate import Gate
 from broker.replicas.producer_ids import ProducerIds
 from broker.roles.controller import open_sockets
-from broker.roles.directories import Directories
+from broker.roles.directories import Directories, log_settings
 from broker.roles.quorum import QuorumRole
 from broker.roles.replication import make_replication
 from broker.runtime import Pool, Runtime
@@ -187,10 +187,12 @@ class BrokerRole:
 
     def _refresh_config(self) -> None:
         self.broker.config = self._cluster_config.refresh()
+        self._cluster_config.log_dynamic_warnings()
         cordoned = cordoning.cordoned_paths(self.broker.config)
         if cordoned != self._logs.cordoned_dirs:
             self._logs.cordoned_dirs = cordoned
             self.broker.lifecycle.beat_soon()
+        self._logs.settings = log_settings(self.broker.config)
         self._server.settings = NetworkSettings.from_config(self.broker.config)
         self._fetchers.resize(self.broker.config.get("num.replica.fetchers"))
 
@@ -199,6 +201,7 @@ class BrokerRole:
         if self._cluster_config.concerns(delta):
             self._refresh_config()
             self.broker.replicas.change_defaults(self._cluster_config.topic_config)
+        self._cluster_config.log_altered_warnings(delta)
         self.broker.replicas.apply_delta(delta, image)
         self._assignments.look_at(delta)
         if delta.topics_deleted:

@@ -5,7 +5,6 @@ formatted (`ottla format`, or Kafka's kafka-storage.sh) for their cluster: which
 """
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -77,20 +76,8 @@ class Directories:
                 directory_id=new_id,
                 random=runtime.random,
                 now_ms=runtime.now_ms(),
-                run_parallel=partial(
-                    runtime.run_parallel, threads_per_group=config.get("num.recovery.threads.per.data.dir")
-                ),
-                settings=LogManagerSettings(
-                    retention_check_interval_ms=config.log_retention_check_interval_ms,
-                    checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
-                    log_start_checkpoint_interval_ms=config.get(
-                        "log.flush.start.offset.checkpoint.interval.ms"
-                    ),
-                    high_watermark_checkpoint_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
-                    producer_id_expiration_ms=config.producer_id_expiration_ms,
-                    producer_id_expiration_check_interval_ms=config.producer_id_expiration_check_interval_ms,
-                    max_transaction_timeout_ms=config.transaction_max_timeout_ms,
-                ),
+                run_parallel=runtime.run_parallel,
+                settings=log_settings(config),
             )
 
         logs = lock(paths)
@@ -140,6 +127,20 @@ class Directories:
 
     def _managers(self) -> list[LogManager]:
         return [self.logs] if self._of_metadata is self.logs else [self.logs, self._of_metadata]
+
+
+def log_settings(config: BrokerConfig) -> LogManagerSettings:
+    """What a configuration says of all logs."""
+    return LogManagerSettings(
+        retention_check_interval_ms=config.log_retention_check_interval_ms,
+        checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
+        log_start_checkpoint_interval_ms=config.get("log.flush.start.offset.checkpoint.interval.ms"),
+        high_watermark_checkpoint_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
+        producer_id_expiration_ms=config.producer_id_expiration_ms,
+        producer_id_expiration_check_interval_ms=config.producer_id_expiration_check_interval_ms,
+        cleaner_dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+        recovery_threads_per_data_dir=config.get("num.recovery.threads.per.data.dir"),
+    )
 
 
 def _read(path: Path, files: Files, metadata_log_dir: Path) -> meta_properties.MetaProperties | None:

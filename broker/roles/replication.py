@@ -38,9 +38,9 @@ def make_replication(
         endpoint = metadata.endpoint(broker_id, config.inter_broker_listener_name)
         return None if endpoint is None else (endpoint.host, endpoint.port)
 
-    def quota(side: str) -> ReplicationQuota:
+    def quota(rate: Callable[[], int]) -> ReplicationQuota:
         return ReplicationQuota(
-            rate=lambda: cluster_config.current.dynamic_value(f"{side}.replication.throttled.rate"),
+            rate=rate,
             window_count=config.get("replication.quota.window.num"),
             window_ms=config.get("replication.quota.window.size.seconds") * 1000,
         )
@@ -62,7 +62,7 @@ def make_replication(
         fetcher_count=config.get("num.replica.fetchers"),
         address_of=address_of,
         broker_epoch=broker_epoch,
-        quota=quota("follower"),
+        quota=quota(lambda: cluster_config.current.dynamic_value("follower.replication.throttled.rate")),
     )
     move_quota = ReplicationQuota(
         rate=lambda: cluster_config.current.dynamic_value("replica.alter.log.dirs.io.max.bytes.per.second"),
@@ -83,7 +83,7 @@ def make_replication(
         topic_config=cluster_config.topic_config,
         propose_isr=isr_changes.submit,
         followers=fetchers,
-        leader_quota=quota("leader"),
+        leader_quota=quota(lambda: cluster_config.current.dynamic_value("leader.replication.throttled.rate")),
         move_quota=move_quota,
         max_lag_ms=config.replica_lag_time_max_ms,
         selector=_selector(config),

@@ -3,11 +3,12 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
+from broker.config.definitions.features import CLIENT_METRICS
 from broker.config.definitions.shorthand import INT, LIST, MEDIUM
-from protocol.config_def import ConfigKey
+from protocol.config_def import ConfigKey, unread
 from protocol.config_values import Distinct
 
-KEYS = (
+KEYS = unread(CLIENT_METRICS, (
     ConfigKey("metrics", LIST, (),
               "Prefixes of the metrics that clients shall send (KIP-714); * is all of them.",
               MEDIUM, check=Distinct()),
@@ -17,4 +18,4 @@ KEYS = (
     ConfigKey("match", LIST, (),
               "Which clients the subscription is for, as selector=pattern entries.",
               MEDIUM, check=Distinct()),
-)  # fmt: skip
+))  # fmt: skip

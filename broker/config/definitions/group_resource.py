@@ -3,11 +3,12 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
+from broker.config.definitions.features import CONSUMER_GROUPS, SHARE_GROUPS, STREAMS_GROUPS
 from broker.config.definitions.shorthand import AT_LEAST_0, AT_LEAST_1, BOOLEAN, INT, MEDIUM, STRING
-from protocol.config_def import ConfigKey
+from protocol.config_def import ConfigKey, unread
 from protocol.config_values import Between, DurationOrOffset, OneOf
 
-KEYS = (
+KEYS = unread(CONSUMER_GROUPS, (
     ConfigKey("consumer.session.timeout.ms", INT, 45000,
               "Time without heartbeats after which a member of this consumer group is out.",
               MEDIUM, check=AT_LEAST_1),
@@ -17,6 +18,7 @@ KEYS = (
     ConfigKey("consumer.assignment.interval.ms", INT, 1000,
               "Shortest time between two assignments of this consumer group.",
               MEDIUM, check=AT_LEAST_0),
+)) + unread(SHARE_GROUPS, (
     ConfigKey("share.session.timeout.ms", INT, 45000,
               "Time without heartbeats after which a member of this share group is out.",
               MEDIUM, check=AT_LEAST_1),
@@ -44,6 +46,7 @@ KEYS = (
     ConfigKey("share.assignment.interval.ms", INT, 1000,
               "Shortest time between two assignments of this share group.",
               MEDIUM, check=AT_LEAST_0),
+)) + unread(STREAMS_GROUPS, (
     ConfigKey("streams.session.timeout.ms", INT, 45000,
               "Time without heartbeats after which a member of this streams group is out.",
               MEDIUM, check=AT_LEAST_1),
@@ -59,4 +62,4 @@ KEYS = (
     ConfigKey("streams.assignment.interval.ms", INT, 1000,
               "Shortest time between two assignments of this streams group.",
               MEDIUM, check=AT_LEAST_0),
-)  # fmt: skip
+))  # fmt: skip

@@ -3,6 +3,7 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
+from broker.config.definitions.features import CONSUMER_GROUPS, SHARE_GROUPS, STREAMS_GROUPS
 from broker.config.definitions.shorthand import (
     AT_LEAST_0,
     AT_LEAST_1,
@@ -17,22 +18,26 @@ from broker.config.definitions.shorthand import (
     SHORT,
     STRING,
 )
-from protocol.config_def import ConfigKey
+from protocol.config_def import ConfigKey, NoMeaning, NotServed, unread
 from protocol.config_values import AnyCaseOneOf, Between, Distinct
 
 KEYS = (
     ConfigKey("group.coordinator.rebalance.protocols", LIST, ("classic", "consumer", "streams"),
               "Group protocols that are on; classic cannot be left out.",
-              MEDIUM, check=Distinct(("consumer", "classic", "share", "streams"), may_be_empty=False)),
+              MEDIUM, check=Distinct(("consumer", "classic", "share", "streams"), may_be_empty=False),
+              unread=NotServed("any rebalance protocol but classic", harmless=("classic",))),
     ConfigKey("group.coordinator.threads", INT, 4,
               "Threads of the group coordinator.",
-              HIGH, check=AT_LEAST_1),
+              HIGH, check=AT_LEAST_1,
+              unread=NoMeaning("the group coordinator runs on the event loop")),
     ConfigKey("group.coordinator.background.threads", INT, 2,
               "Threads for the group coordinator's longer computations.",
-              HIGH, check=AT_LEAST_1),
+              HIGH, check=AT_LEAST_1,
+              unread=NoMeaning("the group coordinator runs on the event loop")),
     ConfigKey("group.coordinator.append.linger.ms", INT, -1,
               "Time the group coordinator gathers writes for; -1 writes as soon as nothing else waits.",
-              MEDIUM, check=Between(-1)),
+              MEDIUM, check=Between(-1),
+              unread=NoMeaning("records of the group coordinator are appended at once, as with the default -1")),
     ConfigKey("offsets.commit.timeout.ms", INT, 5000,
               "Time within which a committed offset must be replicated.",
               HIGH, check=AT_LEAST_1),
@@ -53,7 +58,8 @@ KEYS = (
               HIGH),
     ConfigKey("group.coordinator.cached.buffer.max.bytes", INT, 1_048_588,
               "Largest write buffer that the group coordinator keeps for reuse.",
-              MEDIUM, check=Between(524_288), update_mode=CLUSTER_WIDE),
+              MEDIUM, check=Between(524_288), update_mode=CLUSTER_WIDE,
+              unread=NoMeaning("write buffers are not kept")),
     ConfigKey("offset.metadata.max.bytes", INT, 4096,
               "Longest text that may go with a committed offset.",
               HIGH),
@@ -73,6 +79,7 @@ KEYS = (
               "Time the first rebalance of an empty group waits for more members.",
               MEDIUM),
     ConfigKey("group.max.size", INT, MAX_INT, "Members that one group may have.", MEDIUM, check=AT_LEAST_1),
+    *unread(CONSUMER_GROUPS, (
     ConfigKey("group.consumer.session.timeout.ms", INT, 45000,
               "Time without heartbeats after which a member is out, with the consumer protocol (KIP-848).",
               MEDIUM, check=AT_LEAST_1),
@@ -112,6 +119,8 @@ KEYS = (
     ConfigKey("group.consumer.regex.refresh.interval.ms", INT, 600_000,
               "Pause between two evaluations of a subscription pattern.",
               MEDIUM, check=Between(10000), is_internal=True),
+    )),
+    *unread(SHARE_GROUPS, (
     ConfigKey("group.share.session.timeout.ms", INT, 45000,
               "Time without heartbeats after which a member of a share group is out.",
               MEDIUM, check=AT_LEAST_1),
@@ -148,6 +157,8 @@ KEYS = (
     ConfigKey("group.share.initialize.retry.interval.ms", INT, 30000,
               "Pause before the state of a share partition is initialised again.",
               LOW, check=AT_LEAST_1, is_internal=True),
+    )),
+    *unread(STREAMS_GROUPS, (
     ConfigKey("group.streams.session.timeout.ms", INT, 45000,
               "Time without heartbeats after which a member of a streams group is out.",
               MEDIUM, check=AT_LEAST_1),
@@ -187,4 +198,5 @@ KEYS = (
     ConfigKey("group.streams.max.assignment.interval.ms", INT, 15000,
               "Upper end of the assignment intervals that a streams group may be given.",
               MEDIUM, check=AT_LEAST_0),
+    )),
 )  # fmt: skip

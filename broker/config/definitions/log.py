@@ -21,7 +21,7 @@ from broker.config.definitions.shorthand import (
     PER_BROKER,
     STRING,
 )
-from protocol.config_def import ConfigKey
+from protocol.config_def import ConfigKey, NoMeaning, NotServed
 from protocol.config_values import Between, Distinct, OneOf
 from storage.topic_configs import TIMESTAMP_TYPES
 
@@ -121,10 +121,12 @@ KEYS = (
               MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),
     ConfigKey("create.topic.policy.class.name", CLASS, None,
               "Which policy is asked before a topic is created.",
-              LOW),
+              LOW,
+              unread=NotServed("a policy on creating topics", is_refused=True)),
     ConfigKey("alter.config.policy.class.name", CLASS, None,
               "Which policy is asked before a configuration is altered.",
-              LOW),
+              LOW,
+              unread=NotServed("a policy on altering configurations", is_refused=True)),
     ConfigKey("log.dir.failure.timeout.ms", LONG, 30000,
               "Time within which the controller must hear of a failed log directory, or the broker stops.",
               LOW, check=AT_LEAST_1),
@@ -133,7 +135,8 @@ KEYS = (
               LOW, check=AT_LEAST_0, is_internal=True),
     ConfigKey("log.cleaner.threads", INT, 1,
               "Compactions that go on at the same time.",
-              MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),
+              MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE,
+              unread=NoMeaning("one compaction runs at a time: threads of one Python process would not speed up several")),
     ConfigKey("log.cleaner.io.max.bytes.per.second", DOUBLE, MAX_DOUBLE,
               "Bytes that compaction reads and writes in a second at most.",
               MEDIUM, update_mode=CLUSTER_WIDE),
@@ -142,10 +145,12 @@ KEYS = (
               MEDIUM, update_mode=CLUSTER_WIDE),
     ConfigKey("log.cleaner.io.buffer.size", INT, 524_288,
               "Memory for compaction's reading and writing, for all its threads together.",
-              MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),
+              MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE,
+              unread=NoMeaning("compaction reads batch by batch, and writes in blocks of 1 MiB")),
     ConfigKey("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9,
               "How full the memory for keys may get; more keys at once, more collisions.",
-              MEDIUM, update_mode=CLUSTER_WIDE),
+              MEDIUM, update_mode=CLUSTER_WIDE,
+              unread=NoMeaning("the table of keys resizes itself; log.cleaner.dedupe.buffer.size bounds it")),
     ConfigKey("log.cleaner.backoff.ms", LONG, 15000,
               "Pause of compaction when nothing is due.",
               MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),

@@ -3,6 +3,7 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
+from broker.config.definitions.features import SASL
 from broker.config.definitions.shorthand import (
     AT_LEAST_0,
     AT_LEAST_1,
@@ -17,7 +18,7 @@ from broker.config.definitions.shorthand import (
     PER_BROKER,
     STRING,
 )
-from protocol.config_def import ConfigKey
+from protocol.config_def import ConfigKey, NoMeaning
 from protocol.config_values import Distinct
 
 KEYS = (
@@ -60,7 +61,8 @@ KEYS = (
               MEDIUM),
     ConfigKey("connection.failed.authentication.delay.ms", INT, 100,
               "Pause before a connection that failed to authenticate is closed.",
-              LOW, check=AT_LEAST_0),
+              LOW, check=AT_LEAST_0,
+              unread=SASL),
     ConfigKey("queued.max.requests", INT, 500,
               "Requests that may wait before reading stops.",
               HIGH, check=AT_LEAST_1),
@@ -69,5 +71,6 @@ KEYS = (
               MEDIUM),
     ConfigKey("num.network.threads", INT, 3,
               "Network threads in Kafka; accepted here, where one event loop does their work.",
-              HIGH, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
+              HIGH, check=AT_LEAST_1, update_mode=CLUSTER_WIDE,
+              unread=NoMeaning("one event loop serves all connections")),
 )  # fmt: skip

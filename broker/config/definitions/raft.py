@@ -3,6 +3,7 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
+from broker.config.definitions.features import SASL
 from broker.config.definitions.shorthand import (
     AT_LEAST_0,
     AT_LEAST_1,
@@ -16,7 +17,7 @@ from broker.config.definitions.shorthand import (
     MEDIUM,
     STRING,
 )
-from protocol.config_def import ConfigKey
+from protocol.config_def import ConfigKey, NoMeaning
 from protocol.config_values import Between, Distinct, HostsAndPorts, Voters
 
 KEYS = (
@@ -40,16 +41,21 @@ KEYS = (
               HIGH, check=Distinct(may_be_empty=False), is_required=True),
     ConfigKey("sasl.mechanism.controller.protocol", STRING, "GSSAPI",
               "SASL mechanism for talking to controllers.",
-              HIGH),
+              HIGH,
+              unread=SASL),
     ConfigKey("controller.performance.sample.period.ms", LONG, 60000,
               "Period over which slow controller events are reported.",
-              MEDIUM, check=Between(100), is_internal=True),
+              MEDIUM, check=Between(100), is_internal=True,
+              unread=NoMeaning("the controller keeps no samples of how long its events take")),
     ConfigKey("controller.performance.always.log.threshold.ms", LONG, 2000,
               "Duration from which a controller event is always logged.",
-              MEDIUM, check=AT_LEAST_0, is_internal=True),
+              MEDIUM, check=AT_LEAST_0, is_internal=True,
+              unread=NoMeaning("the controller does not measure how long its events take")),
     ConfigKey("server.max.startup.time.ms", LONG, MAX_LONG,
               "Time after which a start that has not succeeded is given up.",
-              MEDIUM, check=AT_LEAST_0, is_internal=True),
+              MEDIUM, check=AT_LEAST_0, is_internal=True,
+              unread=NoMeaning("a start goes on until it succeeds or fails; "
+                               "initial.broker.registration.timeout.ms bounds the wait for a controller")),
     ConfigKey("metadata.log.max.record.bytes.between.snapshots", LONG, 20_971_520,
               "Bytes of new metadata records after which a snapshot is written.",
               HIGH, check=AT_LEAST_1),
@@ -80,10 +86,12 @@ KEYS = (
               LOW, is_internal=True),
     ConfigKey("internal.metadata.max.batch.size.in.bytes", INT, 8_388_608,
               "Largest batch in the metadata log, for tests.",
-              LOW, is_internal=True),
+              LOW, is_internal=True,
+              unread=NoMeaning("a batch of metadata records has a fixed bound; Kafka has this key for its tests")),
     ConfigKey("internal.metadata.delete.delay.millis", LONG, 60000,
               "Pause before files of the metadata log leave the disk, for tests.",
-              LOW, is_internal=True),
+              LOW, is_internal=True,
+              unread=NoMeaning("the delay is fixed; Kafka has this key for its tests")),
     ConfigKey("controller.quorum.voters", LIST, (),
               "The voters of a static quorum, as id@host:port.",
               HIGH, check=Voters()),
@@ -101,7 +109,8 @@ KEYS = (
               HIGH, check=AT_LEAST_0),
     ConfigKey("controller.quorum.append.linger.ms", INT, 25,
               "Time the active controller gathers metadata records for before it writes them to disk.",
-              MEDIUM, check=AT_LEAST_0),
+              MEDIUM, check=AT_LEAST_0,
+              unread=NoMeaning("records that arrive while others are flushed share the next flush, without a timer")),
     ConfigKey("controller.quorum.request.timeout.ms", INT, 2000,
               "Time within which a peer in the quorum must answer.",
               MEDIUM, check=AT_LEAST_0),

@@ -3,6 +3,7 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
+from broker.config.definitions.features import TIERED_STORAGE
 from broker.config.definitions.shorthand import (
     AT_LEAST_0,
     AT_LEAST_1,
@@ -14,7 +15,7 @@ from broker.config.definitions.shorthand import (
     MEDIUM,
     STRING,
 )
-from protocol.config_def import ConfigKey
+from protocol.config_def import ConfigKey, NoMeaning
 from protocol.config_values import OneOf
 
 KEYS = (
@@ -54,13 +55,16 @@ KEYS = (
               HIGH),
     ConfigKey("fetch.purgatory.purge.interval.requests", INT, 1000,
               "Finished fetches after which the waiting room is swept.",
-              MEDIUM),
+              MEDIUM,
+              unread=NoMeaning("a finished Fetch leaves the purgatory at once")),
     ConfigKey("producer.purgatory.purge.interval.requests", INT, 1000,
               "Finished produces after which the waiting room is swept.",
-              MEDIUM),
+              MEDIUM,
+              unread=NoMeaning("a finished Produce leaves the purgatory at once")),
     ConfigKey("delete.records.purgatory.purge.interval.requests", INT, 1,
               "Finished record deletions after which the waiting room is swept.",
-              MEDIUM),
+              MEDIUM,
+              unread=NoMeaning("a finished DeleteRecords leaves the purgatory at once")),
     ConfigKey("auto.leader.rebalance.enable", BOOLEAN, True,
               "Whether leadership returns to preferred replicas without being asked.",
               HIGH),
@@ -85,5 +89,6 @@ KEYS = (
               MEDIUM),
     ConfigKey("follower.fetch.last.tiered.offset.enable", BOOLEAN, False,
               "Whether an empty follower starts at the first offset that is not yet tiered (KIP-1023).",
-              MEDIUM, update_mode=CLUSTER_WIDE),
+              MEDIUM, update_mode=CLUSTER_WIDE,
+              unread=TIERED_STORAGE),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
+from broker.config.definitions.features import DELEGATION_TOKENS, SASL, SSL
 from broker.config.definitions.shorthand import (
     AT_LEAST_1,
     BOOLEAN,
@@ -19,21 +20,24 @@ from broker.config.definitions.shorthand import (
     SHORT,
     STRING,
 )
-from protocol.config_def import ConfigKey
+from protocol.config_def import ConfigKey, NoMeaning, NotServed, unread
 from protocol.config_values import AnyCaseOneOf, Between, Distinct, OneOf
 
-KEYS = (
+KEYS = unread(SASL, (
     ConfigKey("connections.max.reauth.ms", LONG, 0,
               "Time after which a SASL connection must authenticate anew; 0 for never.",
               MEDIUM),
     ConfigKey("sasl.server.max.receive.size", INT, 524_288,
               "Size of the largest message accepted before authentication.",
               MEDIUM),
-    ConfigKey("security.providers", STRING, None, "Classes that provide security algorithms.", LOW),
+    ConfigKey("security.providers", STRING, None, "Classes that provide security algorithms.", LOW,
+              unread=NoMeaning("Java's security providers do not exist here")),
     ConfigKey("principal.builder.class", CLASS,
               "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
               "Which builder makes a principal of what a connection authenticated as.",
-              MEDIUM, update_mode=PER_BROKER),
+              MEDIUM, update_mode=PER_BROKER,
+              unread=NotServed("another principal builder", is_refused=True)),
+)) + unread(SSL, (
     ConfigKey("ssl.client.auth", STRING, "none",
               "Whether TLS clients must show a certificate: required, requested or none.",
               MEDIUM, check=OneOf(("required", "requested", "none")), update_mode=PER_BROKER),
@@ -101,6 +105,7 @@ KEYS = (
     ConfigKey("ssl.engine.factory.class", CLASS, None,
               "Which factory makes TLS engines.",
               LOW, update_mode=PER_BROKER),
+)) + unread(SASL, (
     ConfigKey("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI",
               "SASL mechanism between brokers.",
               MEDIUM, update_mode=PER_BROKER),
@@ -238,6 +243,7 @@ KEYS = (
               "Audiences of which a token must name one.",
               HIGH, check=Distinct()),
     ConfigKey("sasl.oauthbearer.expected.issuer", STRING, None, "The issuer that a token must name.", HIGH),
+)) + unread(DELEGATION_TOKENS, (
     ConfigKey("delegation.token.secret.key", PASSWORD, None,
               "Secret from which delegation tokens are made; the same on all nodes, and without it there "
               "are none.",
@@ -251,4 +257,4 @@ KEYS = (
     ConfigKey("delegation.token.expiry.check.interval.ms", LONG, 3_600_000,
               "Pause between two removals of expired delegation tokens.",
               LOW, check=AT_LEAST_1),
-)  # fmt: skip
+))  # fmt: skip

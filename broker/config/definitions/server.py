@@ -16,7 +16,7 @@ from broker.config.definitions.shorthand import (
     MEDIUM,
     STRING,
 )
-from protocol.config_def import ConfigKey
+from protocol.config_def import ConfigKey, NoMeaning, NotServed
 from protocol.config_values import Between, Distinct, GzipLevel, NotNull, OneOf
 from storage.topic_configs import COMPRESSION_TYPES
 
@@ -27,13 +27,16 @@ KEYS = (
               HIGH, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),
     ConfigKey("num.io.threads", INT, 8,
               "Request handler threads in Kafka; accepted here, where one event loop handles requests.",
-              HIGH, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
+              HIGH, check=AT_LEAST_1, update_mode=CLUSTER_WIDE,
+              unread=NoMeaning("requests are handled on one event loop; what waits for a disk has threads of its own")),
     ConfigKey("num.replica.alter.log.dirs.threads", INT, None,
               "Tasks that move replicas between log directories at the same time.",
-              HIGH),
+              HIGH,
+              unread=NoMeaning("moves between directories are tasks of the event loop, as many as there are moves")),
     ConfigKey("background.threads", INT, 10,
               "Threads for background work such as retention.",
-              HIGH, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
+              HIGH, check=AT_LEAST_1, update_mode=CLUSTER_WIDE,
+              unread=NoMeaning("background work is tasks of the event loop and jobs in its threads")),
     ConfigKey("request.timeout.ms", INT, 30000,
               "Time within which the broker's own requests to peers must be answered.",
               HIGH),
@@ -45,13 +48,15 @@ KEYS = (
               MEDIUM),
     ConfigKey("config.providers", LIST, (),
               "Names of providers that resolve placeholders in configuration values.",
-              LOW, check=Distinct(), update_mode=CLUSTER_WIDE),
+              LOW, check=Distinct(), update_mode=CLUSTER_WIDE,
+              unread=NotServed("resolving placeholders by config providers", is_refused=True)),
     ConfigKey("authorizer.class.name", STRING, "",
               "Which authorizer decides about requests; empty allows everything.",
               LOW, check=NotNull()),
     ConfigKey("early.start.listeners", LIST, None,
               "Listeners that open before the authorizer is ready.",
-              HIGH, check=Distinct(may_be_null=True)),
+              HIGH, check=Distinct(may_be_null=True),
+              unread=NoMeaning("no listener waits for an authorizer")),
     ConfigKey("broker.rack", STRING, None,
               "Where this broker stands; replicas are spread over racks, and consumers read from their "
               "own (KIP-392).",
@@ -83,8 +88,10 @@ KEYS = (
               MEDIUM, check=AT_LEAST_1),
     ConfigKey("unstable.api.versions.enable", BOOLEAN, False,
               "Whether API versions still under development are served.",
-              HIGH, is_internal=True),
+              HIGH, is_internal=True,
+              unread=NoMeaning("no API version under development is implemented")),
     ConfigKey("unstable.feature.versions.enable", BOOLEAN, False,
               "Whether feature levels still under development may be used.",
-              HIGH, is_internal=True),
+              HIGH, is_internal=True,
+              unread=NoMeaning("no feature level under development is implemented")),
 )  # fmt: skip

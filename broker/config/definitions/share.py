@@ -3,6 +3,7 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
+from broker.config.definitions.features import SHARE_GROUPS
 from broker.config.definitions.shorthand import (
     AT_LEAST_1,
     CLUSTER_WIDE,
@@ -13,10 +14,10 @@ from broker.config.definitions.shorthand import (
     SHORT,
     STRING,
 )
-from protocol.config_def import ConfigKey
+from protocol.config_def import ConfigKey, unread
 from protocol.config_values import Between
 
-KEYS = (
+KEYS = unread(SHARE_GROUPS, (
     ConfigKey("group.share.delivery.count.limit", INT, 5,
               "Times a record is given to a share group's members before it is archived.",
               MEDIUM, check=Between(2, 10)),
@@ -94,4 +95,4 @@ KEYS = (
     ConfigKey("share.coordinator.cached.buffer.max.bytes", INT, 1_048_588,
               "Largest write buffer that the share coordinator keeps for reuse.",
               MEDIUM, check=Between(524_288), update_mode=CLUSTER_WIDE),
-)  # fmt: skip
+))  # fmt: skip

@@ -3,6 +3,7 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
+from broker.config.definitions.features import TIERED_STORAGE
 from broker.config.definitions.shorthand import (
     AT_LEAST_0,
     AT_LEAST_1,
@@ -16,13 +17,14 @@ from broker.config.definitions.shorthand import (
     MEDIUM,
     STRING,
 )
-from protocol.config_def import ConfigKey
+from protocol.config_def import ConfigKey, unread
 from protocol.config_values import Between, NonEmpty
 
-KEYS = (
+KEYS = unread(TIERED_STORAGE, (
     ConfigKey("remote.log.storage.system.enable", BOOLEAN, False,
               "Whether this broker offers tiered storage (KIP-405) at all.",
-              MEDIUM),
+              MEDIUM,
+              unread=TIERED_STORAGE._replace(is_refused=True)),
     ConfigKey("remote.log.storage.manager.impl.prefix", STRING, "rsm.config.",
               "Prefix of the properties that are handed to the remote storage manager.",
               MEDIUM, check=NonEmpty()),
@@ -116,4 +118,4 @@ KEYS = (
     ConfigKey("remote.list.offsets.request.timeout.ms", LONG, 30000,
               "Longest time a search by timestamp may take when it needs the remote tier.",
               MEDIUM, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
-)  # fmt: skip
+))  # fmt: skip

@@ -3,6 +3,7 @@
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
 
+from broker.config.definitions.features import TRANSACTIONS
 from broker.config.definitions.shorthand import (
     AT_LEAST_0,
     AT_LEAST_1,
@@ -13,9 +14,10 @@ from broker.config.definitions.shorthand import (
     LOW,
     SHORT,
 )
-from protocol.config_def import ConfigKey
+from protocol.config_def import ConfigKey, NotServed, unread
 
 KEYS = (
+    *unread(TRANSACTIONS, (
     ConfigKey("transaction.state.log.min.isr", INT, 2,
               "In-sync replicas that a write to the transaction state topic needs.",
               HIGH, check=AT_LEAST_1),
@@ -35,12 +37,14 @@ KEYS = (
               "Whether a partition asks the coordinator if a transaction is open before its first write "
               "(KIP-890).",
               LOW, update_mode=CLUSTER_WIDE),
+    )),
     ConfigKey("producer.id.expiration.ms", INT, 86_400_000,
               "Time after its last write at which an idempotent producer's sequence numbers are forgotten.",
               LOW, check=AT_LEAST_1, update_mode=CLUSTER_WIDE),
     ConfigKey("producer.id.expiration.check.interval.ms", INT, 600_000,
               "Pause between two looks for producers to forget.",
               LOW, check=AT_LEAST_1, is_internal=True),
+    *unread(TRANSACTIONS, (
     ConfigKey("transactional.id.expiration.ms", INT, 604_800_000,
               "Time after its last use at which a transactional id is forgotten.",
               HIGH, check=AT_LEAST_1),
@@ -55,11 +59,13 @@ KEYS = (
               LOW, check=AT_LEAST_1),
     ConfigKey("transaction.two.phase.commit.enable", BOOLEAN, False,
               "Whether producers may take part in an outer two-phase commit (KIP-939).",
-              LOW),
+              LOW,
+              unread=NotServed("two-phase commit (KIP-939)", is_refused=True)),
     ConfigKey("add.partitions.to.txn.retry.backoff.max.ms", INT, 100,
               "Longest pause when the server asks again to add partitions to a transaction.",
               HIGH, check=AT_LEAST_0),
     ConfigKey("add.partitions.to.txn.retry.backoff.ms", INT, 20,
               "First pause when the server asks again to add partitions to a transaction.",
               HIGH, check=AT_LEAST_1),
+    )),
 )  # fmt: skip

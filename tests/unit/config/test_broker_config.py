@@ -5,6 +5,7 @@ import pytest
 from broker.config import BrokerConfig, Listener, SecurityProtocol
 from broker.config.listeners import with_bound_addresses
 from broker.config.load import load_config, parse_settings, read_properties, standalone_profile
+from broker.config.notices import infos, warnings
 from protocol.config_def import ConfigSource
 from protocol.errors import InvalidConfig
 
@@ -96,10 +97,17 @@ def config(**changes):
     # Valid in Kafka, not served here yet
     ({"listener_security_protocol_map": "PLAINTEXT:SASL_SSL,CONTROLLER:PLAINTEXT", "inter_broker_listener_name": "PLAINTEXT"},
                                               "SASL_SSL listeners are not yet served"),
+    ({"listeners": "SSL://:9092,CONTROLLER://:9093"},       "SSL listeners are not yet served.* a proxy that terminates TLS"),
+    ({"listeners": "SASL_SSL://:9092,CONTROLLER://:9093", "listener_security_protocol_map": "A:PLAINTEXT,CONTROLLER:PLAINTEXT"},
+                                              "SASL_SSL listeners are not yet served"),
+    ({"security_inter_broker_protocol": "SASL_PLAINTEXT"},  "security.inter.broker.protocol: .* SASL_PLAINTEXT listeners are not yet"),
+    ({"listener_name_plaintext_principal_builder_class": "a.B"}, "another principal builder is not yet served"),
+    ({"client_quota_callback_class": "a.B"},                "client quotas is not yet served"),
+    ({"transaction_two_phase_commit_enable": "true"},       "two-phase commit"),
     ({"authorizer_class_name": "some.Authorizer"},           "authorization is not yet served"),
     ({"create_topic_policy_class_name": "some.Policy"},      "a policy on creating topics is not yet served"),
     ({"config_providers": "file"},                           "config providers is not yet served"),
-    ({"remote_log_storage_system_enable": "true"},           "tiered storage is not yet served"),
+    ({"remote_log_storage_system_enable": "true"},           r"tiered storage \(KIP-405\) is not yet served"),
 ])  # fmt: skip
 def test_what_does_not_start(changes, refused):
     with pytest.raises(InvalidConfig, match=refused):
@@ -222,9 +230,7 @@ class TestLoading:
         assert [str(one) for one in alone.listeners] == ["PLAINTEXT://127.0.0.1:9092"]
         assert alone.node_id == 1
         assert alone.offsets_topic_replication_factor == 1
-        assert alone.transaction_state_log_replication_factor == alone.transaction_state_log_min_isr == 1
-        assert alone.get("share.coordinator.state.topic.replication.factor") == 1
-        assert list(alone.warnings()) == []
+        assert list(warnings(alone)) == []
 
     def test_port_and_data_folder(self, tmp_path):
         alone = load_config(port=0, data_dir=tmp_path)
@@ -275,8 +281,9 @@ class TestLoading:
             with pytest.raises(InvalidConfig, match="KEY=VALUE"):
                 parse_settings([bad])
 
-    def test_the_profile_is_only_kafkas_own_keys(self):
-        assert list(BrokerConfig(standalone_profile()).warnings()) == []
+    def test_the_profile_sets_only_what_has_an_effect(self):
+        profile = BrokerConfig(standalone_profile())
+        assert [*warnings(profile), *infos(profile)] == []
 
 
 class TestSourcesAndWarnings:
@@ -289,24 +296,8 @@ class TestSourcesAndWarnings:
         assert dynamic.source("log.retention.ms") is ConfigSource.DYNAMIC_BROKER
         assert dynamic.source("fetch.max.bytes") is ConfigSource.DEFAULT
 
-    def test_unknown_keys_warn_and_plugins_keys_do_not(self):
-        odd = BrokerConfig(
-            NODE
-            | {
-                "num.partition": "3",
-                "leader.replication.throttled.rate": "5",
-                "rsm.config.bucket": "b",
-                "listener.name.plaintext.max.connections": "5",
-                "listener.name.plaintext.plain.sasl.jaas.config": "x",
-            }
-        )
-        warnings = list(odd.warnings())
-        assert len(warnings) == 2
-        assert "num.partition is not known" in warnings[0]
-        assert "leader.replication.throttled.rate has no effect in a file" in warnings[1]
-
     def test_heartbeats_that_leave_no_second_chance_warn(self):
-        (warning,) = config(broker_session_timeout_ms="3000").warnings()
+        (warning,) = warnings(config(broker_session_timeout_ms="3000"))
         assert "broker.heartbeat.interval.ms" in warning
 
     def test_only_known_keys_can_be_had(self):
@@ -332,7 +323,7 @@ def test_a_broker_alone():
     assert (node.is_broker, node.is_controller, node.is_whole_cluster) == (True, False, False)
     assert node.quorum_bootstrap_servers == (("localhost", 9093),)
     assert node.advertised_controller_listeners == ()
-    assert any("num.partitions" in warning for warning in node.warnings())
+    assert any("num.partitions" in warning for warning in warnings(node))
 
 
 @pytest.mark.parametrize(("changes", "is_whole"), [
@@ -359,4 +350,4 @@ def test_where_others_find_a_controller(changes, told):
 
 def test_acls_may_be_stored():
     node = config(authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer")
-    assert any("not enforced" in warning for warning in node.warnings())
+    assert any("not enforced" in warning for warning in warnings(node))

@@ -12,6 +12,7 @@ import pytest
 from protocol.types import TopicPartition
 from storage.log import Log
 from storage.log_manager import InconsistentMetaProperties
+from storage.log_manager_settings import LogManagerSettings
 from tests.harness.faulty_files import FaultyFiles, Loss
 from tests.unit.storage.storage_support import NOW_MS
 from tests.unit.storage.test_log_manager import CONFIG, TOPIC_ID, append, crash, open_manager
@@ -19,7 +20,7 @@ from tests.unit.storage.test_log_manager import CONFIG, TOPIC_ID, append, crash,
 PARTITIONS = [TopicPartition("t", number) for number in range(12)]
 
 
-def side_by_side(groups):
+def side_by_side(groups, *, threads_per_group=2):
     """Four at a time, of all directories."""
     with ThreadPoolExecutor(4) as pool:
         futures = [pool.submit(job) for group in groups for job in group]
@@ -58,12 +59,14 @@ def test_groups_are_directories(tmp_path):
     make(tmp_path / "a", tmp_path / "b").shutdown(NOW_MS, broker_epoch=1)
     sizes = []
 
-    def count(groups):
-        sizes.append([len(group) for group in groups])
+    def count(groups, *, threads_per_group):
+        sizes.append(([len(group) for group in groups], threads_per_group))
         side_by_side(groups)
 
-    open_manager(tmp_path / "a", tmp_path / "b", run_parallel=count).shutdown(NOW_MS, broker_epoch=1)
-    assert sizes == [[6, 6], [6, 6]]  # opened and closed
+    manager = open_manager(tmp_path / "a", tmp_path / "b", run_parallel=count)
+    manager.settings = LogManagerSettings(recovery_threads_per_data_dir=3)  # altered meanwhile
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    assert sizes == [([6, 6], 2), ([6, 6], 3)]  # opened and closed
 
 
 def test_progress_of_a_recovery_is_told(tmp_path, caplog):

@@ -99,7 +99,7 @@ def test_counts_that_lie(body):
 
 
 def test_loading():
-    manager = ProducerStateManager(producer_id_expiration_ms=1000)
+    manager = ProducerStateManager(producer_id_expiration_ms=lambda: 1000)
     manager.load(decode(KAFKAS), offset=11, now_ms=NOW + 1003)
     # 2000 has been silent for too long, 7 too, but its transaction is open.
     assert set(manager.producers) == {2**33 + 5, 7, 9}

@@ -295,7 +295,7 @@ def test_late_transactions():
 
 
 def test_expiry():
-    log = Log(producer_id_expiration_ms=1000)
+    log = Log(producer_id_expiration_ms=lambda: 1000)
     log.produce(0, producer=1, at=NOW)
     log.produce(0, producer=2, at=NOW + 1)
     log.produce(0, producer=3, at=NOW, transactional=True)

@@ -1,0 +1,24 @@
+"""Features of Kafka that this broker does not serve yet, and whose configurations it accepts.
+
+A feature that begins to be served has its keys taken out of `unread(...)` where they are defined, one by one, as
+their readers come.
+"""
+
+from typing import Final
+
+from protocol.config_def import NotServed
+from storage import topic_configs
+
+AUTHORIZATION: Final = NotServed("authorization")
+CLIENT_METRICS: Final = NotServed("client metrics (KIP-714)")
+CLIENT_QUOTAS: Final = NotServed("client quotas")
+CONSUMER_GROUPS: Final = NotServed("the consumer rebalance protocol (KIP-848)")
+CONTROLLER_QUOTAS: Final = NotServed("controller mutation quotas")
+DELEGATION_TOKENS: Final = NotServed("delegation tokens (KIP-48)")
+METRICS: Final = NotServed("metrics")
+SASL: Final = NotServed("SASL")
+SHARE_GROUPS: Final = NotServed("share groups (KIP-932)")
+SSL: Final = NotServed("SSL")
+STREAMS_GROUPS: Final = NotServed("the streams rebalance protocol (KIP-1071)")
+TIERED_STORAGE: Final = NotServed(topic_configs.TIERED_STORAGE)
+TRANSACTIONS: Final = NotServed("transactions (KIP-98)")

@@ -1,0 +1,149 @@
+"""What an operator should know of a configuration: keys that are set and have no effect, and odd relations.
+
+A definition says itself why no code reads its key (`ConfigKey.unread`); this module makes sentences of that, one for
+each feature that is not served rather than one for each key.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.definitions import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
+from broker.config.definitions.features import TIERED_STORAGE
+from broker.config.names import LISTENER_KEYS, base_key, listener_of
+from protocol.config_def import ConfigKey, InvalidConfigValue, NoMeaning, NotServed
+
+__all__ = ["dynamic_warnings", "infos", "unread_names", "unserved_warnings", "warnings"]
+
+_BROKER_KEYS = {**BROKER_CONFIGS, **DYNAMIC_BROKER_CONFIGS}
+
+
+def warnings(config: BrokerConfig) -> Iterator[str]:
+    """What is logged as WARNING when a node starts with this configuration."""
+    yield from _unknown(config)
+    yield from unserved_warnings(_broker_keys_of(config, config.static))
+    yield from _of_listeners(config, config.static)
+    yield from _of_roles(config)
+    if config.get("authorizer.class.name"):
+        yield "authorizer.class.name is set: ACLs are stored and described, but not enforced yet."
+    if config.broker_heartbeat_interval_ms * 2 > config.broker_session_timeout_ms:
+        yield (
+            f"broker.heartbeat.interval.ms ({config.broker_heartbeat_interval_ms}) should be at most half of "
+            f"broker.session.timeout.ms ({config.broker_session_timeout_ms}): one lost heartbeat fences the broker."
+        )
+
+
+def infos(config: BrokerConfig) -> Iterator[str]:
+    """What is logged as INFO when a node starts: one line that names the keys without a meaning here, if any is set."""
+    if ignored := unread_names(_broker_keys_of(config, config.static), NoMeaning):
+        yield (
+            f"These configurations have no meaning for this broker and are ignored: {', '.join(ignored)}. "
+            "docs/CONFIGURATION.md gives the reasons."
+        )
+
+
+def unread_names(
+    keys: Iterable[tuple[str, str, ConfigKey]], why: type[NoMeaning] | type[NotServed]
+) -> list[str]:
+    """The names, in alphabetical order, that are set and not read for this kind of reason.
+
+    `keys` are (name as it is set, its text, its definition).
+    """
+    return sorted(
+        name
+        for name, text, key in keys
+        if isinstance(key.unread, why) and not (isinstance(key.unread, NotServed) and _is_harmless(key, text))
+    )
+
+
+def unserved_warnings(keys: Iterable[tuple[str, str, ConfigKey]]) -> Iterator[str]:
+    """One sentence for each feature that is not served and whose keys are set; `keys` as for `unread_names`."""
+    by_feature: dict[str, list[tuple[str, str, ConfigKey]]] = {}
+    for name, text, key in keys:
+        if isinstance(key.unread, NotServed):
+            by_feature.setdefault(key.unread.feature, []).append((name, text, key))
+    for feature, rows in sorted(by_feature.items()):
+        if names := unread_names(rows, NotServed):
+            yield f"These configurations have no effect, since this broker does not serve {feature} yet: {', '.join(names)}."
+
+
+def dynamic_warnings(config: BrokerConfig) -> Iterator[str]:
+    """What is logged as WARNING when dynamic values change: which of them have no effect, and why."""
+    altered = {**config.cluster_overrides, **config.broker_overrides}
+    if config.ignored_overrides:
+        yield f"Dynamic configurations that this version cannot use: {', '.join(config.ignored_overrides)}."
+    yield from unserved_warnings(_broker_keys_of(config, altered))
+    if ignored := unread_names(_broker_keys_of(config, altered), NoMeaning):
+        yield f"Dynamic configurations without a meaning for this broker: {', '.join(ignored)}."
+    yield from _of_listeners(config, altered)
+
+
+def _broker_keys_of(config: BrokerConfig, texts: Mapping[str, str]) -> list[tuple[str, str, ConfigKey]]:
+    """Every known name of the node's own properties with the definition that decides about it."""
+    rows = []
+    for name, text in texts.items():
+        if (key := _BROKER_KEYS.get(base_key(name))) is not None:
+            rows.append((name, text, key))
+        elif name.startswith(_plugin_prefixes(config)):
+            rows.append(
+                (name, text, ConfigKey(name, BROKER_CONFIGS["broker.rack"].type, None, unread=TIERED_STORAGE))
+            )
+    return rows
+
+
+def _plugin_prefixes(config: BrokerConfig) -> tuple[str, str]:
+    """What the names of properties begin with that are meant for the managers of tiered storage."""
+    values = config.values
+    return (
+        str(values["remote.log.storage.manager.impl.prefix"]),
+        str(values["remote.log.metadata.manager.impl.prefix"]),
+    )
+
+
+def _is_harmless(key: ConfigKey, text: str) -> bool:
+    """Whether this broker behaves as the value says although nothing reads it."""
+    assert isinstance(key.unread, NotServed), key
+    try:
+        return key.unread.harmless is not None and key.parse(text) == key.unread.harmless
+    except InvalidConfigValue:  # of a resource that another version has accepted
+        return False
+
+
+def _unknown(config: BrokerConfig) -> Iterator[str]:
+    names = [
+        name
+        for name in config.static
+        if base_key(name) not in BROKER_CONFIGS and not name.startswith(_plugin_prefixes(config))
+    ]
+    if dynamic := sorted(name for name in names if name in DYNAMIC_BROKER_CONFIGS):
+        yield (
+            "These configurations have no effect in a file, since they can only be altered dynamically: "
+            f"{', '.join(dynamic)}."
+        )
+    if unknown := sorted(set(names) - set(dynamic)):
+        yield f"These configurations are not known and have no effect: {', '.join(unknown)}."
+
+
+def _of_listeners(config: BrokerConfig, names: Iterable[str]) -> Iterator[str]:
+    """Listeners' own values that nothing uses: of a listener that is none, or of a key that no listener has."""
+    listeners = {each.name for each in (*config.listeners, *config.controller_listeners)}
+    for name in names:
+        listener = listener_of(name)
+        key = BROKER_CONFIGS.get(base_key(name))
+        if listener is None or key is None or key.unread is not None:
+            continue
+        if key.name not in LISTENER_KEYS:
+            yield f"{name} has no effect: {key.name} cannot be set for one listener; set {key.name} itself."
+        elif listener not in listeners:
+            yield f"{name} has no effect: this node has no listener {listener}."
+
+
+def _of_roles(config: BrokerConfig) -> Iterator[str]:
+    """What stands in the properties of a node that it does not concern (Kafka's own list)."""
+    if config.is_controller:
+        return
+    if len(config.controller_listener_names) > 1:
+        names = ",".join(config.controller_listener_names)
+        yield f"controller.listener.names is {names}: a broker uses the first one only."
+    for name in ("num.partitions", "default.replication.factor"):
+        if name in config.static:
+            yield f"Configuration {name} is set on a broker: the controllers' value counts."

@@ -1,0 +1,72 @@
+"""Every configuration is read by the code, or its definition says why not: both directions, from the syntax trees."""
+
+import pytest
+from config_readers import broker_readers, listener_readers, topic_readers, unread_attributes
+from configuration_page import PAGE, page
+
+from broker.config.definitions import (
+    BROKER_CONFIGS,
+    CLIENT_METRICS_CONFIGS,
+    DYNAMIC_BROKER_CONFIGS,
+    GROUP_CONFIGS,
+)
+from broker.config.names import LISTENER_KEYS
+from storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
+
+BROKER_KEYS = {**BROKER_CONFIGS, **DYNAMIC_BROKER_CONFIGS}
+
+DEFINITIONS = [
+    (BROKER_KEYS, broker_readers()),
+    (TOPIC_CONFIGS, topic_readers()),
+    # Read by nothing as long as the features they belong to are not served.
+    (GROUP_CONFIGS, {}),
+    (CLIENT_METRICS_CONFIGS, {}),
+]
+#: Keys whose readers are being written.
+AWAITED = {
+    "max.connection.creation.rate",
+    "max.connections",
+    "offsets.load.buffer.size",
+    "queued.max.request.bytes",
+    "queued.max.requests",
+    "replica.socket.receive.buffer.bytes",
+    "request.timeout.ms",
+    "socket.connection.setup.timeout.max.ms",
+}
+ROWS = [
+    (key, readers.get(name, []))
+    for keys, readers in DEFINITIONS
+    for name, key in keys.items()
+    if name not in AWAITED
+]
+
+
+@pytest.mark.parametrize(("key", "readers"), ROWS, ids=[key.name for key, _ in ROWS])
+def test_a_key_is_read_or_says_why_not(key, readers):
+    if key.unread is None:
+        assert readers, f"nothing reads {key.name}: give its definition an `unread`, or make it work"
+    else:
+        assert not readers, f"{key.name} is read at {readers}: take `unread` out of its definition"
+
+
+@pytest.mark.parametrize("topic_key", SERVER_SYNONYMS)
+def test_a_topics_default_is_served_as_the_topics_own_value_is(topic_key):
+    for synonym in SERVER_SYNONYMS[topic_key]:
+        is_read = BROKER_CONFIGS[synonym.name].unread is None
+        assert is_read == (TOPIC_CONFIGS[topic_key].unread is None), synonym.name
+
+
+def test_what_may_be_set_for_a_listener_is_read_for_a_listener():
+    assert listener_readers() - AWAITED == {
+        name for name in LISTENER_KEYS if BROKER_CONFIGS[name].unread is None and name not in AWAITED
+    }
+
+
+def test_every_attribute_of_a_configuration_is_read():
+    assert unread_attributes() == []
+
+
+def test_the_page_is_what_the_definitions_say():
+    assert PAGE.read_text() == page(), (
+        "make it again: .venv/bin/python -m tests.unit.config.configuration_page"
+    )
