@@ -43,6 +43,11 @@ SETTINGS = {
     "inter.broker.listener.name": "PLAINTEXT",
     "socket.send.buffer.bytes": "-1",
     "socket.receive.buffer.bytes": "-1",
+    # And what the harness gives Kafka:
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
 }
 
 #: Set by the way the two are started, to different values.
