@@ -194,7 +194,9 @@ log.retention.check.interval.ms=300000
         produce(found[1], "t", [b"1"], partition=3)
         warnings = [line for line in child.output().splitlines() if "WARNING" in line]
         assert len(warnings) == 2, warnings  # one for each feature that is not served
-        assert "does not serve share groups (KIP-932) yet: share.coordinator.state.topic.min.isr" in warnings[0]
+        assert (
+            "does not serve share groups (KIP-932) yet: share.coordinator.state.topic.min.isr" in warnings[0]
+        )
         assert "does not serve transactions (KIP-98) yet: transaction.state.log.min.isr" in warnings[1]
         assert child.output().count("have no meaning for this broker") == 1
         assert child.stop() == 0
