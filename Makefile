@@ -5,7 +5,7 @@ ARGS ?=
 SEEDS ?= 500
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-test test check lint types unit sim crash compat bench lock messages clean
+.PHONY: help run setup setup-test test check lint types unit sim crash compat oracle bench lock messages clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -29,7 +29,7 @@ setup-test: .venv/.test ## the tests' environment, from requirements/test.lock
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/test.lock
 	@touch $@
 
-test: check sim compat ## everything: checks, simulations, then real clients and real Kafka
+test: check sim compat oracle ## everything: checks, simulations, then real clients and real Kafka
 
 check: setup-test lint types unit ## lint, types, import direction, unit and scenario tests (under a minute)
 
@@ -55,6 +55,10 @@ crash: setup-test ## power cuts, flipped bits and kills by SEEDS seeds each, fai
 compat: setup-test ## real processes: clients of every kind, hostile input, Apache Kafka as oracle
 	$(BIN)/python -m tests.harness.fetch
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/hostile tests/compat $(ARGS)
+
+oracle: setup-test ## what tests/compat says of a server, said of Apache Kafka itself
+	$(BIN)/python -m tests.harness.fetch
+	KAFKA_ORACLE=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/compat $(ARGS)
 
 bench: setup-test ## side by side with Apache Kafka on this machine; the report goes to bench/results
 	$(BIN)/python -m tests.harness.fetch

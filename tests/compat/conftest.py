@@ -33,25 +33,36 @@ SETTINGS = {
 }
 
 
-#: For modules that start all servers that they need: a run against Kafka would only repeat them.
-needs_no_oracle = pytest.mark.skipif(
-    os.environ.get("KAFKA_ORACLE") == "1", reason="starts what it compares, whichever serves the other tests"
-)
+#: Whether this run is against Kafka.
+IS_ORACLE = os.environ.get("KAFKA_ORACLE") == "1"
 
 
 def make_server(folder: os.PathLike[str], settings: dict[str, str] | None = None) -> Server:
     """A server that is not started yet, of the kind that this run is about."""
-    kind = KafkaServer if os.environ.get("KAFKA_ORACLE") == "1" else OttlaServer
+    kind = KafkaServer if IS_ORACLE else OttlaServer
     return kind(folder, settings={**SETTINGS, **(settings or {})})
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Here a test may wait several times for as long as `PATIENCE_S`, and set up JVMs: it may take longer than others.
+def asks_the_server(item: pytest.Function) -> bool:
+    """Whether the server that a test asks is of the kind that this run is about; others start what they compare."""
+    return bool({"server", "own_server"}.intersection(item.fixturenames)) or hasattr(
+        item.module, "make_server"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Against Kafka only what asks the server is run: all else is the same in both runs.
+
+    Here a test may wait several times for as long as `PATIENCE_S`, and set up JVMs: it may take longer than others.
 
     And the sockets of this process are the client libraries': what they leave to the garbage collector is theirs to close,
     and would fail whichever test runs by then.
     """
     here = Path(__file__).parent
+    if IS_ORACLE:
+        others = [item for item in items if not asks_the_server(item)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
     for item in items:
         if here not in item.path.parents:
             continue

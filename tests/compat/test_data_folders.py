@@ -16,13 +16,10 @@ from storage.files import Files
 from storage.verify import inspect
 from tests.compat.admin import PATIENCE_S, take, wait_until
 from tests.compat.clients import CODECS
-from tests.compat.conftest import needs_no_oracle
 from tests.compat.test_storage_files import dump
 from tests.compat.views import View, differences, view
 from tests.harness.kafka import KafkaServer
 from tests.harness.ottla import OttlaServer
-
-pytestmark = needs_no_oracle
 
 NOW_MS = 1_700_000_000_000
 SETTINGS = {

@@ -3,10 +3,7 @@
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.compat.admin import PATIENCE_S, create_topic, take
-from tests.compat.conftest import needs_no_oracle
 from tests.harness.kafka import KafkaServer, tool
-
-pytestmark = needs_no_oracle
 
 #: Of a member that is gone and has its place still: longer than a Kafka and its tools take to start.
 _SESSION_MS = 300_000

@@ -18,13 +18,10 @@ from protocol.records.builder import build_batch
 from protocol.records.record import Record
 from storage.log import AppendOrigin, Log
 from storage.log_config import LogConfig
-from tests.compat.conftest import needs_no_oracle
 from tests.compat.test_dumped_files import COMPACTED, append, clean, fill, split, transact
 from tests.harness import fetch
 from tests.harness.processes import PATIENCE_S
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, open_log
-
-pytestmark = needs_no_oracle
 
 _ORACLE = Path(__file__).parent / "StorageOracle.java"
 _CONFIG = (

@@ -22,12 +22,9 @@ from storage import meta_properties
 from storage.append_origin import AppendOrigin
 from storage.files import Files
 from tests.compat.admin import create_topic, eventually_equal
-from tests.compat.conftest import needs_no_oracle
 from tests.harness.kafka import KafkaServer, tool
 from tests.harness.ottla import OttlaServer
 from tests.unit.metadata.metadata_cases import CASES, kafka_name, to_json, versions
-
-pytestmark = needs_no_oracle
 
 
 def dump(path: Path) -> list[str]:

@@ -21,14 +21,11 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from storage.files import Files
 from storage.verify import compare
 from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, produce, read, take, wait_until
-from tests.compat.conftest import needs_no_oracle
 from tests.compat.replicated import Topic
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.cluster import OttlaCluster
 from tests.harness.nodes import KafkaNode, OttlaNode, broker
 from tests.harness.processes import free_port
-
-pytestmark = needs_no_oracle
 
 OTTLA, KAFKA = (1, 2), 3
 ROUNDS = int(os.environ.get("OTTLA_MIXED_ROUNDS", "0"))

@@ -12,17 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.compat.admin import PATIENCE_S, admin_of, eventually_equal, once, produce, read, wait_until
-from tests.compat.conftest import needs_no_oracle
 from tests.compat.quorum import has_all, leader_of
 from tests.compat.replicated import Topic
 from tests.harness.kafka import tool
 from tests.harness.nodes import KafkaNode, Node, OttlaNode, broker, controller
 from tests.harness.processes import free_port
 
-pytestmark = [
-    pytest.mark.timeout(600),
-    needs_no_oracle,
-]
+pytestmark = pytest.mark.timeout(600)
 
 CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
 METADATA_LOG = "__cluster_metadata-0"
