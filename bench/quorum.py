@@ -1,24 +1,22 @@
 """The metadata quorum, side by side with Apache Kafka: fail-over, many partitions, replay of a large log.
 
-    python -m bench.quorum [--settings default,tuned] [--places disk,tmpfs] [--disk DIR] [--tmpfs DIR] ...
+    python -m bench.quorum [--quick] [--runs N] [--only NAME]... [--data-dir FOLDER]
 
-Prints tables and writes them, with every sample, to bench/results/. bench/README.md says how to read them.
+Prints tables and writes them, with every sample, to bench/results/<date>-quorum.{md,json}.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from bench.clusters import CLUSTERS, Cluster
-from bench.figures import COUNT, MEGABYTES, SECONDS, Figure
-from bench.harness import main
-from bench.measures import Measure, Program
+from bench.cluster_bench import Measure, main
+from bench.cluster_report import MEGABYTES, SECONDS, Figure, Unit
+from bench.clusters import Cluster
 from bench.quorum_failover import create_partitions, fail_over
 from bench.quorum_replay import replay, start
-from bench.settings import TMPFS
 
 _FAIL_OVERS: Final = 3
 
-MEASURES: Final[tuple[Measure[Cluster], ...]] = (
+_MEASURES: Final = (
     Measure(
         name="replay",
         title="Replay of a metadata log with 100,000 partitions",
@@ -30,7 +28,7 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
             ),
         ),
         run=replay,
-        needs_subject=False,
+        needs_cluster=False,
     ),
     Measure(
         name="controller-start",
@@ -42,7 +40,7 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
             Figure(metric="private_bytes", title="resident a second later, page cache aside", unit=MEGABYTES),
         ),
         run=start,
-        needs_subject=False,
+        needs_cluster=False,
     ),
     Measure(
         name="create-partitions",
@@ -63,7 +61,7 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
         note="SIGKILL, default timeouts; until a CreateTopics at a broker succeeds. The controller is started again after each.",
         figures=(
             Figure(metric="fail_over_s", title="until the next CreateTopics", unit=SECONDS),
-            Figure(metric="attempts", title="requests that it took", unit=COUNT),
+            Figure(metric="attempts", title="requests that it took", unit=Unit(name="count", decimals=0)),
         ),
         run=fail_over,
         times=_FAIL_OVERS,
@@ -72,33 +70,21 @@ MEASURES: Final[tuple[Measure[Cluster], ...]] = (
 )
 
 
-def _warm_up_round(cluster: Cluster, scale: float) -> Mapping[str, float]:
-    return {"create-partitions": create_partitions(cluster, scale)["cpu_s"]}
-
-
-PROGRAM: Final[Program[Cluster]] = Program(
-    name="quorum",
-    description=(__doc__ or "").split("\n")[0],
-    subjects=CLUSTERS,
-    measures=MEASURES,
-    warm_up_round=_warm_up_round,
-    # Scale 1 is 100,000 partitions in a log, and 1,000 in a topic.
-    seconds=1.0,
-    settings=("default",),
-    places=(TMPFS,),
-    properties={},
-    headlines=(
-        ("create-partitions", "served_s"),
-        ("fail-over", "fail_over_s"),
-        ("controller-start", "start_s"),
-        ("replay", "replay_s"),
-    ),
-)
+def _warm_up(cluster: Cluster, scale: float) -> None:
+    """A cold JVM takes a multiple of the CPU."""
+    create_partitions(cluster, scale)
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
-    main(arguments, PROGRAM)
+    main(
+        arguments,
+        program="quorum",
+        description=(__doc__ or "").split("\n")[0],
+        measures=_MEASURES,
+        settings={},
+        warm_up=_warm_up,
+    )
 
 
 if __name__ == "__main__":

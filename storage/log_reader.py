@@ -162,6 +162,17 @@ class LogReader:
                 return
             offset = next_offset
 
+    def read_for_replay(self, offset: int, *, max_bytes: int) -> bytes:
+        """Batches from the one that holds `offset` on, of one segment; at most `max_bytes`, but one at least.
+
+        Empty where nothing follows. The last batch may be cut off, if it is not the first. For a replay that cuts its
+        own turns (`records_since` is one call). Raises as `read`.
+        """
+        found = self.read(max(offset, self.log_start_offset), max_bytes=max_bytes, min_one_message=True)
+        if found.is_first_batch_incomplete:
+            raise CorruptMessage(f"{self.topic_partition} cannot be read at offset {offset}")
+        return bytes(found.records)
+
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that have records in [first_offset, end_offset) (read_committed, KIP-98)."""
         found: list[AbortedTransaction] = []

@@ -30,6 +30,8 @@ class GroupConfig:
     offsets_retention_check_interval_ms: int = 600_000
     #: offsets.commit.timeout.ms: how long an answer waits for the replicas.
     offsets_commit_timeout_ms: int = 5_000
+    #: offsets.load.buffer.size: bytes read at once from a partition that is loaded; a larger batch is read whole.
+    offsets_load_buffer_bytes: int = 5_242_880
     #: offsets.topic.num.partitions
     offsets_topic_partition_count: int = 50
     #: offsets.topic.replication.factor
@@ -51,6 +53,7 @@ class GroupConfig:
             offsets_retention_ms=get("offsets.retention.minutes") * 60_000,
             offsets_retention_check_interval_ms=get("offsets.retention.check.interval.ms"),
             offsets_commit_timeout_ms=get("offsets.commit.timeout.ms"),
+            offsets_load_buffer_bytes=get("offsets.load.buffer.size"),
             offsets_topic_partition_count=get("offsets.topic.num.partitions"),
             offsets_topic_replication_factor=get("offsets.topic.replication.factor"),
             offsets_topic_segment_bytes=get("offsets.topic.segment.bytes"),

@@ -4,23 +4,28 @@ Methods take the request message and return the response, or a future of it wher
 another or replicas for the leader.
 """
 
-from asyncio import Future
-from collections.abc import Callable, Iterable
+from asyncio import Future, Semaphore
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 from uuid import UUID
 
 from broker.groups.actions import NewGroupStored, Store
 from broker.groups.answers import Answer
 from broker.groups.config import OFFSETS_TOPIC, GroupConfig
+from broker.groups.coordinator_log import CoordinatorLog
 from broker.groups.errors import told_to_members
 from broker.groups.joining import Joiner, join
 from broker.groups.leaving import leave
+from broker.groups.log_state import LogState
 from broker.groups.partitioner import partition_for
 from broker.groups.recording import new_group_value
+from broker.groups.resuming import KEPT_S, Resumable
 from broker.groups.sessions import heartbeat
-from broker.groups.shard import Shard
-from broker.groups.shard_runner import CoordinatorLog, ShardRunner
+from broker.groups.shard_runner import ShardRunner
 from broker.groups.syncing import sync
 from broker.runtime import Runtime
+from broker.runtime.turns import in_turns
 from protocol.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -48,6 +53,9 @@ from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchR
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from protocol.types import TopicPartition
 
+#: Partitions that are loaded at the same time; Kafka's CoordinatorLoaderImpl has one thread, too.
+LOADS_AT_ONCE: Final = 1
+
 
 class GroupCoordinator:
     """The groups whose partition of the offsets topic is led by this broker."""
@@ -65,6 +73,9 @@ class GroupCoordinator:
         self._runtime = runtime
         self._partition_count = partition_count
         self._runners: dict[int, ShardRunner] = {}
+        #: Partitions that were led until a moment ago.
+        self._left: dict[int, Resumable] = {}
+        self._loads = Semaphore(LOADS_AT_ONCE)
         self._is_active = False
 
     # Life
@@ -78,8 +89,10 @@ class GroupCoordinator:
     def stop(self) -> None:
         """Answer whoever waits, and run no timers any more."""
         self._is_active = False
-        for partition in list(self._runners):
-            self.on_resigned(partition, 0)
+        for runner in self._runners.values():
+            deque(runner.close(), maxlen=0)
+        self._runners.clear()
+        self._left.clear()
 
     def on_leader(self, partition: int, leader_epoch: int) -> None:
         """Load the partition, unless it is led here already: then its state is what the log says."""
@@ -87,40 +100,67 @@ class GroupCoordinator:
         if not self._is_active or (led is not None and not led.is_closed):
             return
         topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
-        runner = ShardRunner(topic_partition, config=self.config, log=self._log, runtime=self._runtime)
+        state = self._state_left(topic_partition) or LogState(topic_partition)
+        runner = ShardRunner(state, config=self.config, log=self._log, runtime=self._runtime)
         self._runners[partition] = runner
-        self._runtime.create_task(runner.load(), name=f"load {topic_partition} of epoch {leader_epoch}")
+        self._runtime.create_task(self._load(runner), name=f"load {topic_partition} of epoch {leader_epoch}")
+
+    def _state_left(self, topic_partition: TopicPartition) -> LogState | None:
+        """What was replayed when the partition was led here last, if it is still true."""
+        left = self._left.pop(topic_partition.partition, None)
+        if left is None or left.is_of(self._log.replica_log(topic_partition)):
+            return left and left.state
+        self._discard(left.state)
+        return None
+
+    async def _load(self, runner: ShardRunner) -> None:
+        async with self._loads:
+            await runner.load()
 
     def on_resigned(self, partition: int, leader_epoch: int) -> None:
-        """Forget the partition; what is in the log is for its next leader."""
+        """The log is another leader's. What was replayed is kept for a while: the leadership may come back."""
         runner = self._runners.pop(partition, None)
-        if runner is not None:
-            runner.close()
+        if runner is None:
+            return
+        self._in_turns(runner.close(), f"unload {runner.topic_partition}")
+        left = runner.resumable()
+        if left is None:
+            self._discard(runner.state)
+            return
+        self._left[partition] = left
+        self._runtime.call_later(KEPT_S, self._give_up, partition, left)
+
+    def _give_up(self, partition: int, left: Resumable) -> None:
+        if self._left.get(partition) is left:
+            del self._left[partition]
+            self._discard(left.state)
+
+    def _discard(self, state: LogState) -> None:
+        self._in_turns(state.discard(), f"discard {state.topic_partition}")
+
+    def _in_turns(self, steps: Iterator[None], name: str) -> None:
+        self._runtime.create_task(in_turns(self._runtime, steps), name=name)
 
     def on_topics_deleted(self, topics: Iterable[tuple[UUID, str]]) -> None:
         """Take the committed offsets of these topics (id, name) away."""
         deleted = list(topics)
-        for runner, shard in self._loaded():
-            runner.write_tombstones(shard.forget_topics(deleted))
+        for runner in self._runners.values():
+            name = f"forget topics in {runner.topic_partition}"
+            self._runtime.create_task(runner.forget_topics(deleted), name=name)
 
     def _plan_expiry(self) -> None:
         self._runtime.call_later(self.config.offsets_retention_check_interval_ms / 1000, self._expire)
 
     def _expire(self) -> None:
-        if not self._is_active:
-            return
-        for runner, shard in self._loaded():
-            runner.write_tombstones(shard.expire(now_ms=self._runtime.now_ms()))
-        self._plan_expiry()
+        if self._is_active:
+            self._runtime.create_task(self._expire_all(), name="expire committed offsets")
 
-    def _loaded(self) -> list[tuple[ShardRunner, Shard]]:
-        found = []
-        for runner in self._runners.values():
-            try:
-                found.append((runner, runner.shard))
-            except KafkaError:
-                continue
-        return found
+    async def _expire_all(self) -> None:
+        try:
+            for runner in list(self._runners.values()):
+                await runner.expire()
+        finally:
+            self._plan_expiry()
 
     # Finding a group
 

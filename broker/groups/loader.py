@@ -1,88 +1,146 @@
-"""Reading one partition of the offsets topic, when its leadership comes to this broker."""
+"""Replaying one partition of the offsets topic, when its leadership comes to this broker.
 
-import asyncio
-import logging
+The loop goes on meanwhile: bytes are read in a thread, `offsets.load.buffer.size` at a time, and large batches are
+decompressed there; the records are replayed on the loop, in turns (`broker.runtime.turns` says why not in a thread).
+
+Source: Kafka's CoordinatorLoaderImpl.
+"""
+
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import Final, Protocol
 
-from broker.groups.shard import Shard
-from protocol.coordinator.record_codec import UnknownRecordKind, decode
-from protocol.errors import KafkaError, MalformedMessage
-from protocol.records.batch import BatchHeader
-from protocol.records.control import ControlRecordType, control_type
-from protocol.records.record import records
-from protocol.types import TopicPartition
+from broker.groups.log_state import LogState
+from broker.runtime import Pool, Runtime
+from broker.runtime.turns import in_turns
+from protocol.errors import CorruptMessage, KafkaError
+from protocol.records.batch import BatchHeader, batches
+from protocol.records.record import payload_of
 
-logger = logging.getLogger(__name__)
-
-#: Read at one go; then others have their turn on the loop. Some ten milliseconds' worth of records.
-SLICE_BYTES = 256 * 1024
-
-
-class ReadableLog(Protocol):
-    """Where records are read from."""
-
-    def records_since(
-        self, topic_partition: TopicPartition, offset: int | None = None
-    ) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Whole batches, from the one that holds `offset` (None: the log's start) to the log's end."""
+#: A compressed batch of so many bytes that becomes no more than so many is decompressed on the loop, in a tenth of a
+#: millisecond: a thread costs as much.
+_SMALL_BATCH_BYTES: Final = 4 * 1024
+_SMALL_PAYLOAD_BYTES: Final = 64 * 1024
 
 
-class Loaded(NamedTuple):
-    """What was read."""
+class ReplicaLog(Protocol):
+    """The log of a replica on this broker, as much of it as a coordinator reads."""
 
-    records_count: int
-    #: Where the log ended; None if it was empty. The high watermark may not be there yet.
-    end_offset: int | None
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset."""
+
+    @property
+    def log_end_offset(self) -> int:
+        """The end, exclusive."""
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The leader epoch that `offset` was written in."""
+
+    def read_for_replay(self, offset: int, *, max_bytes: int) -> bytes:
+        """Batches from the one that holds `offset` on; see `storage.log_reader.LogReader`. [any thread]"""
 
 
 async def load(
-    shard: Shard,
-    log: ReadableLog,
-    topic_partition: TopicPartition,
+    state: LogState,
+    log: Callable[[], ReplicaLog],
     *,
     is_wanted: Callable[[], bool],
-    now_ms: Callable[[], int],
-) -> Loaded:
-    """Replay the whole partition into `shard`. Stops early if it `is_wanted` no more.
+    buffer_bytes: int,
+    runtime: Runtime,
+) -> int:
+    """Replay the partition into `state`, from where that stands to the log's end; returns the number of records.
 
-    Raises KafkaError if the partition cannot be read. A record that makes no sense is passed over with a
-    warning: Kafka would refuse the partition, and so all its groups, for one bad record.
+    Stops early, behind some record, when the partition `is_wanted` no more: `state` belongs to somebody else then.
+    `log` is asked for each piece, as the replica may move to another log directory meanwhile. Raises KafkaError if it
+    cannot be read.
     """
-    offset: int | None = None
     count = 0
     while is_wanted():
-        size_bytes = 0
-        for header, batch in log.records_since(topic_partition, offset):
-            count += _replay_batch(shard, topic_partition, header, batch, now_ms=now_ms())
-            offset = header.next_offset
-            size_bytes += header.size_bytes
-            if size_bytes >= SLICE_BYTES:
-                break
-        else:
+        current = log()
+        offset = current.log_start_offset if state.next_offset is None else state.next_offset
+        end = current.log_end_offset
+        if offset >= end:
             break
-        await asyncio.sleep(0)
-    return Loaded(count, offset)
+        read = partial(current.read_for_replay, offset, max_bytes=buffer_bytes)
+        piece = _Piece(state, await runtime.run_blocking(read, pool=Pool.LOADING), is_wanted)
+        if not is_wanted():
+            break
+        await _replay(piece, state, runtime)
+        count += piece.records_count
+        if state.next_offset in (None, offset):
+            state.next_offset = end  # compaction has left nothing up to there
+    return count
 
 
-def _replay_batch(
-    shard: Shard, topic_partition: TopicPartition, header: BatchHeader, batch: memoryview, *, now_ms: int
-) -> int:
-    producer_id = header.producer_id if header.is_transactional else None
-    try:
-        for record in records(batch):
-            if header.is_control:
-                kind = control_type(record.key)
-                if kind in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
-                    is_committed = kind is ControlRecordType.COMMIT
-                    shard.offsets.end_transaction(header.producer_id, is_committed=is_committed)
-                continue
+async def _replay(piece: "_Piece", state: LogState, runtime: Runtime) -> None:
+    """Replay all batches of the piece."""
+    await in_turns(runtime, piece.small_batches())
+    while (large := piece.take_large()) is not None:
+        header, batch = large
+        try:
+            payload = await runtime.run_blocking(payload_of, header, batch, pool=Pool.LOADING)
+        except KafkaError as error:
+            if piece.is_wanted():
+                state.pass_over(header, error)
+        else:
+            await in_turns(runtime, piece.batch(header, payload))
+        await in_turns(runtime, piece.small_batches())
+
+
+class _Piece:
+    """What was read at once: whole batches, but the last one may be cut off."""
+
+    def __init__(self, state: LogState, data: bytes, is_wanted: Callable[[], bool]) -> None:
+        self._state = state
+        self._batches = batches(memoryview(data))
+        self._large: tuple[BatchHeader, memoryview] | None = None
+        self.is_wanted = is_wanted
+        self.records_count = 0
+
+    def small_batches(self) -> Iterator[None]:
+        """Replay up to a batch that is to be decompressed in a thread, or to the end."""
+        while self.is_wanted() and self._large is None:
+            found = next(self._batches, None)
+            if found is None:
+                return
+            header, batch = found
             try:
-                decoded = decode(record.key, record.value)
-            except (UnknownRecordKind, MalformedMessage) as error:
-                logger.warning("%s: record %d is passed over: %s", topic_partition, record.offset, error)
+                payload = _small_payload(header, batch)
+            except KafkaError as error:
+                self._state.pass_over(header, error)
                 continue
-            shard.replay(decoded, record_offset=record.offset, producer_id=producer_id, now_ms=now_ms)
-    except KafkaError as error:
-        logger.warning("%s: batch %d is passed over: %s", topic_partition, header.base_offset, error)
-    return header.records_count
+            if payload is None:
+                self._large = found
+            else:
+                yield from self.batch(header, payload)
+
+    def batch(self, header: BatchHeader, payload: bytes) -> Iterator[None]:
+        """Replay one batch; a few records a step."""
+        if not self.is_wanted():
+            return
+        for _ in self._state.replay_batch(header, payload):
+            yield
+            if not self.is_wanted():
+                return
+        self.records_count += header.records_count
+        yield
+
+    def take_large(self) -> tuple[BatchHeader, memoryview] | None:
+        """The batch before which `small_batches` has stopped; None at the end."""
+        large, self._large = self._large, None
+        return large if self.is_wanted() else None
+
+
+def _small_payload(header: BatchHeader, batch: memoryview) -> bytes | None:
+    """The batch's records if they are there at once; None if they are to be decompressed in a thread. Raises KafkaError."""
+    if header.records_count == 0:
+        return b""  # compaction has emptied it
+    if not header.is_compressed:
+        return payload_of(header, batch)
+    if header.size_bytes > _SMALL_BATCH_BYTES:
+        return None
+    try:
+        return payload_of(header, batch, max_bytes=_SMALL_PAYLOAD_BYTES)
+    except CorruptMessage:
+        return None  # It may just be larger than that.

@@ -1,11 +1,13 @@
 """The groups and offsets of one partition of the offsets topic: requests in, records and answers out.
 
 Nothing here is changed by a request itself, but for the members of groups: offsets and the existence of
-groups change when the records of a request are replayed, after they were appended.
+groups change when the records of a request are replayed, after they were appended. What was in the log before is
+replayed into a `LogState`; the shard begins with its offsets and groups.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 from uuid import UUID
 
@@ -21,10 +23,8 @@ from broker.groups.offsets import (
     offset_value,
 )
 from broker.groups.rebalance import keep_session
-from broker.groups.recording import group_from_value
 from protocol.coordinator.group_records import (
     GroupMetadataKey,
-    GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
 )
@@ -53,7 +53,6 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from protocol.types import ZERO_UUID
 
 logger = logging.getLogger(__name__)
 
@@ -70,10 +69,10 @@ _FIRST_DESCRIBE_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 class Shard:
     """The state of one partition of the offsets topic."""
 
-    def __init__(self, config: GroupConfig) -> None:
+    def __init__(self, config: GroupConfig, offsets: OffsetStore | None = None) -> None:
         self._config = config
         self.groups: dict[str, ClassicGroup] = {}
-        self.offsets = OffsetStore()
+        self.offsets = OffsetStore() if offsets is None else offsets
 
     def group(self, group_id: str) -> ClassicGroup:
         """The group, or GroupIdNotFound."""
@@ -94,14 +93,11 @@ class Shard:
     def replay(
         self, record: GroupRecord, *, record_offset: int | None, producer_id: int | None, now_ms: int
     ) -> None:
-        """Do what the record says. Of our own records, all but those of groups that hold members."""
+        """Do what a record of our own says: an offset, or a tombstone. A group with members has done it already."""
         key, value = record
         if isinstance(key, GroupMetadataKey):
-            if value is None:
-                self.groups.pop(key.group, None)
-            else:
-                assert isinstance(value, GroupMetadataValue), value
-                self.groups[key.group] = group_from_value(key.group, value, self._config)
+            assert value is None, value
+            self.groups.pop(key.group, None)
             return
         assert isinstance(key, OffsetCommitKey), key
         at = OffsetAt(key.group, key.topic, key.partition)
@@ -232,18 +228,19 @@ class Shard:
 
     # Expiry
 
-    def expire(self, *, now_ms: int) -> list[GroupRecord]:
-        """Tombstones for offsets whose retention is over, and for empty groups that have none left."""
-        records: list[GroupRecord] = []
-        for group in self.groups.values():
-            expired = self._expired_offsets(group, now_ms=now_ms)
-            records += map(tombstone, expired)
-            kept = sum(map(len, self.offsets.of_group(group.group_id).values())) - len(expired)
-            if kept == 0 and group.state is GroupState.EMPTY and not self.offsets.has_pending(group.group_id):
+    def expire(self, group: ClassicGroup, *, now_ms: int, limit: int) -> list[GroupRecord]:
+        """Tombstones for the group's offsets whose retention is over, and for the group if it is empty without them.
+
+        With more than `limit` of them, the first ones.
+        """
+        records = [tombstone(at) for at in islice(self._expired_offsets(group, now_ms=now_ms), limit)]
+        if len(records) < limit and group.state is GroupState.EMPTY:
+            kept = sum(map(len, self.offsets.of_group(group.group_id).values())) - len(records)
+            if kept == 0 and not self.offsets.has_pending(group.group_id):
                 records.append(GroupRecord(GroupMetadataKey(group=group.group_id), None))
         return records
 
-    def _expired_offsets(self, group: ClassicGroup, *, now_ms: int) -> list[OffsetAt]:
+    def _expired_offsets(self, group: ClassicGroup, *, now_ms: int) -> Iterator[OffsetAt]:
         """Retention counts from the commit; in a group whose members have all gone, from when it became empty.
 
         With members, only topics that nobody subscribes to expire, which is known of stable consumers only.
@@ -255,24 +252,22 @@ class Shard:
         )
         is_empty = group.state is GroupState.EMPTY
         if group.protocol_type is not None and not is_empty and not is_stable_consumer_group:
-            return []
+            return iter(())
         empty_since_ms = group.state_timestamp_ms if group.protocol_type is not None and is_empty else None
-        return list(
-            self.offsets.expired(
-                group.group_id,
-                is_kept=group.is_subscribed_to,
-                base_ms=lambda offset: (
-                    offset.commit_timestamp_ms if empty_since_ms is None else empty_since_ms
-                ),
-                retention_ms=self._config.offsets_retention_ms,
-                now_ms=now_ms,
-            )
+        return self.offsets.expired(
+            group.group_id,
+            is_kept=group.is_subscribed_to,
+            base_ms=lambda offset: offset.commit_timestamp_ms if empty_since_ms is None else empty_since_ms,
+            retention_ms=self._config.offsets_retention_ms,
+            now_ms=now_ms,
         )
 
-    def forget_topics(self, topics: Iterable[tuple[UUID, str]]) -> list[GroupRecord]:
-        """Tombstones for all offsets of deleted topics."""
-        gone = (at for topic_id, name in topics for at in self.offsets.of_topic(name, topic_id))
-        return [tombstone(at) for at in dict.fromkeys(gone)]
+    def forget_topics(
+        self, group_id: str, topics: Iterable[tuple[UUID, str]], *, limit: int
+    ) -> list[GroupRecord]:
+        """Tombstones for offsets of deleted topics (id, name) that the group has committed; at most `limit`."""
+        gone = (at for topic_id, name in topics for at in self.offsets.of_topic(group_id, name, topic_id))
+        return [tombstone(at) for at in islice(dict.fromkeys(gone), limit)]
 
     # ListGroups, DescribeGroups
 
@@ -335,5 +330,5 @@ def _committed(
         metadata=asked.committed_metadata or "",
         commit_timestamp_ms=now_ms,
         expire_timestamp_ms=expire_timestamp_ms,
-        topic_id=None if topic_id == ZERO_UUID else topic_id,
+        topic_id=topic_id.int or None,
     )

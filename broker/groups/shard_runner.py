@@ -3,10 +3,13 @@
 import logging
 from asyncio import Future
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar, assert_never
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeVar, assert_never
+from uuid import UUID
 
 from broker.groups.actions import (
+    JOIN_SLOT,
+    SYNC_SLOT,
     Action,
     AnswerJoin,
     AnswerSync,
@@ -16,17 +19,23 @@ from broker.groups.actions import (
     Stored,
     Timer,
     TimerSlot,
+    session_slot,
 )
 from broker.groups.answers import Answer, error_of
 from broker.groups.config import GroupConfig
+from broker.groups.coordinator_log import CoordinatorLog
 from broker.groups.errors import told_to_members
 from broker.groups.group import ClassicGroup, GroupState
 from broker.groups.loader import load
+from broker.groups.log_state import LogState
+from broker.groups.resuming import Resumable, resumable
+from broker.groups.reviving import revive
 from broker.groups.sessions import on_loaded, on_timer
 from broker.groups.shard import Shard
 from broker.groups.storing import end, on_stored
 from broker.groups.timers import Timers
 from broker.runtime import Runtime
+from broker.runtime.turns import in_turns
 from protocol.coordinator.group_records import GroupMetadataKey
 from protocol.coordinator.record_codec import GroupRecord, encode
 from protocol.errors import (
@@ -37,75 +46,35 @@ from protocol.errors import (
     NotEnoughReplicasAfterAppend,
     UnknownServerError,
 )
-from protocol.records.batch import BatchHeader
 from protocol.records.builder import build_batch, simple_records
-from protocol.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 A = TypeVar("A")
 
-#: Tombstones that nobody needs together are appended in batches of at most so many.
-MAX_TOMBSTONES_A_BATCH = 1_000
+#: Tombstones that nobody needs together are appended in batches of at most so many: two milliseconds of the loop.
+MAX_TOMBSTONES_A_BATCH: Final = 200
+#: Groups in which nothing was found are looked through together: less than a millisecond.
+_GROUPS_A_STEP: Final = 50
+#: Timers of sessions that are set together.
+_ACTIONS_A_STEP: Final = 100
 #: How a topic refuses a batch for its size: its own bound, or that of a segment.
 _TOO_LARGE = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
-
-
-class Appended(Protocol):
-    """Where a batch came to lie."""
-
-    @property
-    def first_offset(self) -> int:
-        """Of its first record."""
-
-    @property
-    def last_offset(self) -> int:
-        """Of its last record, included."""
-
-
-class CoordinatorLog(Protocol):
-    """The offsets topic, as this broker's replicas hold it (`broker.replicas.replica_manager`)."""
-
-    def append_as_coordinator(
-        self, topic_partition: TopicPartition, batch: bytes | bytearray | memoryview
-    ) -> Appended:
-        """Append a batch to a partition that is led here. Raises KafkaError: nothing was written."""
-
-    def committed(
-        self, topic_partition: TopicPartition, end_offset: int, *, timeout_ms: int
-    ) -> "Future[None] | None":
-        """Done when the high watermark is at `end_offset`; None if it is already. Fails with KafkaError."""
-
-    def records_since(
-        self, topic_partition: TopicPartition, offset: int | None = None
-    ) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Whole batches from the one that holds `offset` (None: the log's start) to the log's end."""
-
-    def listen(self, topic: str, listener: "LeadershipListener") -> None:
-        """Tell of partitions that are led here, and no more."""
-
-
-class LeadershipListener(Protocol):
-    """Who wants to know what is led here."""
-
-    def on_leader(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads the partition, in this epoch."""
-
-    def on_resigned(self, partition: int, leader_epoch: int) -> None:
-        """Another broker leads the partition, or it is gone."""
 
 
 class ShardRunner:
     """A shard with its log and its timers, from the moment it is led here until it is not."""
 
     def __init__(
-        self, topic_partition: TopicPartition, *, config: GroupConfig, log: CoordinatorLog, runtime: Runtime
+        self, state: LogState, *, config: GroupConfig, log: CoordinatorLog, runtime: Runtime
     ) -> None:
-        self.topic_partition = topic_partition
+        self.topic_partition = state.topic_partition
         self._config = config
         self._log = log
         self._runtime = runtime
-        self._shard = Shard(config)
+        #: What the log says; the shard has its offsets.
+        self.state = state
+        self._shard = Shard(config, state.offsets)
         self._timers = Timers(runtime)
         self._is_loaded = False
         #: Led elsewhere, or it could not be read.
@@ -115,6 +84,8 @@ class ShardRunner:
         self._read_end: int | None = None
         #: Group -> the end of its last append of offsets, unless that is known to be committed.
         self._unsettled: dict[str, int] = {}
+        #: Deleted while the partition was loaded.
+        self._deleted_topics: list[tuple[UUID, str]] = []
         #: Groups whose last record was refused. Their members try again at once, hundreds of times a second.
         self._refused: set[str] = set()
 
@@ -128,44 +99,89 @@ class ShardRunner:
         raise CoordinatorLoadInProgress(f"{self.topic_partition} is being read")
 
     async def load(self) -> None:
-        """Read the partition; until then `shard` raises CoordinatorLoadInProgress."""
-        started = self._runtime.monotonic()
+        """Replay the partition; until then `shard` raises CoordinatorLoadInProgress."""
+        started, resumed_at = self._runtime.monotonic(), self.state.next_offset
         try:
-            loaded = await load(
-                self._shard,
-                self._log,
-                self.topic_partition,
-                is_wanted=lambda: not self.is_closed,
-                now_ms=self._runtime.now_ms,
+            records_count = await load(
+                self.state,
+                lambda: self._log.replica_log(self.topic_partition),
+                is_wanted=self._is_open,
+                buffer_bytes=self._config.offsets_load_buffer_bytes,
+                runtime=self._runtime,
             )
-        except KafkaError as error:
-            # Led elsewhere meanwhile, or the disk failed: another leader is told to the clients in due time.
-            logger.warning("%s cannot be read: %s", self.topic_partition, error)
+            await revive(
+                self._shard,
+                self.state,
+                config=self._config,
+                runtime=self._runtime,
+                is_wanted=self._is_open,
+            )
+        except Exception as error:
+            if self.is_closed:
+                return  # Led elsewhere meanwhile.
+            # It would be "being read" for ever else, and ListGroups of all other groups fail with it.
+            if isinstance(error, KafkaError):
+                logger.warning("%s cannot be read: %s", self.topic_partition, error)
+            else:
+                logger.exception("%s cannot be read", self.topic_partition)
             self.is_closed = True
             return
-        except Exception:
-            # Else it would be "being read" for ever, and ListGroups of all other groups fail with it.
-            logger.exception("%s cannot be read", self.topic_partition)
-            self.is_closed = True
-            return
+        self._read_end = self.state.next_offset
+        await self._in_turns(self._begin_sessions())
         if self.is_closed:
             return
         self._is_loaded = True
-        self._read_end = loaded.end_offset
-        if loaded.records_count:
+        if records_count or resumed_at is not None:
             took_ms = (self._runtime.monotonic() - started) * 1000
-            logger.info("%s: %d records read in %.0f ms", self.topic_partition, loaded.records_count, took_ms)
-        for group in list(self._shard.groups.values()):
-            self.carry_out(group, on_loaded(group, now_ms=self._runtime.now_ms()))
+            logger.info(
+                "%s: %d records read from offset %d on in %.0f ms",
+                self.topic_partition,
+                records_count,
+                resumed_at or 0,
+                took_ms,
+            )
+        await self.forget_topics(())
 
-    def close(self) -> None:
-        """The partition is led elsewhere: whoever waits is sent there."""
-        self._timers.cancel_all()
+    def _begin_sessions(self) -> Iterator[None]:
         for group in list(self._shard.groups.values()):
-            now_ms = self._runtime.now_ms()
-            self.carry_out(group, end(group, ErrorCode.not_coordinator, now_ms=now_ms))
+            actions = on_loaded(group, now_ms=self._runtime.now_ms())
+            for at in range(0, len(actions), _ACTIONS_A_STEP):
+                self.carry_out(group, actions[at : at + _ACTIONS_A_STEP])
+                yield
+
+    def _is_open(self) -> bool:
+        return not self.is_closed
+
+    async def _in_turns(self, steps: Iterator[object]) -> None:
+        """Take the steps while the partition is led here."""
+
+        def while_open() -> Iterator[None]:
+            while not self.is_closed and next(steps, self) is not self:
+                yield
+
+        await in_turns(self._runtime, while_open())
+
+    def close(self) -> Iterator[None]:
+        """The partition is led elsewhere. The iterator sends whoever waits there, a group a step; nothing else runs here."""
         self._is_loaded = False
         self.is_closed = True
+        return self._end_groups()
+
+    def _end_groups(self) -> Iterator[None]:
+        groups = self._shard.groups
+        while groups:
+            _, group = groups.popitem()
+            now_ms = self._runtime.now_ms()
+            self.carry_out(group, end(group, ErrorCode.not_coordinator, now_ms=now_ms))
+            yield
+        yield from self._timers.cancel_each()
+
+    def resumable(self) -> Resumable | None:
+        """The replay as it stands, for the next time the partition is led here; right after `close`."""
+        try:
+            return resumable(self.state, self._log.replica_log(self.topic_partition))
+        except KafkaError:
+            return None  # The replica is gone, or its disk.
 
     # Actions
 
@@ -222,17 +238,19 @@ class ShardRunner:
         told = None if error is None else told_to_members(error)
         actions = on_stored(group, stored, told, now_ms=self._runtime.now_ms())
         if group.state is GroupState.DEAD:
-            self._forget(group.group_id)
+            self._forget(group)
         return actions
 
     def _is_current(self, group: ClassicGroup) -> bool:
         """Whether this is still the group of its name, here."""
-        return self._is_loaded and self._shard.groups.get(group.group_id) is group
+        return not self.is_closed and self._shard.groups.get(group.group_id) is group
 
-    def _forget(self, group_id: str) -> None:
-        self._shard.groups.pop(group_id, None)
-        self._refused.discard(group_id)
-        self._timers.cancel_where(lambda name: isinstance(name, tuple) and name[0] == group_id)
+    def _forget(self, group: ClassicGroup) -> None:
+        self._shard.groups.pop(group.group_id, None)
+        self._refused.discard(group.group_id)
+        sessions = map(session_slot, [*group.members, *group.pending_join])
+        for slot in (JOIN_SLOT, SYNC_SLOT, *sessions):
+            self._timers.cancel((group.group_id, slot))
 
     # Records
 
@@ -251,15 +269,60 @@ class ShardRunner:
         self._unsettled[group_id] = end_offset
         return self._when(pending, group_id, end_offset, answer)
 
-    def write_tombstones(self, records: list[GroupRecord]) -> None:
-        """Append and replay what nobody waits for.
+    async def expire(self) -> None:
+        """Take away the offsets and groups whose retention is over."""
+        now_ms = self._runtime.now_ms()
+
+        def expired(group_id: str, limit: int) -> list[GroupRecord]:
+            group = self._shard.groups.get(group_id)
+            return [] if group is None else self._shard.expire(group, now_ms=now_ms, limit=limit)
+
+        if self._is_loaded:
+            await self._in_turns(self._take_away(list(self._shard.groups), expired))
+
+    async def forget_topics(self, topics: Iterable[tuple[UUID, str]]) -> None:
+        """Take away the offsets of these deleted topics (id, name); while the partition is loaded, after that."""
+        self._deleted_topics += topics
+        if not self._is_loaded or not self._deleted_topics:
+            return
+        deleted, self._deleted_topics = self._deleted_topics, []
+
+        def gone(group_id: str, limit: int) -> list[GroupRecord]:
+            return self._shard.forget_topics(group_id, deleted, limit=limit)
+
+        await self._in_turns(self._take_away(self._shard.offsets.group_ids, gone))
+
+    def _take_away(
+        self, group_ids: list[str], find: Callable[[str, int], list[GroupRecord]]
+    ) -> Iterator[None]:
+        """Write the tombstones that `find` returns for each group, up to a limit at once.
+
+        What is found in a step is written in it: nobody commits in between.
+        """
+        records: list[GroupRecord] = []
+        for number, group_id in enumerate(group_ids, start=1):
+            records += find(group_id, MAX_TOMBSTONES_A_BATCH)
+            while len(records) >= MAX_TOMBSTONES_A_BATCH:
+                if not self._write_tombstones(records):
+                    return
+                yield
+                written, records = records, find(group_id, MAX_TOMBSTONES_A_BATCH)
+                if records and records[0] in written:
+                    records = []  # No batch can hold it.
+            if number % _GROUPS_A_STEP == 0:
+                if not self._write_tombstones(records):
+                    return
+                records = []
+                yield
+        self._write_tombstones(records)
+
+    def _write_tombstones(self, records: list[GroupRecord]) -> bool:
+        """Append and replay what nobody waits for; whether the log takes more.
 
         A batch that is too large for the topic is halved. Any other refusal ends it: the next batch would fare
         no better, and what expires is found again.
         """
-        batches = deque(
-            records[at : at + MAX_TOMBSTONES_A_BATCH] for at in range(0, len(records), MAX_TOMBSTONES_A_BATCH)
-        )
+        batches = deque([records] if records else [])
         while batches:
             batch = batches.popleft()
             try:
@@ -273,10 +336,11 @@ class ShardRunner:
                 logger.warning("%s: tombstones were not written: %s", self.topic_partition, error)
                 if is_too_large:
                     continue
-                return
+                return False
             self._replay(batch, first_offset)
             if pending is not None:  # Nobody waits, but a failure must not be reported as forgotten.
                 pending.add_done_callback(error_of)
+        return True
 
     def when_settled(self, group_id: str, answer: Callable[[KafkaError | None], A]) -> Answer[A]:
         """Answer when all that was read or written for the group is committed: what it says then stays true."""
@@ -302,7 +366,12 @@ class ShardRunner:
             compression=self._config.offsets_topic_compression,
         )
         appended = self._log.append_as_coordinator(self.topic_partition, batch)
-        return appended.first_offset, self._committed(appended.last_offset + 1)
+        pending = self._committed(appended.last_offset + 1)
+        self.state.note_appended(first_offset=appended.first_offset, last_offset=appended.last_offset)
+        for record, (_, value) in zip(records, pairs, strict=True):
+            if isinstance(record.key, GroupMetadataKey):
+                self.state.note_group(record.key.group, value)
+        return appended.first_offset, pending
 
     def _committed(self, end_offset: int) -> "Future[None] | None":
         return self._log.committed(
@@ -312,9 +381,9 @@ class ShardRunner:
     def _replay(self, records: Sequence[GroupRecord], first_offset: int) -> None:
         now_ms = self._runtime.now_ms()
         for record_offset, record in enumerate(records, start=first_offset):
+            if isinstance(record.key, GroupMetadataKey) and record.key.group in self._shard.groups:
+                self._forget(self._shard.groups[record.key.group])
             self._shard.replay(record, record_offset=record_offset, producer_id=None, now_ms=now_ms)
-            if isinstance(record.key, GroupMetadataKey) and record.value is None:
-                self._forget(record.key.group)
 
     def _when(
         self,

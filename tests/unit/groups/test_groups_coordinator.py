@@ -1,218 +1,37 @@
-"""The shell on virtual time, over a log in memory: loading, waiting for replicas, resigning, expiring."""
+"""The shell on virtual time, over a log in memory: waiting for replicas, resigning, expiring."""
 
 import asyncio
-from dataclasses import dataclass, field
 from uuid import UUID
 
 import pytest
 
-from broker.groups.config import GroupConfig
-from broker.groups.coordinator import GroupCoordinator
 from broker.groups.partitioner import partition_for
-from broker.runtime.simulated import SimulatedRuntime
-from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue
-from protocol.coordinator.record_codec import GroupRecord, decode, encode
 from protocol.errors import (
     ErrorCode,
-    KafkaError,
     KafkaStorageError,
-    MessageTooLarge,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     RequestTimedOut,
 )
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.list_groups import ListGroupsRequest
-from protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from protocol.messages.offset_fetch import OffsetFetchRequestGroup
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from protocol.records.batch import HEADER_SIZE_BYTES, patched, read_header
+from protocol.records.batch import HEADER_SIZE_BYTES
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.control import EndTransactionMarker, build_end_transaction_marker
 from protocol.records.record import records
-from protocol.types import TopicPartition
-
-E = ErrorCode
-_COUNT = 4
-_PARTITION = partition_for("g", _COUNT)
-
-
-@dataclass
-class Appended:
-    first_offset: int
-    last_offset: int
-
-
-@dataclass
-class MemoryLog:
-    """The partitions of the offsets topic; replicas follow at once, unless they are held."""
-
-    batches: dict[int, list[bytes]] = field(default_factory=dict)
-    refuse: KafkaError | None = None
-    refuse_commitment: KafkaError | None = None
-    max_batch_bytes: int = 2**20
-    is_held: bool = False
-    waiting: list[asyncio.Future[None]] = field(default_factory=list)
-    high_watermarks: dict[int, int] = field(default_factory=dict)
-    listener: GroupCoordinator | None = None
-
-    def listen(self, topic, listener):
-        assert topic == "__consumer_offsets"
-        self.listener = listener
-        for partition in range(_COUNT):
-            listener.on_leader(partition, 0)
-
-    def append_as_coordinator(self, topic_partition, batch):
-        if self.refuse is not None:
-            raise self.refuse
-        if len(batch) > self.max_batch_bytes:
-            raise MessageTooLarge(f"{len(batch)} bytes")
-        end = self.end(topic_partition.partition)
-        written = b"".join(patched(memoryview(batch), base_offset=end, leader_epoch=0))
-        self.batches.setdefault(topic_partition.partition, []).append(written)
-        return Appended(end, read_header(written).last_offset)
-
-    def end(self, partition):
-        last = self.batches.get(partition, [])[-1:]
-        return read_header(last[0]).next_offset if last else 0
-
-    def committed(self, topic_partition, end_offset, *, timeout_ms):
-        partition = topic_partition.partition
-        assert end_offset <= self.end(partition)
-        assert timeout_ms == 5_000
-        if self.refuse_commitment is not None:
-            raise self.refuse_commitment
-        if not self.is_held:
-            self.high_watermarks[partition] = self.end(partition)
-        if end_offset <= self.high_watermarks.get(partition, 0):
-            return None
-        future = asyncio.get_running_loop().create_future()
-        self.waiting.append(future)
-        return future
-
-    def settle(self, error=None):
-        waiting, self.waiting = self.waiting, []
-        if error is None:
-            self.high_watermarks = {partition: self.end(partition) for partition in self.batches}
-        for future in waiting:
-            future.set_result(None) if error is None else future.set_exception(error)
-
-    def records_since(self, topic_partition, offset=None):
-        for batch in self.batches.get(topic_partition.partition, []):
-            header = read_header(batch)
-            if offset is None or header.next_offset > offset:
-                yield header, memoryview(batch)
-
-    def kept(self, partition):
-        """What compaction would keep, as (key, value)."""
-        last = {}
-        for batch in self.batches.get(partition, []):
-            for record in records(batch):
-                decoded = decode(record.key, record.value)
-                last[record.key] = decoded
-        return [record for record in last.values() if record.value is not None]
-
-
-class World:
-    def __init__(self, runtime: SimulatedRuntime, log: MemoryLog, **config: int) -> None:
-        self.log = log
-        self.groups = GroupCoordinator(
-            config=GroupConfig(initial_rebalance_delay_ms=0, **config),
-            log=log,
-            runtime=runtime,
-            partition_count=lambda: _COUNT,
-        )
-
-    async def join(
-        self, member_id="", *, version=3, instance=None, session=10_000, client="c"
-    ) -> JoinGroupResponse:
-        request = JoinGroupRequest(
-            group_id="g",
-            session_timeout_ms=session,
-            rebalance_timeout_ms=60_000,
-            member_id=member_id,
-            group_instance_id=instance,
-            protocol_type="consumer",
-            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0")],
-        )
-        return await here(self.groups.join(request, version=version, client_id=client, client_host="/h"))
-
-    def sync_request(self, member_id, assignments=None, *, generation=1):
-        rows = [
-            SyncGroupRequestAssignment(member_id=to, assignment=a) for to, a in (assignments or {}).items()
-        ]
-        request = SyncGroupRequest(
-            group_id="g", generation_id=generation, member_id=member_id, assignments=rows
-        )
-        return self.groups.sync(request)
-
-    async def member(self) -> str:
-        """The only member of a stable group."""
-        joined = await self.join()
-        synced = await here(self.sync_request(joined.member_id, {joined.member_id: b"all"}))
-        assert synced.assignment == b"all"
-        return joined.member_id
-
-    def heartbeat(self, member_id, *, generation=1) -> ErrorCode:
-        request = HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
-        return E(self.groups.heartbeat(request).error_code)
-
-    def commit(self, offset, *, member_id="", generation=-1, group="g", topic="t"):
-        request = OffsetCommitRequest(
-            group_id=group,
-            member_id=member_id,
-            generation_id_or_member_epoch=generation,
-            topics=[
-                OffsetCommitRequestTopic(
-                    name=topic,
-                    topic_id=UUID(int=1),
-                    partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)],
-                )
-            ],
-        )
-        return self.groups.commit_offsets(request, version=9)
-
-    async def committed(self, offset, **fields) -> ErrorCode:
-        response = await here(self.commit(offset, **fields))
-        return E(response.topics[0].partitions[0].error_code)
-
-    def fetch(self, group="g"):
-        asked = OffsetFetchRequestGroup(group_id=group, topics=None)
-        return self.groups.fetch_offsets(asked, require_stable=True)
-
-    async def fetched(self, group="g"):
-        response = await here(self.fetch(group))
-        if response.error_code:
-            return E(response.error_code)
-        return [row.committed_offset for topic in response.topics for row in topic.partitions]
-
-
-async def here(answer):
-    return await answer if isinstance(answer, asyncio.Future) else answer
-
-
-def simulate(story, log=None, **config):
-    """Run a story with a coordinator that has loaded its partitions."""
-    runtime = SimulatedRuntime(seed=1)
-
-    async def run():
-        world = World(runtime, log or MemoryLog(), **config)
-        world.groups.start()
-        await asyncio.sleep(0)
-        await story(world)
-        world.groups.stop()
-        # Nothing goes on after the end.
-        await asyncio.sleep(100_000)
-
-    with runtime.simulation:
-        runtime.run(run())
+from tests.unit.groups.coordinator_support import (
+    COUNT,
+    PARTITION,
+    E,
+    MemoryLog,
+    MemoryReplica,
+    World,
+    append,
+    here,
+    simulate,
+)
 
 
 def test_a_group_lives_and_its_session_ends():
@@ -225,7 +44,7 @@ def test_a_group_lives_and_its_session_ends():
         await asyncio.sleep(2)
         assert world.heartbeat(member_id) is E.unknown_member_id
         assert world.groups.describe("g", version=6).group_state == "Empty"
-        (record,) = world.log.kept(_PARTITION)
+        (record,) = world.log.kept(PARTITION)
         assert (record.value.generation, record.value.members) == (2, [])
 
     simulate(story)
@@ -255,10 +74,10 @@ def test_everything_is_there_after_a_restart():
 def test_while_a_partition_is_loaded_its_groups_are_told_to_wait():
     async def story(world):
         await world.committed(7)
-        world.groups.on_resigned(_PARTITION, 1)
+        world.groups.on_resigned(PARTITION, 1)
         assert await world.committed(7) is E.not_coordinator
         assert world.heartbeat("x") is E.not_coordinator
-        world.groups.on_leader(_PARTITION, 2)
+        world.groups.on_leader(PARTITION, 2)
         assert await world.committed(8) is E.coordinator_load_in_progress
         assert world.heartbeat("x") is E.none, "as if it had been kept"
         assert (await world.join()).error_code == E.coordinator_load_in_progress
@@ -276,14 +95,15 @@ def test_while_a_partition_is_loaded_its_groups_are_told_to_wait():
 def test_a_partition_that_cannot_be_read_is_not_loaded_for_ever(monkeypatch, error):
     async def story(world):
         await world.committed(7)
-        world.groups.on_resigned(_PARTITION, 1)
+        world.groups.on_resigned(PARTITION, 1)
 
-        def fails(*_):
+        def fails(*_, **__):
             raise error
 
-        monkeypatch.setattr(world.log, "records_since", fails)
-        world.groups.on_leader(_PARTITION, 2)
-        await asyncio.sleep(0)
+        world.log.replicas.clear()
+        monkeypatch.setattr(MemoryReplica, "read_for_replay", fails)
+        world.groups.on_leader(PARTITION, 2)
+        await asyncio.sleep(0.001)
         assert await world.committed(8) is E.not_coordinator
         listed = world.groups.list_groups(ListGroupsRequest())
         assert (E(listed.error_code), listed.groups) == (E.none, [])
@@ -354,13 +174,13 @@ def test_what_the_replicas_did_not_have_before_is_not_told_after_either():
         world.log.settle(RequestTimedOut())
         assert (await commit).topics[0].partitions[0].error_code == E.coordinator_not_available
         assert not world.fetch().done()
-        world.groups.on_resigned(_PARTITION, 1)
-        world.groups.on_leader(_PARTITION, 2)
+        world.groups.on_resigned(PARTITION, 1)
+        world.groups.on_leader(PARTITION, 2)
         await asyncio.sleep(0)
         refused, fetch = world.fetch(), world.fetch()
         world.log.settle(RequestTimedOut())
         assert (await refused).error_code == (await fetch).error_code == E.not_coordinator
-        another = next(name for name in map(str, range(99)) if partition_for(name, _COUNT) == _PARTITION)
+        another = next(name for name in map(str, range(99)) if partition_for(name, COUNT) == PARTITION)
         fetches = [world.fetch(), world.fetch(another)]
         await asyncio.sleep(1)
         assert not any(fetch.done() for fetch in fetches)
@@ -375,8 +195,8 @@ def test_what_the_replicas_did_not_have_before_is_not_told_after_either():
 def test_what_is_committed_is_told_also_where_the_isr_is_too_small():
     async def story(world):
         await world.committed(1)
-        world.groups.on_resigned(_PARTITION, 1)
-        world.groups.on_leader(_PARTITION, 2)
+        world.groups.on_resigned(PARTITION, 1)
+        world.groups.on_leader(PARTITION, 2)
         await asyncio.sleep(0)
         world.log.refuse_commitment = NotEnoughReplicasAfterAppend()
         assert await world.fetched() == [1]
@@ -435,7 +255,7 @@ def test_a_coordinator_that_resigns_sends_everybody_on(error, caplog):
         await asyncio.sleep(0)
         world.log.is_held = True
         commit = world.commit(1, member_id=member_id, generation=1)
-        world.groups.on_resigned(_PARTITION, 1)
+        world.groups.on_resigned(PARTITION, 1)
         assert E((await waiting).error_code) is E.not_coordinator
         world.log.settle(error)
         assert (await commit).topics[0].partitions[0].error_code == E.not_coordinator
@@ -466,7 +286,7 @@ def test_groups_are_deleted():
         assert E((await here(world.groups.delete("g"))).error_code) is E.none
         assert E((await here(world.groups.delete("g"))).error_code) is E.group_id_not_found
         assert await world.fetched() == []
-        assert world.log.kept(_PARTITION) == []
+        assert world.log.kept(PARTITION) == []
 
     simulate(story)
 
@@ -478,7 +298,7 @@ def test_what_expires_is_taken_out_of_the_log():
         assert await world.fetched() == [7]
         await asyncio.sleep(601)
         assert await world.fetched() == []
-        assert world.log.kept(_PARTITION) == []
+        assert world.log.kept(PARTITION) == []
 
     simulate(story)
 
@@ -487,13 +307,14 @@ def test_what_expires_is_taken_out_of_the_log():
 def test_tombstones_that_are_too_many_for_a_batch_go_in_several(max_batch_bytes, caplog):
     """A batch of them is bounded by its bytes, too; one that no batch can hold does not keep the others."""
     groups = [f"{number}" + "x" * (300 if number == 5 else 100) for number in range(20)]
-    groups = [group for group in groups if partition_for(group, _COUNT) == partition_for(groups[5], _COUNT)]
+    groups = [group for group in groups if partition_for(group, COUNT) == partition_for(groups[5], COUNT)]
 
     async def story(world):
         for group in groups:
             assert await world.committed(7, group=group) is E.none
         world.log.max_batch_bytes = max_batch_bytes
         world.groups.on_topics_deleted([(UUID(int=1), "t")])
+        await asyncio.sleep(0.001)
         left = [group for group in groups if await world.fetched(group)]
         assert left == [group for group in groups if max_batch_bytes == 330 and len(group) > 300]
 
@@ -520,7 +341,7 @@ def test_what_no_record_can_say_is_refused():
     async def story(world):
         assert await world.committed(7, topic="t" * 40_000) is E.unknown_server_error
         assert await world.fetched() == []
-        assert world.log.kept(_PARTITION) == []
+        assert world.log.kept(PARTITION) == []
 
     simulate(story)
 
@@ -529,15 +350,13 @@ def test_offsets_of_a_deleted_topic_go():
     async def story(world):
         await world.committed(7)
         world.groups.on_topics_deleted([(UUID(int=2), "t")])
+        await asyncio.sleep(0.001)
         assert await world.fetched() == [7]
         world.groups.on_topics_deleted([(UUID(int=1), "t")])
+        await asyncio.sleep(0.001)
         assert await world.fetched() == []
 
     simulate(story)
-
-
-def _append(log, batch):
-    log.append_as_coordinator(TopicPartition("__consumer_offsets", _PARTITION), batch)
 
 
 def test_what_others_left_in_the_log_is_read():
@@ -548,13 +367,13 @@ def test_what_others_left_in_the_log_is_read():
         await world.committed(7)
 
     simulate(commit, transactional)
-    (plain,) = transactional.batches[_PARTITION]
+    (plain,) = transactional.batches[PARTITION]
     pairs = [(record.key, record.value) for record in records(plain)]
     written = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
-    _append(log, build_batch(simple_records(pairs, timestamp=0), **written))
+    append(log, build_batch(simple_records(pairs, timestamp=0), **written))
     strange = [(b"\0\x03\0\1g", b"\0\0"), (None, b""), (b"\0", None), (pairs[0][0], b"\0\x63")]
-    _append(log, build_batch(simple_records(strange, timestamp=0)))
-    _append(log, plain[:HEADER_SIZE_BYTES] + bytes(len(plain) - HEADER_SIZE_BYTES))
+    append(log, build_batch(simple_records(strange, timestamp=0)))
+    append(log, plain[:HEADER_SIZE_BYTES] + bytes(len(plain) - HEADER_SIZE_BYTES))
 
     async def pending(world):
         response = await here(world.fetch())
@@ -562,30 +381,9 @@ def test_what_others_left_in_the_log_is_read():
 
     simulate(pending, log)
     marker = EndTransactionMarker(is_commit=True, coordinator_epoch=0, timestamp=0)
-    _append(log, build_end_transaction_marker(marker, producer_id=9, producer_epoch=0))
+    append(log, build_end_transaction_marker(marker, producer_id=9, producer_epoch=0))
 
     async def committed(world):
         assert await world.fetched() == [7]
 
     simulate(committed, log)
-
-
-def test_a_long_log_is_loaded_in_slices():
-    log = MemoryLog()
-    key = GroupMetadataKey(group="g")
-    for generation in range(50):
-        value = GroupMetadataValue(protocol_type="x" * 30_000, generation=generation)
-        pairs = [encode(GroupRecord(key, value))]
-        _append(
-            log,
-            build_batch(simple_records(pairs, timestamp=0)),
-        )
-
-    async def story(world):
-        assert await world.fetched() is E.coordinator_load_in_progress
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert await world.fetched() == []
-        assert len(world.groups.describe("g", version=6).protocol_type) == 30_000
-
-    simulate(story, log)

@@ -13,6 +13,7 @@ from broker.groups.offsets import (
     offset_key,
     offset_value,
 )
+from broker.groups.recording import group_from_value
 from broker.groups.shard import Shard
 from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from protocol.coordinator.record_codec import GroupRecord, encode
@@ -45,7 +46,16 @@ def shard_with(*records: GroupRecord) -> Shard:
 
 def replay(shard: Shard, records, *, producer_id=None, start=0, now_ms=0) -> None:
     for record_offset, record in enumerate(records, start=start):
+        if isinstance(record.value, GroupMetadataValue):
+            group = record.key.group
+            shard.groups[group] = group_from_value(group, record.value, shard._config)
+            continue
         shard.replay(record, record_offset=record_offset, producer_id=producer_id, now_ms=now_ms)
+
+
+def expire(shard: Shard, *, now_ms) -> list[GroupRecord]:
+    groups = shard.groups.values()
+    return [record for group in groups for record in shard.expire(group, now_ms=now_ms, limit=100)]
 
 
 def commit(shard: Shard, *rows, group="g", now_ms=0, version=10, generation=-1, **fields) -> list[ErrorCode]:
@@ -177,19 +187,19 @@ def test_a_commit_keeps_the_members_session():
 def test_a_retention_of_the_commits_own():
     shard = shard_with()
     commit(shard, ("t", 0, 1), ("t", 1, 1), retention_time_ms=50, version=4)
-    assert tombstones(shard.expire(now_ms=49)) == []
-    assert tombstones(shard.expire(now_ms=50)) == [("t", 0), ("t", 1), "g"]
+    assert tombstones(expire(shard, now_ms=49)) == []
+    assert tombstones(expire(shard, now_ms=50)) == [("t", 0), ("t", 1), "g"]
 
 
 def test_offsets_of_a_group_without_members_expire_after_their_commit():
     shard = shard_with()
     commit(shard, ("t", 0, 1), now_ms=0)
     commit(shard, ("t", 1, 1), now_ms=500)
-    assert tombstones(shard.expire(now_ms=_RETENTION_MS - 1)) == []
-    expired = shard.expire(now_ms=_RETENTION_MS)
+    assert tombstones(expire(shard, now_ms=_RETENTION_MS - 1)) == []
+    expired = expire(shard, now_ms=_RETENTION_MS)
     assert tombstones(expired) == [("t", 0)]
     replay(shard, expired)
-    expired = shard.expire(now_ms=_RETENTION_MS + 500)
+    expired = expire(shard, now_ms=_RETENTION_MS + 500)
     assert tombstones(expired) == [("t", 1), "g"]
     replay(shard, expired)
     assert shard.groups == {}
@@ -198,8 +208,8 @@ def test_offsets_of_a_group_without_members_expire_after_their_commit():
 def test_offsets_of_a_group_whose_members_left_expire_after_that():
     shard = shard_with(group_of_consumers(0, since_ms=700))
     commit(shard, ("t", 0, 1), now_ms=0)
-    assert tombstones(shard.expire(now_ms=_RETENTION_MS)) == []
-    assert tombstones(shard.expire(now_ms=_RETENTION_MS + 700)) == [("t", 0), "g"]
+    assert tombstones(expire(shard, now_ms=_RETENTION_MS)) == []
+    assert tombstones(expire(shard, now_ms=_RETENTION_MS + 700)) == [("t", 0), "g"]
 
 
 @pytest.mark.parametrize(
@@ -209,12 +219,12 @@ def test_offsets_of_a_group_whose_members_left_expire_after_that():
 def test_only_topics_that_nobody_subscribes_to_expire_under_members(subscription, expired):
     shard = shard_with(group_of_consumers(1, subscription=subscription))
     commit(shard, ("t", 0, 1), ("u", 0, 1), generation=3, member_id="m0")
-    assert tombstones(shard.expire(now_ms=10 * _RETENTION_MS)) == expired
+    assert tombstones(expire(shard, now_ms=10 * _RETENTION_MS)) == expired
 
 
 def test_an_empty_group_without_offsets_goes_at_once():
-    assert tombstones(shard_with(group_of_consumers(0)).expire(now_ms=1)) == ["g"]
-    assert tombstones(shard_with(group_of_consumers(1)).expire(now_ms=1)) == []
+    assert tombstones(expire(shard_with(group_of_consumers(0)), now_ms=1)) == ["g"]
+    assert tombstones(expire(shard_with(group_of_consumers(1)), now_ms=1)) == []
 
 
 def delete(shard, *asked):
@@ -260,8 +270,10 @@ def test_a_deleted_topics_offsets_go_in_all_groups_but_not_its_namesakes():
     shard = shard_with()
     commit(shard, ("t", 0, 1), ("u", 0, 1), group="g")
     commit(shard, ("t", 5, 1), group="h")
-    assert tombstones(shard.forget_topics([(_ID, "t")])) == [("t", 0), ("t", 5)]
-    assert tombstones(shard.forget_topics([(_OTHER_ID, "t")])) == []
+    gone = [shard.forget_topics(group, [(_ID, "t")], limit=100) for group in ("g", "h", "none")]
+    assert [tombstones(records) for records in gone] == [[("t", 0)], [("t", 5)], []]
+    assert shard.forget_topics("g", [(_OTHER_ID, "t")], limit=100) == []
+    assert tombstones(shard.forget_topics("g", [(_ID, "t"), (_ID, "u")], limit=1)) == [("t", 0)]
 
 
 def at(offset: int, record_offset: int) -> CommittedOffset:
@@ -297,7 +309,7 @@ def test_unstable_offsets_are_told_to_those_who_ask():
     store.put(OffsetAt("g", "t", 0), at(2, 11), producer_id=7)
     assert fetch(shard, ("t", 0), require_stable=True) == [("t", 0, -1, "", E.unstable_offset_commit)]
     assert fetch(shard, ("t", 0)) == [("t", 0, 1, "", E.none)]
-    assert tombstones(shard.expire(now_ms=10 * _RETENTION_MS)) == []
+    assert tombstones(expire(shard, now_ms=10 * _RETENTION_MS)) == []
     assert tombstones(shard.delete_group("g")) == [("t", 0), "g"]
     store.remove(OffsetAt("g", "t", 0))
     assert not store.has_pending("g")
@@ -310,7 +322,7 @@ def test_a_value_comes_back_as_it_was():
         metadata="m",
         commit_timestamp_ms=3,
         expire_timestamp_ms=4,
-        topic_id=_ID,
+        topic_id=_ID.int,
         record_offset=9,
     )
     assert offset_from_value(offset_value(offset), record_offset=9) == offset

@@ -1,0 +1,72 @@
+"""From what a partition's records say to its groups, when the replay has reached the log's end."""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from broker.groups.config import GroupConfig
+from broker.groups.group import ClassicGroup
+from broker.groups.log_state import LogState
+from broker.groups.recording import group_from_value
+from broker.groups.shard import Shard
+from broker.runtime import Pool, Runtime
+from broker.runtime.turns import in_turns
+from protocol.coordinator.record_codec import UnknownRecordKind, decode_group
+from protocol.errors import MalformedMessage
+
+logger = logging.getLogger(__name__)
+
+#: A group whose record is larger is made in a thread: thousands of members take tens of milliseconds.
+_LARGE_RECORD_BYTES: Final = 32 * 1024
+
+
+async def revive(
+    shard: Shard, state: LogState, *, config: GroupConfig, runtime: Runtime, is_wanted: Callable[[], bool]
+) -> None:
+    """Fill `shard` with the groups of `state`. Stops early, behind some group, if they are wanted no more.
+
+    A group whose record makes no sense is passed over with a warning.
+    """
+    large: dict[str, bytes] = {}
+
+    def small_groups() -> Iterator[None]:
+        for group_id, value in list(state.groups.items()):
+            if not is_wanted():
+                return
+            if len(value) > _LARGE_RECORD_BYTES:
+                large[group_id] = value
+            else:
+                _add(shard, _made(state, group_id, value, config))
+            yield
+
+    await in_turns(runtime, small_groups())
+    for group_id, value in large.items():
+        if is_wanted():
+            made = await runtime.run_blocking(_made, state, group_id, value, config, pool=Pool.LOADING)
+            _add(shard, made)
+    await in_turns(runtime, _groups_of_offsets(shard, state, now_ms=runtime.now_ms(), is_wanted=is_wanted))
+
+
+def _made(state: LogState, group_id: str, value: bytes, config: GroupConfig) -> ClassicGroup | None:
+    try:
+        return group_from_value(group_id, decode_group(value), config)
+    except (UnknownRecordKind, MalformedMessage) as error:
+        logger.warning("%s: group %s is passed over: %s", state.topic_partition, group_id, error)
+        return None
+
+
+def _add(shard: Shard, group: ClassicGroup | None) -> None:
+    if group is not None:
+        shard.groups[group.group_id] = group
+
+
+def _groups_of_offsets(
+    shard: Shard, state: LogState, *, now_ms: int, is_wanted: Callable[[], bool]
+) -> Iterator[None]:
+    """Consumers that choose their partitions themselves have a group without members, for its offsets."""
+    for group_id in state.offsets.group_ids:
+        if not is_wanted():
+            return
+        if group_id not in shard.groups:
+            shard.new_group(group_id, now_ms=now_ms)
+        yield

@@ -1,0 +1,252 @@
+"""Partitions are loaded: in pieces, in turns, one after the other, and not again if what was replayed is still true."""
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from broker.groups.offsets import CommittedOffset, OffsetAt, offset_key, offset_value
+from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from protocol.coordinator.record_codec import GroupRecord, encode
+from protocol.messages.list_groups import ListGroupsRequest
+from protocol.records.batch import HEADER_SIZE_BYTES, patched, read_header
+from protocol.records.builder import build_batch, simple_records
+from protocol.records.compression import Compression
+from tests.unit.groups.coordinator_support import (
+    COUNT,
+    PARTITION,
+    E,
+    MemoryLog,
+    MemoryReplica,
+    another_group,
+    append,
+    here,
+    simulate,
+)
+
+
+def offsets_log(*, batches: int, records_a_batch: int = 10, keys: int = 40) -> MemoryLog:
+    """A partition in which groups have committed again and again; the newest offsets are the highest."""
+    log = MemoryLog()
+    for number in range(batches):
+        offsets = range(number * records_a_batch, (number + 1) * records_a_batch)
+        pairs = [
+            encode(
+                GroupRecord(
+                    offset_key(OffsetAt(another_group(), "t", offset % keys)),
+                    offset_value(CommittedOffset(offset=offset, commit_timestamp_ms=0)),
+                )
+            )
+            for offset in offsets
+        ]
+        append(log, build_batch(simple_records(pairs, timestamp=0)))
+    return log
+
+
+async def turns_of_load(world) -> int:
+    """Turns of the loop until the partition is loaded; every other turn is somebody else's."""
+    turns = 0
+    while await world.fetched() is E.coordinator_load_in_progress:
+        turns += 1
+        await asyncio.sleep(0)
+    return turns
+
+
+def lead_again(world, *, with_new_log=False):
+    world.groups.on_resigned(PARTITION, 1)
+    if with_new_log:
+        world.log.replicas.clear()
+    world.groups.on_leader(PARTITION, 2)
+
+
+@pytest.mark.parametrize(("buffer_bytes", "reads"), [(1, 200), (10_000, 0), (10_000_000, 1)])
+def test_a_long_log_is_loaded_in_pieces_and_turns(monkeypatch, buffer_bytes, reads):
+    log = offsets_log(batches=200, records_a_batch=25)
+    sizes = []
+    read = MemoryReplica.read_for_replay
+
+    def noted(*args, **fields):
+        sizes.append(len(found := read(*args, **fields)))
+        return found
+
+    async def story(world):
+        monkeypatch.setattr(MemoryReplica, "read_for_replay", noted)
+        lead_again(world, with_new_log=True)
+        assert await turns_of_load(world) >= 5, "5,000 records, at most 1,000 a turn"
+        assert not reads or len(sizes) == reads
+        assert reads or max(sizes) <= buffer_bytes
+
+    simulate(story, log, offsets_load_buffer_bytes=buffer_bytes)
+
+
+def test_partitions_are_loaded_one_after_the_other():
+    log = offsets_log(batches=200, records_a_batch=25)
+    for partition in range(COUNT):
+        log.batches[partition] = log.batches[PARTITION]
+
+    async def story(world):
+        for partition in range(COUNT):
+            world.groups.on_resigned(partition, 1)
+        world.log.replicas.clear()
+        for partition in range(COUNT):
+            world.groups.on_leader(partition, 2)
+        order = []
+        while len(order) < COUNT:
+            replayed = [runner.state.next_offset for runner in world.groups._runners.values()]
+            order += [at for at, end in enumerate(replayed) if end == 5_000 and at not in order]
+            assert sum(end not in (None, 5_000) for end in replayed) <= 1
+            await asyncio.sleep(0)
+        assert order == list(range(COUNT))
+
+    simulate(story, log)
+
+
+@pytest.mark.parametrize("turns_before", [1, 3, 6])
+def test_a_load_that_is_broken_off_goes_on_where_it_stood(monkeypatch, turns_before):
+    """A broker that is fenced for a moment leads again in the next epoch; with nothing kept it never gets to the end."""
+    log = offsets_log(batches=200, records_a_batch=25)
+    asked = []
+    read = MemoryReplica.read_for_replay
+
+    def noted(replica, offset, **fields):
+        asked.append(offset)
+        return read(replica, offset, **fields)
+
+    async def story(world):
+        monkeypatch.setattr(MemoryReplica, "read_for_replay", noted)
+        world.groups.on_resigned(PARTITION, 1)
+        world.log.replicas.clear()
+        for epoch in range(2, 1_000):
+            world.groups.on_leader(PARTITION, epoch)
+            for _ in range(turns_before + 3):
+                await asyncio.sleep(0)
+            if await world.fetched() is not E.coordinator_load_in_progress:
+                break
+            world.groups.on_resigned(PARTITION, epoch)
+        else:
+            raise AssertionError("it was never loaded")
+        assert asked == sorted(asked)
+        assert max(await world.fetched(another_group())) == 4_999
+
+    simulate(story, log, offsets_load_buffer_bytes=20_000)
+
+
+def test_a_log_that_has_changed_meanwhile_is_read_from_its_start():
+    log = offsets_log(batches=20)
+
+    async def story(world):
+        world.groups.on_resigned(PARTITION, 1)
+        # Another leader did not have the last batch: it is truncated, and replaced by one of the next epoch.
+        last = log.batches[PARTITION].pop()
+        start = read_header(last).base_offset
+        log.batches[PARTITION].append(b"".join(patched(memoryview(last), base_offset=start, leader_epoch=1)))
+        world.groups.on_leader(PARTITION, 2)
+        assert world.groups._runners[PARTITION].state.next_offset is None
+        await turns_of_load(world)
+        # Another one appended to it: what was replayed is still there.
+        world.groups.on_resigned(PARTITION, 2)
+        append(log, last)
+        world.groups.on_leader(PARTITION, 3)
+        assert world.groups._runners[PARTITION].state.next_offset == 200
+        await turns_of_load(world)
+        assert world.groups._runners[PARTITION].state.next_offset == 210
+
+    simulate(story, log)
+
+
+def test_what_was_led_before_is_led_again_as_the_log_says():
+    """Own appends count as replayed: offsets, generations, tombstones. What was in no record is gone."""
+
+    async def story(world):
+        member_id = await world.member()
+        await world.committed(7, member_id=member_id, generation=1)
+        await world.committed(9, group=(other := another_group()))
+        assert E((await here(world.groups.delete(other))).error_code) is E.none
+        joining = asyncio.ensure_future(world.join())
+        await asyncio.sleep(0)
+        described = world.groups.describe("g", version=6)
+        assert described.group_state == "PreparingRebalance"
+        monkey_reads = []
+        for replica in world.log.replicas.values():
+            replica.read_for_replay = lambda *_, **__: monkey_reads.append(1) or b""
+        lead_again(world)
+        await turns_of_load(world)
+        assert monkey_reads == [], "nothing is read again"
+        assert E((await joining).error_code) is E.not_coordinator
+        described = world.groups.describe("g", version=6)
+        assert (described.group_state, [m.member_id for m in described.members]) == ("Stable", [member_id])
+        assert world.heartbeat(member_id) is E.none
+        assert await world.fetched() == [7]
+        assert [row.group_id for row in world.groups.list_groups(ListGroupsRequest()).groups] == ["g"]
+        await asyncio.sleep(11)
+        assert world.heartbeat(member_id) is E.unknown_member_id, "its session began again"
+
+    simulate(story)
+
+
+def test_the_state_of_a_partition_that_moved_away_is_given_up():
+    async def story(world):
+        await world.committed(7)
+        world.groups.on_resigned(PARTITION, 1)
+        kept = world.groups._left[PARTITION].state
+        assert kept.offsets.group_ids == ["g"]
+        await asyncio.sleep(61)
+        assert (world.groups._left, kept.offsets.group_ids) == ({}, [])
+        world.groups.on_leader(PARTITION, 2)
+        await turns_of_load(world)
+        assert await world.fetched() == [7]
+
+    simulate(story)
+
+
+def test_a_topic_that_is_deleted_while_a_partition_is_loaded_is_forgotten_there():
+    async def story(world):
+        await world.committed(7)
+        lead_again(world, with_new_log=True)
+        world.groups.on_topics_deleted([(UUID(int=1), "t")])
+        await turns_of_load(world)
+        await asyncio.sleep(0.001)
+        assert await world.fetched() == []
+
+    simulate(story)
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+@pytest.mark.parametrize("records_count", [3, 3_000])
+def test_compressed_batches_are_loaded(compression, records_count):
+    log = MemoryLog()
+    offsets = [CommittedOffset(offset=number, commit_timestamp_ms=0) for number in range(records_count)]
+    pairs = [
+        encode(GroupRecord(offset_key(OffsetAt("g", "t", number)), offset_value(offset)))
+        for number, offset in enumerate(offsets)
+    ]
+    append(log, build_batch(simple_records(pairs, timestamp=0), compression=compression))
+    batch = bytearray(build_batch(simple_records(pairs, timestamp=0), compression=compression))
+    batch[HEADER_SIZE_BYTES:] = bytes(len(batch) - HEADER_SIZE_BYTES)
+    append(log, batch)
+
+    async def story(world):
+        assert await world.fetched() == list(range(records_count))
+
+    simulate(story, log)
+
+
+@pytest.mark.parametrize("count", [1, 2_000])
+def test_groups_of_any_size_are_loaded(count):
+    members = [
+        MemberMetadata(member_id=f"member-{number}", session_timeout=10_000) for number in range(count)
+    ]
+    value = GroupMetadataValue(protocol_type="consumer", generation=3, protocol="range", members=members)
+    log = MemoryLog()
+    strange = [(encode(GroupRecord(GroupMetadataKey(group="x"), None))[0], b"\0\1\0")]
+    pairs = [encode(GroupRecord(GroupMetadataKey(group="g"), value)), *strange]
+    append(log, build_batch(simple_records(pairs, timestamp=0)))
+
+    async def story(world):
+        described = world.groups.describe("g", version=6)
+        assert (described.group_state, len(described.members)) == ("Stable", count)
+        assert E(world.groups.describe("x", version=6).error_code) is E.group_id_not_found
+        await asyncio.sleep(11)
+        assert world.groups.describe("g", version=6).group_state == "Empty"
+
+    simulate(story, log)

@@ -1,0 +1,134 @@
+"""No turn of the loop is long while partitions with much in them are loaded, cleaned up and unloaded. On the real loop."""
+
+import asyncio
+import gc
+import time
+from uuid import UUID
+
+import pytest
+
+from broker.groups.config import GroupConfig
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.offsets import CommittedOffset, OffsetAt, offset_key, offset_value
+from broker.runtime.production import run
+from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from protocol.coordinator.record_codec import GroupRecord, encode
+from protocol.records.builder import build_batch, simple_records
+from protocol.records.compression import Compression
+from tests.unit.groups.coordinator_support import COUNT, PARTITION, MemoryLog, append
+
+_TOPIC = UUID(int=7)
+#: Processor time of the loop's thread, seconds: what others make it wait for is not counted.
+_LONGEST_TURN_S = 0.010
+
+
+class Turns:
+    """The longest turn since the last look."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._longest_s = 0.0
+        self._last_s = time.thread_time()
+        self._handle = self._loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        now_s = time.thread_time()
+        self._longest_s = max(self._longest_s, now_s - self._last_s)
+        self._last_s = time.thread_time()
+        self._handle = self._loop.call_soon(self._tick)
+
+    def longest_s(self) -> float:
+        longest_s, self._longest_s = self._longest_s, 0.0
+        return longest_s
+
+    def stop(self) -> None:
+        self._handle.cancel()
+
+
+@pytest.fixture(autouse=True)
+def _no_garbage_collection():
+    """A full collection of what pytest and all other tests hold takes longer than any turn."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def offsets(count: int, *, group: str = "group-%d") -> list[tuple[bytes, bytes | None]]:
+    committed = CommittedOffset(offset=1, commit_timestamp_ms=1, topic_id=_TOPIC.int)
+    keys = (OffsetAt(group % (number // 10), "t", number % 10) for number in range(count))
+    return [encode(GroupRecord(offset_key(at), offset_value(committed))) for at in keys]
+
+
+def batch(pairs, compression=Compression.NONE) -> bytes:
+    return build_batch(simple_records(pairs, timestamp=1), compression=compression)
+
+
+def large_group() -> list[tuple[bytes, bytes | None]]:
+    members = [
+        MemberMetadata(member_id=f"m-{number}", session_timeout=60_000, subscription=bytes(150))
+        for number in range(5_000)
+    ]
+    value = GroupMetadataValue(protocol_type="consumer", generation=1, protocol="range", members=members)
+    return [encode(GroupRecord(GroupMetadataKey(group="large"), value))]
+
+
+def a_log() -> MemoryLog:
+    log = MemoryLog(max_batch_bytes=2**22)
+    large = offsets(15_000)
+    assert len(batch(large)) > 1_000_000
+    for compression in Compression:
+        append(log, batch(large, compression))
+    append(log, batch(large_group()))
+    # Of a consumer that commits one partition after the other.
+    small = [batch([pair]) for pair in offsets(2_000, group="another-%d")]
+    for one in small:
+        append(log, one)
+    return log
+
+
+def test_turns_are_short():
+    log = a_log()
+    longest = {}
+
+    async def main(runtime):
+        config = GroupConfig(offsets_load_buffer_bytes=2**20)
+        groups = GroupCoordinator(config=config, log=log, runtime=runtime, partition_count=lambda: COUNT)
+        turns = Turns()
+        groups.start()
+        await tasks_are_done()
+        longest["load"] = turns.longest_s()
+        shard = groups._runners[PARTITION].shard
+        assert (len(shard.groups), len(shard.groups["large"].members)) == (1_701, 5_000)
+
+        kept = groups._runners[PARTITION].state
+        groups.on_resigned(PARTITION, 1)
+        await tasks_are_done()
+        longest["unload"] = turns.longest_s()
+        groups.on_leader(PARTITION, 2)
+        await tasks_are_done()
+        assert groups._runners[PARTITION].state is kept
+        longest["load again"] = turns.longest_s()
+
+        groups.on_topics_deleted([(_TOPIC, "t")])
+        await tasks_are_done()
+        assert kept.offsets.group_ids == []
+        longest["forget a topic"] = turns.longest_s()
+        await groups._expire_all()
+        assert list(groups._runners[PARTITION].shard.groups) == ["large"]
+        longest["expire"] = turns.longest_s()
+
+        groups.on_resigned(PARTITION, 2)
+        groups._give_up(PARTITION, groups._left[PARTITION])
+        await tasks_are_done()
+        longest["give up"] = turns.longest_s()
+        turns.stop()
+        groups.stop()
+
+    run(main)
+    assert max(longest.values()) < _LONGEST_TURN_S, longest
+
+
+async def tasks_are_done() -> None:
+    own = asyncio.current_task()
+    while others := [task for task in asyncio.all_tasks() if task is not own]:
+        await asyncio.wait(others)
