@@ -5,7 +5,7 @@ ARGS ?=
 SEEDS ?= 500
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-test test check lint types unit sim crash compat oracle bench lock messages clean
+.PHONY: help run setup setup-test test check lint types unit sim crash compat oracle bench figures lock messages clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -63,6 +63,9 @@ oracle: setup-test ## what tests/compat says of a server, said of Apache Kafka i
 bench: setup-test ## side by side with Apache Kafka on this machine; the report goes to bench/results
 	$(BIN)/python -m tests.harness.fetch
 	$(BIN)/python -m bench.compare $(ARGS)
+
+figures: setup-test ## write README's tables from the latest results in bench/results
+	$(BIN)/python -m bench.readme
 
 lock: setup-test ## pin requirements anew, by version and hash
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url requirements/run.in -o requirements/run.lock

@@ -9,7 +9,7 @@ Apache Kafka's processes run with the flags of its own start script (G1, 1 GB of
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -44,13 +44,14 @@ class Cluster:
     def __init__(
         self,
         folder: Path,
+        settings: Mapping[str, str],
         *,
         brokers: int = 3,
         controllers: int = 3,
-        settings: Mapping[str, str] | None = None,
     ) -> None:
         """Write and format the directories."""
         self.folder = folder
+        self.settings: Mapping[str, str] = {**_SETTINGS, **settings}
         self.plan: ClusterPlan = make_plan(
             folder,
             broker_count=brokers,
@@ -59,8 +60,7 @@ class Cluster:
             port=0,
             free_ports=free_ports,
         )
-        every = {**_SETTINGS, **(settings or {})}
-        prepare(self.plan, every)
+        prepare(self.plan, self.settings)
         self._children: dict[int, Child] = {}
 
     @property
@@ -128,11 +128,18 @@ class Cluster:
 
     def usage(self) -> Usage:
         """Of all brokers that run. Differences say nothing across a start."""
-        return usage_of(*(self._children[each] for each in self.broker_ports if self._is_running(each)))
+        return usage_of(*self._brokers())
+
+    def broker_pids(self) -> Sequence[int]:
+        """The processes of the brokers that run."""
+        return [child.pid for child in self._brokers()]
 
     def node_usage(self, node_id: int) -> Usage:
         """Of one node."""
         return usage_of(self._children[node_id])
+
+    def _brokers(self) -> list[Child]:
+        return [self._children[each] for each in self.broker_ports if self._is_running(each)]
 
     def _is_running(self, node_id: int) -> bool:
         return node_id in self._children and self._children[node_id].is_running

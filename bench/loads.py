@@ -1,22 +1,35 @@
-"""The loads: what one does to a broker, how much of it, and what is measured.
+"""The loads on one broker: what is done, how much of it, what is measured, and the goals.
 
-Every load runs against one server at a time and returns a sample: metric name -> value in base units
-(bytes, seconds, requests). Topics are new for each produce; consumers read topics that `prepare` filled.
+Every load runs against one server at a time. Topics are new for each produce; consumers read topics that `prepare`
+filled. Volumes are for scale 1, about a second of Kafka's time.
 """
 
-import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Self
+from itertools import count as numbers
+from typing import Final
 
 from bench import java_clients, librdkafka, paced
+from bench.figures import (
+    MEGABYTES_A_SECOND,
+    MICROSECONDS,
+    MILLISECONDS,
+    REQUESTS_A_SECOND,
+    SECONDS_A_GIGABYTE,
+    Figure,
+    Goal,
+    LoadFailed,
+    Sample,
+    percentiles,
+)
+from bench.measures import Measure
 from bench.servers import Server, Usage
 from bench.wire import WireClient, produce_frame
 
-Sample = dict[str, float]
-
 GIGABYTE: Final = 1e9
+_KIB: Final = 1024
 #: Defaults, but for the local queue: a full one stops fetching for `fetch.queue.backoff.ms`, a second by default,
 #: and then it would be that second which is measured.
 CONSUMER_SETTINGS: Final = {
@@ -24,38 +37,80 @@ CONSUMER_SETTINGS: Final = {
     "queued.max.messages.kbytes": "262144",
     "fetch.queue.backoff.ms": "2",
 }
+#: What sending mapped segments costs at least, 1 KB records, on the machine where the goals were set.
+_CONSUME_FLOOR_S_PER_GB: Final = 0.36
 
+#: Percentiles need more requests than throughput: paced loads take so many times as long.
+_PACED_S: Final = 2.0
 
-class LoadFailed(Exception):
-    """A load ended, but not with what it should have done to the broker."""
+_topic_numbers = numbers(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goals:
-    """Ratios Ottla / Kafka that performance wants; None where it wants none."""
+    """Bounds of ratios Ottla / Kafka; None where there is no goal."""
 
     throughput: float | None = None
+    cpu: float | None = None
     p99: float | None = None
-    cpu: float | None = 0.45
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """One row of the table."""
+def bulk_figures(goals: Goals, *, cpu: str = "broker CPU", cpu_goal: Goal | None = None) -> list[Figure]:
+    """Of loads that are measured in bytes."""
+    return [
+        Figure(
+            metric="bytes_per_s",
+            title="throughput",
+            unit=MEGABYTES_A_SECOND,
+            goal=_at_least(goals.throughput),
+        ),
+        Figure(
+            metric="cpu_s_per_gb", title=cpu, unit=SECONDS_A_GIGABYTE, goal=cpu_goal or _at_most(goals.cpu)
+        ),
+    ]
 
-    name: str
-    title: str
-    goals: Goals
-    #: (server, scale) -> sample. Scale 1 is a full run's volume.
-    run: Callable[[Server, float], Sample]
-    #: Fills what `run` reads, once for each server.
-    prepare: Callable[[Server, float], None] | None = None
+
+def request_figures(goals: Goals, *, cpu: str = "broker CPU for each request") -> list[Figure]:
+    """Of loads that are measured in requests."""
+    return [
+        Figure(
+            metric="requests_per_s",
+            title="throughput",
+            unit=REQUESTS_A_SECOND,
+            goal=_at_least(goals.throughput),
+        ),
+        Figure(metric="cpu_s_per_request", title=cpu, unit=MICROSECONDS, goal=_at_most(goals.cpu)),
+    ]
 
 
-def percentiles(seconds: list[float]) -> Sample:
-    """Three of them, as metrics."""
-    cuts = statistics.quantiles(seconds, n=1000, method="inclusive")
-    return {"p50_s": cuts[499], "p99_s": cuts[989], "p999_s": cuts[998]}
+def latency_figures(p99: float | None) -> list[Figure]:
+    """The percentiles that are shown."""
+    return [
+        Figure(metric="p50_s", title="p50", unit=MILLISECONDS),
+        Figure(metric="p99_s", title="p99", unit=MILLISECONDS, goal=_at_most(p99)),
+    ]
+
+
+def _at_least(bound: float | None) -> Goal | None:
+    return None if bound is None else Goal(at_least=bound)
+
+
+def _at_most(bound: float | None) -> Goal | None:
+    return None if bound is None else Goal(at_most=bound)
+
+
+def bulk_sample(*, cpu_s: float, took_s: float, size_bytes: int) -> Sample:
+    """For `bulk_figures`."""
+    return {"bytes_per_s": size_bytes / took_s, "cpu_s_per_gb": cpu_s / (size_bytes / GIGABYTE)}
+
+
+def partition_words(count: int) -> str:
+    """For titles."""
+    return "1 partition" if count == 1 else f"{count} partitions"
+
+
+def _size_words(record_bytes: int) -> str:
+    return "1 KB" if record_bytes == _KIB else f"{record_bytes} B"
 
 
 def _cpu_s(server: Server, before: Usage) -> float:
@@ -63,83 +118,74 @@ def _cpu_s(server: Server, before: Usage) -> float:
 
 
 class _Topic:
-    """A topic for one load; checks that all of it arrived, and deletes it."""
+    """A topic of one server."""
 
-    _count = 0
-
-    def __init__(self, server: Server, load: str, *, partitions: int) -> None:
-        _Topic._count += 1
-        self.name = f"{load}-{_Topic._count}"
+    def __init__(self, server: Server, name: str, *, partitions: int) -> None:
+        self.name = name
         self._server = server
         self._partitions = partitions
         with WireClient(server.port) as client:
-            client.create_topic(self.name, partitions=partitions)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with WireClient(self._server.port) as client:
-            client.delete_topic(self.name)
+            client.create_topic(name, partitions=partitions)
 
     def check(self, count: int) -> None:
+        """Raise LoadFailed unless so many records are in the log."""
         with WireClient(self._server.port) as client:
             found = client.record_count(self.name, partitions=self._partitions)
         if found != count:
             raise LoadFailed(f"{self._server.name}: {found} of {count} records are in {self.name}")
 
 
-def _size_name(record_bytes: int) -> str:
-    return "1 KB" if record_bytes == 1024 else f"{record_bytes} B"
+@contextmanager
+def _topic(server: Server, load: str, *, partitions: int) -> Iterator[_Topic]:
+    """A topic for one load, deleted behind it."""
+    topic = _Topic(server, f"{load}-{next(_topic_numbers)}", partitions=partitions)
+    yield topic
+    with WireClient(server.port) as client:
+        client.delete_topic(topic.name)
 
 
-def librdkafka_produce(*, record_bytes: int, partitions: int, acks: str, megabytes: int) -> Load:
+def librdkafka_produce(*, record_bytes: int, partitions: int, acks: str, megabytes: int) -> Measure[Server]:
     """Librdkafka with its defaults: batches of up to 1 MB."""
     name = f"rdkafka-produce-{record_bytes}b-{partitions}p-acks-{acks}"
 
     def run(server: Server, scale: float) -> Sample:
         count = int(megabytes * 1e6 * scale) // record_bytes
         settings = {"bootstrap.servers": server.bootstrap, "acks": acks}
-        with _Topic(server, name, partitions=partitions) as topic:
+        with _topic(server, name, partitions=partitions) as topic:
             with librdkafka.Producer(settings) as producer:
                 before, began = server.usage(), time.perf_counter()
                 producer.produce(topic.name, payload=b"x" * record_bytes, count=count)
                 took_s = time.perf_counter() - began
-                sample = _bulk_sample(server, before, took_s, count * record_bytes)
+                sample = bulk_sample(
+                    cpu_s=_cpu_s(server, before), took_s=took_s, size_bytes=count * record_bytes
+                )
                 if (round_trips := producer.round_trips_s()) is not None:
                     sample["p50_s"], sample["p99_s"] = round_trips
             topic.check(count)
         return sample
 
-    return Load(
+    size = _size_words(record_bytes)
+    return Measure(
         name=name,
-        title=f"librdkafka produce, {_size_name(record_bytes)}, {_partitions(partitions)}, acks={acks}",
-        goals=Goals(throughput=1.1 if record_bytes < 1024 else 1.3),
+        title=f"librdkafka produce, {size}, {partition_words(partitions)}, acks={acks}",
+        figures=[
+            *bulk_figures(Goals(throughput=1.1 if record_bytes < _KIB else 1.3, cpu=0.6)),
+            *latency_figures(None),
+        ],
         run=run,
     )
 
 
-def _bulk_sample(server: Server, before: Usage, took_s: float, size_bytes: int) -> Sample:
-    return {
-        "bytes_per_s": size_bytes / took_s,
-        "cpu_s_per_gb": _cpu_s(server, before) / (size_bytes / GIGABYTE),
-    }
-
-
-def _partitions(count: int) -> str:
-    return "1 partition" if count == 1 else f"{count} partitions"
-
-
-def java_produce(*, record_bytes: int, partitions: int, acks: str, megabytes: int) -> Load:
-    """kafka-producer-perf-test with its defaults: 16 KB batches, idempotent if acks=all."""
-    name = f"java-produce-{record_bytes}b-{partitions}p-acks-{acks}"
+def java_produce(*, record_bytes: int, partitions: int, megabytes: int) -> Measure[Server]:
+    """kafka-producer-perf-test with its defaults: 16 KB batches, acks=all, idempotent."""
+    name = f"java-produce-{record_bytes}b-{partitions}p"
 
     def run(server: Server, scale: float) -> Sample:
         count = int(megabytes * 1e6 * scale) // record_bytes
-        with _Topic(server, name, partitions=partitions) as topic:
+        with _topic(server, name, partitions=partitions) as topic:
             before = server.usage()
             result = java_clients.produce(
-                server.bootstrap, topic.name, record_bytes=record_bytes, count=count, settings={"acks": acks}
+                server.bootstrap, topic.name, record_bytes=record_bytes, count=count, settings={"acks": "all"}
             )
             cpu_s = _cpu_s(server, before)
             topic.check(count)
@@ -150,32 +196,38 @@ def java_produce(*, record_bytes: int, partitions: int, acks: str, megabytes: in
             "p99_s": result.p99_s,
         }
 
-    return Load(
+    return Measure(
         name=name,
-        title=f"Java perf-test produce, {_size_name(record_bytes)}, {_partitions(partitions)}, acks={acks}",
-        goals=Goals(throughput=1.1 if record_bytes < 1024 else 1.3),
+        title=f"Java perf-test produce, {_size_words(record_bytes)}, {partition_words(partitions)}",
+        figures=[
+            *bulk_figures(Goals(throughput=1.1 if record_bytes < _KIB else 1.3, cpu=0.5)),
+            *latency_figures(None),
+        ],
         run=run,
     )
 
 
 def _filling(
-    topic: str, *, record_bytes: int, partitions: int, megabytes: int
+    topic_name: str, *, record_bytes: int, partitions: int, megabytes: int
 ) -> Callable[[Server, float], None]:
     def prepare(server: Server, scale: float) -> None:
         count = int(megabytes * 1e6 * scale) // record_bytes
-        with WireClient(server.port) as client:
-            client.create_topic(topic, partitions=partitions)
+        topic = _Topic(server, topic_name, partitions=partitions)
         with librdkafka.Producer({"bootstrap.servers": server.bootstrap}) as producer:
-            producer.produce(topic, payload=b"x" * record_bytes, count=count)
-        with WireClient(server.port) as client:
-            found = client.record_count(topic, partitions=partitions)
-        if found != count:
-            raise LoadFailed(f"{server.name}: {found} of {count} records are in {topic}")
+            producer.produce(topic_name, payload=b"x" * record_bytes, count=count)
+        topic.check(count)
 
     return prepare
 
 
-def librdkafka_consume(*, record_bytes: int, partitions: int, megabytes: int) -> Load:
+def _consume_figures(partitions: int) -> list[Figure]:
+    return bulk_figures(
+        Goals(throughput=1.1 if partitions == 1 else 1.0),
+        cpu_goal=Goal(at_most=_CONSUME_FLOOR_S_PER_GB, is_absolute=True),
+    )
+
+
+def librdkafka_consume(*, record_bytes: int, partitions: int, megabytes: int) -> Measure[Server]:
     """Librdkafka reading whole partitions from the page cache."""
     name = f"rdkafka-consume-{record_bytes}b-{partitions}p"
 
@@ -186,134 +238,137 @@ def librdkafka_consume(*, record_bytes: int, partitions: int, megabytes: int) ->
             before, began = server.usage(), time.perf_counter()
             count = consumer.consume(name, partitions=range(partitions), count=count)
             took_s = time.perf_counter() - began
-            return _bulk_sample(server, before, took_s, count * record_bytes)
+            cpu_s = _cpu_s(server, before)
+        return bulk_sample(cpu_s=cpu_s, took_s=took_s, size_bytes=count * record_bytes)
 
-    return Load(
+    return Measure(
         name=name,
-        title=f"librdkafka consume, {_size_name(record_bytes)}, {_partitions(partitions)}",
-        goals=Goals(throughput=1.3 if partitions == 1 else 1.0),
+        title=f"librdkafka consume, {_size_words(record_bytes)}, {partition_words(partitions)}",
+        figures=_consume_figures(partitions),
         run=run,
         prepare=_filling(name, record_bytes=record_bytes, partitions=partitions, megabytes=megabytes),
     )
 
 
-def java_consume(*, partitions: int, megabytes: int) -> Load:
+def java_consume(*, partitions: int, megabytes: int) -> Measure[Server]:
     """kafka-consumer-perf-test, in a group."""
     name = f"java-consume-1024b-{partitions}p"
 
     def run(server: Server, scale: float) -> Sample:
-        count = int(megabytes * 1e6 * scale) // 1024
+        count = int(megabytes * 1e6 * scale) // _KIB
         before = server.usage()
         bytes_per_s = java_clients.consume(server.bootstrap, name, count=count)
         cpu_s = _cpu_s(server, before)
-        return {"bytes_per_s": bytes_per_s, "cpu_s_per_gb": cpu_s / (count * 1024 / GIGABYTE)}
+        return {"bytes_per_s": bytes_per_s, "cpu_s_per_gb": cpu_s / (count * _KIB / GIGABYTE)}
 
-    return Load(
+    return Measure(
         name=name,
-        title=f"Java perf-test consume, 1 KB, {_partitions(partitions)}",
-        goals=Goals(throughput=1.3 if partitions == 1 else 1.0),
+        title=f"Java perf-test consume, 1 KB, {partition_words(partitions)}",
+        figures=_consume_figures(partitions),
         run=run,
-        prepare=_filling(name, record_bytes=1024, partitions=partitions, megabytes=megabytes),
+        prepare=_filling(name, record_bytes=_KIB, partitions=partitions, megabytes=megabytes),
     )
 
 
-def one_at_a_time(*, duration_s: float) -> Load:
+def one_at_a_time(goals: Goals) -> Measure[Server]:
     """A batch of 1 KB, answered, then the next one."""
 
     def run(server: Server, scale: float) -> Sample:
-        with _Topic(server, "one-at-a-time", partitions=1) as topic:
-            frame = produce_frame(topic.name, batch_bytes=1024)
+        with _topic(server, "one-at-a-time", partitions=1) as topic:
+            frame = produce_frame(topic.name, batch_bytes=_KIB)
             before = server.usage()
-            took = paced.one_at_a_time(server.port, frame, duration_s=duration_s * scale)
-            sample = _requests_sample(server, before, len(took) / sum(took), len(took))
+            took = paced.one_at_a_time(server.port, frame, duration_s=_PACED_S * scale)
+            cpu_s = _cpu_s(server, before)
             topic.check(len(took) + 1)
+        sample = {"requests_per_s": len(took) / sum(took), "cpu_s_per_request": cpu_s / len(took)}
         return sample | percentiles(took)
 
-    return Load(
+    return Measure(
         name="one-at-a-time",
         title="one request at a time, 1 KB batch, acks=all",
-        goals=Goals(throughput=1.3, p99=0.6),
+        figures=[*request_figures(goals), *latency_figures(goals.p99)],
         run=run,
     )
 
 
-def at_rate(*, per_s: int, duration_s: float) -> Load:
+def at_rate(goals: Goals, *, per_s: int) -> Measure[Server]:
     """A batch of 1 KB, so many times a second, by the clock."""
 
     def run(server: Server, scale: float) -> Sample:
-        with _Topic(server, "at-rate", partitions=1) as topic:
-            frame = produce_frame(topic.name, batch_bytes=1024)
+        with _topic(server, "at-rate", partitions=1) as topic:
+            frame = produce_frame(topic.name, batch_bytes=_KIB)
             before = server.usage()
-            took = paced.at_rate(server.port, frame, per_s=per_s, duration_s=duration_s * scale)
-            sample = _requests_sample(server, before, None, len(took))
+            took = paced.at_rate(server.port, frame, per_s=per_s, duration_s=_PACED_S * scale)
+            cpu_s = _cpu_s(server, before)
             topic.check(len(took) + 1)
-        return sample | percentiles(took)
+        return {"cpu_s_per_request": cpu_s / len(took)} | percentiles(took)
 
-    return Load(
+    return Measure(
         name="at-rate",
-        title=f"{per_s:,} requests/s, 1 KB batch, linger 0, acks=all",
-        goals=Goals(p99=0.6),
+        title=f"{per_s:,} requests/s, 1 KB batch, acks=all",
+        figures=[*request_figures(goals)[1:], *latency_figures(goals.p99)],
         run=run,
     )
 
 
-def pipelined(*, batch_bytes: int, connections: int, depth: int, duration_s: float, goal: float) -> Load:
+def pipelined(goals: Goals, *, batch_bytes: int, connections: int, depth: int) -> Measure[Server]:
     """Small requests, several under way on each connection."""
     name = f"pipelined-{batch_bytes}b"
 
     def run(server: Server, scale: float) -> Sample:
-        with _Topic(server, name, partitions=1) as topic:
+        with _topic(server, name, partitions=1) as topic:
             frame = produce_frame(topic.name, batch_bytes=batch_bytes)
             before, began = server.usage(), time.perf_counter()
             count = paced.pipelined(
-                server.port, frame, connections=connections, depth=depth, duration_s=duration_s * scale
+                server.port, frame, connections=connections, depth=depth, duration_s=scale
             )
             took_s = time.perf_counter() - began
-            return _requests_sample(server, before, count / took_s, count)
+            cpu_s = _cpu_s(server, before)
+        return {"requests_per_s": count / took_s, "cpu_s_per_request": cpu_s / count}
 
-    return Load(
+    return Measure(
         name=name,
         title=f"{batch_bytes:,} B batches, {connections} connections, {depth} under way on each",
-        goals=Goals(throughput=goal),
+        figures=request_figures(goals),
         run=run,
     )
 
 
-def _requests_sample(server: Server, before: Usage, per_s: float | None, count: int) -> Sample:
-    sample = {"cpu_s_per_request": _cpu_s(server, before) / count}
-    if per_s is not None:
-        sample["requests_per_s"] = per_s
-    return sample
+_ONE_AT_A_TIME: Final = one_at_a_time(Goals(throughput=1.5, cpu=0.5, p99=0.6))
+_SMALL: Final = pipelined(Goals(throughput=4, cpu=0.2), batch_bytes=200, connections=4, depth=32)
+_MEDIUM: Final = pipelined(Goals(throughput=1.5, cpu=0.45), batch_bytes=16_384, connections=4, depth=4)
 
-
-LOADS: Final[tuple[Load, ...]] = (
+LOADS: Final[tuple[Measure[Server], ...]] = (
     *(
         librdkafka_produce(record_bytes=size, partitions=partitions, acks=acks, megabytes=megabytes)
-        for size, megabytes in ((1024, 800), (100, 300))
+        for size, megabytes in ((_KIB, 400), (100, 200))
         for partitions in (1, 6)
         for acks in ("1", "all")
     ),
     *(
-        java_produce(record_bytes=size, partitions=partitions, acks=acks, megabytes=megabytes)
-        for size, megabytes in ((1024, 200), (100, 60))
+        java_produce(record_bytes=size, partitions=partitions, megabytes=megabytes)
+        for size, megabytes in ((_KIB, 80), (100, 25))
         for partitions in (1, 6)
-        for acks in ("1", "all")
     ),
     *(
         librdkafka_consume(record_bytes=size, partitions=partitions, megabytes=megabytes)
-        for size, megabytes in ((1024, 1200), (100, 300))
+        for size, megabytes in ((_KIB, 700), (100, 200))
         for partitions in (1, 6)
     ),
-    *(java_consume(partitions=partitions, megabytes=600) for partitions in (1, 6)),
-    one_at_a_time(duration_s=3),
-    at_rate(per_s=1000, duration_s=6),
-    pipelined(batch_bytes=200, connections=4, depth=32, duration_s=2, goal=2.0),
-    pipelined(batch_bytes=16384, connections=4, depth=4, duration_s=2, goal=1.3),
+    *(java_consume(partitions=partitions, megabytes=250) for partitions in (1, 6)),
+    _ONE_AT_A_TIME,
+    at_rate(Goals(cpu=0.5, p99=0.6), per_s=1000),
+    _SMALL,
+    _MEDIUM,
 )
 
-#: What each server gets first, whatever is measured then: a cold JVM takes five times the CPU.
-WARM_UP: Final[tuple[Load, ...]] = (
-    librdkafka_produce(record_bytes=1024, partitions=6, acks="all", megabytes=800),
-    pipelined(batch_bytes=200, connections=4, depth=32, duration_s=4, goal=2.0),
-    one_at_a_time(duration_s=2),
-)
+_BULK: Final = librdkafka_produce(record_bytes=_KIB, partitions=6, acks="all", megabytes=400)
+
+
+def warm_up_round(server: Server, scale: float) -> Mapping[str, float]:
+    """Each way of writing, since each warms its own code: the CPU of all of them."""
+    samples = {load.name: load.run(server, scale) for load in (_BULK, _SMALL, _MEDIUM, _ONE_AT_A_TIME)}
+    return {
+        name: sample[next(key for key in sample if key.startswith("cpu_s_"))]
+        for name, sample in samples.items()
+    }

@@ -1,22 +1,24 @@
 """The metadata quorum, side by side with Apache Kafka: fail-over, many partitions, replay of a large log.
 
-    python -m bench.quorum [--quick] [--runs N] [--only NAME]... [--data-dir FOLDER]
+    python -m bench.quorum [--settings default,tuned] [--places disk,tmpfs] [--disk DIR] [--tmpfs DIR] ...
 
-Prints tables and writes them, with every sample, to bench/results/<date>-quorum.{md,json}.
+Prints tables and writes them, with every sample, to bench/results/. bench/README.md says how to read them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from bench.cluster_bench import Measure, main
-from bench.cluster_report import MEGABYTES, SECONDS, Figure, Unit
-from bench.clusters import Cluster
+from bench.clusters import CLUSTERS, Cluster
+from bench.figures import COUNT, MEGABYTES, SECONDS, Figure
+from bench.harness import main
+from bench.measures import Measure, Program
 from bench.quorum_failover import create_partitions, fail_over
 from bench.quorum_replay import replay, start
+from bench.settings import TMPFS
 
 _FAIL_OVERS: Final = 3
 
-_MEASURES: Final = (
+MEASURES: Final[tuple[Measure[Cluster], ...]] = (
     Measure(
         name="replay",
         title="Replay of a metadata log with 100,000 partitions",
@@ -28,7 +30,7 @@ _MEASURES: Final = (
             ),
         ),
         run=replay,
-        needs_cluster=False,
+        needs_subject=False,
     ),
     Measure(
         name="controller-start",
@@ -40,7 +42,7 @@ _MEASURES: Final = (
             Figure(metric="private_bytes", title="resident a second later, page cache aside", unit=MEGABYTES),
         ),
         run=start,
-        needs_cluster=False,
+        needs_subject=False,
     ),
     Measure(
         name="create-partitions",
@@ -61,7 +63,7 @@ _MEASURES: Final = (
         note="SIGKILL, default timeouts; until a CreateTopics at a broker succeeds. The controller is started again after each.",
         figures=(
             Figure(metric="fail_over_s", title="until the next CreateTopics", unit=SECONDS),
-            Figure(metric="attempts", title="requests that it took", unit=Unit(name="count", decimals=0)),
+            Figure(metric="attempts", title="requests that it took", unit=COUNT),
         ),
         run=fail_over,
         times=_FAIL_OVERS,
@@ -70,21 +72,33 @@ _MEASURES: Final = (
 )
 
 
-def _warm_up(cluster: Cluster, scale: float) -> None:
-    """A cold JVM takes a multiple of the CPU."""
-    create_partitions(cluster, scale)
+def _warm_up_round(cluster: Cluster, scale: float) -> Mapping[str, float]:
+    return {"create-partitions": create_partitions(cluster, scale)["cpu_s"]}
+
+
+PROGRAM: Final[Program[Cluster]] = Program(
+    name="quorum",
+    description=(__doc__ or "").split("\n")[0],
+    subjects=CLUSTERS,
+    measures=MEASURES,
+    warm_up_round=_warm_up_round,
+    # Scale 1 is 100,000 partitions in a log, and 1,000 in a topic.
+    seconds=1.0,
+    settings=("default",),
+    places=(TMPFS,),
+    properties={},
+    headlines=(
+        ("create-partitions", "served_s"),
+        ("fail-over", "fail_over_s"),
+        ("controller-start", "start_s"),
+        ("replay", "replay_s"),
+    ),
+)
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
-    main(
-        arguments,
-        program="quorum",
-        description=(__doc__ or "").split("\n")[0],
-        measures=_MEASURES,
-        settings={},
-        warm_up=_warm_up,
-    )
+    main(arguments, PROGRAM)
 
 
 if __name__ == "__main__":

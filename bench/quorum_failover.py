@@ -5,7 +5,7 @@ import time
 from typing import Final
 
 from bench.clusters import Cluster
-from bench.loads import LoadFailed, Sample
+from bench.figures import LoadFailed, Sample
 from bench.wire import RequestFailed
 
 _PATIENCE_S: Final = 60.0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.clusters import Cluster, KafkaCluster
-from bench.loads import LoadFailed, Sample
+from bench.figures import LoadFailed, Sample
 from bench.quorum_log import PARTITIONS_PER_TOPIC, write_log
 from bench.wire import WireClient
 from protocol.api_keys import ApiKey
@@ -78,7 +78,8 @@ def start(cluster: Cluster, scale: float) -> Sample:
 
 def _with_log(cluster: Cluster, scale: float) -> tuple[Cluster, int]:
     """A controller that is alone, with the log, not started; and the number of partitions."""
-    alone = type(cluster)(cluster.folder.parent / f"{cluster.name}-alone", brokers=1, controllers=1)
+    folder = cluster.folder.parent / f"{cluster.name}-alone"
+    alone = type(cluster)(folder, cluster.settings, brokers=1, controllers=1)
     count = max(PARTITIONS_PER_TOPIC, int(_PARTITIONS * scale) // PARTITIONS_PER_TOPIC * PARTITIONS_PER_TOPIC)
     write_log(alone.node(_CONTROLLER).data_dir, partition_count=count)
     return alone, count

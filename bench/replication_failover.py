@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from bench.cluster_client import ClusterClient
 from bench.clusters import Cluster
-from bench.loads import LoadFailed, Sample
+from bench.figures import LoadFailed, Sample
 from bench.replication_loads import topic
 
 _BEFORE_S: Final = 1.0

@@ -6,20 +6,21 @@ from pathlib import Path
 from typing import Final
 
 from bench.clusters import Cluster
-from bench.loads import LoadFailed, Sample, percentiles
+from bench.figures import LoadFailed, Sample, percentiles
 from bench.replication_loads import RECORD_BYTES, check_count, produce, topic
 from bench.wire import WireClient, produce_message
 from protocol.api_keys import ApiKey
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.messages.produce import ProduceResponse
 
-#: Until so many records, or so much time; but some at least.
+#: Until so many records, or so much time at scale 1; but some at least.
 _LAG_RECORDS: Final = 600
-_LAG_S: Final = 6.0
+_LAG_S: Final = 3.0
 _MIN_LAG_RECORDS: Final = 10
 _LAG_PAUSE_S: Final = 0.005
 _FETCH_WAIT_MS: Final = 500
-_CATCH_UP_MEGABYTES: Final = 600
+#: At scale 1.
+_CATCH_UP_MEGABYTES: Final = 300
 _CATCH_UP_PARTITIONS: Final = 6
 _POLL_S: Final = 0.005
 _PATIENCE_S: Final = 120

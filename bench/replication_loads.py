@@ -9,15 +9,15 @@ from typing import Final
 from bench import librdkafka, paced
 from bench.cluster_client import ClusterClient
 from bench.clusters import Cluster
-from bench.loads import CONSUMER_SETTINGS, GIGABYTE, LoadFailed, Sample, percentiles
+from bench.figures import LoadFailed, Sample, percentiles
+from bench.loads import CONSUMER_SETTINGS, bulk_sample
 from bench.wire import produce_frame
 
 RECORD_BYTES: Final = 1024
-_PRODUCE_MEGABYTES: Final = 300
-_CONSUME_MEGABYTES: Final = 600
+#: For scale 1, about a second.
+_PRODUCE_MEGABYTES: Final = 150
+_CONSUME_MEGABYTES: Final = 400
 _RATE_PER_S: Final = 1000
-_RATE_DURATION_S: Final = 5.0
-_ONE_AT_A_TIME_S: Final = 3.0
 #: Of what a consumer of a follower gets, the leader sends no more than what it takes to be sent away.
 _MIN_SHARE_OF_FOLLOWER: Final = 0.95
 
@@ -59,8 +59,7 @@ def bulk(cluster: Cluster, scale: float, *, partitions: int) -> Sample:
         took_s = time.perf_counter() - began
         cpu_s = cluster.usage().cpu_s - before.cpu_s
         check_count(cluster, client, name, count)
-    size_bytes = count * RECORD_BYTES
-    sample = {"bytes_per_s": size_bytes / took_s, "cpu_s_per_gb": cpu_s / (size_bytes / GIGABYTE)}
+    sample = bulk_sample(cpu_s=cpu_s, took_s=took_s, size_bytes=count * RECORD_BYTES)
     if (round_trips := producer.round_trips_s()) is not None:
         sample["p50_s"], sample["p99_s"] = round_trips
     return sample
@@ -72,7 +71,7 @@ def at_rate(cluster: Cluster, scale: float) -> Sample:
         frame = produce_frame(name, batch_bytes=RECORD_BYTES)
         port = cluster.broker_ports[client.leader(name)]
         before = cluster.usage()
-        took = paced.at_rate(port, frame, per_s=_RATE_PER_S, duration_s=_RATE_DURATION_S * scale)
+        took = paced.at_rate(port, frame, per_s=_RATE_PER_S, duration_s=scale)
         cpu_s = cluster.usage().cpu_s - before.cpu_s
         check_count(cluster, client, name, len(took) + 1)
     return {"cpu_s_per_request": cpu_s / len(took)} | percentiles(took)
@@ -84,7 +83,7 @@ def one_at_a_time(cluster: Cluster, scale: float) -> Sample:
         frame = produce_frame(name, batch_bytes=RECORD_BYTES)
         port = cluster.broker_ports[client.leader(name)]
         before = cluster.usage()
-        took = paced.one_at_a_time(port, frame, duration_s=_ONE_AT_A_TIME_S * scale)
+        took = paced.one_at_a_time(port, frame, duration_s=scale)
         cpu_s = cluster.usage().cpu_s - before.cpu_s
         check_count(cluster, client, name, len(took) + 1)
     return {"requests_per_s": len(took) / sum(took), "cpu_s_per_request": cpu_s / len(took)} | percentiles(
@@ -116,5 +115,4 @@ def consume_from_follower(cluster: Cluster, scale: float) -> Sample:
             share = consumer.share_received_from(follower.node_id)
     if share < _MIN_SHARE_OF_FOLLOWER:
         raise LoadFailed(f"{cluster.name}: only {share:.0%} of the bytes came from the follower")
-    size_bytes = got * RECORD_BYTES
-    return {"bytes_per_s": size_bytes / took_s, "cpu_s_per_gb": cpu_s / (size_bytes / GIGABYTE)}
+    return bulk_sample(cpu_s=cpu_s, took_s=took_s, size_bytes=got * RECORD_BYTES)

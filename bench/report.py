@@ -1,240 +1,230 @@
-"""Medians, ratios and goals: the comparison as a table and as data."""
+"""A benchmark's result: sections of tables, as data (bench/results/*.json) and as Markdown.
+
+A section is one run of all measures with one choice of settings and one place for the logs.
+"""
 
 import json
-import statistics
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from bench.loads import Load, Sample
-from bench.servers import StartUp, Usage
+from bench.environment import Environment
+from bench.figures import Figure, Goal, Row, Table, Unit, tally, worst
+from bench.markdown import aligned
+from bench.settings import SETTINGS_WORDS
+from bench.warm_up import WarmUp
 
-_START_GOAL_S: Final = 0.4
-_IDLE_GOAL_BYTES: Final = 80e6
-_LOADED_GOAL_BYTES: Final = 150e6
-_MISSED: Final = " (missed: {goal})"
+RESULTS: Final = Path(__file__).parent / "results"
+#: Of the files that this module reads; older ones have none, or another one.
+_FORMAT: Final = 2
 _ABSENT: Final = "-"
-
-#: Metric -> (factor to what is shown, decimals, unit).
-_SHOWN: Final = {
-    "bytes_per_s": (1e-6, 0, "MB/s"),
-    "requests_per_s": (1.0, 0, "requests/s"),
-    "p50_s": (1e3, 2, "ms"),
-    "p99_s": (1e3, 2, "ms"),
-    "p999_s": (1e3, 2, "ms"),
-    "cpu_s_per_gb": (1.0, 2, "s/GB"),
-    "cpu_s_per_request": (1e6, 1, "us"),
-}
+#: Where every program that runs loads puts the memory of its servers.
+MEMORY_TABLE: Final = "memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
-    """What the figures depend on."""
+class Section:
+    """All measures with the same settings and the logs in the same place."""
 
-    date: str
-    commit: str
-    #: Whether the working tree differs from the commit.
-    is_changed: bool
-    cpu_count: int
-    #: One minute's, before anything was started: what else ran on the machine.
-    load_average: float
-    #: Where the logs were.
+    settings: str
+    place: str
+    #: The type of the file system that the place is on.
     file_system: str
-    kernel: str
-    python: str
-    #: A step of a loop: Pythons that are built without profile-guided optimization take half as long again.
-    python_step_ns: float
-    java: str
-    kafka: str
+    #: What every node of both sides got on top of what is always set (`bench.servers`, `bench.clusters`).
+    properties: Mapping[str, str]
+    tables: Sequence[Table]
+    #: Server -> how it was warmed up; empty where it was not.
+    warm_ups: dict[str, WarmUp] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The head of its column."""
+        return f"{SETTINGS_WORDS.get(self.settings, self.settings)}, {self.place}"
+
+    def rows(self) -> list[Row]:
+        """All rows of all tables."""
+        return [row for table in self.tables for row in table.rows()]
 
 
-@dataclass(slots=True, kw_only=True)
-class Comparison:
-    """Everything that was measured."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One result file."""
 
+    program: str
     environment: Environment
-    loads: list[Load]
-    #: Load -> server -> one sample for each run.
-    samples: dict[str, dict[str, list[Sample]]] = field(default_factory=dict)
-    #: Server -> how each start went, and what it held when idle.
-    starts: dict[str, list[tuple[StartUp, Usage]]] = field(default_factory=dict)
-    #: Server -> the most that it held after any load.
-    peaks: dict[str, Usage] = field(default_factory=dict)
+    runs: int
+    #: About how long each load took.
+    seconds: float
+    duration_s: float
+    #: (table, metric) of the rows that `overview` shows.
+    headlines: Sequence[tuple[str, str]]
+    sections: Sequence[Section]
 
-    def median(self, load: str, server: str, metric: str) -> float | None:
-        """None where it was not measured."""
-        values = [sample[metric] for sample in self.samples.get(load, {}).get(server, ()) if metric in sample]
-        return statistics.median(values) if values else None
-
-    def ratio(self, load: str, metric: str) -> float | None:
-        """Ottla / Kafka, of the medians."""
-        kafka, ottla = (self.median(load, server, metric) for server in ("kafka", "ottla"))
-        return ottla / kafka if kafka and ottla else None
+    @property
+    def stem(self) -> str:
+        """The name of its files, without the ending."""
+        return f"{self.environment.date}-{self.program}"
 
 
-def in_words(sample: Sample) -> str:
-    """One sample, for a line of progress."""
-    return ", ".join(
-        f"{metric.removesuffix('_s')} {_show(value, metric)}" for metric, value in sample.items()
+# -- data ----------------------------------------------------------------------------------------------
+
+
+def as_json(report: Report) -> str:
+    """The file's text: what the tables are, once, and the samples of each section."""
+    data = asdict(report)
+    tables: dict[str, dict[str, Any]] = {}
+    for section in data["sections"]:
+        by_name = {table["name"]: table for table in section.pop("tables")}
+        section["samples"] = {name: table.pop("samples") for name, table in by_name.items()}
+        tables |= by_name
+    return json.dumps({"format": _FORMAT} | data | {"tables": list(tables.values())}, indent=1) + "\n"
+
+
+def from_json(text: str) -> Report | None:
+    """The inverse of `as_json`; None for files of another format."""
+    data = json.loads(text)
+    if data.pop("format", None) != _FORMAT:
+        return None
+    tables = {each["name"]: _table(each) for each in data.pop("tables")}
+    return Report(
+        environment=Environment(**data.pop("environment")),
+        headlines=[(table, metric) for table, metric in data.pop("headlines")],
+        sections=[_section(each, tables) for each in data.pop("sections")],
+        **data,
     )
 
 
-def _show(value: float | None, metric: str, *, unit: bool = True) -> str:
-    if value is None:
-        return _ABSENT
-    factor, decimals, name = _SHOWN[metric]
-    return f"{value * factor:,.{decimals}f}{f' {name}' if unit else ''}"
-
-
-def as_markdown(comparison: Comparison) -> str:
-    """The whole report."""
-    environment = comparison.environment
-    changed = " with changes" if environment.is_changed else ""
-    python = f"Python {environment.python} ({environment.python_step_ns:.0f} ns for a step of a loop)"
-    preface = (
-        f"Ottla {environment.commit}{changed} against Apache Kafka {environment.kafka}, {environment.date}: "
-        f"{environment.cpu_count} CPUs (load {environment.load_average:.1f} before), logs on "
-        f"{environment.file_system}, Linux {environment.kernel}, {python}, {environment.java}. "
-        f"Medians of {_runs(comparison)}; each cell is Kafka / Ottla = ratio."
+def _section(data: dict[str, Any], tables: Mapping[str, Table]) -> Section:
+    samples = data.pop("samples")
+    return Section(
+        tables=[replace(tables[name], samples=samples[name]) for name in samples],
+        warm_ups={name: WarmUp(**each) for name, each in data.pop("warm_ups").items()},
+        **data,
     )
-    lines = [
-        preface,
-        "",
-        *_table(["load", "throughput", "p50 ms", "p99 ms", "broker CPU"], _load_rows(comparison)),
-        "",
-        *_table(["process", "Kafka", "Ottla", "ratio"], _process_rows(comparison)),
-    ]
-    return "\n".join(lines) + "\n"
 
 
-def _runs(comparison: Comparison) -> str:
-    count = max(
-        (len(samples) for by_server in comparison.samples.values() for samples in by_server.values()),
-        default=0,
-    )
-    return "1 run" if count == 1 else f"{count} runs"
+def _table(data: dict[str, Any]) -> Table:
+    return Table(figures=[_figure(each) for each in data.pop("figures")], **data)
 
 
-def _load_rows(comparison: Comparison) -> Iterable[list[str]]:
-    for load in comparison.loads:
-        goals = load.goals
-        in_bytes = comparison.median(load.name, "ottla", "requests_per_s") is None
-        throughput = "bytes_per_s" if in_bytes else "requests_per_s"
-        per_gb = comparison.median(load.name, "ottla", "cpu_s_per_request") is None
-        cpu = "cpu_s_per_gb" if per_gb else "cpu_s_per_request"
-        yield [
-            load.title,
-            _cell(comparison, load, throughput, at_least=goals.throughput),
-            _cell(comparison, load, "p50_s"),
-            _cell(comparison, load, "p99_s", at_most=goals.p99),
-            _cell(comparison, load, cpu, at_most=goals.cpu),
-        ]
+def _figure(data: dict[str, Any]) -> Figure:
+    unit, goal = Unit(**data.pop("unit")), data.pop("goal")
+    return Figure(unit=unit, goal=Goal(**goal) if goal is not None else None, **data)
 
 
-def _cell(
-    comparison: Comparison,
-    load: Load,
-    metric: str,
-    *,
-    at_least: float | None = None,
-    at_most: float | None = None,
-) -> str:
-    """`Kafka / Ottla = ratio`, with the goal where it is missed."""
-    kafka, ottla = (comparison.median(load.name, server, metric) for server in ("kafka", "ottla"))
-    if kafka is None and ottla is None:
-        return _ABSENT
-    unit = "" if metric in ("p50_s", "p99_s") else f" {_SHOWN[metric][2]}"
-    both = f"{_show(kafka, metric, unit=False)} / {_show(ottla, metric, unit=False)}{unit}"
-    ratio = comparison.ratio(load.name, metric)
-    if ratio is None:
-        return both
-    return f"{both} = **{ratio:.2f}**{_judged(round(ratio, 2), at_least=at_least, at_most=at_most)}"
-
-
-def _judged(value: float, *, at_least: float | None = None, at_most: float | None = None) -> str:
-    if at_least is not None and value < at_least:
-        return _MISSED.format(goal=f"≥ {at_least}")
-    if at_most is not None and value > at_most:
-        return _MISSED.format(goal=f"≤ {at_most}")
-    return ""
-
-
-def _process_rows(comparison: Comparison) -> Iterable[list[str]]:
-    starts = comparison.starts
-
-    def medians(of: Callable[[StartUp, Usage], float]) -> tuple[float | None, float | None]:
-        kafka, ottla = (
-            statistics.median(of(start, idle) for start, idle in starts[name]) if name in starts else None
-            for name in ("kafka", "ottla")
-        )
-        return kafka, ottla
-
-    yield _process_row(
-        "start to first ApiVersions answer, s",
-        medians(lambda start, _: start.start_s),
-        1,
-        at_most=_START_GOAL_S,
-    )
-    yield _process_row("formatting a new data folder, s", medians(lambda start, _: start.format_s), 1)
-    yield _process_row("resident when idle, MB", medians(lambda _, idle: idle.resident_bytes), 1e-6)
-    yield _process_row(
-        "the same, page cache aside, MB",
-        medians(lambda _, idle: idle.private_bytes),
-        1e-6,
-        at_most=_IDLE_GOAL_BYTES,
-    )
-    peaks = [comparison.peaks.get(name) for name in ("kafka", "ottla")]
-    resident = tuple(peak and float(peak.resident_bytes) for peak in peaks)
-    private = tuple(peak and float(peak.private_bytes) for peak in peaks)
-    yield _process_row("most resident after a load, MB", resident, 1e-6)
-    yield _process_row("the same, page cache aside, MB", private, 1e-6, at_most=_LOADED_GOAL_BYTES)
-
-
-def _process_row(
-    title: str, values: tuple[float | None, ...], factor: float, *, at_most: float | None = None
-) -> list[str]:
-    kafka, ottla = values
-    decimals = 2 if factor == 1 else 0
-    shown = [_ABSENT if value is None else f"{value * factor:.{decimals}f}" for value in (kafka, ottla)]
-    if ottla is not None and at_most is not None and ottla > at_most:
-        shown[1] += _MISSED.format(goal=f"≤ {at_most * factor:g}")
-    return [title, *shown, f"{ottla / kafka:.2f}" if kafka and ottla else _ABSENT]
-
-
-def _table(head: list[str], rows: Iterable[list[str]]) -> list[str]:
-    """Markdown whose columns stand under each other, too."""
-    cells = [head, *rows]
-    widths = [max(len(row[at]) for row in cells) for at in range(len(head))]
-    lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
-        for row in cells
-    ]
-    return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
-
-
-def save(comparison: Comparison, folder: Path) -> list[Path]:
-    """Write <date>-<commit>.json and .md."""
+def save(report: Report, folder: Path = RESULTS) -> list[Path]:
+    """Write <date>-<program>.json and .md."""
     folder.mkdir(exist_ok=True)
-    stem = f"{comparison.environment.date}-{comparison.environment.commit}"
-    data = {
-        "environment": asdict(comparison.environment),
-        "samples": comparison.samples,
-        "starts": {
-            name: [asdict(start) | {"idle": idle._asdict()} for start, idle in starts]
-            for name, starts in comparison.starts.items()
-        },
-        "peaks": {name: peak._asdict() for name, peak in comparison.peaks.items()},
-        "ratios": {
-            load.name: {
-                metric: round(ratio, 3)
-                for metric in _SHOWN
-                if (ratio := comparison.ratio(load.name, metric)) is not None
-            }
-            for load in comparison.loads
-        },
-    }
-    paths = [folder / f"{stem}.json", folder / f"{stem}.md"]
-    paths[0].write_text(json.dumps(data, indent=1) + "\n")
-    paths[1].write_text(as_markdown(comparison))
+    paths = [folder / f"{report.stem}{ending}" for ending in (".json", ".md")]
+    paths[0].write_text(as_json(report))
+    paths[1].write_text(as_markdown(report))
     return paths
+
+
+def latest(program: str, folder: Path = RESULTS) -> Report | None:
+    """The newest result of a program, by the date in the file's name; None if there is none of this format."""
+    for path in sorted(folder.glob(f"*-{program}.json"), reverse=True):
+        if (report := from_json(path.read_text())) is not None:
+            return report
+    return None
+
+
+# -- Markdown ------------------------------------------------------------------------------------------
+
+
+def as_markdown(report: Report) -> str:
+    """The whole report."""
+    return (
+        "\n".join([preface(report), "", *overview(report), "", *all_rows(report), "", *_notes(report)]) + "\n"
+    )
+
+
+def preface(report: Report) -> str:
+    """What the figures depend on, and how to read them."""
+    return (
+        f"{report.environment.words()}. Both sides have the same settings. Medians of {report.runs} interleaved "
+        f"run{'s' if report.runs > 1 else ''}, about {report.seconds:g} s for each load. Each cell is Kafka / Ottla "
+        f"= ratio Ottla / Kafka.{''.join(f' {sentence}' for sentence in _cold(report))}"
+    )
+
+
+def _cold(report: Report) -> Iterator[str]:
+    for section in report.sections:
+        for server, warm_up in section.warm_ups.items():
+            if not warm_up.is_steady:
+                yield (
+                    f"The CPU of {server.capitalize()} still fell when its warm-up ended after {len(warm_up.costs)} "
+                    f"rounds ({section.title})."
+                )
+
+
+def overview(report: Report) -> list[str]:
+    """A short table: goals missed, the worst row, memory under load, and the headlines; a column for each section."""
+    sections = report.sections
+    rows = [["", *(section.title for section in sections)]]
+    rows.append(["goals", *(tally(section.rows()).words() for section in sections)])
+    rows.append(["worst row", *(_worst_cell(section) for section in sections)])
+    for key in _keys(sections):
+        first = _first(sections, key)
+        if key in report.headlines or first.table.name == MEMORY_TABLE:
+            rows.append([_title(first), *_cells(sections, key)])
+    return list(aligned(rows))
+
+
+def _worst_cell(section: Section) -> str:
+    row = worst(section.rows())
+    if row is None:
+        return _ABSENT
+    assert row.figure.goal is not None
+    goal = row.figure.goal.words(row.figure.unit)
+    return f"{row.table.title}: {row.figure.title} {row.cell()} ({goal})"
+
+
+def all_rows(report: Report) -> list[str]:
+    """Every row, with its goal; a column for each section."""
+    sections = report.sections
+    rows = [["", "figure", "goal", *(section.title for section in sections)]]
+    for key in _keys(sections):
+        row = _first(sections, key)
+        goal = row.figure.goal
+        figure = f"{row.figure.title}, {row.figure.unit.name}"
+        words = "" if goal is None else goal.words(row.figure.unit)
+        rows.append([row.table.title, figure, words, *_cells(sections, key)])
+    return list(aligned(rows))
+
+
+def _title(row: Row) -> str:
+    goal = row.figure.goal
+    words = f" (goal: {goal.words(row.figure.unit)})" if goal is not None else ""
+    return f"{row.table.title}: {row.figure.title}, {row.figure.unit.name}{words}"
+
+
+def _keys(sections: Sequence[Section]) -> list[tuple[str, str]]:
+    """The rows of all sections, each once, in the order in which they first come."""
+    return list(dict.fromkeys(row.key for section in sections for row in section.rows()))
+
+
+def _first(sections: Sequence[Section], key: tuple[str, str]) -> Row:
+    return next(row for section in sections for row in section.rows() if row.key == key)
+
+
+def _cells(sections: Sequence[Section], key: tuple[str, str]) -> Iterator[str]:
+    for section in sections:
+        yield next((row.cell() for row in section.rows() if row.key == key), _ABSENT)
+
+
+def _notes(report: Report) -> Iterator[str]:
+    """What was done in each table, how each section was set up, and how long it took."""
+    notes = {table.title: table.note for section in report.sections for table in section.tables if table.note}
+    for title, note in notes.items():
+        yield f"- {title}: {note}"
+    for section in report.sections:
+        yield ""
+        properties = ", ".join(f"`{key}={value}`" for key, value in section.properties.items())
+        yield f"{section.title} ({section.file_system}): {properties}."
+        for server, warm_up in section.warm_ups.items():
+            costs = ", ".join(f"{cost:.3g}" for cost in warm_up.costs)
+            yield f"Warm-up of {server.capitalize()}, CPU of each round: {costs}."
+    yield ""
+    yield f"The whole run took {report.duration_s / 60:.0f} minutes."

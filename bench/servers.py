@@ -1,4 +1,4 @@
-"""The two brokers that are compared: processes of their own, with the settings a user would start from.
+"""The two brokers that are compared: processes of their own, with the same settings.
 
 Apache Kafka runs with the flags of its own start script (G1, 1 GB of heap); Ottla runs with none.
 """
@@ -8,17 +8,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import psutil
 
+from bench.environment import REPOSITORY
+from bench.memory import memory_of
+from bench.settings import SETTINGS
 from bench.wire import WireClient
 from tests.harness import fetch
 from tests.harness.processes import Child, StartFailed, free_port
-
-_REPOSITORY: Final = Path(__file__).parent.parent
 
 #: kafka-run-class.sh's KAFKA_JVM_PERFORMANCE_OPTS, kafka-server-start.sh's KAFKA_HEAP_OPTS.
 _JVM_FLAGS: Final = [
@@ -32,13 +34,15 @@ _JVM_FLAGS: Final = [
     "-Xms1G",
 ]
 
-#: Both get these: one partition unless a topic says otherwise, one node, and old topics gone quickly, so
-#: that the next load has the page cache for itself.
+#: Both get these beside the chosen settings: internal topics of one replica on one node, no wait for more members of a
+#: group, and deleted files gone quickly, so that the next load has the page cache for itself.
 _COMMON: Final = {
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "5",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
     "log.segment.delete.delay.ms": "500",
 }
@@ -70,10 +74,10 @@ def usage_of(*roots: Child) -> Usage:
     for child in roots:
         root = psutil.Process(child.pid)
         for process in (root, *root.children(recursive=True)):
-            times, memory = process.cpu_times(), process.memory_info()
+            times, memory = process.cpu_times(), memory_of(process.pid)
             cpu_s += times.user + times.system
-            resident += memory.rss
-            private += memory.rss - memory.shared
+            resident += memory[0]
+            private += memory[1]
     return Usage(cpu_s, resident, private)
 
 
@@ -88,7 +92,7 @@ def ottla_environment() -> dict[str, str]:
     path = os.environ.get("PYTHONPATH", "")
     return {
         "PYTHONDONTWRITEBYTECODE": "",
-        "PYTHONPATH": f"{_REPOSITORY}{os.pathsep}{path}".rstrip(os.pathsep),
+        "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{path}".rstrip(os.pathsep),
     }
 
 
@@ -98,10 +102,12 @@ class Server:
     #: How it is called in tables and results.
     name: str
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] = SETTINGS["default"]) -> None:
         folder.mkdir(parents=True)
         self.folder = folder
         self.port = free_port()
+        #: All that is configured, where it listens and keeps its files aside.
+        self.settings: Mapping[str, str] = {**_COMMON, **settings}
         self._child: Child | None = None
 
     @property
@@ -133,6 +139,11 @@ class Server:
         assert self._child is not None
         return usage_of(self._child)
 
+    def broker_pids(self) -> Sequence[int]:
+        """The broker's process."""
+        assert self._child is not None
+        return [self._child.pid]
+
     def _format(self) -> None:
         """Prepare a new data folder, where the broker does not do it itself."""
 
@@ -148,45 +159,48 @@ class Kafka(Server):
 
     name = "kafka"
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, settings: Mapping[str, str] = SETTINGS["default"]) -> None:
+        super().__init__(folder, settings)
         controller_port = free_port()
-        settings = {
+        properties = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller_port}",
             "controller.listener.names": "CONTROLLER",
-            "share.coordinator.state.topic.replication.factor": "1",
-            "share.coordinator.state.topic.min.isr": "1",
             "log.dirs": str(folder / "data"),
-            **_COMMON,
+            **self.settings,
         }
-        self._properties = folder / "server.properties"
-        self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self.properties_file = folder / "server.properties"
+        self.properties_file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
 
     def _format(self) -> None:
         if not (self.folder / "data").exists():
             command = [fetch.java(), "-Xmx256m", "-cp", f"{fetch.kafka_jars()}/*", "kafka.tools.StorageTool"]
-            arguments = ["format", "-t", "q1Sh-9_ISia_zwGINzRvyQ", "-c", str(self._properties)]
+            arguments = ["format", "-t", "q1Sh-9_ISia_zwGINzRvyQ", "-c", str(self.properties_file)]
             done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
             if done.returncode:
                 raise StartFailed(f"{done.stdout}\n{done.stderr}")
 
     def _command(self) -> list[str]:
-        return kafka_command(self._properties)
+        return kafka_command(self.properties_file)
 
 
 class Ottla(Server):
-    """This project's broker, as `ottla broker` starts it."""
+    """This project's broker, as `ottla broker` starts it: it formats its folder itself."""
 
     name = "ottla"
+
+    @property
+    def overrides(self) -> list[str]:
+        """What `--set` says: all settings, since those of a broker without a file are not Kafka's defaults."""
+        return [f"{key}={value}" for key, value in self.settings.items()]
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "broker", "--port", str(self.port)]
         command += ["--data-dir", str(self.folder / "data")]
-        for key, value in _COMMON.items():
-            command += ["--set", f"{key}={value}"]
+        for override in self.overrides:
+            command += ["--set", override]
         return command
 
     def _environment(self) -> dict[str, str]:

@@ -14,15 +14,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from bench.compare import environment
+from bench import environment
+from bench.report import RESULTS
 from bench.servers import end_on_signals
+from bench.settings import file_system_of
 from bench.storage_compaction import compaction
 from bench.storage_idle import idle
 from bench.storage_io import appends, lookups, reads
 from bench.storage_recovery import recovery
 from bench.storage_report import Section, as_text, preface, save
 
-_RESULTS: Final = Path(__file__).parent / "results"
 _QUICK_SCALE: Final = 0.1
 
 
@@ -58,17 +59,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--data-dir", type=Path, metavar="FOLDER", help="where the files go (default: $TMPDIR, or /tmp)"
     )
+    parser.add_argument(
+        "--allow-dirty",
+        action="store_true",
+        help="measure although the tree differs from its commit; the report says so",
+    )
     parser.add_argument("--no-save", action="store_true", help="print only")
     options = parser.parse_args(arguments)
     end_on_signals()
+    try:
+        where = environment.current(allow_dirty=options.allow_dirty)
+    except environment.DirtyTree as error:
+        sys.exit(str(error))
     runs = options.runs or (1 if options.quick else 3)
     scale = _QUICK_SCALE if options.quick else 1.0
     folder = Path(tempfile.mkdtemp(prefix="ottla-storage-", dir=options.data_dir))
+    file_system = file_system_of(folder)
     sections = []
     began = time.monotonic()
     try:
-        where = environment(folder)
-        print(preface(where, runs))
+        print(preface(where, file_system, runs))
         for name in options.only or _MEASURES:
             sections.append(_MEASURES[name](folder, runs=runs, scale=scale))
             print(as_text(sections[-1]), flush=True)
@@ -76,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     print(f"took {time.monotonic() - began:.0f} s", file=sys.stderr)
     if not options.no_save:
-        for path in save(where, sections, runs=runs, folder=_RESULTS):
+        for path in save(where, file_system, sections, runs=runs, folder=RESULTS):
             print(f"written: {path}")
 
 

@@ -2,12 +2,13 @@
 
 import json
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.report import Environment
+from bench.environment import Environment
+from bench.markdown import aligned
 
 _ABSENT: Final = "-"
 
@@ -64,7 +65,7 @@ def as_text(section: Section) -> str:
     """Title, note, table and goals, as Markdown."""
     table = [["", *(column.head for column in section.columns)]]
     table += [[case, *(_shown(section, case, column) for column in section.columns)] for case in section.rows]
-    lines = [f"## {section.title}", "", section.note, "", *_aligned(table)]
+    lines = [f"## {section.title}", "", section.note, "", *aligned(table)]
     if section.goals:
         lines += ["", *(_judged(section, goal) for goal in section.goals)]
     return "\n".join(lines) + "\n"
@@ -82,33 +83,22 @@ def _judged(section: Section, goal: Goal) -> str:
     return f"- {goal.words}: {'met' if value <= goal.at_most else '**missed**'}"
 
 
-def _aligned(table: Sequence[Sequence[str]]) -> Iterable[str]:
-    """Markdown whose columns stand under each other, too."""
-    widths = [max(len(row[at]) for row in table) for at in range(len(table[0]))]
-    for number, row in enumerate(table):
-        yield "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
-        if number == 0:
-            yield "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-
-
-def preface(environment: Environment, runs: int) -> str:
+def preface(environment: Environment, file_system: str, runs: int) -> str:
     """What the figures depend on."""
-    changed = " with changes" if environment.is_changed else ""
-    return (
-        f"Ottla's storage {environment.commit}{changed}, {environment.date}: {environment.cpu_count} CPUs (load "
-        f"{environment.load_average:.1f} before), files on {environment.file_system}, Linux {environment.kernel}, "
-        f"Python {environment.python}, {environment.java}. Medians of {runs} run{'s' if runs > 1 else ''}.\n"
-    )
+    return f"{environment.words()}; files on {file_system}. Medians of {runs} run{'s' if runs > 1 else ''}.\n"
 
 
-def save(environment: Environment, sections: Sequence[Section], *, runs: int, folder: Path) -> list[Path]:
+def save(
+    environment: Environment, file_system: str, sections: Sequence[Section], *, runs: int, folder: Path
+) -> list[Path]:
     """Write <date>-storage.json and .md."""
     folder.mkdir(exist_ok=True)
     paths = [folder / f"{environment.date}-storage{ending}" for ending in (".json", ".md")]
     data = {
         "environment": asdict(environment),
+        "file_system": file_system,
         "sections": [{"title": it.title, "note": it.note, "rows": it.rows} for it in sections],
     }
     paths[0].write_text(json.dumps(data, indent=1) + "\n")
-    paths[1].write_text("\n".join([preface(environment, runs), *map(as_text, sections)]))
+    paths[1].write_text("\n".join([preface(environment, file_system, runs), *map(as_text, sections)]))
     return paths

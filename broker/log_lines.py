@@ -5,10 +5,11 @@ would read like a line of ours.
 """
 
 import logging
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-__all__ = ["FORMAT", "LineFormatter"]
+__all__ = ["FORMAT", "LineFormatter", "SeldomLog"]
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -36,3 +37,31 @@ class LineFormatter(logging.Formatter):
     def formatException(self, ei: _ExceptionInfo) -> str:  # noqa: N802
         """All lines but the first are indented: an exception may say what a client has said."""
         return super().formatException(ei).translate(_ESCAPES_BUT_BREAKS).replace("\n", "\n  ")
+
+
+class SeldomLog:
+    """Lines about what may repeat many times a second: each text once in `interval_s`, and how many were left out.
+
+    Texts are told apart by their format, before arguments are filled in. `monotonic` is in seconds.
+    """
+
+    def __init__(self, logger: logging.Logger, *, monotonic: Callable[[], float], interval_s: float) -> None:
+        self._logger = logger
+        self._monotonic = monotonic
+        self._interval_s = interval_s
+        #: When each text was last written, and how often it was left out since.
+        self._written: dict[str, list[float]] = {}
+
+    def warning(self, text: str, *arguments: object) -> None:
+        """Write a WARNING, unless this text was written a moment ago."""
+        now = self._monotonic()
+        last = self._written.get(text)
+        if last is not None and now - last[0] < self._interval_s:
+            last[1] += 1
+            return
+        if last is not None and last[1]:
+            text_with_count, arguments = f"{text} (%d more such lines since)", (*arguments, int(last[1]))
+        else:
+            text_with_count = text
+        self._written[text] = [now, 0]
+        self._logger.warning(text_with_count, *arguments)

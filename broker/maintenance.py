@@ -40,6 +40,15 @@ class Maintenance:
             check=self._check_cleaning,
         )
         self._tasks: list[asyncio.Task[None]] = []
+        self._cleaner_backoff_ms = config().log_cleaner_backoff_ms
+        #: Set when the pause of compaction has another length.
+        self._backoff_changed = asyncio.Event()
+
+    def on_config_changed(self) -> None:
+        """The configuration has changed; all but a pause that has begun reads it when it needs it."""
+        if self._cleaner_backoff_ms != self._config().log_cleaner_backoff_ms:
+            self._cleaner_backoff_ms = self._config().log_cleaner_backoff_ms
+            self._backoff_changed.set()
 
     def start(self) -> None:
         """Begin; the first steps come after `log.initial.task.delay.ms`."""
@@ -73,10 +82,19 @@ class Maintenance:
 
     async def _clean(self) -> None:
         while True:
-            await asyncio.sleep(self._config().log_cleaner_backoff_ms / 1000)
+            await self._back_off()
             while self._config().log_cleaner_enable and (job := self._cleaning_job()) is not None:
                 if not await self._run(job):
                     break  # it would be chosen again at once
+
+    async def _back_off(self) -> None:
+        """The pause of compaction; it begins again when its length is altered, as Kafka restarts its cleaners."""
+        while True:
+            self._backoff_changed.clear()
+            try:
+                await asyncio.wait_for(self._backoff_changed.wait(), self._cleaner_backoff_ms / 1000)
+            except TimeoutError:
+                return
 
     def _cleaning_job(self) -> BackgroundJob | None:
         try:

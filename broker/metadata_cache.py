@@ -35,12 +35,11 @@ class MetadataCache:
         #: The last offset of the metadata log that the image holds; -1 before the first one.
         self.last_applied_offset = -1
         self._kraft_version = kraft_version
-        self._on_change: Callable[[MetadataDelta, MetadataImage], None] | None = None
+        self._listeners: list[Callable[[MetadataDelta, MetadataImage], None]] = []
 
     def on_change(self, listener: Callable[[MetadataDelta, MetadataImage], None]) -> None:
-        """Have `listener` called after each change of the image from now on."""
-        assert self._on_change is None
-        self._on_change = listener
+        """Have `listener` called after each change of the image from now on, behind those that were added before."""
+        self._listeners.append(listener)
 
     def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
         """Replay committed records; `end_offset` is the offset after the last of them. Raises InvalidMetadata."""
@@ -66,8 +65,8 @@ class MetadataCache:
         """Who leads the quorum is nothing that the image says."""
 
     def _tell(self, delta: MetadataDelta) -> None:
-        if self._on_change is not None:
-            self._on_change(delta, self.image)
+        for listener in self._listeners:
+            listener(delta, self.image)
 
     @property
     def finalized_features(self) -> Mapping[str, int]:

@@ -84,11 +84,7 @@ def validate_broker_alter(config: BrokerConfig, resource_name: str, overrides: M
         raise InvalidRequest(error.message) from None
     _check_not_yet_altered(config, altered)
     _check_steps(config, altered)
-    for name in ("max.connections", "max.connection.creation.rate"):
-        if altered.get(name) != config.get(name) and altered.get(name) < 1:
-            raise InvalidRequest(
-                f"Invalid value {altered.get(name)} for configuration {name}: it must be at least 1."
-            )
+    _check_connection_limits(config, altered)
 
 
 def usable_overrides(overrides: Mapping[str, str], *, is_per_broker: bool) -> dict[str, str]:
@@ -144,6 +140,18 @@ def _check_not_yet_altered(config: BrokerConfig, altered: BrokerConfig) -> None:
         changed,
         "This broker does not yet change these configs while it runs; restart it with other properties",
     )
+
+
+def _check_connection_limits(config: BrokerConfig, altered: BrokerConfig) -> None:
+    """A limit that lets nobody in may stand in a file, but not be altered to: nobody could alter it back."""
+    for key in ("max.connections", "max.connection.creation.rate"):
+        of_listeners = [name for name in altered.texts if listener_of(name) and base_key(name) == key]
+        for name in (key, *of_listeners):
+            value = altered.get(key) if name == key else BROKER_CONFIGS.parse(key, altered.texts[name])
+            if altered.texts.get(name) != config.texts.get(name) and isinstance(value, int) and value < 1:
+                raise InvalidRequest(
+                    f"Invalid value {value} for configuration {name}: it must be at least 1."
+                )
 
 
 def _check_steps(config: BrokerConfig, altered: BrokerConfig) -> None:

@@ -3,11 +3,12 @@
     open ---- the reply is an awaitable --------> parked ----- it is done ------> open
     open ---- the peer does not read replies ---> clogged ---- it has read -----> open
     open ---- enough for one turn --------------> yielding --- others' turns ---> open
+    open ---- a frame has begun, no memory ------> starved --- there is some ----> open
     any  ---- finish(), close(), bad frame, failure, end of stream --> ending --> closed
 
-Requests are dispatched only while the connection is open. While it is any of the others (or several)
+Requests are dispatched only while the connection is open. While it is parked, clogged or yielding (or several of them)
 bytes are still read, up to `PIPELINED_BYTES`, so that the peer's going away is noticed; then its
-socket is left alone until the connection is open again.
+socket is left alone until the connection is open again. `request_memory.py` has the bounds of all connections together.
 """
 
 # ruff: noqa: D102 (the methods that the transport calls are those of asyncio.BufferedProtocol)
@@ -56,10 +57,13 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_buffer",
         "_dispatch",
+        "_frame_bytes",
+        "_has_memory",
         "_is_at_end",
         "_is_clogged",
         "_is_closed",
         "_is_ending",
+        "_is_queued",
         "_is_reading",
         "_is_working",
         "_is_yielding",
@@ -87,12 +91,17 @@ class Connection(asyncio.BufferedProtocol):
         self._is_clogged = False
         self._is_yielding = False
         self._is_reading = True
+        self._frame_bytes = (
+            _PREFIX_BYTES  # of the frame that is being received; the prefix's if there is none
+        )
+        self._has_memory = True  # for that frame
+        self._is_queued = False  # counted as one that holds requests behind an earlier one
         self._is_at_end = False  # the peer sends nothing more
         self._is_ending = False  # dispatches nothing more
         self._is_closed = False  # the transport has been told to close, or is gone
         self._unsent_bytes = 0  # as the last sweep found it
-        #: The sweep in which the peer last did something.
-        self.active_at = server.sweep_count
+        #: When the peer last did something, rounded up to the time of a sweep.
+        self.active_at = server.activity_clock
         self.listener_name = listener_name
         self.client_host = ""
         self.client_port = 0
@@ -106,6 +115,10 @@ class Connection(asyncio.BufferedProtocol):
     def is_closed(self) -> bool:
         """Whether nothing more will reach the peer."""
         return self._is_closed
+
+    def closing_order(self) -> tuple[bool, bool, float]:
+        """The lower, the sooner it is closed when there are too many: what is closed anyway, what is idle longest."""
+        return not self._is_closed, self._parked is not None, self.active_at
 
     # Called by the transport
 
@@ -124,7 +137,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.active_at = self._server.sweep_count
+        self.active_at = self._server.activity_clock
         self._buffer.end += nbytes
         self._work()
 
@@ -138,6 +151,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_ending = self._is_closed = True
         self._buffer.discard()
+        self._receive_frame(_PREFIX_BYTES)
+        self._leave_queue()
         self._server.forget(self)
         # What only waits is given up: a fetch may ask to wait for weeks, and would be kept as long for
         # nobody. A task is under way with something, and ends by itself.
@@ -149,13 +164,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_clogged = False
-        self.active_at = self._server.sweep_count
+        self.active_at = self._server.activity_clock
         if not self._is_working:
             self._work()
         else:  # called from within write(): `_work` is past looking at further requests
             self._yield()
 
     # Called by the server, and by whoever dispatches
+
+    def on_memory(self) -> None:
+        """See `Receiver`."""
+        self._has_memory = True
+        if not (self._is_ending or self._is_at_end or self._is_reading):
+            self._read(True)
 
     def finish(self) -> None:
         """Dispatch nothing more; close when what is in progress has been answered."""
@@ -175,20 +196,27 @@ class Connection(asyncio.BufferedProtocol):
         self._is_ending = self._is_closed = True
         self._transport.abort()
 
-    def tidy(self, idle_since: int) -> None:
-        """Once a sweep: give an unused buffer back; close if nothing has happened since a sweep.
+    def look_at_queue(self) -> None:
+        """There is room for requests behind those that are worked on, or no more."""
+        if self._is_blocked() and not (self._is_ending or self._is_at_end):
+            is_wanted = self._may_read_ahead()
+            if is_wanted != self._is_reading:
+                self._read(is_wanted)
 
-        A peer that takes bytes of a long reply is not idle, nor is one whose request we hold.
+    def tidy(self, idle_since: float) -> None:
+        """Once a sweep: give an unused buffer back; close if nothing has happened since `idle_since`.
+
+        A peer that takes bytes of a long reply is not idle, nor is one whose request we hold or do not read.
         """
         if self._is_closed:
             return
         unsent_bytes = self._transport.get_write_buffer_size()
-        if unsent_bytes != self._unsent_bytes or self._parked is not None:
+        if unsent_bytes != self._unsent_bytes or self._parked is not None or not self._has_memory:
             self._unsent_bytes = unsent_bytes
-            self.active_at = self._server.sweep_count
+            self.active_at = self._server.activity_clock
         elif self.active_at < idle_since:
             self.abort()  # rather than close(): what it did not read until now it will not read
-        if self.active_at != self._server.sweep_count and not self._buffer.unread_bytes:
+        if self.active_at != self._server.activity_clock and not self._buffer.unread_bytes:
             self._buffer.release()
 
     # Inside
@@ -205,6 +233,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         buffer, dispatch = self._buffer, self._dispatch
         view, start, end = buffer.view, buffer.start, buffer.end
+        first = start
         needed_bytes = _PREFIX_BYTES
         replies: Buffers = []
         replies_bytes = 0
@@ -245,13 +274,10 @@ class Connection(asyncio.BufferedProtocol):
             self._send(replies, replies_bytes)
         self._is_working = False
         if self._is_ending or self._is_at_end:
+            self._receive_frame(_PREFIX_BYTES)
             self._end_if_done()
         else:
-            if self._is_blocked():
-                buffer.settle(PIPELINED_BYTES, is_enough=True)
-            else:
-                buffer.settle(needed_bytes)
-            self._read_or_not()
+            self._go_on(needed_bytes, is_next_frame=start != first)
 
     def _yield(self) -> None:
         """Go on in another turn, unless what blocks the connection will see to that."""
@@ -263,15 +289,54 @@ class Connection(asyncio.BufferedProtocol):
         self._is_yielding = False
         self._work()
 
-    def _read_or_not(self) -> None:
-        """Read on, unless the connection is blocked with enough behind what blocks it."""
-        is_wanted = not self._is_blocked() or self._buffer.unread_bytes < PIPELINED_BYTES
+    def _receive_frame(self, size_bytes: int) -> None:
+        """Another frame is being received, prefix included; the prefix's size: none. Its memory is reserved."""
+        memory = self._server.memory
+        if self._frame_bytes != _PREFIX_BYTES:
+            memory.release(self, self._frame_bytes)
+        self._frame_bytes = size_bytes
+        self._has_memory = size_bytes == _PREFIX_BYTES or memory.reserve(self, size_bytes)
+
+    def _may_read_ahead(self) -> bool:
+        """Whether a blocked connection may read what follows; it is counted once it holds something."""
+        unread = self._buffer.unread_bytes
+        if not self._is_queued:
+            if unread:
+                self._is_queued = True
+                self._server.memory.enter_queue()
+            elif self._server.memory.is_queue_full:
+                return False
+        return unread < PIPELINED_BYTES
+
+    def _leave_queue(self) -> None:
+        if self._is_queued:
+            self._is_queued = False
+            self._server.memory.leave_queue()
+
+    def _go_on(self, needed_bytes: int, *, is_next_frame: bool) -> None:
+        """Make ready for the next read, if one is wanted: not with enough behind what blocks the connection."""
+        if self._is_blocked():
+            if self._frame_bytes != _PREFIX_BYTES:
+                self._receive_frame(_PREFIX_BYTES)
+            self._buffer.settle(PIPELINED_BYTES, is_enough=True)
+            is_wanted = self._may_read_ahead()
+        else:
+            if self._is_queued:
+                self._leave_queue()
+            # A frame that follows another of its size asks for memory behind those that wait for it.
+            if needed_bytes != self._frame_bytes or (is_next_frame and needed_bytes != _PREFIX_BYTES):
+                self._receive_frame(needed_bytes)
+            is_wanted = self._has_memory
+            self._buffer.settle(needed_bytes if is_wanted else 0)
         if is_wanted != self._is_reading:
-            self._is_reading = is_wanted
-            if is_wanted:
-                self._transport.resume_reading()
-            else:
-                self._transport.pause_reading()
+            self._read(is_wanted)
+
+    def _read(self, is_wanted: bool) -> None:
+        self._is_reading = is_wanted
+        if is_wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
 
     def _end_if_done(self) -> None:
         """Close an ending connection, or one whose peer sends no more, once nothing is in progress."""
@@ -295,7 +360,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_reply(self, parked: "asyncio.Future[Buffers | None]") -> None:
         self._parked = None
-        self.active_at = self._server.sweep_count
+        self.active_at = self._server.activity_clock
         if parked.cancelled():
             self._is_ending = True  # whoever cancelled it (a shutdown) wants no answer given
         elif error := parked.exception():

@@ -1,44 +1,120 @@
-"""How many connections there may be: in all, and from one address."""
+"""How many connections there may be, and how fast new ones may come: of a node's listeners, and of each of them.
 
-from collections import Counter
+    max.connections, listener.name.X.max.connections   a new connection waits until one has gone
+    max.connection.creation.rate, listener.name.X...   a new connection waits until the rate allows it
+    max.connections.per.ip and its overrides           a new connection is closed
+
+The listener that other brokers use is protected where there are others: connections to it neither wait for
+`max.connections` nor count in the node's rate, so that clients cannot cut replication off; the least recently used
+connection of another listener is closed for each that is too many. A listener without limits of its own has the
+node's. Brokers and controllers of one process count apart.
+
+Pure: times are in ms of any one clock. Source: kafka.network.ConnectionQuotas of Kafka 4.3.1.
+"""
+
+from collections import Counter, deque
 
 from broker.network.settings import NetworkSettings
 
 
-class ConnectionLimits:
-    """Counts connections against `max.connections` and `max.connections.per.ip`.
+class CreationRate:
+    """Connections per second over the last windows; Kafka's Rate.
 
-    The settings are given anew for every connection, so a change of them is in force at once; it
-    closes nobody who is already there.
-
-    Differs from Kafka: at `max.connections` Kafka leaves new connections in the backlog (and lets
-    other brokers displace an idle client); here they are closed, as Kafka does for the limit of one
-    address.
+    While fewer windows have passed than are looked at, the rate is measured as if the others had been empty: after a
+    pause a burst of some seconds' connections is let in at once.
     """
 
     def __init__(self) -> None:
-        self.total = 0
-        self.by_host: Counter[str] = Counter()
+        #: [when it began, connections in it], the oldest first.
+        self._windows: deque[list[int]] = deque()
 
-    def refusal(self, host: str, settings: NetworkSettings) -> str | None:
+    def record(self, limit: int, *, settings: NetworkSettings, now_ms: int) -> int:
+        """One more connection; how many ms it has to wait: at most one window."""
+        window_ms, kept = settings.rate_window_ms, settings.rate_window_count
+        windows = self._windows
+        while windows and now_ms - windows[0][0] >= (kept + 1) * window_ms:
+            windows.popleft()
+        if not windows or now_ms - windows[-1][0] >= window_ms:
+            windows.append([now_ms, 0])
+        windows[-1][1] += 1
+        elapsed_ms = now_ms - windows[0][0]
+        elapsed_ms += max(kept - 1 - elapsed_ms // window_ms, 0) * window_ms
+        count = sum(each for _, each in windows)
+        if count * 1000 <= limit * elapsed_ms:
+            return 0
+        if limit <= 0:
+            return window_ms
+        return min(count * 1000 // limit - elapsed_ms, window_ms)
+
+
+class ConnectionLimits:
+    """The counts of all connections, against `settings`, which may be replaced at any time."""
+
+    def __init__(self, settings: NetworkSettings) -> None:
+        self.settings = settings
+        self.total = 0
+        self.by_listener: Counter[str] = Counter()
+        self.by_host: Counter[str] = Counter()
+        self._rate = CreationRate()
+        self._rates: dict[str, CreationRate] = {}
+
+    def add_listener(self, name: str) -> None:
+        """A listener; before the first connection to it arrives."""
+        self._rates[name] = CreationRate()
+
+    def is_protected(self, listener: str) -> bool:
+        """Whether it is the inter-broker listener, and there are others."""
+        return listener == self.settings.inter_broker_listener and len(self._rates) > 1
+
+    @property
+    def excess(self) -> int:
+        """How many connections to unprotected listeners are to be closed."""
+        return max(self.total - self.settings.max_connections, 0)
+
+    def delay_ms(self, listener: str, *, now_ms: int) -> int:
+        """A connection has arrived at a listener: how long it has to wait for the rates."""
+        settings = self.settings
+        of_listener = settings.of_listener(listener).max_creation_rate
+        delay_ms = self._rates[listener].record(of_listener, settings=settings, now_ms=now_ms)
+        if self.is_protected(listener):
+            return delay_ms
+        of_node = settings.max_creation_rate
+        return max(delay_ms, self._rate.record(of_node, settings=settings, now_ms=now_ms))
+
+    def full_because(self, listener: str) -> str | None:
+        """Why a connection that has arrived must wait until another one has gone; None if it need not."""
+        limit = self.settings.of_listener(listener).max_connections
+        if self.by_listener[listener] >= limit:
+            return f"{limit} connections to this listener (max.connections)"
+        if not self.is_protected(listener) and self.total >= self.settings.max_connections:
+            return f"{self.total} connections in all (max.connections={self.settings.max_connections})"
+        return None
+
+    def refusal(self, host: str) -> str | None:
         """Why one more connection from `host` is too many, for the log; None if it is not."""
-        if self.total >= settings.max_connections:
-            return f"max.connections={settings.max_connections} reached"
-        limit = settings.max_connections_per_ip_overrides.get(host, settings.max_connections_per_ip)
+        limit = self.settings.max_connections_per_ip_overrides.get(host, self.settings.max_connections_per_ip)
         if self.by_host[host] >= limit:
             return f"{limit} connections per address reached"
         return None
 
-    def add(self, host: str) -> None:
-        """One more connection from `host`."""
+    def add(self, listener: str) -> None:
+        """A connection to a listener was accepted."""
         self.total += 1
+        self.by_listener[listener] += 1
+
+    def add_host(self, host: str) -> None:
+        """It may stay, for all that its address says."""
         self.by_host[host] += 1
 
-    def remove(self, host: str) -> None:
-        """One less."""
+    def remove(self, listener: str) -> None:
+        """A connection has gone."""
         self.total -= 1
+        self.by_listener[listener] -= 1
+        assert self.by_listener[listener] >= 0, listener
+
+    def remove_host(self, host: str) -> None:
+        """One that `add_host` was called for."""
         self.by_host[host] -= 1
-        assert self.total >= 0, self.total
         assert self.by_host[host] >= 0, host
         if not self.by_host[host]:
             del self.by_host[host]

@@ -11,6 +11,14 @@ if TYPE_CHECKING:
 NO_LIMIT = 2**31 - 1
 
 
+@dataclass(slots=True, frozen=True, kw_only=True)
+class ListenerLimits:
+    """Limits of one listener: listener.name.X.max.connections, or else the node's, and so on."""
+
+    max_connections: int
+    max_creation_rate: int
+
+
 @dataclass(slots=True, kw_only=True)
 class NetworkSettings:
     """The keys are in `from_config`; the defaults are Kafka's."""
@@ -26,6 +34,18 @@ class NetworkSettings:
     max_connections_per_ip: int = NO_LIMIT
     #: Limits of single addresses, instead of `max_connections_per_ip`.
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    #: New connections per second, over windows of quota.window.size.seconds.
+    max_creation_rate: int = NO_LIMIT
+    rate_window_ms: int = 1_000
+    rate_window_count: int = 11
+    #: Limits of single listeners, by name; one that is not here has the node's.
+    listener_limits: Mapping[str, ListenerLimits] = field(default_factory=dict)
+    #: What other brokers use: never full for clients' sake.
+    inter_broker_listener: str | None = None
+    #: Connections that may hold requests which wait for an earlier one.
+    queued_max_requests: int = 500
+    #: What the frames that are being received may take together; None: no bound.
+    queued_max_request_bytes: int | None = None
 
     @classmethod
     def from_config(cls, config: "BrokerConfig") -> "NetworkSettings":
@@ -39,6 +59,28 @@ class NetworkSettings:
             max_connections=config.max_connections,
             max_connections_per_ip=config.max_connections_per_ip,
             max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
+            max_creation_rate=config.get("max.connection.creation.rate"),
+            rate_window_ms=config.get("quota.window.size.seconds") * 1000,
+            rate_window_count=config.get("quota.window.num"),
+            listener_limits={
+                listener.name: ListenerLimits(
+                    max_connections=config.listener_value(listener.name, "max.connections"),
+                    max_creation_rate=config.listener_value(listener.name, "max.connection.creation.rate"),
+                )
+                for listener in (*config.listeners, *config.controller_listeners)
+            },
+            inter_broker_listener=config.inter_broker_listener_name,
+            queued_max_requests=config.get("queued.max.requests"),
+            # As in Kafka 0 is no bound, either.
+            queued_max_request_bytes=config.queued_max_request_bytes or None
+            if config.queued_max_request_bytes >= 0
+            else None,
+        )
+
+    def of_listener(self, name: str) -> ListenerLimits:
+        """The limits that hold for one listener."""
+        return self.listener_limits.get(name) or ListenerLimits(
+            max_connections=self.max_connections, max_creation_rate=self.max_creation_rate
         )
 
 

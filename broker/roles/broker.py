@@ -194,6 +194,7 @@ class BrokerRole:
             self.broker.lifecycle.beat_soon()
         self._logs.settings = log_settings(self.broker.config)
         self._server.settings = NetworkSettings.from_config(self.broker.config)
+        self._maintenance.on_config_changed()
         self._fetchers.resize(self.broker.config.get("num.replica.fetchers"))
 
     def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:

@@ -18,7 +18,7 @@ from broker.roles.directories import CannotStart
 from broker.roles.quorum import QuorumRole, controller_endpoints
 from broker.runtime import Runtime
 from controller.api import CONTROLLER_APIS
-from protocol.metadata.image import Endpoint
+from protocol.metadata.image import Endpoint, MetadataDelta, MetadataImage
 
 
 class ControllerRole:
@@ -43,16 +43,24 @@ class ControllerRole:
         """The quorum is open and runs: answer."""
         assert role.local is not None
         config = self._config
+        cluster_config = ClusterConfig(config, role.metadata)
         services = ControllerServices(
             node_id=config.node_id,
             cluster_id=cluster_id,
-            current_config=ClusterConfig(config, role.metadata).refresh,
+            current_config=cluster_config.refresh,
             metadata=role.metadata,
             leader=role.leader,
             controller=role.local,
             decided=frozenset(CONTROLLER_APIS),
             refuse=lambda key, request, error: CONTROLLER_APIS[key].refuse(request, error),
         )
+
+        def on_metadata(delta: MetadataDelta, image: MetadataImage) -> None:
+            if cluster_config.concerns(delta):
+                self._server.settings = NetworkSettings.from_config(cluster_config.refresh())
+
+        role.metadata.on_change(on_metadata)
+        self._server.settings = NetworkSettings.from_config(cluster_config.refresh())
         self._gate.open(ControllerDispatcher(services))
 
     async def stop(self) -> None:

@@ -27,7 +27,7 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 
 class SocketOptions:
-    """Options of a listening socket, inherited by the connections it accepts."""
+    """Options of a connection's socket, or of a listening one, whose connections inherit them."""
 
     __slots__ = ("backlog", "receive_buffer_bytes", "send_buffer_bytes")
 
@@ -55,8 +55,11 @@ class Listening(Protocol):
     def port(self) -> int:
         """The port that was bound."""
 
+    def resume(self) -> None:
+        """Ask again whether the connection that `admits` has refused may be accepted, and go on accepting if so."""
+
     def close(self) -> None:
-        """Stop accepting. Accepted connections live on."""
+        """Stop accepting. Accepted connections live on, those that wait are reset."""
 
 
 class Runtime(Protocol):
@@ -109,15 +112,25 @@ class Runtime(Protocol):
         """Stop the thread of a `run_blocking` for a while. Never on the loop."""
 
     async def listen(
-        self, host: str | None, port: int, factory: ProtocolFactory, options: SocketOptions | None = None
+        self,
+        host: str | None,
+        port: int,
+        factory: ProtocolFactory,
+        options: SocketOptions | None = None,
+        *,
+        admits: Callable[[], bool] = lambda: True,
     ) -> Listening:
         """Accept connections at `host` (None or "": every address) and `port` (0: any free one).
 
-        Raises OSError if the address cannot be bound.
+        `admits` is called when a connection has arrived, just before `factory`. When it returns False, this
+        connection and those behind it wait, in the system's backlog, until `Listening.resume`. A connection that
+        breaks before `connection_made` gets `connection_lost` alone. Raises OSError if the address cannot be bound.
         """
 
-    async def connect(self, host: str, port: int, factory: Callable[[], P]) -> tuple[asyncio.Transport, P]:
-        """Open a connection. Raises OSError if nobody listens there."""
+    async def connect(
+        self, host: str, port: int, factory: Callable[[], P], options: SocketOptions | None = None
+    ) -> tuple[asyncio.Transport, P]:
+        """Open a connection. Raises OSError if nobody listens there. Of the options only the buffer sizes count."""
 
     async def close(self) -> None:
         """Cancel the background tasks, wait for them, and end the threads."""

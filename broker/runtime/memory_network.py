@@ -8,6 +8,7 @@ arrives), `crash` ends every connection of a host at once, `unplug` does so with
 
 import asyncio
 import errno
+from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from random import Random
@@ -20,6 +21,8 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 #: What a host that names no address of its own connects from.
 LOOPBACK = "127.0.0.1"
+#: Connections that wait at a listener that names no backlog.
+DEFAULT_BACKLOG = 50
 
 _ALIASES = {"localhost": LOOPBACK, "": LOOPBACK, "0.0.0.0": LOOPBACK, "::": LOOPBACK}  # noqa: S104
 
@@ -32,17 +35,53 @@ def _default_latency(random: Random) -> float:
 class MemoryListening:
     """A listening address; see `broker.runtime.Listening`."""
 
-    def __init__(self, network: "MemoryNetwork", host: str, port: int, factory: ProtocolFactory) -> None:
+    def __init__(
+        self,
+        network: "MemoryNetwork",
+        host: str,
+        port: int,
+        factory: ProtocolFactory,
+        *,
+        backlog: int,
+        admits: Callable[[], bool],
+    ) -> None:
         self._network = network
         self.host = host
         self.port = port
-        self.factory = factory
-        #: Whoever listens: its process serves the connections (`virtual_process`).
+        self._factory = factory
+        self._backlog = backlog
+        self._admits = admits
+        #: Connections that their clients have opened, and that are not accepted.
+        self._waiting: deque[MemoryTransport] = deque()
+        #: That of the process that listens: it serves the connections (`virtual_process`).
         self.context = copy_context()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no further connection can be opened: one is held, the others are in the backlog."""
+        return len(self._waiting) > self._backlog
+
+    def arrived(self, transport: MemoryTransport) -> None:
+        """A client has opened a connection; this is the listener's end of it."""
+        self._waiting.append(transport)
+        if len(self._waiting) == 1:
+            self.resume()
+
+    def resume(self) -> None:
+        """Accept what waits, as far as it is admitted."""
+        while self._waiting:
+            is_admitted: bool = self.context.copy().run(self._admits)
+            if not is_admitted:
+                return
+            transport = self._waiting.popleft()
+            transport.set_protocol(self.context.copy().run(self._factory))
+            transport.begin()
+
     def close(self) -> None:
-        """Refuse connections from now on."""
+        """Refuse connections from now on, and reset those that wait."""
         self._network.listeners.pop((self.host, self.port), None)
+        while self._waiting:
+            self._waiting.popleft().abort()
 
     async def wait_closed(self) -> None:
         """Nothing to wait for; asyncio's servers have it."""
@@ -73,14 +112,22 @@ class MemoryNetwork:
         self._unplugged: set[str] = set()
         self._next_port = 40_000
 
-    def listen(self, host: str, port: int, factory: ProtocolFactory) -> MemoryListening:
+    def listen(
+        self,
+        host: str,
+        port: int,
+        factory: ProtocolFactory,
+        *,
+        backlog: int = DEFAULT_BACKLOG,
+        admits: Callable[[], bool] = lambda: True,
+    ) -> MemoryListening:
         """Listen at `port` of `host`; port 0 takes a free one. OSError (EADDRINUSE) if it is taken."""
         host = _ALIASES.get(host, host)
         if port == 0:
             port = self._free_port()
         if (host, port) in self.listeners:
             raise OSError(errno.EADDRINUSE, f"{host}:{port} is in use")
-        listening = MemoryListening(self, host, port, factory)
+        listening = MemoryListening(self, host, port, factory, backlog=backlog, admits=admits)
         self.listeners[host, port] = listening
         return listening
 
@@ -94,23 +141,33 @@ class MemoryNetwork:
         """
         host = _ALIASES.get(host, host)
         await asyncio.sleep(self.latency_s(self.random))
-        while self.is_cut(source, host) or self.is_cut(host, source):  # noqa: ASYNC110 (it models polling)
+        listening = self.listeners.get((host, port))
+        while (
+            self.is_cut(source, host)
+            or self.is_cut(host, source)
+            or (listening is not None and listening.is_full)
+        ):
             # As the first packet of a connection is sent again every second.
             await asyncio.sleep(1)
-        listening = self.listeners.get((host, port))
+            listening = self.listeners.get((host, port))
         if listening is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {host}:{port}")
         here, there = (source, self._free_port()), (host, port)
         self.record(f"connect {here[0]}:{here[1]} > {host}:{port}")
-        context = listening.context.copy()
-        served = context.run(listening.factory)
         protocol = factory()
         client = MemoryTransport(self, protocol, own_address=here, peer_address=there, context=copy_context())
-        server = MemoryTransport(self, served, own_address=there, peer_address=here, context=context)
+        # Its protocol is made when it is accepted.
+        server = MemoryTransport(
+            self,
+            asyncio.BaseProtocol(),
+            own_address=there,
+            peer_address=here,
+            context=listening.context.copy(),
+        )
         client.peer, server.peer = server, client
-        for transport in (server, client):
-            self.transports[transport] = None
-            transport.begin()
+        self.transports[server] = self.transports[client] = None
+        listening.arrived(server)
+        client.begin()
         # connection_made is called by the loop, as asyncio does; the caller goes on after it.
         await asyncio.sleep(0)
         return client, protocol

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from broker.runtime import Listening, Pool, ProtocolFactory, SocketOptions, TaskFailure
+from broker.runtime.accepting import SocketListening
 from broker.runtime.pools import THREADS
 from broker.runtime.supervision import Supervisor
 
@@ -78,7 +79,7 @@ class ProductionRuntime:
         self.call_later = self.loop.call_later
         self._tasks = Supervisor(self.loop)
         self._executors: dict[Pool, ThreadPoolExecutor] = {}
-        self._listenings: list[Listening] = []
+        self._listenings: list[SocketListening] = []
 
     def now_ms(self) -> int:
         """Wall clock, ms since 1970."""
@@ -133,19 +134,30 @@ class ProductionRuntime:
         time.sleep(delay_s)
 
     async def listen(
-        self, host: str | None, port: int, factory: ProtocolFactory, options: SocketOptions | None = None
+        self,
+        host: str | None,
+        port: int,
+        factory: ProtocolFactory,
+        options: SocketOptions | None = None,
+        *,
+        admits: Callable[[], bool] = lambda: True,
     ) -> Listening:
         """Bind and accept; OSError if the address cannot be bound."""
         options = options or SocketOptions()
         bound = await self._bind(host, port, options)
-        server = await self.loop.create_server(factory, sock=bound, backlog=options.backlog)
-        listening = _Listening(server, bound.getsockname())
+        listening = SocketListening(self.loop, bound, factory, backlog=options.backlog, admits=admits)
         self._listenings.append(listening)
         return listening
 
-    async def connect(self, host: str, port: int, factory: Callable[[], P]) -> tuple[asyncio.Transport, P]:
+    async def connect(
+        self, host: str, port: int, factory: Callable[[], P], options: SocketOptions | None = None
+    ) -> tuple[asyncio.Transport, P]:
         """Connect; OSError if nobody listens there."""
-        transport, protocol = await self.loop.create_connection(factory, host, port)
+        if options is None:
+            transport, protocol = await self.loop.create_connection(factory, host, port)
+        else:
+            connected = await self._connected(host, port, options)
+            transport, protocol = await self.loop.create_connection(factory, sock=connected)
         return transport, protocol
 
     async def close(self) -> None:
@@ -156,11 +168,32 @@ class ProductionRuntime:
         """
         for listening in self._listenings:
             listening.close()
+        for listening in self._listenings:
+            await listening.wait_closed()
         await self._tasks.close()
         executors, self._executors = list(self._executors.values()), {}
         for executor in executors:
             # Waiting for the threads on the loop would stop callbacks that they may be waiting for.
             await self.loop.run_in_executor(None, executor.shutdown)
+
+    async def _connected(self, host: str, port: int, options: SocketOptions) -> socket.socket:
+        """A socket that is connected to the first address of `host` that answers, its buffers set before."""
+        failure: OSError | None = None
+        for family, kind, _, _, address in await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            connecting = socket.socket(family, kind)
+            try:
+                connecting.setblocking(False)
+                _set_buffers(connecting, options)
+                await self.loop.sock_connect(connecting, address)
+            except OSError as error:
+                connecting.close()
+                failure = error
+            except BaseException:
+                connecting.close()
+                raise
+            else:
+                return connecting
+        raise failure or OSError(f"{host} has no address")
 
     async def _bind(self, host: str | None, port: int, options: SocketOptions) -> socket.socket:
         """A bound socket on the first address of `host`, IPv4 before IPv6, as Kafka binds one only."""
@@ -190,20 +223,12 @@ def _set_options(bound: socket.socket, options: SocketOptions) -> None:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # Set before listen(): the window scale that a connection can use is decided by its first packet.
+    _set_buffers(bound, options)
+
+
+def _set_buffers(opened: socket.socket, options: SocketOptions) -> None:
+    """Before listen() or connect(): the window scale that a connection can use is decided by its first packet."""
     if options.receive_buffer_bytes is not None:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.receive_buffer_bytes)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.receive_buffer_bytes)
     if options.send_buffer_bytes is not None:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_bytes)
-
-
-class _Listening:
-    """A listening uvloop (or asyncio) server."""
-
-    def __init__(self, server: asyncio.AbstractServer, address: tuple[Any, ...]) -> None:
-        self._server = server
-        self.host: str = address[0]
-        self.port: int = address[1]
-
-    def close(self) -> None:
-        self._server.close()
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_bytes)

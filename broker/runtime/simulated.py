@@ -164,13 +164,22 @@ class SimulatedRuntime:
         self.interleaving.pause(delay_s)
 
     async def listen(
-        self, host: str | None, port: int, factory: ProtocolFactory, options: SocketOptions | None = None
+        self,
+        host: str | None,
+        port: int,
+        factory: ProtocolFactory,
+        options: SocketOptions | None = None,
+        *,
+        admits: Callable[[], bool] = lambda: True,
     ) -> Listening:
         """Listen at `port` of the in-memory network; an unnamed or wildcard host is this node's."""
         own = self.host if host in (None, "", "0.0.0.0", "::") else host  # noqa: S104 (a name, not a socket)
-        return self.simulation.network.listen(own, port, factory)
+        backlog = (options or SocketOptions()).backlog
+        return self.simulation.network.listen(own, port, factory, backlog=backlog, admits=admits)
 
-    async def connect(self, host: str, port: int, factory: Callable[[], P]) -> tuple[asyncio.Transport, P]:
+    async def connect(
+        self, host: str, port: int, factory: Callable[[], P], options: SocketOptions | None = None
+    ) -> tuple[asyncio.Transport, P]:
         """Connect through the in-memory network; ConnectionRefusedError if nobody listens."""
         return await self.simulation.network.connect(host, port, factory, source=self.host)
 

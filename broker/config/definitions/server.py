@@ -32,7 +32,7 @@ KEYS = (
     ConfigKey("num.replica.alter.log.dirs.threads", INT, None,
               "Tasks that move replicas between log directories at the same time.",
               HIGH,
-              unread=NoMeaning("moves between directories are tasks of the event loop, as many as there are moves")),
+              unread=NoMeaning("moves between log directories take turns in one task")),
     ConfigKey("background.threads", INT, 10,
               "Threads for background work such as retention.",
               HIGH, check=AT_LEAST_1, update_mode=CLUSTER_WIDE,

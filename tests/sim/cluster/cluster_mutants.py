@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from broker.replicas.committing import Awaited
 from broker.replicas.partition import Partition
 from broker.replicas.peers import Peers
 from broker.replication.fetcher import ReplicaFetcher
 from broker.replication.follower import Action, Follower
 from broker.replication.leadership import NO_BROKER_EPOCH, FollowerProgress, Leadership
+from protocol.errors import NotLeaderOrFollower
 from storage.log import AppendInfo, Log
 
 Patch = Callable[[], Any]
@@ -174,6 +176,35 @@ def acks_all_is_answered_at_once() -> Iterator[None]:
 
 
 @contextmanager
+def an_offset_is_all_that_is_waited_for() -> Iterator[None]:
+    """A broker that leads again counts offsets of its earlier leadership as reached."""
+
+    def leadership_since(self: Partition, leader_epoch: int) -> Leadership:
+        if self.leadership is None:
+            raise NotLeaderOrFollower
+        return self.leadership
+
+    with patch.object(Partition, "_leadership_since", leadership_since):
+        yield
+
+
+@contextmanager
+def nothing_is_looked_at_before_it_waits() -> Iterator[None]:
+    """What was reached before a request is parked is seen at the next signal."""
+    is_settled = Awaited.is_settled
+    parked: dict[Awaited, None] = {}
+
+    def is_settled_later(self: Awaited) -> bool:
+        if self in parked:
+            return is_settled(self)
+        parked[self] = None
+        return False
+
+    with patch.object(Awaited, "is_settled", is_settled_later):
+        yield
+
+
+@contextmanager
 def consumers_see_the_log_end() -> Iterator[None]:
     """A leader's high watermark is where its log ends."""
     with patch.object(Leadership, "committed_end", lambda self, *, log_end_offset, **_: log_end_offset):
@@ -202,5 +233,7 @@ MUTANTS = [
     Mutant(answers_of_an_older_epoch_are_appended, "late_words", range(20), "ValidFetcherState"),
     Mutant(no_epoch_without_records, "late_words", range(3, 20), "HighWatermarkNeverMovesBack"),
     Mutant(writes_in_the_epoch_before, "late_words", range(3, 20), "which has named"),
+    Mutant(an_offset_is_all_that_is_waited_for, "parked", range(20), "AcknowledgedIsCommitted"),
+    Mutant(nothing_is_looked_at_before_it_waits, "parked", range(20), "NoSignalIsLost"),
     Mutant(stale_broker_epochs_in_the_isr, "amnesia", range(12, 40), "StrongIsr"),
 ]

@@ -7,6 +7,7 @@ from typing import Any
 
 from cluster_nemesis import Nemesis
 from cluster_operator import Operator
+from cluster_parked import parked
 from cluster_world import Story, World
 
 
@@ -202,6 +203,7 @@ STORIES: dict[str, Story] = {
         questions,
         retention,
         directories,
+        parked,
     )
 }
 
@@ -210,6 +212,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     # A controller whom everybody hears at once.
     "late_words": {"controllers": 1, "is_combined": False},
     "amnesia": {"controllers": 1, "is_combined": False},
+    "parked": {"controllers": 1, "is_combined": False},
     # With controllers of their own, brokers can be gone and an election be held.
     "unclean": {"controllers": 1, "is_combined": False},
     "directories": {"settings": {"log.dirs": "/disk/a,/disk/b,/disk/c"}},

@@ -58,6 +58,29 @@ def test_the_background_goes_on(tmp_path, caplog, task):
         assert logs.done[:3] == ["bad run", "bad finish", "good"]
 
 
+def test_the_pause_of_compaction_begins_again_when_its_length_is_altered(tmp_path):
+    """A day's pause that is altered to a second is over in a second, as with Kafka, which restarts its cleaners."""
+    logs = Logs()
+    config = load_config(data_dir=tmp_path, overrides=["log.cleaner.backoff.ms=86400000"])
+    with Simulation(seed=1) as simulation:
+        runtime = simulation.runtime("broker")
+
+        async def main():
+            nonlocal config
+            maintenance = Maintenance(runtime, logs, lambda: config, after_retention=lambda: None)
+            running = asyncio.ensure_future(maintenance._clean())
+            await asyncio.sleep(10)
+            maintenance.on_config_changed()  # of something else
+            assert logs.calls == 0
+            config = config.with_dynamic({"log.cleaner.backoff.ms": "1000"}, {})
+            maintenance.on_config_changed()
+            await asyncio.sleep(1.5)
+            running.cancel()
+
+        simulation.run(main())
+    assert logs.calls == 1
+
+
 def test_all_parts_of_a_job_are_run(tmp_path, caplog):
     """Unless one fails."""
     done = []
@@ -74,7 +97,8 @@ def test_all_parts_of_a_job_are_run(tmp_path, caplog):
 
     with Simulation(seed=1) as simulation:
         runtime = simulation.runtime("broker")
-        maintenance = Maintenance(runtime, Logs(), lambda: None, after_retention=lambda: None)
+        config = load_config(data_dir=tmp_path)
+        maintenance = Maintenance(runtime, Logs(), lambda: config, after_retention=lambda: None)
         assert simulation.run(maintenance._run(parts(3)))
         assert done == [3, 2, 1, 0]
         assert not simulation.run(maintenance._run(parts(7, bad=6)))

@@ -45,6 +45,10 @@ OWN, CLUSTER = "1", ""
     (OWN,     {"listener.name.plaintext.max.connections": "7"},  None),
     (CLUSTER, {"listener.name.plaintext.max.connections": "7"},  None),
     (OWN,     {"listener.name.plaintext.max.connections": "x"},  "a 32-bit integer"),
+    (OWN,     {"listener.name.plaintext.max.connections": "0"},
+        "listener.name.plaintext.max.connections: it must be at least 1"),
+    (CLUSTER, {"listener.name.plaintext.max.connection.creation.rate": "0"},
+        "listener.name.plaintext.max.connection.creation.rate: it must be at least 1"),
     (CLUSTER, {"listener.name.plaintext.ssl.keystore.location": "/x"}, "at default cluster level"),
     # Kafka could, we cannot yet
     (OWN,     {"listeners": "PLAINTEXT://127.0.0.1:9099,CONTROLLER://127.0.0.1:9093"}, "restart it with other properties"),

@@ -30,7 +30,7 @@ class Serving:
         await asyncio.wait_for(asyncio.gather(*(client.lost for client in self.clients)), PATIENCE_S)
 
     async def connect(self):
-        if not self.server._listenings:
+        if not self.server._acceptors:
             self.port = (await self.server.listen("PLAINTEXT", "127.0.0.1", 0)).port
         _, client = await self.runtime.connect("127.0.0.1", self.port, Client)
         self.clients.append(client)
@@ -168,3 +168,48 @@ def test_thousands_of_idle_connections_cost_little():
             await serving.until(lambda: len(serving.server.connections) == 1)
 
     run(main)
+
+
+def test_a_full_server_leaves_clients_in_the_backlog_and_lets_other_brokers_in():
+    """The reproduction of connections of other brokers that `max.connections` cuts off."""
+
+    async def main(runtime):
+        async with Serving(runtime, max_connections=2, inter_broker_listener="REPLICATION") as serving:
+            inside = (await serving.server.listen("REPLICATION", "127.0.0.1", 0)).port
+            serving.port = (await serving.server.listen("EXTERNAL", "127.0.0.1", 0)).port
+            first, second, waiting = [await serving.connect() for _ in range(3)]
+            for client in (first, second, waiting):
+                client.send(b"x")
+            await serving.until(lambda: second.replies == [b"x"])
+            serving.port = inside
+            broker = await serving.connect()
+            broker.send(b"fetch")
+            await asyncio.wait_for(first.lost, PATIENCE_S)  # used least recently
+            await serving.until(lambda: broker.replies == [b"fetch"])
+            assert waiting.replies == []
+            assert serving.server.limits.total == 2
+            second.transport.close()
+            await serving.until(lambda: waiting.replies == [b"x"])
+
+    run(main)
+
+
+def test_a_process_without_descriptors_accepts_again_when_it_has_some(caplog):
+    async def main(runtime):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        async with Serving(runtime) as serving:
+            client = await serving.connect()
+            waiting = socket.socket()
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (waiting.fileno() + 1, hard))
+                waiting.connect(("127.0.0.1", serving.port))
+                await serving.until(lambda: "no connection can be accepted" in caplog.text)
+                client.send(b"x")
+                await serving.until(lambda: client.replies == [b"x"])
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            await serving.until(lambda: len(serving.server.connections) == 2)
+            waiting.close()
+
+    run(main)
+    assert caplog.text.count("no connection can be accepted") == 1

@@ -1,66 +1,12 @@
-"""Limits, idle time, stopping: what concerns all connections of a server."""
+"""Idle time, stopping: what concerns all connections of a server."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from network_support import Client
 
 from broker.config.load import load_config
-from broker.network.limits import ConnectionLimits
 from broker.network.settings import NetworkSettings
-
-
-def test_connections_over_a_limit_are_closed(world):
-    world.settings.max_connections = 3
-    world.settings.max_connections_per_ip = 2
-    world.settings.max_connections_per_ip_overrides = {"vip": 3, "banned": 0}
-
-    async def admitted(host):
-        client = await world.connect(host)
-        client.send(b"x")
-        await asyncio.sleep(1)
-        return client if client.replies == [b"x"] else None
-
-    async def scenario():
-        assert await admitted("banned") is None
-        first, second = await admitted("a"), await admitted("a")
-        assert await admitted("a") is None
-        assert await admitted("b")
-        assert await admitted("c") is None  # max.connections
-        second.transport.close()
-        await asyncio.sleep(1)
-        assert await admitted("c")
-        world.server.settings = replace(world.settings, max_connections=10)  # altered while it runs
-        for _ in range(3):
-            assert await admitted("vip")
-        assert await admitted("vip") is None
-        assert first.replies == [b"x"]
-        assert world.server.limits.total == len(world.server.connections) == 6
-
-    world.run(scenario())
-
-
-@given(st.lists(st.tuples(st.booleans(), st.sampled_from("abc"))))
-def test_limits_count_like_a_list(steps):
-    settings = NetworkSettings(
-        max_connections=5, max_connections_per_ip=2, max_connections_per_ip_overrides={"c": 3}
-    )
-    limits, model = ConnectionLimits(), []
-    for is_arrival, host in steps:
-        if is_arrival:
-            may = len(model) < 5 and model.count(host) < (3 if host == "c" else 2)
-            assert (limits.refusal(host, settings) is None) == may
-            if may:
-                limits.add(host)
-                model.append(host)
-        elif host in model:
-            limits.remove(host)
-            model.remove(host)
-        assert limits.total == len(model)
-        assert dict(limits.by_host) == {name: model.count(name) for name in set(model)}
 
 
 def test_settings_are_those_of_the_configuration():

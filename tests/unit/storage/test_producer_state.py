@@ -295,7 +295,8 @@ def test_late_transactions():
 
 
 def test_expiry():
-    log = Log(producer_id_expiration_ms=lambda: 1000)
+    expiration_ms = [1000]
+    log = Log(producer_id_expiration_ms=lambda: expiration_ms[0])
     log.produce(0, producer=1, at=NOW)
     log.produce(0, producer=2, at=NOW + 1)
     log.produce(0, producer=3, at=NOW, transactional=True)
@@ -303,6 +304,9 @@ def test_expiry():
     assert log.producers.remove_expired(NOW + 1000) == 1
     assert set(log.producers.producers) == {2, 3}
     assert log.produce(77, producer=1) == (3, 3)
+    expiration_ms[0] = 5  # producer.id.expiration.ms was altered
+    assert log.producers.remove_expired(NOW + 1000) == 2
+    assert set(log.producers.producers) == {3}
 
 
 def test_log_start_offset_moves():

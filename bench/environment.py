@@ -1,0 +1,104 @@
+"""What figures depend on: the code, the machine, the versions. Figures belong to a commit: a dirty tree is refused."""
+
+import datetime
+import os
+import platform
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.harness.fetch import KAFKA_VERSION
+
+REPOSITORY: Final = Path(__file__).parent.parent
+#: New results are no change of what is measured.
+_RESULTS: Final = "bench/results"
+_STEPS: Final = 100_000
+
+
+class DirtyTree(Exception):
+    """The code that would be measured is not that of a commit; the sentence names the files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What the figures depend on."""
+
+    date: str
+    commit: str
+    #: Whether the working tree differs from the commit (`--allow-dirty`).
+    is_changed: bool
+    cpu_count: int
+    #: One minute's, before anything was started: what else ran on the machine.
+    load_average: float
+    kernel: str
+    python: str
+    #: A step of a loop: Pythons that are built without profile-guided optimization take half as long again.
+    python_step_ns: float
+    java: str
+    kafka: str
+
+    def words(self) -> str:
+        """Everything, as the beginning of a sentence."""
+        changed = " with uncommitted changes" if self.is_changed else ""
+        return (
+            f"Ottla {self.commit}{changed} and Apache Kafka {self.kafka}, {self.date}: {self.cpu_count} CPUs "
+            f"(load {self.load_average:.1f} before), Linux {self.kernel}, Python {self.python} "
+            f"({self.python_step_ns:.0f} ns for a step of a loop), {self.java}"
+        )
+
+
+def changes(repository: Path) -> list[str]:
+    """What differs from the commit, untracked files included, one line of `git status` each."""
+    command = ["git", "status", "--porcelain", "--", ".", f":(exclude){_RESULTS}"]
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DirtyTree(f"{repository} is no git checkout: {done.stderr.strip()}")
+    return done.stdout.splitlines()
+
+
+def check_tree(repository: Path, *, allow_dirty: bool) -> bool:
+    """Whether the tree differs from its commit. Raises DirtyTree if it does and is not allowed to."""
+    changed = changes(repository)
+    if changed and not allow_dirty:
+        names = "\n  ".join(changed)
+        raise DirtyTree(f"Commit these changes first, or measure with --allow-dirty:\n  {names}")
+    return bool(changed)
+
+
+def current(*, allow_dirty: bool) -> Environment:
+    """This machine and this code. Raises DirtyTree."""
+    is_changed = check_tree(REPOSITORY, allow_dirty=allow_dirty)
+    return Environment(
+        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        commit=_output("git", "rev-parse", "--short", "HEAD"),
+        is_changed=is_changed,
+        cpu_count=os.cpu_count() or 0,
+        load_average=os.getloadavg()[0],
+        kernel=platform.release(),
+        python=platform.python_version(),
+        python_step_ns=_python_step_ns(),
+        java=_output("java", "-version").split("\n")[0],
+        kafka=KAFKA_VERSION,
+    )
+
+
+def _python_step_ns() -> float:
+    """What a step of a small loop costs: one version's builds differ by half."""
+
+    def loop_s() -> float:
+        began, x = time.perf_counter(), 0
+        for i in range(_STEPS):
+            x += i & 3
+        return time.perf_counter() - began
+
+    return min(loop_s() for _ in range(20)) / _STEPS * 1e9
+
+
+def _output(*command: str) -> str:
+    # `java -version` prints to the standard error.
+    done = subprocess.run(
+        command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    return done.stdout.strip()

@@ -1,0 +1,236 @@
+"""Figures of Kafka and Ottla side by side: units, medians, ratios, goals, and the row that is furthest from its goal.
+
+Pure: values in, values and text out. A table has one sample for each run; a row is one metric of it.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+#: Metric name -> value in base units: bytes, seconds, requests.
+Sample = dict[str, float]
+
+KAFKA: Final = "kafka"
+OTTLA: Final = "ottla"
+_ABSENT: Final = "-"
+
+
+class LoadFailed(Exception):
+    """A load ended, but not with what it should have done to the broker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """How a figure is shown: base unit times `factor`."""
+
+    name: str
+    factor: float = 1.0
+    decimals: int = 2
+
+    def shown(self, value: float | None) -> str:
+        """The number without the unit's name.
+
+        >>> MILLISECONDS.shown(0.0123), MEGABYTES.shown(None)
+        ('12.30', '-')
+        """
+        return _ABSENT if value is None else f"{value * self.factor:,.{self.decimals}f}"
+
+
+MEGABYTES_A_SECOND: Final = Unit(name="MB/s", factor=1e-6, decimals=0)
+MEGABYTES: Final = Unit(name="MB", factor=1e-6, decimals=0)
+MILLISECONDS: Final = Unit(name="ms", factor=1e3)
+SECONDS: Final = Unit(name="s")
+SECONDS_A_GIGABYTE: Final = Unit(name="s/GB")
+MICROSECONDS: Final = Unit(name="us", factor=1e6, decimals=1)
+REQUESTS_A_SECOND: Final = Unit(name="requests/s", decimals=0)
+COUNT: Final = Unit(name="count", decimals=0)
+
+
+class Verdict(Enum):
+    """What became of a goal."""
+
+    MET = "met"
+    MISSED = "missed"
+    NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """A bound for the ratio Ottla / Kafka, or for Ottla's own figure if `is_absolute` (in base units).
+
+    Ratios are judged as they are shown, rounded to two decimals.
+    """
+
+    at_least: float | None = None
+    at_most: float | None = None
+    is_absolute: bool = False
+
+    def __post_init__(self) -> None:
+        assert (self.at_least is None) != (self.at_most is None), self
+
+    def words(self, unit: Unit) -> str:
+        """The goal as text.
+
+        >>> Goal(at_least=1.3).words(MEGABYTES_A_SECOND), Goal(at_most=80e6, is_absolute=True).words(MEGABYTES)
+        ('≥ 1.3', 'Ottla ≤ 80 MB')
+        """
+        sign, bound = ("≥", self.at_least) if self.at_least is not None else ("≤", self.at_most)
+        assert bound is not None
+        if self.is_absolute:
+            return f"{OTTLA.capitalize()} {sign} {bound * unit.factor:g} {unit.name}"
+        return f"{sign} {bound:g}"
+
+    def shortfall(self, judged: float) -> float:
+        """How many times the bound is missed; at most 1 where the goal is met.
+
+        >>> Goal(at_least=1.5).shortfall(0.75), Goal(at_most=0.5).shortfall(0.25)
+        (2.0, 0.5)
+        """
+        if self.at_least is not None:
+            return self.at_least / judged if judged > 0 else math.inf
+        assert self.at_most is not None
+        return judged / self.at_most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One metric of a table's samples."""
+
+    metric: str
+    title: str
+    unit: Unit
+    goal: Goal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """The figures of one measure."""
+
+    name: str
+    title: str
+    #: What was done.
+    note: str
+    figures: Sequence[Figure]
+    #: Server -> one sample for each time that it was measured.
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+
+    def rows(self) -> "list[Row]":
+        """One for each figure."""
+        return [Row(table=self, figure=figure) for figure in self.figures]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One figure, of both servers."""
+
+    table: Table
+    figure: Figure
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The same for the same figure in other sections."""
+        return self.table.name, self.figure.metric
+
+    def median(self, server: str) -> float | None:
+        """None where it was not measured."""
+        metric = self.figure.metric
+        values = [sample[metric] for sample in self.table.samples.get(server, ()) if metric in sample]
+        return statistics.median(values) if values else None
+
+    @property
+    def ratio(self) -> float | None:
+        """Ottla / Kafka, of the medians; None without both, or where Kafka's is zero."""
+        kafka, ottla = self.median(KAFKA), self.median(OTTLA)
+        return ottla / kafka if kafka and ottla is not None else None
+
+    @property
+    def judged(self) -> float | None:
+        """What the goal is about; None without a goal, or where it was not measured."""
+        goal = self.figure.goal
+        if goal is None:
+            return None
+        if goal.is_absolute:
+            return self.median(OTTLA)
+        return None if self.ratio is None else round(self.ratio, 2)
+
+    @property
+    def shortfall(self) -> float | None:
+        """See `Goal.shortfall`; None where nothing is judged."""
+        judged, goal = self.judged, self.figure.goal
+        return None if judged is None or goal is None else goal.shortfall(judged)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """None without a goal."""
+        if self.figure.goal is None:
+            return None
+        shortfall = self.shortfall
+        if shortfall is None:
+            return Verdict.NOT_MEASURED
+        return Verdict.MISSED if shortfall > 1 else Verdict.MET
+
+    def cell(self) -> str:
+        """`Kafka / Ottla = ratio`, and whether the goal is missed."""
+        unit, ratio = self.figure.unit, self.ratio
+        if self.median(KAFKA) is None and self.median(OTTLA) is None:
+            return Verdict.NOT_MEASURED.value
+        text = f"{unit.shown(self.median(KAFKA))} / {unit.shown(self.median(OTTLA))}"
+        if ratio is not None:
+            text += f" = {ratio:.2f}"
+        return f"{text} **{Verdict.MISSED.value}**" if self.verdict is Verdict.MISSED else text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """How many goals there are, by what became of them."""
+
+    met: int
+    missed: int
+    not_measured: int
+
+    def words(self) -> str:
+        """The sentence for a table.
+
+        >>> Tally(met=2, missed=1, not_measured=1).words()
+        '1 of 3 missed, 1 not measured'
+        >>> Tally(met=0, missed=0, not_measured=0).words()
+        'none'
+        """
+        if not self.met + self.missed + self.not_measured:
+            return "none"
+        text = f"{self.missed} of {self.met + self.missed} missed"
+        return f"{text}, {self.not_measured} not measured" if self.not_measured else text
+
+
+def tally(rows: Iterable[Row]) -> Tally:
+    """Count the goals of these rows."""
+    verdicts = [row.verdict for row in rows]
+    return Tally(
+        met=verdicts.count(Verdict.MET),
+        missed=verdicts.count(Verdict.MISSED),
+        not_measured=verdicts.count(Verdict.NOT_MEASURED),
+    )
+
+
+def worst(rows: Iterable[Row]) -> Row | None:
+    """The row that misses its goal by the largest factor, or meets it by the smallest; None if none is judged."""
+    judged = [(row.shortfall, row) for row in rows if row.shortfall is not None]
+    return max(judged, key=lambda each: each[0])[1] if judged else None
+
+
+def percentiles(seconds: Sequence[float]) -> Sample:
+    """p50, p99 and p99.9 as metrics."""
+    cuts = statistics.quantiles(seconds, n=1000, method="inclusive")
+    return {"p50_s": cuts[499], "p99_s": cuts[989], "p999_s": cuts[998]}
+
+
+def in_words(figures: Iterable[Figure], sample: Sample) -> str:
+    """One sample, for a line of progress."""
+    return ", ".join(
+        f"{figure.title} {figure.unit.shown(sample[figure.metric])} {figure.unit.name}"
+        for figure in figures
+        if figure.metric in sample
+    )

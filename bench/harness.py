@@ -1,0 +1,247 @@
+"""What the programs that compare Kafka and Ottla have in common: command line, sections, alternating runs, results.
+
+for each choice of settings, for each place of the logs, a section:
+    measures that need no running subject:  Kafka, Ottla; in the next run Ottla, Kafka; ...
+    start both, warm up both, fill what is read later
+    rehearsal of the loads at a quarter of their volume (not counted), then run 1 .. N, alternating
+    measures that restart nodes, run 1 .. N
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Generic
+
+from bench import environment, report
+from bench.figures import Sample, Table, in_words
+from bench.measures import Measure, Program, T
+from bench.memory import PeakMemory, memory_table
+from bench.report import Report, Section
+from bench.servers import end_on_signals
+from bench.settings import DISK, PLACES, SETTINGS, TMPFS, WrongPlace, check_place, file_system_of
+from bench.warm_up import MOST_ROUNDS, WarmUp, warm_up
+
+_REHEARSAL_SCALE: Final = 0.25
+_QUICK_SECONDS: Final = 0.2
+_QUICK_WARM_UPS: Final = 1
+_RUNS: Final = 3
+
+
+def main(arguments: Sequence[str] | None, program: Program[T]) -> None:
+    """Run a benchmark's command line; results go to bench/results/<date>-<name>.{json,md}."""
+    options = parse(arguments, program)
+    end_on_signals()
+    try:
+        where = environment.current(allow_dirty=options.allow_dirty)
+        folders = {place: getattr(options, place) for place in options.places}
+        file_systems = {place: file_system_of(folder) for place, folder in folders.items()}
+        for place, folder in folders.items():
+            check_place(place, folder, file_systems[place])
+    except (environment.DirtyTree, WrongPlace) as error:
+        sys.exit(str(error))
+    began = time.monotonic()
+    result = Report(
+        program=program.name,
+        environment=where,
+        runs=options.runs,
+        seconds=options.seconds,
+        duration_s=0.0,
+        headlines=list(program.headlines),
+        sections=(),
+    )
+    for settings in options.settings:
+        for place in options.places:
+            with _scratch(folders[place], program.name) as folder:
+                run = SectionRun(program, options, folder, settings=settings, place=place)
+                section = run.run(file_systems[place])
+            result = replace(
+                result, sections=[*result.sections, section], duration_s=time.monotonic() - began
+            )
+            # After each section: if a later one fails, its hour is not lost.
+            paths = report.save(result) if options.is_saved else []
+    print(report.as_markdown(result))
+    for path in paths:
+        print(f"written: {path}")
+
+
+def parse(arguments: Sequence[str] | None, program: Program[T]) -> argparse.Namespace:
+    """What the command line asks for; ends the process with a sentence if that makes no figures."""
+    parser = argparse.ArgumentParser(prog=f"python -m bench.{program.name}", description=program.description)
+    parser.add_argument("--settings", type=_names(SETTINGS), default=list(program.settings), metavar="NAME,...",
+                        help=f"of {', '.join(SETTINGS)} (default: {','.join(program.settings)})")  # fmt: skip
+    parser.add_argument("--places", type=_names(PLACES), default=list(program.places), metavar="NAME,...",
+                        help=f"of {', '.join(PLACES)} (default: {','.join(program.places)})")  # fmt: skip
+    parser.add_argument(f"--{DISK}", type=Path, default=Path(tempfile.gettempdir()), metavar="DIR",
+                        help="a folder on a disk (default: $TMPDIR, or /tmp)")  # fmt: skip
+    parser.add_argument(f"--{TMPFS}", type=Path, default=Path("/dev/shm"), metavar="DIR",
+                        help="a folder on a tmpfs (default: /dev/shm)")  # fmt: skip
+    parser.add_argument("--runs", type=_at_least_three, default=_RUNS, metavar="N",
+                        help=f"interleaved runs; medians are shown (default and least: {_RUNS})")  # fmt: skip
+    parser.add_argument("--seconds", type=float, default=program.seconds, metavar="S",
+                        help=f"about how long each load takes (default: {program.seconds:g})")  # fmt: skip
+    parser.add_argument("--warm-up-rounds", type=int, default=MOST_ROUNDS, metavar="N",
+                        help=f"at most; fewer if the CPU falls no more before (default: {MOST_ROUNDS})")  # fmt: skip
+    parser.add_argument("--allow-dirty", action="store_true",
+                        help="measure although the tree differs from its commit; the report says so")  # fmt: skip
+    parser.add_argument("--no-save", action="store_true", help="print only")
+    parser.add_argument("--quick", action="store_true",
+                        help="one short run after one round of warm-up, printed only: whether it works")  # fmt: skip
+    parser.add_argument("--only", action="append", metavar="TEXT",
+                        help="only measures whose name has this in it, printed only; may be repeated")  # fmt: skip
+    parser.add_argument("--server", action="append", choices=sorted(program.subjects),
+                        help="only this one, printed only")  # fmt: skip
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.runs, options.seconds, options.warm_up_rounds = 1, _QUICK_SECONDS, _QUICK_WARM_UPS
+    # README shows the latest result: it is one with all rows.
+    options.is_saved = not (options.no_save or options.quick or options.only or options.server)
+    options.measures = [
+        measure
+        for measure in program.measures
+        if not options.only or any(text in measure.name for text in options.only)
+    ]
+    if not options.measures:
+        parser.error(f"--only: there are {', '.join(measure.name for measure in program.measures)}")
+    return options
+
+
+class _names:  # noqa: N801 - a type of argparse, shown in its messages
+    """A list of known names with commas between them."""
+
+    def __init__(self, known: Sequence[str] | Mapping[str, object]) -> None:
+        self._known = list(known)
+
+    def __call__(self, text: str) -> list[str]:
+        names = [name.strip() for name in text.split(",")]
+        if unknown := [name for name in names if name not in self._known]:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)} is not one of {', '.join(self._known)}")
+        return names
+
+
+def _at_least_three(text: str) -> int:
+    if (runs := int(text)) < _RUNS:
+        raise argparse.ArgumentTypeError(f"medians need {_RUNS} runs at least")
+    return runs
+
+
+@contextmanager
+def _scratch(base: Path, program: str) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix=f"ottla-{program}-", dir=base))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class SectionRun(Generic[T]):
+    """All measures with one choice of settings, in one place."""
+
+    def __init__(
+        self, program: Program[T], options: argparse.Namespace, folder: Path, *, settings: str, place: str
+    ) -> None:
+        self._program = program
+        self._measures: list[Measure[T]] = options.measures
+        self._runs: int = options.runs
+        self._scale: float = options.seconds
+        self._most_warm_ups: int = options.warm_up_rounds
+        self._settings = settings
+        self._place = place
+        self._properties = {**SETTINGS[settings], **program.properties}
+        self._subjects = [
+            make(folder / name, self._properties)
+            for name, make in program.subjects.items()
+            if not options.server or name in options.server
+        ]
+        self._tables: dict[str, Table] = {measure.name: measure.table() for measure in self._measures}
+        self._memory: dict[str, list[Sample]] = {}
+        self._warm_ups: dict[str, WarmUp] = {}
+
+    def run(self, file_system: str) -> Section:
+        """Measure everything; nothing runs afterwards."""
+        alone = [measure for measure in self._measures if not measure.needs_subject]
+        loads = [
+            measure for measure in self._measures if measure.needs_subject and not measure.restarts_nodes
+        ]
+        restarts = [measure for measure in self._measures if measure.restarts_nodes]
+        try:
+            self._run_all(alone)
+            if loads or restarts:
+                self._start()
+            self._run_loads(loads)
+            self._run_all(restarts)
+        finally:
+            for subject in self._subjects:
+                subject.kill()
+        tables = list(self._tables.values())
+        return Section(
+            settings=self._settings,
+            place=self._place,
+            file_system=file_system,
+            properties=self._properties,
+            tables=[*tables, *([memory_table(self._memory)] if loads else []), *self._program.not_measured],
+            warm_ups=self._warm_ups,
+        )
+
+    def _start(self) -> None:
+        for subject in self._subjects:
+            subject.start()
+            self._say(f"{subject.name} is up")
+        for subject in self._subjects:
+            self._warm_ups[subject.name] = warm_up(
+                lambda subject=subject: self._program.warm_up_round(subject, self._scale),  # type: ignore[misc]
+                say=lambda text, name=subject.name: self._say(f"{name}  {text}"),  # type: ignore[misc]
+                most_rounds=self._most_warm_ups,
+            )
+
+    def _run_loads(self, loads: Sequence[Measure[T]]) -> None:
+        for measure in loads:
+            for subject in self._subjects:
+                if measure.prepare is not None:
+                    measure.prepare(subject, self._scale)
+        for measure in loads:
+            for subject in self._subjects:
+                measure.run(subject, self._scale * _REHEARSAL_SCALE)
+        for run in self._numbered_runs():
+            peaks: dict[str, list[Sample]] = {}
+            for measure in loads:
+                for subject in self._in_turn(run, measure):
+                    with PeakMemory(subject.broker_pids()) as peak:
+                        self._measure(measure, subject, run)
+                    peaks.setdefault(subject.name, []).append(peak.sample())
+            for name, samples in peaks.items():
+                most = {metric: max(sample[metric] for sample in samples) for metric in samples[0]}
+                self._memory.setdefault(name, []).append(most)
+
+    def _run_all(self, measures: Sequence[Measure[T]]) -> None:
+        for run in self._numbered_runs():
+            for measure in measures:
+                for subject in self._in_turn(run, measure):
+                    self._measure(measure, subject, run)
+
+    def _numbered_runs(self) -> Iterator[int]:
+        for run in range(self._runs):
+            if self._place == DISK:
+                # What has been left to be written is written now, not during a load.
+                os.sync()
+            yield run
+
+    def _in_turn(self, run: int, measure: Measure[T]) -> Iterator[T]:
+        """Each subject as often as the measure wants; the other one goes first in the next round."""
+        for time_ in range(measure.times):
+            is_forward = (run + time_) % 2 == 0
+            yield from self._subjects if is_forward else reversed(self._subjects)
+
+    def _measure(self, measure: Measure[T], subject: T, run: int) -> None:
+        sample = measure.run(subject, self._scale)
+        self._tables[measure.name].samples.setdefault(subject.name, []).append(sample)
+        self._say(f"run {run + 1}  {subject.name}  {measure.name}  {in_words(measure.figures, sample)}")
+
+    def _say(self, text: str) -> None:
+        print(f"{self._settings}, {self._place}  {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,75 @@
+"""What a benchmark consists of: measures, and what they are taken of."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from bench.figures import Figure, Sample, Table
+
+
+class Subject(Protocol):
+    """A server or a cluster of Kafka or Ottla, made with a folder and settings, not started yet."""
+
+    #: How it is called in results.
+    name: str
+
+    def start(self) -> object:
+        """Start all processes, and wait until they serve."""
+
+    def kill(self) -> None:
+        """SIGKILL to all that run."""
+
+    def broker_pids(self) -> Sequence[int]:
+        """The processes of the brokers that run."""
+
+
+T = TypeVar("T", bound=Subject)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure(Generic[T]):
+    """What makes one table; see `Table`."""
+
+    name: str
+    title: str
+    figures: Sequence[Figure]
+    #: (subject, scale) -> sample. Scale 1 is a volume that takes about a second.
+    run: Callable[[T, float], Sample]
+    note: str = ""
+    #: Fills what `run` reads, once for each subject.
+    prepare: Callable[[T, float], None] | None = None
+    #: Samples in each run: fail-overs vary more than loads.
+    times: int = 1
+    #: Whether nodes are restarted, which are cold then: it comes last, after all runs of the others, and unrehearsed.
+    restarts_nodes: bool = False
+    #: Whether the subjects have to be up. Measures that need none come first.
+    needs_subject: bool = True
+
+    def table(self) -> Table:
+        """A table without samples."""
+        return Table(name=self.name, title=self.title, note=self.note, figures=self.figures)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program(Generic[T]):
+    """A benchmark of Kafka beside Ottla."""
+
+    name: str
+    description: str
+    #: Name -> (folder, settings) -> subject.
+    subjects: Mapping[str, Callable[[Path, Mapping[str, str]], T]]
+    measures: Sequence[Measure[T]]
+    #: (subject, scale) -> the CPU of each load of one round of the warm-up.
+    warm_up_round: Callable[[T, float], Mapping[str, float]]
+    #: About how long each load takes, unless the command line says otherwise.
+    seconds: float
+    #: What is measured unless the command line says otherwise.
+    settings: Sequence[str]
+    places: Sequence[str]
+    #: Properties of this program on top of the chosen settings.
+    properties: Mapping[str, str]
+    #: (measure, metric) of the rows that the short tables show, beside the worst one and the memory.
+    headlines: Sequence[tuple[str, str]]
+    #: Goals that nothing measures, as tables whose notes say why.
+    not_measured: Sequence[Table] = ()

@@ -1,0 +1,53 @@
+"""Loads that are not counted, in rounds, until a server's CPU for them falls no more.
+
+A JVM compiles what it runs often, and takes up to five times the CPU before: Kafka has to be measured warm. Ottla
+gets the same rounds.
+"""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+#: The CPU has not fallen in so many rounds ...
+STEADY_ROUNDS: Final = 2
+#: ... if none of them is below this part of the least before them.
+_STEADY: Final = 0.95
+MOST_ROUNDS: Final = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUp:
+    """The CPU of each round, and whether it had stopped falling at the last one.
+
+    One number for a round with several loads: the geometric mean of their costs, so that each counts by its relative
+    change whatever its unit.
+    """
+
+    costs: Sequence[float]
+    is_steady: bool
+
+
+def is_steady(costs: Sequence[float]) -> bool:
+    """Whether the last `STEADY_ROUNDS` rounds are no cheaper than the best one before, but for 5 %.
+
+    >>> is_steady([44, 12, 9.0]), is_steady([44, 12, 9.0, 9.1, 8.8])
+    (False, True)
+    """
+    recent, before = costs[-STEADY_ROUNDS:], costs[:-STEADY_ROUNDS]
+    return bool(before) and min(recent) > _STEADY * min(before)
+
+
+def warm_up(
+    run_round: Callable[[], Mapping[str, float]],
+    *,
+    say: Callable[[str], None],
+    most_rounds: int = MOST_ROUNDS,
+) -> WarmUp:
+    """Repeat a round, which returns the CPU of each of its loads, until `is_steady` or `most_rounds` are done."""
+    costs: list[float] = []
+    while len(costs) < most_rounds and not is_steady(costs):
+        by_load = run_round()
+        costs.append(statistics.geometric_mean(by_load.values()))
+        say(f"warm-up {len(costs)}  " + ", ".join(f"{load} {cost:.3g}" for load, cost in by_load.items()))
+    return WarmUp(costs=costs, is_steady=is_steady(costs))

@@ -1,0 +1,276 @@
+"""Every configuration that can be altered and has an effect is altered at run time, and seen where it is read (KIP-226).
+
+A row is a configuration, another value, and what its reader says then. A key that becomes dynamic, or begins to be
+served, fails the test until it has a row here.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.config.definitions import DYNAMIC_BROKER_CONFIGS
+from broker.config.load import load_config
+from broker.node import Node
+from broker.runtime.simulated import SimulatedRuntime
+from protocol.api_keys import ApiKey
+from protocol.config_def import AlterOperation
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from protocol.metadata.image import ConfigResourceType
+from protocol.records.builder import build_batch, simple_records
+from protocol.types import TopicPartition
+from storage.log import Log
+from storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
+from tests.harness.wire import WireClient
+
+PARTITION = TopicPartition("t", 0)
+
+
+def log_of(node: Node) -> Log:
+    return node.broker.replicas.logs.logs[PARTITION]
+
+
+def of_log(field: str) -> Callable[[Node], object]:
+    """The field of the configuration that a log asks at each use."""
+    return lambda node: getattr(log_of(node).config, field)
+
+
+def of_new_segment(field: str) -> Callable[[Node], object]:
+    """What a segment is made with: it keeps that as long as it lives."""
+
+    def observe(node: Node) -> object:
+        log, now_ms = log_of(node), node.broker.runtime.now_ms()
+        batch = bytearray(build_batch(simple_records([(b"k", b"v")], timestamp=now_ms)))
+        log.append_as_leader(batch, leader_epoch=log.leader_epochs.latest_epoch, now_ms=now_ms)
+        return getattr(log.roll(now_ms).settings, field)
+
+    return observe
+
+
+def of_controller(key: str) -> Callable[[Node], object]:
+    """What an election and an ISR change go by."""
+
+    def observe(node: Node) -> object:
+        controller = node._quorum.controller
+        assert controller is not None
+        assert controller._active is not None
+        return controller._active.state.topic_setting("t", key)
+
+    return observe
+
+
+def of_sockets(field: str) -> Callable[[Node], object]:
+    """What the next connection is checked against."""
+    return lambda node: getattr(node._broker_role._server.limits.settings, field)
+
+
+def of_logs(field: str) -> Callable[[Node], object]:
+    """What holds for all logs."""
+    return lambda node: getattr(node.broker.replicas.logs.settings, field)
+
+
+#: Topic configuration: another value, what its reader says then, the reader.
+TOPICS: dict[str, tuple[str, object, Callable[[Node], object]]] = {
+    "segment.bytes": ("2097152", 2097152, of_log("segment_bytes")),
+    "segment.ms": ("5000", 5000, of_log("max_segment_ms")),
+    "segment.jitter.ms": ("40", 40, of_log("segment_jitter_ms")),
+    "segment.index.bytes": ("4096", 4096, of_new_segment("max_index_bytes")),
+    "flush.messages": ("7", 7, of_log("flush_messages")),
+    "flush.ms": ("8", 8, of_log("flush_ms")),
+    "retention.bytes": ("9000", 9000, of_log("retention_bytes")),
+    "retention.ms": ("9999999", 9999999, of_log("retention_ms")),
+    "max.message.bytes": ("500", 500, of_log("max_message_bytes")),
+    "index.interval.bytes": (
+        "77",
+        77,
+        lambda node: log_of(node).segments.active.settings.index_interval_bytes,
+    ),
+    "delete.retention.ms": ("11", 11, of_log("delete_retention_ms")),
+    "min.compaction.lag.ms": ("12", 12, of_log("min_compaction_lag_ms")),
+    "max.compaction.lag.ms": ("13", 13, of_log("max_compaction_lag_ms")),
+    "file.delete.delay.ms": ("14", 14, of_log("file_delete_delay_ms")),
+    "min.cleanable.dirty.ratio": ("0.25", 0.25, of_log("min_cleanable_dirty_ratio")),
+    "cleanup.policy": ("compact", True, of_log("is_compacted")),
+    "unclean.leader.election.enable": ("true", "true", of_controller("unclean.leader.election.enable")),
+    "min.insync.replicas": ("2", 2, of_log("min_insync_replicas")),
+    "compression.type": ("gzip", "gzip", of_log("compression_type")),
+    "compression.gzip.level": ("3", 3, of_log("compression_gzip_level")),
+    "compression.lz4.level": ("4", 4, of_log("compression_lz4_level")),
+    "compression.zstd.level": ("5", 5, of_log("compression_zstd_level")),
+    "preallocate": ("true", 2**30, of_new_segment("preallocated_bytes")),
+    "message.timestamp.type": ("LogAppendTime", True, of_log("is_log_append_time")),
+    "message.timestamp.before.max.ms": ("15", 15, of_log("message_timestamp_before_max_ms")),
+    "message.timestamp.after.max.ms": ("16", 16, of_log("message_timestamp_after_max_ms")),
+    "leader.replication.throttled.replicas": ("*", ("*",), of_log("leader_replication_throttled_replicas")),
+    "follower.replication.throttled.replicas": (
+        "*",
+        ("*",),
+        of_log("follower_replication_throttled_replicas"),
+    ),
+    "internal.segment.bytes": ("1234", 1234, of_log("segment_bytes")),
+}
+
+#: Broker configurations that topics do not have.
+BROKER: dict[str, tuple[str, object, Callable[[Node], object]]] = {
+    "max.connections": ("17", 17, of_sockets("max_connections")),
+    "max.connection.creation.rate": ("26", 26, of_sockets("max_creation_rate")),
+    "listener.name.plaintext.max.connections": (
+        "27",
+        27,
+        lambda node: node._broker_role._server.limits.settings.of_listener("PLAINTEXT").max_connections,
+    ),
+    "listener.name.plaintext.max.connection.creation.rate": (
+        "28",
+        28,
+        lambda node: node._broker_role._server.limits.settings.of_listener("PLAINTEXT").max_creation_rate,
+    ),
+    "max.connections.per.ip": ("18", 18, of_sockets("max_connections_per_ip")),
+    "max.connections.per.ip.overrides": (
+        "10.0.0.1:3",
+        {"10.0.0.1": 3},
+        of_sockets("max_connections_per_ip_overrides"),
+    ),
+    "cordoned.log.dirs": ("*", 1, lambda node: len(node.broker.replicas.logs.cordoned_dirs)),
+    "num.recovery.threads.per.data.dir": ("4", 4, of_logs("recovery_threads_per_data_dir")),
+    "producer.id.expiration.ms": (
+        "19",
+        19,
+        lambda node: log_of(node).producers._producer_id_expiration_ms(),
+    ),
+    "log.cleaner.dedupe.buffer.size": ("20000000", 20000000, of_logs("cleaner_dedupe_buffer_bytes")),
+    "log.cleaner.io.max.bytes.per.second": (
+        "21.5",
+        21.5,
+        lambda node: node._broker_role._maintenance._throttle._bytes_per_second(),
+    ),
+    "log.cleaner.backoff.ms": ("22", 22, lambda node: node._broker_role._maintenance._cleaner_backoff_ms),
+    "num.replica.fetchers": ("2", 2, lambda node: node._broker_role._fetchers._fetcher_count),
+    "leader.replication.throttled.rate": (
+        "23",
+        23,
+        lambda node: node.broker.replicas.throttle._quota._rate(),
+    ),
+    "follower.replication.throttled.rate": (
+        "24",
+        24,
+        lambda node: node._broker_role._fetchers._quota._rate(),
+    ),
+    "replica.alter.log.dirs.io.max.bytes.per.second": (
+        "25",
+        25,
+        lambda node: node.broker.replicas.moves._quota._rate(),
+    ),
+}
+
+#: The same for one listener.
+OF_LISTENER = {name for name in BROKER if name.startswith("listener.name.")}
+
+#: Refused when they change, as docs/CONFIGURATION.md says.
+REFUSED = {
+    "listeners": "PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL",
+}
+
+OF_TOPIC = (ConfigResourceType.TOPIC, "t")
+OF_BROKER = (ConfigResourceType.BROKER, "1")
+OF_CLUSTER = (ConfigResourceType.BROKER, "")
+
+
+#: Directories belong to one broker; min.insync.replicas belongs to all of them where there are ELRs (KIP-966).
+NOT_FOR = {OF_CLUSTER: {"cordoned.log.dirs"}, OF_BROKER: {"min.insync.replicas"}}
+
+
+def broker_rows() -> dict[str, tuple[str, object, Callable[[Node], object]]]:
+    """Those of brokers, and those that topics fall back to."""
+    of_topics = {
+        synonyms[0].name: TOPICS[topic_key]
+        for topic_key, synonyms in SERVER_SYNONYMS.items()
+        if topic_key in TOPICS
+    }
+    return of_topics | BROKER
+
+
+def test_every_key_has_a_row():
+    assert set(TOPICS) == {name for name, key in TOPIC_CONFIGS.items() if key.unread is None}
+    served = {name for name, key in DYNAMIC_BROKER_CONFIGS.items() if key.unread is None}
+    assert {*broker_rows(), *REFUSED} == served | OF_LISTENER
+
+
+async def alter(
+    client: WireClient, resource: tuple[int, str], name: str, value: str | None
+) -> tuple[int, str]:
+    kind, of = resource
+    operation = AlterOperation.DELETE if value is None else AlterOperation.SET
+    answer: Any = await client.request(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        1,
+        IncrementalAlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=kind,
+                    resource_name=of,
+                    configs=[AlterableConfig(name=name, config_operation=operation, value=value)],
+                )
+            ]
+        ),
+    )
+    row = answer.responses[0]
+    return row.error_code, row.error_message
+
+
+def run(folder, scenario):
+    runtime = SimulatedRuntime(seed=1)
+
+    async def life() -> None:
+        node = await Node.start(runtime, load_config(data_dir=folder))
+        client = await WireClient.connect(node.listeners[0].host, node.listeners[0].port)
+        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        await client.request(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic]))
+        await scenario(node, client)
+        await client.close()
+        await node.stop()
+
+    try:
+        runtime.run(life())
+    finally:
+        runtime.simulation.close()
+
+
+@pytest.mark.parametrize(("resource", "rows"), [
+    (OF_TOPIC, TOPICS), (OF_BROKER, broker_rows()), (OF_CLUSTER, broker_rows()),
+], ids=["topic", "broker", "cluster"])  # fmt: skip
+def test_an_altered_value_is_seen_where_it_is_read(tmp_path, resource, rows):
+    wrong: dict[str, object] = {}
+
+    async def scenario(node: Node, client: WireClient) -> None:
+        for name, (text, expected, observe) in rows.items():
+            if name in NOT_FOR.get(resource, ()):
+                continue
+            before = observe(node)
+            error = await alter(client, resource, name, text)
+            altered = observe(node)
+            # With ELR the cluster's min.insync.replicas cannot be taken away (KIP-966).
+            await alter(client, resource, name, "1" if name == "min.insync.replicas" else None)
+            after = observe(node)
+            if (error, altered, after) != ((0, None), expected, before) or before == expected:
+                wrong[name] = (error, before, altered, after)
+
+    run(tmp_path, scenario)
+    assert wrong == {}
+
+
+def test_what_cannot_be_altered_is_refused(tmp_path):
+    answers = {}
+
+    async def scenario(node: Node, client: WireClient) -> None:
+        for name, text in REFUSED.items():
+            answers[name] = (await alter(client, OF_BROKER, name, text))[0]
+
+    run(tmp_path, scenario)
+    assert answers == dict.fromkeys(REFUSED, ErrorCode.invalid_request)

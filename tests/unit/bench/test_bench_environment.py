@@ -1,0 +1,70 @@
+"""Figures belong to a commit: a tree that differs from it is refused, or the report says so."""
+
+import subprocess
+
+import pytest
+
+from bench.environment import DirtyTree, check_tree
+from bench.settings import DISK, TMPFS, WrongPlace, check_place
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    def git(*arguments):
+        subprocess.run(
+            ["git", "-c", "user.name=n", "-c", "user.email=e@e", *arguments],
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
+        )
+
+    git("init")
+    (tmp_path / "code.py").write_text("x = 1\n")
+    git("add", ".")
+    git("commit", "-m", "first")
+    return tmp_path
+
+
+def test_a_clean_tree_is_measured(checkout):
+    assert check_tree(checkout, allow_dirty=False) is False
+
+
+def test_new_results_leave_a_tree_clean(checkout):
+    (checkout / "bench/results").mkdir(parents=True)
+    (checkout / "bench/results/2026-11-22-compare.json").write_text("{}")
+    assert check_tree(checkout, allow_dirty=False) is False
+
+
+@pytest.mark.parametrize("name", ["code.py", "untracked.py"])
+def test_a_dirty_tree_is_refused_by_name(checkout, name):
+    (checkout / name).write_text("x = 2\n")
+    with pytest.raises(DirtyTree, match=name):
+        check_tree(checkout, allow_dirty=False)
+
+
+def test_a_dirty_tree_may_be_allowed_and_is_known_as_one(checkout):
+    (checkout / "code.py").write_text("x = 2\n")
+    assert check_tree(checkout, allow_dirty=True) is True
+
+
+def test_without_a_commit_there_are_no_figures(tmp_path):
+    with pytest.raises(DirtyTree, match="no git checkout"):
+        check_tree(tmp_path, allow_dirty=True)
+
+
+@pytest.mark.parametrize(
+    ("place", "file_system", "is_right"),
+    [
+        (DISK, "ext2/ext3", True),
+        (DISK, "xfs", True),
+        (DISK, "tmpfs", False),
+        (TMPFS, "tmpfs", True),
+        (TMPFS, "ext2/ext3", False),
+    ],
+)
+def test_logs_are_where_the_report_says(tmp_path, place, file_system, is_right):
+    if is_right:
+        check_place(place, tmp_path, file_system)
+    else:
+        with pytest.raises(WrongPlace, match=f"--{place}"):
+            check_place(place, tmp_path, file_system)

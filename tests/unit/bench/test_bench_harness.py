@@ -1,0 +1,136 @@
+"""The command line refuses what makes no figures; Kafka and Ottla alternate; only whole runs are kept for README."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from bench.compare import PROGRAM
+from bench.figures import MEGABYTES, Figure, LoadFailed
+from bench.harness import SectionRun, parse
+from bench.measures import Measure, Program
+from bench.settings import DISK, SETTINGS, TMPFS
+
+
+class Recorded:
+    """A subject that writes down what is done with it; its broker is this process."""
+
+    def __init__(self, name, events, settings):
+        self.name = name
+        self.settings = settings
+        self._events = events
+
+    def start(self):
+        self.note("start")
+
+    def kill(self):
+        self.note("kill")
+
+    def broker_pids(self):
+        return [os.getpid()]
+
+    def note(self, what):
+        self._events.append(f"{self.name} {what}")
+
+
+def measure(name, **more):
+    def run(subject, scale):
+        subject.note(f"{name} {scale:g}")
+        return {"m": 1.0}
+
+    figures = [Figure(metric="m", title="m", unit=MEGABYTES)]
+    return Measure(name=name, title=name, figures=figures, run=run, **more)
+
+
+def program_of(events, *measures):
+    def round_(subject, scale):
+        subject.note("warm-up")
+        return {"load": 1.0}
+
+    return Program(
+        name="test",
+        description="",
+        subjects={
+            name: lambda _, settings, name=name: Recorded(name, events, settings)
+            for name in ("kafka", "ottla")
+        },
+        measures=measures,
+        warm_up_round=round_,
+        seconds=2.0,
+        settings=("tuned",),
+        places=(DISK,),
+        properties={"extra": "1"},
+        headlines=(),
+    )
+
+
+def run_section(program, tmp_path, *arguments):
+    options = parse(arguments, program)
+    return SectionRun(program, options, tmp_path, settings="tuned", place=TMPFS).run("tmpfs")
+
+
+def test_sides_alternate_after_a_warm_up_and_a_rehearsal(tmp_path):
+    events = []
+    restart = measure("kill", restarts_nodes=True)
+    program = program_of(events, restart, measure("load"), measure("alone", needs_subject=False))
+    section = run_section(program, tmp_path)
+    both = ["kafka {}", "ottla {}"]
+    alternating = [*both, *reversed(both), *both]
+    assert events == [
+        *(each.format("alone 2") for each in alternating),
+        "kafka start",
+        "ottla start",
+        *["kafka warm-up"] * 3,
+        *["ottla warm-up"] * 3,
+        *(each.format("load 0.5") for each in both),
+        *(each.format("load 2") for each in alternating),
+        *(each.format("kill 2") for each in alternating),
+        "kafka kill",
+        "ottla kill",
+    ]
+    assert [table.name for table in section.tables] == ["kill", "load", "alone", "memory"]
+    assert all(len(table.samples[side]) == 3 for table in section.tables for side in ("kafka", "ottla"))
+    assert section.properties == {**SETTINGS["tuned"], "extra": "1"}
+
+
+def test_memory_under_load_is_measured_in_each_run(tmp_path):
+    section = run_section(program_of([], measure("load")), tmp_path)
+    memory = next(table for table in section.tables if table.name == "memory")
+    assert all(sample["private_bytes"] > 1e6 for sample in memory.samples["ottla"])
+
+
+def test_subjects_are_ended_when_a_load_fails(tmp_path):
+    def fail(subject, scale):
+        raise LoadFailed("lost")
+
+    events = []
+    with pytest.raises(LoadFailed):
+        run_section(program_of(events, replace(measure("load"), run=fail)), tmp_path)
+    assert events[-2:] == ["kafka kill", "ottla kill"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--runs", "2"],
+        ["--settings", "default,fast"],
+        ["--places", "floppy"],
+        ["--only", "nothing is called so"],
+        ["--server", "redpanda"],
+    ],
+)
+def test_what_makes_no_figures_is_refused(arguments, capsys):
+    with pytest.raises(SystemExit):
+        parse(arguments, PROGRAM)
+    assert "error" in capsys.readouterr().err
+
+
+def test_the_whole_comparison_is_both_settings_in_both_places():
+    options = parse([], PROGRAM)
+    assert (options.settings, options.places, options.runs) == (["default", "tuned"], [DISK, TMPFS], 3)
+    assert options.is_saved
+
+
+@pytest.mark.parametrize("part", [["--quick"], ["--only", "java"], ["--server", "ottla"], ["--no-save"]])
+def test_a_part_is_not_saved_since_readme_shows_the_latest_result(part):
+    assert not parse(part, PROGRAM).is_saved

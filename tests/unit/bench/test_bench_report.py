@@ -1,0 +1,217 @@
+"""Results: read back as written, shown with a column for each section, and put into README by their markers."""
+
+from dataclasses import replace
+
+import pytest
+
+from bench import compare, replication
+from bench.environment import Environment
+from bench.figures import MEGABYTES_A_SECOND, SECONDS, Figure, Goal, Table
+from bench.memory import memory_table
+from bench.readme import README, with_figures
+from bench.report import Report, Section, all_rows, as_json, as_markdown, from_json, latest, overview, save
+from bench.warm_up import WarmUp
+
+ENVIRONMENT = Environment(
+    date="2026-11-22",
+    commit="abc1234",
+    is_changed=False,
+    cpu_count=2,
+    load_average=0.1,
+    kernel="6.1",
+    python="3.11.7",
+    python_step_ns=30.0,
+    java="openjdk 17",
+    kafka="4.3.1",
+)
+
+
+def table(name, *, kafka, ottla):
+    figures = (
+        Figure(metric="bytes_per_s", title="throughput", unit=MEGABYTES_A_SECOND, goal=Goal(at_least=1.3)),
+        Figure(metric="start_s", title="start", unit=SECONDS),
+    )
+    samples = {"kafka": [{"bytes_per_s": kafka}], "ottla": [{"bytes_per_s": ottla, "start_s": 1.0}]}
+    return Table(name=name, title=f"load {name}", note="what was done", figures=figures, samples=samples)
+
+
+def section(settings, place, *tables):
+    memory = memory_table({"kafka": [{"private_bytes": 1.2e9}], "ottla": [{"private_bytes": 30e6}]})
+    return Section(
+        settings=settings,
+        place=place,
+        file_system="xfs",
+        properties={"socket.send.buffer.bytes": "-1"},
+        tables=[*tables, memory],
+        warm_ups={"kafka": WarmUp(costs=[9.0, 3.0, 3.0, 3.0], is_steady=True)},
+    )
+
+
+REPORT = Report(
+    program="compare",
+    environment=ENVIRONMENT,
+    runs=3,
+    seconds=1.0,
+    duration_s=1500.0,
+    headlines=[("a", "bytes_per_s")],
+    sections=[
+        section("default", "disk", table("a", kafka=100e6, ottla=150e6), table("b", kafka=100e6, ottla=90e6)),
+        section("tuned", "tmpfs", table("a", kafka=100e6, ottla=50e6)),
+    ],
+)
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def row_of(lines, start):
+    return next(cells(line) for line in lines if line.startswith(f"| {start}"))
+
+
+def test_a_result_is_read_back_as_it_was_written():
+    # Tuples come back as lists: the text decides.
+    read = from_json(as_json(REPORT))
+    assert as_json(read) == as_json(REPORT)
+    assert as_markdown(read) == as_markdown(REPORT)
+
+
+def test_results_of_another_format_are_passed_over(tmp_path):
+    (tmp_path / "2026-11-23-compare.json").write_text('{"environment": {}, "samples": {}}')
+    assert latest("compare", tmp_path) is None
+    save(REPORT, tmp_path)
+    found = latest("compare", tmp_path)
+    assert found is not None
+    assert found.environment.date == "2026-11-22"
+
+
+def test_the_latest_result_is_the_one_with_the_last_date(tmp_path):
+    for date in ("2026-11-22", "2026-12-01", "2026-11-30"):
+        save(replace(REPORT, environment=replace(ENVIRONMENT, date=date)), tmp_path)
+    found = latest("compare", tmp_path)
+    assert found is not None
+    assert found.environment.date == "2026-12-01"
+
+
+def test_the_short_table_has_goals_worst_row_memory_and_headlines_of_each_section():
+    lines = overview(REPORT)
+    assert cells(lines[0])[1:] == ["Kafka's defaults, disk", "tuned, tmpfs"]
+    assert row_of(lines, "goals")[1:] == ["1 of 3 missed", "1 of 2 missed"]
+    assert row_of(lines, "worst row")[1:] == [
+        "load b: throughput 100 / 90 = 0.90 **missed** (≥ 1.3)",
+        "load a: throughput 100 / 50 = 0.50 **missed** (≥ 1.3)",
+    ]
+    assert row_of(lines, "load a: throughput")[1:] == ["100 / 150 = 1.50", "100 / 50 = 0.50 **missed**"]
+    assert row_of(lines, "Memory of the largest broker under load: resident, page cache aside")[1] == (
+        "1,200 / 30 = 0.03"
+    )
+    assert not any(line.startswith("| load b") for line in lines)
+
+
+def test_the_long_table_has_every_row_of_any_section():
+    lines = all_rows(REPORT)
+    assert [cells(line)[0] for line in lines[2:]] == [
+        *["load a"] * 2,
+        *["load b"] * 2,
+        *["Memory of the largest broker under load"] * 2,
+    ]
+    assert row_of(lines, "load b")[1:] == ["throughput, MB/s", "≥ 1.3", "100 / 90 = 0.90 **missed**", "-"]
+
+
+@pytest.mark.parametrize(("is_changed", "is_said"), [(True, True), (False, False)])
+def test_a_report_of_a_dirty_tree_says_so(is_changed, is_said):
+    report = replace(REPORT, environment=replace(ENVIRONMENT, is_changed=is_changed))
+    assert ("with uncommitted changes" in as_markdown(report)) is is_said
+    assert "abc1234" in as_markdown(report)
+
+
+def test_a_report_of_a_server_that_was_not_warm_says_so():
+    cold = replace(REPORT.sections[1], warm_ups={"kafka": WarmUp(costs=[9.0, 8.0], is_steady=False)})
+    assert "still fell" not in as_markdown(REPORT)
+    assert "The CPU of Kafka still fell when its warm-up ended after 2 rounds (tuned, tmpfs)." in as_markdown(
+        replace(REPORT, sections=[REPORT.sections[0], cold])
+    )
+
+
+def test_readme_gets_the_figures_between_its_markers_and_stays_as_it_is_elsewhere(tmp_path):
+    text = "before\n<!-- figures of bench.compare -->\nold\n<!-- end of figures -->\nafter\n"
+    empty = with_figures(text, tmp_path)
+    assert "There is no result yet: `python -m bench.compare`" in empty
+    save(REPORT, tmp_path)
+    filled = with_figures(empty, tmp_path)
+    assert filled.startswith("before\n<!-- figures of bench.compare -->\n")
+    assert filled.endswith("<!-- end of figures -->\nafter\n")
+    assert "old" not in filled
+    assert all(line in filled for line in [*overview(REPORT), *all_rows(REPORT)])
+    assert with_figures(filled, tmp_path) == filled
+
+
+def test_readme_has_the_figures_of_the_latest_results():
+    text = README.read_text()
+    assert text == with_figures(text), "make figures"
+    assert all(f"<!-- figures of bench.{name} -->" in text for name in ("compare", "replication", "quorum"))
+
+
+# Goals
+
+COMPARE_GOALS = {
+    "librdkafka produce, 1 KB": {"throughput": "≥ 1.3", "broker CPU": "≤ 0.6"},
+    "librdkafka produce, 100 B": {"throughput": "≥ 1.1", "broker CPU": "≤ 0.6"},
+    "Java perf-test produce, 1 KB": {"throughput": "≥ 1.3", "broker CPU": "≤ 0.5"},
+    "Java perf-test produce, 100 B": {"throughput": "≥ 1.1", "broker CPU": "≤ 0.5"},
+    "200 B batches": {"throughput": "≥ 4", "broker CPU for each request": "≤ 0.2"},
+    "16,384 B batches": {"throughput": "≥ 1.5", "broker CPU for each request": "≤ 0.45"},
+    "one request at a time": {"throughput": "≥ 1.5", "p99": "≤ 0.6", "broker CPU for each request": "≤ 0.5"},
+    "1,000 requests/s": {"p99": "≤ 0.6", "broker CPU for each request": "≤ 0.5"},
+    "librdkafka consume, 1 KB, 1 p": {"throughput": "≥ 1.1", "broker CPU": "Ottla ≤ 0.36 s/GB"},
+    "librdkafka consume, 1 KB, 6 p": {"throughput": "≥ 1", "broker CPU": "Ottla ≤ 0.36 s/GB"},
+    "librdkafka consume, 100 B, 1 p": {"throughput": "≥ 1.1", "broker CPU": "Ottla ≤ 0.36 s/GB"},
+    "librdkafka consume, 100 B, 6 p": {"throughput": "≥ 1", "broker CPU": "Ottla ≤ 0.36 s/GB"},
+    "Java perf-test consume, 1 KB, 1 p": {"throughput": "≥ 1.1", "broker CPU": "Ottla ≤ 0.36 s/GB"},
+    "Java perf-test consume, 1 KB, 6 p": {"throughput": "≥ 1", "broker CPU": "Ottla ≤ 0.36 s/GB"},
+    "Start with a new folder": {
+        "to the first answer": "Ottla ≤ 0.3 s",
+        "resident when idle, page cache aside": "Ottla ≤ 40 MB",
+    },
+    "Start inside a process": {"until it serves": "Ottla ≤ 30 ms"},
+    "Memory of the largest broker under load": {"resident, page cache aside": "Ottla ≤ 80 MB"},
+    "Produce while segments go to a remote tier": {"p99": "≤ 1.1"},
+}
+REPLICATION_GOALS = {
+    "librdkafka produce, 1 KB": {"throughput": "≥ 1.3", "CPU of all brokers": "≤ 0.55", "p99": "≤ 0.7"},
+    "one request at a time": {
+        "throughput": "≥ 1.5",
+        "p99": "≤ 0.6",
+        "CPU of all brokers for each request": "≤ 0.6",
+    },
+    "1,000 requests/s": {"p99": "≤ 0.7", "CPU of all brokers for each request": "≤ 0.6"},
+    "librdkafka consume from a follower": {"throughput": "≥ 1", "CPU of all brokers": "≤ 0.55"},
+    "high watermark on a follower": {"p99": "≤ 1"},
+    "a restarted follower catches up": {"rate": "≥ 1", "start until in all ISRs": "≤ 1"},
+    "a partition's leader is killed": {"gap": "≤ 1"},
+    "Memory of the largest broker under load": {"resident, page cache aside": "Ottla ≤ 80 MB"},
+}
+
+
+@pytest.mark.parametrize(
+    ("program", "goals"),
+    [(compare.PROGRAM, COMPARE_GOALS), (replication.PROGRAM, REPLICATION_GOALS)],
+    ids=lambda it: getattr(it, "name", ""),
+)
+def test_no_goal_is_dropped_in_silence(program, goals):
+    tables = [*(measure.table() for measure in program.measures), memory_table({}), *program.not_measured]
+    for table in tables:
+        wanted = [goals_ for title, goals_ in goals.items() if table.title.startswith(title)]
+        found = {
+            row.figure.title: row.figure.goal.words(row.figure.unit)
+            for row in table.rows()
+            if row.figure.goal is not None
+        }
+        assert [found] == wanted, table.title
+    assert all(any(table.title.startswith(title) for table in tables) for title in goals)
+
+
+@pytest.mark.parametrize("program", [compare.PROGRAM, replication.PROGRAM], ids=lambda it: it.name)
+def test_headlines_are_rows_that_are_measured(program):
+    keys = {row.key for measure in program.measures for row in measure.table().rows()}
+    assert set(program.headlines) <= keys

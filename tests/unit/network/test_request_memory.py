@@ -1,0 +1,164 @@
+"""What waits to be dispatched, of all connections together: its bounds, whose turn it is, and that all come to an end."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from network_support import PREFIX, frame
+
+from broker.network.connection import PIPELINED_BYTES
+
+FRAME = 1_000_000
+
+
+def bound(world, **settings):
+    world.server.settings = replace(world.server.settings, **settings)
+
+
+def test_frames_that_are_received_at_the_same_time_are_bounded(world):
+    """Ten connections send a frame of 1 MB each, slowly; two and a half of them are let in at a time."""
+    world.simulation.network.max_read_bytes = 20_000
+    bound(world, queued_max_request_bytes=5 * FRAME // 2)
+    seen = []
+
+    async def scenario():
+        clients = [await world.connect() for _ in range(10)]
+        for number, client in enumerate(clients):
+            client.send(bytes([number]) * FRAME)
+        while len(seen) < 10:
+            await asyncio.sleep(0.0005)
+            memory = world.server.memory
+            assert memory.reserved_bytes < 5 * FRAME // 2 + FRAME + 4
+            seen[:] = [body[0] for body in world.handler.seen]
+        await asyncio.sleep(1)
+        assert all(len(client.replies[0]) == FRAME for client in clients)
+        assert world.server.memory.reserved_bytes == 0
+
+    world.run(scenario())
+    assert sorted(seen) == list(range(10))
+
+
+def test_a_sender_without_pause_does_not_keep_the_others_out(world):
+    """Frame follows frame in the same read; who waits for memory has its turn between two of them."""
+    world.simulation.network.max_read_bytes = 150_000
+    bound(world, queued_max_request_bytes=100_000)
+
+    async def scenario():
+        busy, other = await world.connect(), await world.connect()
+        busy.send(*[b"b" * 100_000] * 100)
+        await asyncio.sleep(0.005)
+        assert world.handler.seen
+        other.send(b"o" * 100_000)
+        while b"o" * 100_000 not in world.handler.seen:  # noqa: ASYNC110 (virtual time)
+            await asyncio.sleep(0.001)
+        assert len(world.handler.seen) < 50
+        await asyncio.sleep(10)
+        assert len(busy.replies) == 100
+
+    world.run(scenario())
+
+
+def test_small_requests_go_on_while_large_ones_wait(world):
+    bound(world, queued_max_request_bytes=FRAME)
+
+    async def scenario():
+        stuck, waiting, small = [await world.connect() for _ in range(3)]
+        stuck.transport.write(PREFIX.pack(FRAME) + b"s" * 1000)  # says what it will send, and sends no more
+        await asyncio.sleep(1)
+        waiting.send(b"w" * FRAME)
+        await asyncio.sleep(1)
+        for _ in range(10):
+            small.send(b"x")
+            await asyncio.sleep(1)
+        assert small.replies == [b"x"] * 10
+        assert waiting.replies == []
+        stuck.transport.abort()
+        await asyncio.sleep(1)
+        assert waiting.replies == [b"w" * FRAME]
+        assert world.server.memory.reserved_bytes == 0
+
+    world.run(scenario())
+
+
+def test_who_waits_for_memory_is_not_idle_and_who_holds_it_is(world):
+    bound(world, queued_max_request_bytes=FRAME, max_idle_ms=8_000)
+
+    async def scenario():
+        stuck, waiting = await world.connect(), await world.connect()
+        stuck.transport.write(PREFIX.pack(FRAME) + b"s" * 1000)
+        await asyncio.sleep(1)
+        waiting.send(b"w" * FRAME)
+        await asyncio.sleep(20)
+        assert stuck.lost.done()
+        assert waiting.replies == [b"w" * FRAME]
+
+    world.run(scenario())
+
+
+@pytest.mark.parametrize("ends", ["aborts", "sends no more"])
+def test_who_goes_while_it_waits_leaves_the_queue(world, ends):
+    bound(world, queued_max_request_bytes=FRAME)
+
+    async def scenario():
+        stuck, gone, last = [await world.connect() for _ in range(3)]
+        stuck.transport.write(PREFIX.pack(FRAME) + b"s" * 1000)
+        await asyncio.sleep(1)
+        gone.transport.write(frame(b"g" * FRAME)[:10_000])
+        last.send(b"l" * FRAME)
+        await asyncio.sleep(1)
+        if ends == "aborts":
+            gone.transport.abort()
+        else:
+            gone.transport.write_eof()
+        await asyncio.sleep(1)
+        stuck.transport.write(b"s" * (FRAME - 1000))
+        await asyncio.sleep(2)
+        assert last.replies == [b"l" * FRAME]
+        assert world.server.memory.reserved_bytes == 0
+        assert len(world.server.connections) == 2
+
+    world.run(scenario())
+
+
+def test_requests_behind_others_are_held_for_so_many_connections_only(world):
+    bound(world, queued_max_requests=3)
+
+    async def scenario():
+        clients = [await world.connect() for _ in range(10)]
+        for number, client in enumerate(clients):
+            client.send(b"park %d" % number)
+        await asyncio.sleep(1)
+        for client in clients:
+            client.send(*[b"z" * 1000] * 1000)
+        await asyncio.sleep(1)
+        assert world.server.memory.queued_count == 3
+        assert world.server.pool.owned_bytes <= 3 * 2 * PIPELINED_BYTES
+        assert sorted(world.handler.seen) == [b"park %d" % number for number in range(10)]
+        for number in reversed(range(10)):  # in no order that the server could want
+            world.handler.release(b"%d" % number)
+            await asyncio.sleep(1)
+            assert len(clients[number].replies) == 1001
+        assert world.server.memory.queued_count == 0
+
+    world.run(scenario())
+
+
+def test_a_request_that_others_wait_for_is_dispatched_whatever_waits(world):
+    """As a JoinGroup that ends a rebalance: all other connections hold requests behind one that waits for it."""
+    bound(world, queued_max_requests=1, queued_max_request_bytes=1_000)
+
+    async def scenario():
+        members = [await world.connect() for _ in range(20)]
+        for number, member in enumerate(members):
+            member.send(b"park %d" % number, b"y" * 5000)
+        await asyncio.sleep(1)
+        last = await world.connect()
+        last.send(b"z" * 5000)
+        await asyncio.sleep(1)
+        assert last.replies == [b"z" * 5000]
+        for number in range(20):
+            world.handler.release(b"%d" % number)
+        await asyncio.sleep(1)
+        assert all(member.replies[1] == b"y" * 5000 for member in members)
+
+    world.run(scenario())
