@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -74,29 +74,8 @@ def main(arguments: Sequence[str] | None, program: Program[T]) -> None:
 def parse(arguments: Sequence[str] | None, program: Program[T]) -> argparse.Namespace:
     """What the command line asks for; ends the process with a sentence if that makes no figures."""
     parser = argparse.ArgumentParser(prog=f"python -m bench.{program.name}", description=program.description)
-    parser.add_argument("--settings", type=_names(SETTINGS), default=list(program.settings), metavar="NAME,...",
-                        help=f"of {', '.join(SETTINGS)} (default: {','.join(program.settings)})")  # fmt: skip
-    parser.add_argument("--places", type=_names(PLACES), default=list(program.places), metavar="NAME,...",
-                        help=f"of {', '.join(PLACES)} (default: {','.join(program.places)})")  # fmt: skip
-    parser.add_argument(f"--{DISK}", type=Path, default=Path(tempfile.gettempdir()), metavar="DIR",
-                        help="a folder on a disk (default: $TMPDIR, or /tmp)")  # fmt: skip
-    parser.add_argument(f"--{TMPFS}", type=Path, default=Path("/dev/shm"), metavar="DIR",
-                        help="a folder on a tmpfs (default: /dev/shm)")  # fmt: skip
-    parser.add_argument("--runs", type=_at_least_three, default=_RUNS, metavar="N",
-                        help=f"interleaved runs; medians are shown (default and least: {_RUNS})")  # fmt: skip
-    parser.add_argument("--seconds", type=float, default=program.seconds, metavar="S",
-                        help=f"about how long each load takes (default: {program.seconds:g})")  # fmt: skip
-    parser.add_argument("--warm-up-rounds", type=int, default=MOST_ROUNDS, metavar="N",
-                        help=f"at most; fewer if the CPU falls no more before (default: {MOST_ROUNDS})")  # fmt: skip
-    parser.add_argument("--allow-dirty", action="store_true",
-                        help="measure although the tree differs from its commit; the report says so")  # fmt: skip
-    parser.add_argument("--no-save", action="store_true", help="print only")
-    parser.add_argument("--quick", action="store_true",
-                        help="one short run after one round of warm-up, printed only: whether it works")  # fmt: skip
-    parser.add_argument("--only", action="append", metavar="TEXT",
-                        help="only measures whose name has this in it, printed only; may be repeated")  # fmt: skip
-    parser.add_argument("--server", action="append", choices=sorted(program.subjects),
-                        help="only this one, printed only")  # fmt: skip
+    _add_dimensions(parser, program)
+    _add_parts(parser, program)
     options = parser.parse_args(arguments)
     if options.quick:
         options.runs, options.seconds, options.warm_up_rounds = 1, _QUICK_SECONDS, _QUICK_WARM_UPS
@@ -112,11 +91,46 @@ def parse(arguments: Sequence[str] | None, program: Program[T]) -> argparse.Name
     return options
 
 
+def _add_dimensions(parser: argparse.ArgumentParser, program: Program[T]) -> None:
+    """Settings, places, and how much is done."""
+    for name, known, chosen in (
+        ("settings", list(SETTINGS), program.settings),
+        ("places", list(PLACES), program.places),
+    ):
+        words = f"of {', '.join(known)} (default: {','.join(chosen)})"
+        parser.add_argument(
+            f"--{name}", type=_names(known), default=list(chosen), metavar="NAME,...", help=words
+        )
+    temporary = Path(tempfile.gettempdir())
+    for place, folder in ((DISK, temporary), (TMPFS, Path("/dev/shm"))):
+        words = f"a folder on a {place} (default: {folder})"
+        parser.add_argument(f"--{place}", type=Path, default=folder, metavar="DIR", help=words)
+    words = f"interleaved runs; medians are shown (default and least: {_RUNS})"
+    parser.add_argument("--runs", type=_at_least_three, default=_RUNS, metavar="N", help=words)
+    words = f"about how long each load takes (default: {program.seconds:g})"
+    parser.add_argument("--seconds", type=float, default=program.seconds, metavar="S", help=words)
+    words = f"at most; fewer if the CPU falls no more before (default: {MOST_ROUNDS})"
+    parser.add_argument("--warm-up-rounds", type=int, default=MOST_ROUNDS, metavar="N", help=words)
+    words = "measure although the tree differs from its commit; the report says so"
+    parser.add_argument("--allow-dirty", action="store_true", help=words)
+
+
+def _add_parts(parser: argparse.ArgumentParser, program: Program[T]) -> None:
+    """What is printed only."""
+    parser.add_argument("--no-save", action="store_true", help="print only")
+    words = "one short run after one round of warm-up, printed only: whether it works"
+    parser.add_argument("--quick", action="store_true", help=words)
+    words = "only measures whose name has this in it, printed only; may be repeated"
+    parser.add_argument("--only", action="append", metavar="TEXT", help=words)
+    names = sorted(program.subjects)
+    parser.add_argument("--server", action="append", choices=names, help="only this one, printed only")
+
+
 class _names:  # noqa: N801 - a type of argparse, shown in its messages
     """A list of known names with commas between them."""
 
-    def __init__(self, known: Sequence[str] | Mapping[str, object]) -> None:
-        self._known = list(known)
+    def __init__(self, known: Sequence[str]) -> None:
+        self._known = known
 
     def __call__(self, text: str) -> list[str]:
         names = [name.strip() for name in text.split(",")]
@@ -153,6 +167,7 @@ class SectionRun(Generic[T]):
         self._most_warm_ups: int = options.warm_up_rounds
         self._settings = settings
         self._place = place
+        self._began = time.monotonic()
         self._properties = {**SETTINGS[settings], **program.properties}
         self._subjects = [
             make(folder / name, self._properties)
@@ -244,4 +259,5 @@ class SectionRun(Generic[T]):
         self._say(f"run {run + 1}  {subject.name}  {measure.name}  {in_words(measure.figures, sample)}")
 
     def _say(self, text: str) -> None:
-        print(f"{self._settings}, {self._place}  {text}", file=sys.stderr, flush=True)
+        elapsed_s = time.monotonic() - self._began
+        print(f"{self._settings}, {self._place}, {elapsed_s:.0f} s  {text}", file=sys.stderr, flush=True)

@@ -7,28 +7,24 @@ filled. Volumes are for scale 1, about a second of Kafka's time.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count as numbers
 from typing import Final
 
 from bench import java_clients, librdkafka, paced
-from bench.figures import (
-    MEGABYTES_A_SECOND,
-    MICROSECONDS,
-    MILLISECONDS,
-    REQUESTS_A_SECOND,
-    SECONDS_A_GIGABYTE,
-    Figure,
-    Goal,
-    LoadFailed,
-    Sample,
-    percentiles,
+from bench.figures import Figure, Goal, LoadFailed, Sample, percentiles
+from bench.load_figures import (
+    GIGABYTE,
+    Goals,
+    bulk_figures,
+    bulk_sample,
+    latency_figures,
+    partition_words,
+    request_figures,
 )
 from bench.measures import Measure
 from bench.servers import Server, Usage
 from bench.wire import WireClient, produce_frame
 
-GIGABYTE: Final = 1e9
 _KIB: Final = 1024
 #: Defaults, but for the local queue: a full one stops fetching for `fetch.queue.backoff.ms`, a second by default,
 #: and then it would be that second which is measured.
@@ -44,69 +40,6 @@ _CONSUME_FLOOR_S_PER_GB: Final = 0.36
 _PACED_S: Final = 2.0
 
 _topic_numbers = numbers(1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Goals:
-    """Bounds of ratios Ottla / Kafka; None where there is no goal."""
-
-    throughput: float | None = None
-    cpu: float | None = None
-    p99: float | None = None
-
-
-def bulk_figures(goals: Goals, *, cpu: str = "broker CPU", cpu_goal: Goal | None = None) -> list[Figure]:
-    """Of loads that are measured in bytes."""
-    return [
-        Figure(
-            metric="bytes_per_s",
-            title="throughput",
-            unit=MEGABYTES_A_SECOND,
-            goal=_at_least(goals.throughput),
-        ),
-        Figure(
-            metric="cpu_s_per_gb", title=cpu, unit=SECONDS_A_GIGABYTE, goal=cpu_goal or _at_most(goals.cpu)
-        ),
-    ]
-
-
-def request_figures(goals: Goals, *, cpu: str = "broker CPU for each request") -> list[Figure]:
-    """Of loads that are measured in requests."""
-    return [
-        Figure(
-            metric="requests_per_s",
-            title="throughput",
-            unit=REQUESTS_A_SECOND,
-            goal=_at_least(goals.throughput),
-        ),
-        Figure(metric="cpu_s_per_request", title=cpu, unit=MICROSECONDS, goal=_at_most(goals.cpu)),
-    ]
-
-
-def latency_figures(p99: float | None) -> list[Figure]:
-    """The percentiles that are shown."""
-    return [
-        Figure(metric="p50_s", title="p50", unit=MILLISECONDS),
-        Figure(metric="p99_s", title="p99", unit=MILLISECONDS, goal=_at_most(p99)),
-    ]
-
-
-def _at_least(bound: float | None) -> Goal | None:
-    return None if bound is None else Goal(at_least=bound)
-
-
-def _at_most(bound: float | None) -> Goal | None:
-    return None if bound is None else Goal(at_most=bound)
-
-
-def bulk_sample(*, cpu_s: float, took_s: float, size_bytes: int) -> Sample:
-    """For `bulk_figures`."""
-    return {"bytes_per_s": size_bytes / took_s, "cpu_s_per_gb": cpu_s / (size_bytes / GIGABYTE)}
-
-
-def partition_words(count: int) -> str:
-    """For titles."""
-    return "1 partition" if count == 1 else f"{count} partitions"
 
 
 def _size_words(record_bytes: int) -> str:

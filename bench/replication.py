@@ -12,7 +12,7 @@ from typing import Final
 from bench.clusters import CLUSTERS, Cluster
 from bench.figures import MEGABYTES_A_SECOND, SECONDS, Figure, Goal
 from bench.harness import main
-from bench.loads import Goals, bulk_figures, latency_figures, partition_words, request_figures
+from bench.load_figures import Goals, bulk_figures, latency_figures, partition_words, request_figures
 from bench.measures import Measure, Program
 from bench.replication_failover import producer_gap
 from bench.replication_followers import catch_up, high_watermark_lag

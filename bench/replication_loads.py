@@ -10,7 +10,8 @@ from bench import librdkafka, paced
 from bench.cluster_client import ClusterClient
 from bench.clusters import Cluster
 from bench.figures import LoadFailed, Sample, percentiles
-from bench.loads import CONSUMER_SETTINGS, bulk_sample
+from bench.load_figures import bulk_sample
+from bench.loads import CONSUMER_SETTINGS
 from bench.wire import produce_frame
 
 RECORD_BYTES: Final = 1024

@@ -1,0 +1,80 @@
+"""What the loads have in common: the figures of bulk loads and of requests, for one broker and for clusters."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from bench.figures import (
+    MEGABYTES_A_SECOND,
+    MICROSECONDS,
+    MILLISECONDS,
+    REQUESTS_A_SECOND,
+    SECONDS_A_GIGABYTE,
+    Figure,
+    Goal,
+    Sample,
+)
+
+GIGABYTE: Final = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goals:
+    """Bounds of ratios Ottla / Kafka; None where there is no goal."""
+
+    throughput: float | None = None
+    cpu: float | None = None
+    p99: float | None = None
+
+
+def bulk_figures(goals: Goals, *, cpu: str = "broker CPU", cpu_goal: Goal | None = None) -> list[Figure]:
+    """Of loads that are measured in bytes."""
+    return [
+        Figure(
+            metric="bytes_per_s",
+            title="throughput",
+            unit=MEGABYTES_A_SECOND,
+            goal=_at_least(goals.throughput),
+        ),
+        Figure(
+            metric="cpu_s_per_gb", title=cpu, unit=SECONDS_A_GIGABYTE, goal=cpu_goal or _at_most(goals.cpu)
+        ),
+    ]
+
+
+def request_figures(goals: Goals, *, cpu: str = "broker CPU for each request") -> list[Figure]:
+    """Of loads that are measured in requests."""
+    return [
+        Figure(
+            metric="requests_per_s",
+            title="throughput",
+            unit=REQUESTS_A_SECOND,
+            goal=_at_least(goals.throughput),
+        ),
+        Figure(metric="cpu_s_per_request", title=cpu, unit=MICROSECONDS, goal=_at_most(goals.cpu)),
+    ]
+
+
+def latency_figures(p99: float | None) -> list[Figure]:
+    """The percentiles that are shown."""
+    return [
+        Figure(metric="p50_s", title="p50", unit=MILLISECONDS),
+        Figure(metric="p99_s", title="p99", unit=MILLISECONDS, goal=_at_most(p99)),
+    ]
+
+
+def _at_least(bound: float | None) -> Goal | None:
+    return None if bound is None else Goal(at_least=bound)
+
+
+def _at_most(bound: float | None) -> Goal | None:
+    return None if bound is None else Goal(at_most=bound)
+
+
+def bulk_sample(*, cpu_s: float, took_s: float, size_bytes: int) -> Sample:
+    """For `bulk_figures`."""
+    return {"bytes_per_s": size_bytes / took_s, "cpu_s_per_gb": cpu_s / (size_bytes / GIGABYTE)}
+
+
+def partition_words(count: int) -> str:
+    """For titles."""
+    return "1 partition" if count == 1 else f"{count} partitions"
