@@ -315,7 +315,10 @@ class Partition(FollowingReplica):
     # -- the ISR and the high watermark ---------------------------------------------------------------
 
     def check_isr(self, now_ms: int) -> None:
-        """Ask for an ISR without the members that have fallen behind, or with one that has caught up, if there are such."""
+        """Ask for an ISR without the members that have fallen behind, or with one that has caught up, if there are such.
+
+        A replica outside of the ISR that has caught up holds the high watermark; not any more once it is fenced or late.
+        """
         leadership = self.leadership
         if leadership is None or not leadership.followers:
             return
@@ -326,6 +329,7 @@ class Partition(FollowingReplica):
                 high_watermark=self.log.high_watermark, log_end_offset=log_end_offset, now_ms=now_ms
             )
         self._propose(isr)
+        self._settle_high_watermark()
 
     def _propose(self, isr: frozenset[int] | None) -> None:
         if isr is not None:
@@ -348,9 +352,14 @@ class Partition(FollowingReplica):
         """The controller has not tried, and the ISR is what it was."""
         if self.leadership is not None and self.leadership.epoch == leader_epoch:
             self.leadership.withdraw()
+            self._settle_high_watermark()
 
     def on_config_changed(self) -> None:
         """The topic's configuration has changed: a smaller min.insync.replicas may commit records."""
+        self._settle_high_watermark()
+
+    def _settle_high_watermark(self) -> None:
+        """Fewer replicas may be waited for than before. No follower fetches for it: they have fetched all there is."""
         if self._advance_high_watermark():
             self.notify()
 

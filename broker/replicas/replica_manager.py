@@ -241,6 +241,8 @@ class ReplicaManager:
         )
         if delta.brokers_changed:
             self._check_isrs()  # who was fenced, or had another epoch, may join
+            for partition in self.partitions():
+                self.purgatory.signal(partition)  # DeleteRecords waits for live replicas only
 
     async def all_made(self) -> None:
         """Wait until every partition that is known now has a log."""

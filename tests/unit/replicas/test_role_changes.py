@@ -21,7 +21,11 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.metadata.records import PartitionChangeRecord, RegisterBrokerRecord
+from protocol.metadata.records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+)
 from protocol.records.batch import read_header
 from protocol.records.compression import Compression
 from protocol.records.record import records
@@ -188,6 +192,50 @@ def test_what_is_committed_beside_a_thread_is_answered_when_the_thread_is_done(s
     simulation.run(story())
 
 
+def caught_up_but_not_in_the_isr(broker):
+    """Broker 3 has everything, is about to join the ISR of 1 and 2, and holds the high watermark until then."""
+    for broker_id in (1, 2, 3):
+        broker.replay(RegisterBrokerRecord(broker_id=broker_id, broker_epoch=broker_id, fenced=False))
+    broker.create(partitions={0: image(replicas=(1, 2, 3), isr=(1, 2))})
+    partition = broker.replicas.hosted["t", 0]
+    now_ms = broker.runtime.now_ms()
+    for follower in (2, 3):
+        follower_fetches(partition, follower, 0, now_ms=now_ms, broker_epoch=follower)
+    assert partition.leadership.proposed_isr == {1, 2, 3}
+    return partition
+
+
+def test_a_refused_isr_is_not_waited_for(simulation, broker):
+    partition = caught_up_but_not_in_the_isr(broker)
+
+    async def story():
+        waiting = produce(broker, batch(b"a"))
+        follower_fetches(partition, 2, 1, now_ms=broker.runtime.now_ms(), broker_epoch=2)
+        # It has a new epoch, as the controller knows already.
+        broker.metadata.image.replay_all([RegisterBrokerRecord(broker_id=3, broker_epoch=9, fenced=True)])
+        assert partition.log.high_watermark == 0
+        partition.on_isr_refused(leader_epoch=0)
+        assert await codes_and_offsets(waiting) == [(ErrorCode.none, 0)]
+        assert simulation.loop.time() < 1
+
+    simulation.run(story())
+
+
+def test_who_is_fenced_does_not_hold_the_high_watermark(simulation, broker):
+    partition = caught_up_but_not_in_the_isr(broker)
+    partition.on_isr_refused(leader_epoch=0)
+
+    async def story():
+        waiting = produce(broker, batch(b"a"))
+        follower_fetches(partition, 2, 1, now_ms=broker.runtime.now_ms(), broker_epoch=2)
+        assert partition.log.high_watermark == 0
+        broker.replay(BrokerRegistrationChangeRecord(broker_id=3, broker_epoch=3, fenced=1))
+        assert await codes_and_offsets(waiting) == [(ErrorCode.none, 0)]
+        assert simulation.loop.time() < 1
+
+    simulation.run(story())
+
+
 # -- DeleteRecords -----------------------------------------------------------------------------------------
 
 
@@ -217,6 +265,23 @@ def test_a_deletion_ends_with_its_leadership(simulation, broker):
         follow_and_lead_again(broker, partition)
         follower_fetches(partition, 2, 2, log_start_offset=1)
         assert await task == (ErrorCode.not_leader_or_follower, -1)
+
+    simulation.run(story())
+
+
+def test_a_deletion_does_not_wait_for_a_replica_that_is_fenced(simulation, broker):
+    """It is in no ISR, so that no partition changes with it."""
+    broker.create(partitions={0: image(replicas=REPLICAS, isr=(1,))})
+    partition = broker.replicas.hosted["t", 0]
+    broker.replay(RegisterBrokerRecord(broker_id=2, broker_epoch=1, fenced=False))
+
+    async def story():
+        partition.append_records(batch(b"a", b"b"), required_acks=1, now_ms=NOW_MS)
+        waiting = asyncio.ensure_future(delete_records(broker, 1))
+        await asyncio.sleep(0)
+        broker.replay(BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=1, fenced=1))
+        assert await waiting == (ErrorCode.none, 1)
+        assert simulation.loop.time() < 1
 
     simulation.run(story())
 
