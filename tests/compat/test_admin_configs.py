@@ -126,6 +126,7 @@ def test_max_message_bytes_takes_effect(server, topic):
     produce(server.bootstrap, topic, [b"x" * 2000])
 
 
+# KIP-226
 def test_dynamic_broker_configurations_take_effect_and_survive_a_restart(own_server, topic):
     server = own_server
     admin = admin_of(server.bootstrap)

@@ -40,6 +40,7 @@ def produce_at(bootstrap: str, topic: str, timestamps: list[int], codec: str = "
     assert producer.flush(PATIENCE_S) == 0
 
 
+# KIP-79
 @pytest.mark.parametrize("codec", CODECS)
 def test_offsets_are_found_by_time_within_a_batch(server, topic, codec):
     create_topic(server.bootstrap, topic)
@@ -66,6 +67,7 @@ def test_offsets_are_found_by_time_within_a_batch(server, topic, codec):
     assert offset_of(admin, topic, OffsetSpec.latest(), **committed) == (6, -1)
 
 
+# KIP-734
 def test_the_first_of_equal_timestamps_is_the_greatest(server, topic):
     create_topic(server.bootstrap, topic)
     now = _recently()
@@ -82,6 +84,7 @@ def test_unknown_partitions_have_no_offsets(server, topic):
     assert code_of(answer) == "_NOENT"
 
 
+# KIP-107
 def test_deleted_records_are_gone_for_everybody(server, topic):
     create_topic(server.bootstrap, topic)
     produce(server.bootstrap, topic, [f"{number}".encode() for number in range(100)])

@@ -169,6 +169,7 @@ def test_kafka_python_administers_topics(server, topic):
         admin.close()
 
 
+# KIP-430, KIP-700
 def test_the_cluster_is_described(server):
     admin = admin_of(server.bootstrap)
     found = admin.describe_cluster(include_authorized_operations=True).result(PATIENCE_S)

@@ -1,4 +1,7 @@
-"""A cluster of processes: real clients and Kafka's tools while controllers and brokers come and go."""
+"""A cluster of processes: real clients and Kafka's tools while controllers and brokers come and go.
+
+About KIP-590.
+"""
 
 import signal
 import subprocess
@@ -88,6 +91,7 @@ def test_kafkas_tools_see_the_quorum(cluster):
     eventually_equal(lambda: column(3, "--bootstrap-server", cluster.bootstrap), ["a", "b", "c"])
 
 
+# KIP-919
 def test_controllers_answer_admin_clients_directly(cluster):
     controllers = ("--bootstrap-controller", cluster.bootstrap_controllers)
     told = tool(

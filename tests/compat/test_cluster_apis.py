@@ -118,6 +118,7 @@ ENTITIES: list[dict[str, str | None]] = [
 ]
 
 
+# KIP-546
 @every_version
 def test_client_quotas(wires, nth_version: int):
     story = [
@@ -241,6 +242,7 @@ def deleted(name: str | None = None, pattern: int = PatternType.ANY, **changed: 
     return ApiKey.DELETE_ACLS, DeleteAclsRequest(filters=[DeleteAclsFilter(**_asked(name, pattern, changed))])
 
 
+# KIP-140
 @every_version
 def test_acls(wires, nth_version: int):
     story = [
@@ -322,6 +324,7 @@ def users(*names: str) -> Step:
     return ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, request
 
 
+# KIP-554
 def test_scram_credentials(wires):
     story = [
         users(),

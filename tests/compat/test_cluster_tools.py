@@ -33,6 +33,7 @@ def entries(output: str) -> set[str]:
     return set(re.findall(r"\((principal=[^)]*)\)", output))
 
 
+# KIP-140
 def test_kafka_acls(where):
     read, describe = (
         f"principal=User:alice, host=*, operation={operation}, permissionType=ALLOW"
@@ -62,6 +63,7 @@ def test_kafka_acls(where):
     eventually_equal(lambda: listed(*of_topic), {describe})
 
 
+# KIP-546
 def test_kafka_configs_of_users_clients_and_addresses(where):
     def alter(*arguments: str) -> str:
         return tool("kafka-configs", *where, "--alter", *arguments)
@@ -144,6 +146,7 @@ def test_kafka_leader_election_and_reassignment(where, topic: str, tmp_path: Pat
     assert output.startswith("None of the specified partition reassignments are active.")
 
 
+# KIP-836
 def test_kafka_metadata_quorum_and_kafka_cluster(where):
     status = tool("kafka-metadata-quorum", *where, "describe", "--status")
     rows = dict(re.findall(r"^(\w+):\s+(.*)$", status, re.MULTILINE))

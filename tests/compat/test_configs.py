@@ -2,6 +2,8 @@
 
 Rows of DescribeConfigs must be equal in everything but the documentation: value, source, synonyms, type,
 read-only and sensitive flags. Refusals must have the same error code.
+
+About KIP-133, KIP-339, KIP-569.
 """
 
 from collections.abc import Iterator

@@ -2,6 +2,8 @@
 
 Renew it with `KAFKA_ORACLE=1 RENEW_TRANSCRIPTS=1`. Ids that are drawn, addresses and sentences for
 people are left out, and rows that Kafka keeps in hash maps are sorted.
+
+About KIP-430, KIP-699, KIP-709.
 """
 
 import dataclasses

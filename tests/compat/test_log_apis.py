@@ -325,6 +325,7 @@ def test_fetch(servers, version):
     compare(servers, case)
 
 
+# KIP-227
 @pytest.mark.parametrize("version", [7, 11, 12, 13, 18])
 def test_fetch_sessions(servers, version):
     name = f"s{version}"
@@ -448,6 +449,7 @@ def test_delete_records(servers, version):
     compare(servers, case)
 
 
+# KIP-101
 @pytest.mark.parametrize("version", KAFKA_VERSIONS[ApiKey.OFFSET_FOR_LEADER_EPOCH])
 def test_offset_for_leader_epoch(servers, version):
     name = f"e{version}"
@@ -499,6 +501,7 @@ def test_init_producer_id(servers, version):
     compare(servers, case)
 
 
+# KIP-113
 @pytest.mark.parametrize("version", KAFKA_VERSIONS[ApiKey.DESCRIBE_LOG_DIRS])
 def test_describe_log_dirs(servers, version):
     name = f"dirs{version}"

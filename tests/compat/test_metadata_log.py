@@ -63,6 +63,7 @@ def described(server: OttlaServer | KafkaServer, name: str) -> list[str]:
     return sorted(text.split())
 
 
+# KIP-500
 def test_a_data_folder_goes_from_ottla_to_kafka_and_back(tmp_path: Path):
     ottla = OttlaServer(tmp_path / "ottla").start()
     create(ottla, "ours")

@@ -2,6 +2,8 @@
 
 Every node has a disk and a host of its own; what they say to each other goes through the network in memory. Kafka's
 order of things is what is looked at: who may serve when, and what a fail-over leaves undisturbed.
+
+About KIP-590, KIP-631.
 """
 
 import asyncio

@@ -141,6 +141,27 @@ def test_a_page_of_a_kip_says_it_all(number):
     assert any(path.startswith("tests/") for path in paths_in(kip_pages()[number])), "no test is named"
 
 
+def evidence_of(page):
+    """The test files and folders that a page names behind **Test:**."""
+    [section] = re.findall(r"^\*\*Test:\*\* (.*?)(?=^\*\*)", text_of(page), re.MULTILINE | re.DOTALL)
+    return [ROOT / path for path in _PATH.findall(section) if path.startswith("tests/")]
+
+
+def files_in(path):
+    return [file for file in path.rglob("*") if file.suffix in (".py", ".txt")] if path.is_dir() else [path]
+
+
+@pytest.mark.parametrize("number", sorted(kip_pages()))
+def test_the_evidence_of_a_page_names_its_kip(number):
+    """A test that does not know of the KIP was not written, or read, for it."""
+    name = re.compile(rf"\bKIP-{number}\b")
+    evidence = evidence_of(kip_pages()[number])
+    silent = [path for path in evidence if not any(name.search(text_of(file)) for file in files_in(path))]
+    assert ids(silent) == []
+    [first] = re.findall(rf"^\| \[{number}\].*\| `([^`]*)` \|$", text_of(KIPS / "README.md"), re.MULTILINE)
+    assert {ROOT / first, (ROOT / first).parent} & set(evidence), "the index names another test than the page"
+
+
 # Code
 
 

@@ -1,4 +1,7 @@
-"""Three and five controllers, crashes that lose what was not flushed, cuts: nothing that was answered is lost."""
+"""Three and five controllers, crashes that lose what was not flushed, cuts: nothing that was answered is lost.
+
+About KIP-500.
+"""
 
 import asyncio
 import os

@@ -38,6 +38,7 @@ def test_a_module_is_loaded_once():
         api(9999)
 
 
+# KIP-511
 def test_produce_is_advertised_from_0_on():
     rows = {row.api_key: row for row in served()}
     assert (rows[ApiKey.PRODUCE].min_version, rows[ApiKey.PRODUCE].max_version) == (0, 13)

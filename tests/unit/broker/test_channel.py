@@ -1,4 +1,7 @@
-"""The way to the active controller: whoever it is, wherever it goes, until the time is over."""
+"""The way to the active controller: whoever it is, wherever it goes, until the time is over.
+
+About KIP-590.
+"""
 
 import asyncio
 

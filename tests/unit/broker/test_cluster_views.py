@@ -122,6 +122,7 @@ def test_the_controller_is_any_broker_that_is_there():
     assert describe_cluster(DescribeClusterRequest(endpoint_type=1), context(2), nobody).controller_id == -1
 
 
+# KIP-1073
 @pytest.mark.parametrize(
     ("include_fenced", "found"),
     [(False, [(1, False), (2, False)]), (True, [(1, False), (2, False), (3, True)])],

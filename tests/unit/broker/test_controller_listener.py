@@ -1,4 +1,7 @@
-"""A controller's own listener: what it serves and to whom, envelopes above all."""
+"""A controller's own listener: what it serves and to whom, envelopes above all.
+
+About KIP-919.
+"""
 
 import asyncio
 import logging
@@ -163,6 +166,7 @@ def test_that_no_topic_is_deleted_is_told_with_a_code_that_the_version_has(versi
 GOOD = wrap_request(CREATE, CONTEXT)
 
 
+# KIP-590
 @pytest.mark.parametrize(("envelope", "error"), [
     ({"request_principal": None},                  ErrorCode.principal_deserialization_failure),
     ({"request_principal": b""},                   ErrorCode.principal_deserialization_failure),

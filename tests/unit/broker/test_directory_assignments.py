@@ -1,4 +1,7 @@
-"""Which directories a broker tells of, and that it tells until it is heard."""
+"""Which directories a broker tells of, and that it tells until it is heard.
+
+About KIP-858.
+"""
 
 import asyncio
 from itertools import pairwise

@@ -121,6 +121,7 @@ def lose_a_directory(*, silent_for_s):
         return ended, controller.heard[-1]
 
 
+# KIP-858
 def test_a_broker_that_can_tell_nobody_of_a_lost_directory_ends():
     ended, _ = lose_a_directory(silent_for_s=3600)
     lived_s, why = ended[0]

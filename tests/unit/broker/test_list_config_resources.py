@@ -1,4 +1,7 @@
-"""Which resources have configurations: topics and brokers as they are, groups and subscriptions where configured."""
+"""Which resources have configurations: topics and brokers as they are, groups and subscriptions where configured.
+
+About KIP-1142.
+"""
 
 from types import SimpleNamespace
 from uuid import UUID

@@ -137,6 +137,7 @@ LISTS = ConfigDef(
 SET, DELETE, APPEND, SUBTRACT = AlterOperation
 
 
+# KIP-339
 @pytest.mark.parametrize(("current", "operation", "value", "becomes"), [
     (None,  SET,      "a",    "a"),
     ("a",   SET,      "b",    "b"),

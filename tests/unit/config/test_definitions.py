@@ -21,6 +21,7 @@ ALL = [*BROKER_CONFIGS.values(), *DYNAMIC_BROKER_CONFIGS.values(), *GROUP_CONFIG
        *CLIENT_METRICS_CONFIGS.values(), *TOPIC_CONFIGS.values()]  # fmt: skip
 
 
+# KIP-932
 @pytest.mark.parametrize(("definition", "count"), [
     # as many as Kafka 4.3.1 has
     (BROKER_CONFIGS, 360), (DYNAMIC_BROKER_CONFIGS, 102), (TOPIC_CONFIGS, 34), (GROUP_CONFIGS, 17),

@@ -1,4 +1,7 @@
-"""Rows of DescribeConfigs, as a Kafka 4.3.1 with the same properties answers them."""
+"""Rows of DescribeConfigs, as a Kafka 4.3.1 with the same properties answers them.
+
+About KIP-133.
+"""
 
 import pytest
 
@@ -135,6 +138,7 @@ class TestBroker:
         assert told.synonyms == (Synonym("message.max.bytes", "4", CLUSTER),)
         assert describe_cluster_defaults(config()) == []
 
+    # KIP-569
     def test_every_described_key_is_documented(self):
         assert [one.name for one in describe_broker(config()) if not one.documentation] == []
 

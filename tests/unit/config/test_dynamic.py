@@ -1,4 +1,7 @@
-"""What may be altered while a broker runs, for whom, and what becomes of values that cannot be used."""
+"""What may be altered while a broker runs, for whom, and what becomes of values that cannot be used.
+
+About KIP-226.
+"""
 
 import pytest
 

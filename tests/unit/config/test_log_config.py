@@ -99,6 +99,7 @@ def test_what_may_be_set(overrides, refused):
             validate_topic_configs(overrides)
 
 
+# KIP-405
 @pytest.mark.parametrize(("overrides", "refused"), [
     ({},                                                            None),
     ({"local.retention.ms": "5", "retention.ms": "5"},              None),

@@ -12,6 +12,7 @@ from protocol.config_def import AlterOperation, ConfigOperation
 from protocol.errors import InvalidConfig, InvalidRequest, KafkaError
 
 
+# KIP-848
 @pytest.mark.parametrize(("overrides", "refused"), [
     ({},                                               None),
     ({"consumer.session.timeout.ms": "50000"},         None),
@@ -46,6 +47,7 @@ def test_a_groups_session_outlives_its_heartbeats():
         validate_group_alter(config, {"consumer.session.timeout.ms": "5000"})
 
 
+# KIP-714
 @pytest.mark.parametrize(("name", "overrides", "refused"), [
     ("m", {"interval.ms": "1000", "metrics": "a,b", "match": "client_id=x.*"}, None),
     ("m", {"interval.ms": "99"},               "between 100 and 3600000"),
@@ -91,6 +93,7 @@ def test_what_may_be_done_to_a_level(operation, refused, error):
             validate_logger_alter([operation])
 
 
+# KIP-412
 def test_levels_are_set_and_taken_back(logger):
     assert logger_levels()["broker.test.level"] == logger_levels()["root"]
     for level, number in (("TRACE", 5), ("DEBUG", logging.DEBUG), ("FATAL", logging.CRITICAL)):

@@ -1,4 +1,7 @@
-"""CreateAcls, DeleteAcls, and what filters match."""
+"""CreateAcls, DeleteAcls, and what filters match.
+
+About KIP-140.
+"""
 
 from dataclasses import replace
 from uuid import UUID
@@ -146,6 +149,7 @@ def test_rows_that_are_refused(refused: AclCreation, why: str):
     assert names(machine) == ["good"]
 
 
+# KIP-373
 def test_the_cluster_and_the_largest_codes():
     machine = authorizing()
     rows = [
@@ -233,6 +237,7 @@ STORED = {
 }
 
 
+# KIP-290
 @pytest.mark.parametrize(
     ("name", "pattern", "found"),
     [

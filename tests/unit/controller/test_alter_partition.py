@@ -190,6 +190,7 @@ def test_a_leader_recovers_from_an_unclean_election():
 # -- reassignments end here ----------------------------------------------------------------------------
 
 
+# KIP-455
 def test_a_reassignment_ends_when_those_that_come_are_in_sync():
     machine = machine_with(1, 2)
     change(

@@ -1,4 +1,7 @@
-"""Brokers' lives: registration, heartbeats, fencing and leaving, and what that does to partitions."""
+"""Brokers' lives: registration, heartbeats, fencing and leaving, and what that does to partitions.
+
+About KIP-631.
+"""
 
 from typing import Any
 from uuid import UUID
@@ -224,6 +227,7 @@ def test_the_story_of_the_readme():
     ]
 
 
+# KIP-903, KIP-966
 def test_an_unclean_stop_costs_isr_and_elr():
     machine = Machine(brokers=[1, 2])
     machine.set_config("min.insync.replicas", "2")
@@ -362,6 +366,7 @@ def test_who_leads_nothing_may_go_at_once(want_fence: bool):
     assert beat(machine, want_shut_down=True).should_shut_down  # fenced by now
 
 
+# KIP-112, KIP-858
 def test_a_directory_goes_offline():
     machine = Machine(brokers=[2])
     register(machine, request(1, log_dirs=[directory(1), directory(9)]))
@@ -412,6 +417,7 @@ def test_strangers_are_stale(epoch: int | None):
         brokers.heartbeat(machine.state, heartbeat, now_ms=machine.now_ms)
 
 
+# KIP-730
 def test_producer_ids_are_given_once():
     machine = Machine(brokers=[1])
     wanted = AllocateProducerIdsRequest(broker_id=1, broker_epoch=machine.state.image.brokers[1].epoch)

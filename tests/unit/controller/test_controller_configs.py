@@ -71,6 +71,7 @@ def configs(machine: Machine, kind: int, name: str) -> Mapping[str, str]:
     return machine.state.image.config(ConfigResource(ConfigResourceType(kind), name))
 
 
+# KIP-339
 def test_single_keys():
     machine = machine_with_topics()
     assert change(
@@ -156,6 +157,7 @@ def test_unchanged_values_are_written_again_for_brokers_only():
     assert [record.name for record in machine.log[before:]] == ["b"]
 
 
+# KIP-966
 def test_another_min_insync_replicas_voids_the_elr():
     machine = machine_with_topics()
     topic_id = machine.state.image.topics_by_name["t"].topic_id
@@ -273,6 +275,7 @@ def test_elrs_that_become_void_are_not_the_users_doing():
     assert machine.partition("u").elr == (2,)
 
 
+# KIP-133
 def test_alter_configs_replaces_everything():
     machine = machine_with_topics()
     machine.set_config("retention.ms", "1", topic="t")

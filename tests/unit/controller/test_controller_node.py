@@ -1,4 +1,7 @@
-"""The shell: what is on the disk when, who is told when, and what a restart finds."""
+"""The shell: what is on the disk when, who is told when, and what a restart finds.
+
+About KIP-500.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -254,6 +257,7 @@ async def test_empty_requests_are_answered_and_change_nothing(shell: Shell, api_
     await shell.stop()
 
 
+# KIP-631
 async def test_silent_brokers_are_fenced(shell: Shell):
     controller = await shell.start()
     follower = follow(shell)
@@ -316,6 +320,7 @@ async def test_a_metadata_version_of_the_future(shell: Shell):
         await shell.start()
 
 
+# KIP-868
 async def test_a_transaction_that_was_left_open_never_happened(shell: Shell):
     await shell.live_once()
     topic = b"\x01\x02\x00\x02t" + b"\x07" * 16 + b"\x00"
@@ -520,6 +525,7 @@ async def test_kraft_version_is_raised_by_raft(tmp_path: Path):
     await shell.stop()
 
 
+# KIP-835
 async def test_a_single_voter_writes_nothing_while_nothing_happens(shell: Shell):
     await shell.start()
     end_offset = shell.quorum.end_offset

@@ -15,6 +15,7 @@ P, O, U = Election.PREFERRED, Election.ONLINE, Election.UNCLEAN
 NOBODY = Elected(None)
 
 
+# KIP-1303
 @pytest.mark.parametrize(
     ("isr", "elr", "leader", "last", "alive", "election", "expected"),
     [
@@ -148,6 +149,7 @@ def test_isr_and_elr(before, isr, alive, options, isr_after, leader, elr, last):
     assert result.leader_epoch == before.leader_epoch + (leader != before.leader)
 
 
+# KIP-704
 def test_an_unclean_leader_has_to_recover():
     result = after(partition((1,)), change(partition((1,)), [], {3}, election=U, lost=(1,)))
     assert result.leader_recovery_state is LeaderRecoveryState.RECOVERING

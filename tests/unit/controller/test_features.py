@@ -57,6 +57,7 @@ NEWER = "Can't downgrade to a newer version."
 LOSS = "Refusing to perform the requested downgrade because it might delete metadata information."
 
 
+# KIP-584
 @pytest.mark.parametrize(
     ("name", "level", "kind", "why"),
     [
@@ -130,6 +131,7 @@ def test_version_0_says_by_a_flag_that_a_downgrade_is_meant():
     assert not machine.state.is_elr_enabled
 
 
+# KIP-1022
 def test_features_that_need_others():
     machine = Machine(elr=False, metadata_version=22)
     refused = update(machine, (ELR, 1, UPGRADE))

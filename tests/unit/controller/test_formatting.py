@@ -1,4 +1,7 @@
-"""What a new cluster starts with: releases, features and their dependencies, first users."""
+"""What a new cluster starts with: releases, features and their dependencies, first users.
+
+About KIP-1022.
+"""
 
 import base64
 import hashlib

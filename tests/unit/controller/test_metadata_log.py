@@ -395,6 +395,7 @@ def test_damage_under_a_clean_log_is_found_when_it_is_read():
 # -- snapshots -------------------------------------------------------------------------------------------
 
 
+# KIP-630
 def test_a_snapshot_holds_image_voters_and_the_last_records_time():
     files = disk()
     log = open_log(files)

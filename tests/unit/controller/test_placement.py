@@ -15,6 +15,7 @@ candidates_of = st.lists(
 ).map(lambda rows: [Candidate(index, rack, fenced) for index, (rack, fenced) in enumerate(rows)])
 
 
+# KIP-36
 @given(candidates=candidates_of, count=st.integers(1, 30), factor=st.integers(1, 9), seed=st.integers(0, 99))
 def test_every_placement(candidates, count, factor, seed):
     unfenced = {each.broker_id for each in candidates if not each.is_fenced}

@@ -77,6 +77,7 @@ async def test_what_was_appended_here_is_told_from_memory(shell: Shell, monkeypa
     await shell.stop()
 
 
+# KIP-868
 async def test_records_of_a_transaction_come_with_its_end(shell: Shell):
     await shell.start()
     follower = follow(shell)
@@ -169,6 +170,7 @@ async def test_a_resigned_leader_that_nobody_else_can_replace(shell: Shell):
 # -- snapshots -----------------------------------------------------------------------------------------
 
 
+# KIP-630
 async def test_snapshots_take_the_place_of_the_log(shell: Shell):
     settings = MetadataLogSettings(
         max_record_bytes_between_snapshots=2_000, max_retention_bytes=5_000, log_segment_bytes=1_000

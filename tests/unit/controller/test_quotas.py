@@ -1,4 +1,7 @@
-"""AlterClientQuotas and what DescribeClientQuotas makes of it."""
+"""AlterClientQuotas and what DescribeClientQuotas makes of it.
+
+About KIP-546.
+"""
 
 import math
 
@@ -55,6 +58,7 @@ def test_set_change_and_remove():
     assert machine.state.image.client_quotas == {}
 
 
+# KIP-612
 def test_entities():
     machine = Machine()
     for entity in (

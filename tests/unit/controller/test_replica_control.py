@@ -1,4 +1,7 @@
-"""Any history of brokers, leaders and users: the invariants of KIP-966's specification hold after every step."""
+"""Any history of brokers, leaders and users: the invariants of KIP-966's specification hold after every step.
+
+About KIP-455, KIP-497, KIP-841.
+"""
 
 from collections.abc import Sequence
 from random import Random

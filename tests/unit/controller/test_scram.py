@@ -1,4 +1,7 @@
-"""AlterUserScramCredentials: who is refused, and which keys are stored."""
+"""AlterUserScramCredentials: who is refused, and which keys are stored.
+
+About KIP-554.
+"""
 
 import base64
 import hashlib

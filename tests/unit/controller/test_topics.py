@@ -72,6 +72,7 @@ def test_a_topic_is_its_record_then_configurations_then_partitions():
     assert partition.directories == tuple(directory(replica) for replica in partition.replicas)
 
 
+# KIP-858
 def test_a_broker_with_several_directories_chooses_itself():
     machine = Machine(brokers=[1])
     machine.replay(
@@ -269,6 +270,7 @@ def to(name: str, count: int, *manual: list[int]) -> CreatePartitionsTopic:
     )
 
 
+# KIP-195
 def test_a_topic_grows():
     machine = Machine(brokers=[1, 2])
     machine.create("t", [1, 2])

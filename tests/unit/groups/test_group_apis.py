@@ -83,6 +83,7 @@ def test_versions_are_kafkas(key):
     assert api(key).versions == KAFKA_VERSIONS[ApiKey(key)]
 
 
+# KIP-699
 @pytest.mark.parametrize(
     ("metadata", "listener", "key_type", "error", "node"),
     [
@@ -228,6 +229,7 @@ def test_an_error_of_the_group_is_told_where_the_version_has_a_place_for_it(vers
     assert [[E(row.error_code) for row in topic.partitions] for topic in response.topics] == rows
 
 
+# KIP-709
 def test_offsets_are_fetched_by_topic_id():
     known = OffsetFetchRequestTopics(topic_id=_ID, partition_indexes=[0])
     unknown = OffsetFetchRequestTopics(topic_id=UUID(int=6), partition_indexes=[0])

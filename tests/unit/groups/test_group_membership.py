@@ -1,4 +1,7 @@
-"""Who may do what in which state: Kafka's error codes."""
+"""Who may do what in which state: Kafka's error codes.
+
+About KIP-800.
+"""
 
 import pytest
 from hypothesis import given
@@ -108,6 +111,7 @@ def test_heartbeats(stage, own, older, unknown):
     assert told("x", group.generation_id) is unknown
 
 
+# KIP-559
 @pytest.mark.parametrize(
     ("stage", "changes", "answer"),
     [
@@ -173,6 +177,7 @@ def test_an_id_that_was_given_out_can_be_given_back():
     assert not stage.group.pending_join
 
 
+# KIP-394
 def test_an_id_that_was_given_out_expires_and_the_group_goes_on_without_it():
     stage = stable()
     stage.join("c", session_timeout_ms=7_000)
@@ -184,6 +189,7 @@ def test_an_id_that_was_given_out_expires_and_the_group_goes_on_without_it():
     assert len(stage.group.members) == 2
 
 
+# KIP-134
 def test_the_initial_delay_ends_with_the_rebalance_timeout():
     stage = Stage(initial_rebalance_delay_ms=3_000)
     for number in range(10):
@@ -247,6 +253,7 @@ def test_a_leader_that_does_not_join_is_replaced():
     assert list(stage.group.members) == [stage.clients["b"].member_id]
 
 
+# KIP-345
 def test_static_members_that_do_not_join_keep_the_group_waiting_until_their_sessions_end():
     stage = Stage(initial_rebalance_delay_ms=0)
     stage.join("a", instance_id="i1", session_timeout_ms=200_000)
@@ -261,6 +268,7 @@ def test_static_members_that_do_not_join_keep_the_group_waiting_until_their_sess
     assert stage.group.state is GroupState.EMPTY
 
 
+# KIP-389
 def test_max_size_in_a_join_phase_counts_those_who_joined():
     stage = stable_group("a", "b", initial_rebalance_delay_ms=0, max_size=2)
     stage.join("a")

@@ -83,6 +83,7 @@ def test_offset_records_of_all_versions_are_read_as_kafka_wrote_them(version):
     assert encode_struct(OffsetCommitValue, version, record.value).hex() == _OFFSET_VALUES[version][4:]
 
 
+# KIP-915
 @pytest.mark.parametrize("version", range(5))
 def test_group_records_of_all_versions_are_read_as_kafka_wrote_them(version):
     record = decode(bytes.fromhex(_GROUP_KEY), bytes.fromhex(_GROUP_VALUES[version]))

@@ -359,6 +359,7 @@ def test_offsets_of_a_deleted_topic_go():
     simulate(story)
 
 
+# KIP-848, KIP-1071
 def test_what_others_left_in_the_log_is_read():
     """Transactions, kinds of record that we do not know, and records that make no sense."""
     log, transactional = MemoryLog(), MemoryLog()

@@ -139,6 +139,7 @@ def test_a_retention_of_its_own_is_one_that_a_record_can_tell(retention_ms, expi
     encode(GroupRecord(offset_key(OffsetAt("g", "t", 0)), offset_value(offset)))
 
 
+# KIP-320
 def test_what_was_committed_is_fetched():
     shard = shard_with()
     assert commit(shard, ("t", 0, 7), ("t", 1, 8, "abc"), ("u", 0, 9)) == [E.none] * 3
@@ -159,6 +160,7 @@ def test_metadata_that_is_too_long_is_refused_for_its_partition_only():
     assert fetch(shard) == [("t", 1, 8, "", E.none)]
 
 
+# KIP-516
 def test_an_offset_is_not_the_one_of_a_topic_that_was_created_anew():
     shard = shard_with()
     commit(shard, ("t", 0, 7))
@@ -205,6 +207,7 @@ def test_offsets_of_a_group_without_members_expire_after_their_commit():
     assert shard.groups == {}
 
 
+# KIP-211
 def test_offsets_of_a_group_whose_members_left_expire_after_that():
     shard = shard_with(group_of_consumers(0, since_ms=700))
     commit(shard, ("t", 0, 1), now_ms=0)
@@ -241,6 +244,7 @@ def delete(shard, *asked):
     return tombstones(records), [E(row.error_code) for topic in response.topics for row in topic.partitions]
 
 
+# KIP-496
 def test_offsets_that_are_being_consumed_are_not_deleted():
     shard = shard_with(group_of_consumers(1))
     commit(shard, ("t", 0, 1), ("u", 0, 1), generation=3, member_id="m0")
@@ -302,6 +306,7 @@ def test_a_plain_commit_behind_the_transactions_wins():
     assert store.get(key) == at(2, 11)
 
 
+# KIP-447
 def test_unstable_offsets_are_told_to_those_who_ask():
     shard = shard_with()
     commit(shard, ("t", 0, 1))
@@ -328,6 +333,7 @@ def test_a_value_comes_back_as_it_was():
     assert offset_from_value(offset_value(offset), record_offset=9) == offset
 
 
+# KIP-518, KIP-1043
 def test_list_and_describe():
     shard = shard_with(group_of_consumers(1))
     commit(shard, ("t", 0, 1), group="simple")

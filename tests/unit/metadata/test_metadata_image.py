@@ -145,6 +145,7 @@ def test_brokers():
     assert image.brokers == {}
 
 
+# KIP-48, KIP-919
 def test_everything_else_comes_and_goes():
     image = MetadataImage()
     entity = [r.EntityData(entity_type="user", entity_name=None)]

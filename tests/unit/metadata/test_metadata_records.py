@@ -1,4 +1,7 @@
-"""Metadata records: held against the bytes that Kafka 4.3.1 writes, and against broken bytes."""
+"""Metadata records: held against the bytes that Kafka 4.3.1 writes, and against broken bytes.
+
+About KIP-500.
+"""
 
 from pathlib import Path
 

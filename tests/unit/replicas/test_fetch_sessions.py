@@ -276,6 +276,7 @@ def test_no_slots_no_sessions():
     assert open_session(cache, A0) == NO_SESSION
 
 
+# KIP-516
 def test_topic_ids_name_partitions_too():
     cache = make_cache()
     key = (UUID(int=7), 0)

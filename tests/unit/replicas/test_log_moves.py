@@ -471,6 +471,7 @@ def test_nothing_is_copied_into_the_future_log_of_an_older_topic(simulation, cap
     simulation.run(story())
 
 
+# KIP-73
 def test_copies_keep_to_their_rate(simulation):
     async def story():
         async with brokers(simulation) as cluster:

@@ -29,6 +29,7 @@ from protocol.messages.offset_for_leader_epoch import (
 CONSUMER, DEBUGGING = -1, -2
 
 
+# KIP-939, KIP-1075
 @pytest.mark.parametrize(
     "module",
     [
@@ -64,6 +65,7 @@ def list_offsets(simulation, broker, *asked, version=11, replica_id=CONSUMER, to
     ]
 
 
+# KIP-79, KIP-405, KIP-734, KIP-1023
 @pytest.mark.parametrize(
     ("timestamp", "answer"),
     [
@@ -84,6 +86,7 @@ def test_list_offsets(simulation, broker, timestamp, answer):
     assert list_offsets(simulation, broker, (0, timestamp, 6)) == [(ErrorCode.none, *answer)]
 
 
+# KIP-1005
 @pytest.mark.parametrize(
     ("timestamp", "first_version"), [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)]
 )
@@ -110,6 +113,7 @@ def test_list_offsets_errors_row_by_row(simulation, broker):
     assert row[0] == ErrorCode.none
 
 
+# KIP-207
 @pytest.mark.parametrize(
     ("version", "code"), [(4, ErrorCode.leader_not_available), (5, ErrorCode.offset_not_available)]
 )
@@ -140,6 +144,7 @@ def delete_records(broker, offsets, *, topic="t"):
     }
 
 
+# KIP-107
 def test_delete_records(broker):
     broker.create(partitions=4)
     for index in range(4):
@@ -225,6 +230,7 @@ def test_a_consumer_that_has_read_from_a_successor(broker, replica_id, may_be_re
     assert (row.error_code, row.leader_epoch, row.end_offset) == (error, -1, -1)
 
 
+# KIP-113, KIP-827
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
@@ -264,6 +270,7 @@ def with_ids(broker):
     return broker
 
 
+# KIP-360
 def test_producer_ids_are_new_each_time(simulation, with_ids):
     async def main():
         first = await with_ids.call(k22_init_producer_id, InitProducerIdRequest(transactional_id=None), 5)

@@ -75,6 +75,7 @@ def test_a_deleted_partition_answers_nobody(on_disk):
         on_disk.append(b"x")
 
 
+# KIP-101
 def test_each_leadership_has_its_place_in_the_epoch_cache(on_disk):
     partition = on_disk.partition
     assert partition.apply(image(epoch=1))
@@ -134,6 +135,7 @@ def test_min_insync_replicas(tmp_path, min_insync, replicas, isr, acks, is_accep
     assert on_disk.log.log_end_offset == is_accepted
 
 
+# KIP-497
 def test_the_high_watermark_is_the_slowest_of_the_isr(tmp_path):
     on_disk = PartitionOnDisk(tmp_path, min_insync_replicas=2)
     partition, log = on_disk.partition, on_disk.log
@@ -263,6 +265,7 @@ def test_delete_records(tmp_path, cleanup_policy, offset, outcome):
             on_disk.partition.delete_records(offset)
 
 
+# KIP-595
 @pytest.mark.parametrize(
     ("epoch", "offset", "outcome"),
     [

@@ -99,6 +99,7 @@ def base_offset_1():
     return data
 
 
+# KIP-110
 @pytest.mark.parametrize(
     ("make", "version", "code"),
     [
@@ -135,6 +136,7 @@ def test_transactional_batches_are_refused(broker, transactional_id, code):
     assert broker.replicas.partition(("t", 0)).log.log_end_offset == 0
 
 
+# KIP-467
 def test_records_without_keys_on_a_compacted_topic(broker):
     broker.create(config={"cleanup.policy": "compact"})
     (row,) = produce(broker, batch(b"a", b"b"))
@@ -201,6 +203,7 @@ def _registration(broker_id):
     )
 
 
+# KIP-98
 def test_idempotent_producers(broker):
     broker.create()
 

@@ -39,6 +39,7 @@ def ids(simulation, controller):
     return ProducerIds(controller, broker_id=1, broker_epoch=lambda: 7, runtime=simulation.runtime("broker"))
 
 
+# KIP-730
 def test_each_id_once_over_many_blocks(simulation, controller, ids):
     async def main():
         return await asyncio.gather(*[ids.next() for _ in range(35)])

@@ -39,6 +39,7 @@ def append(broker, *values, topic_partition=T0):
     return broker.replicas.append_as_coordinator(topic_partition, batch(*values))
 
 
+# KIP-516
 def test_a_topic_is_found_by_name_and_by_id(broker):
     broker.create(partitions=2)
     partition = broker.replicas.partition(T0)

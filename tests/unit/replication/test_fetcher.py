@@ -559,6 +559,7 @@ def megabyte(broker: ReplicaBroker) -> None:
         write(broker, 0, bytes(10_000))
 
 
+# KIP-73
 @pytest.mark.parametrize(("is_in_isr", "least_s", "most_s"), [(False, 7, 13), (True, 0, 1)])
 def test_a_throttled_follower_keeps_to_its_rate_unless_it_would_fall_out_of_the_isr(
     simulation, is_in_isr, least_s, most_s

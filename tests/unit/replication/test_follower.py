@@ -135,6 +135,7 @@ def test_records_behind_an_end_that_the_leader_was_not_asked_of_are_a_bug(change
         )
 
 
+# KIP-320
 def test_answers_of_an_older_epoch_count_no_more():
     follower, question = fetching(Log(12, {0: 0}), epoch=5)
     follower.follow(6)

@@ -125,6 +125,7 @@ def test_one_request_at_a_time_with_all_that_has_come_up(simulation):
     play(simulation, story)
 
 
+# KIP-497
 @pytest.mark.parametrize(("code", "outcome", "is_asked_again"), [
     # It holds when the metadata log says so, and is proposed until then.
     (ErrorCode.none,                            [],               False),

@@ -80,12 +80,14 @@ def test_who_may_not_join_is_not_waited_for():
     assert committed(leads, end=100) == 100
 
 
+# KIP-966
 def test_below_min_isr_nothing_is_committed():
     leads = leadership(isr=(1, 2))
     fetch(leads, 2, 80)
     assert committed(leads, min_isr=3) is None
 
 
+# KIP-497
 def test_a_proposed_member_counts_before_the_controller_has_answered():
     leads = leadership(isr=(1, 2))
     fetch(leads, 2, 100)
@@ -131,6 +133,7 @@ def test_the_high_watermark_is_the_smallest_end_of_the_maximal_isr(ends, isr, pr
     assert committed(leads, end=120, min_isr=min_isr) == expected
 
 
+# KIP-320
 def test_what_was_told_in_another_epoch_is_asserted_not_to_count():
     """The third of the TLA+ rules: a leader that remembered its followers from its last term would commit too much."""
     leads = leadership()

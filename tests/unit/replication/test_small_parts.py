@@ -62,6 +62,7 @@ def test_a_leader_without_room_for_sessions_is_told_everything_each_time():
 # -- rates ---------------------------------------------------------------------------------------------------
 
 
+# KIP-73
 def test_a_rate_is_measured_over_the_last_windows():
     quota = ReplicationQuota(rate=lambda: 1_000, window_count=10, window_ms=1_000)
     assert not quota.is_exceeded(now_ms=0)
@@ -83,6 +84,7 @@ def view(broker_id: int, rack: str | None, *, end=100, silent_ms=0) -> ReplicaVi
     )
 
 
+# KIP-392
 @pytest.mark.parametrize(
     ("rack", "chosen"),
     [("b", 3), ("a", 1), ("c", 5), ("d", 8), ("nowhere", 1), ("", 1)],

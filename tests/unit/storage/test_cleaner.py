@@ -100,6 +100,7 @@ def test_the_newest_of_each_key_stays(tmp_path):
     ]
 
 
+# KIP-534
 def test_tombstones_stay_for_a_while(tmp_path):
     log = open_log(tmp_path / "l", config=CONFIG)
     write(log, [("a", "1"), ("b", "1")])

@@ -18,6 +18,7 @@ def cache(text: str) -> LeaderEpochCache:
     return LeaderEpochCache(EpochEntry(int(epoch), int(start)) for epoch, start in words)
 
 
+# KIP-101
 @pytest.mark.parametrize(("epochs", "asked", "answer"), [
     # epochs            asked  (epoch, end)
     ("",                    0, None),

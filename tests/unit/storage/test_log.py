@@ -157,6 +157,7 @@ def test_follower_takes_what_the_leader_has(log):
     assert log.leader_epochs.entries == ((1, 0), (2, 5))
 
 
+# KIP-320
 def test_follower_leaves_newer_epochs_out(log):
     data = batch(1, base_offset=0, leader_epoch=1) + batch(1, base_offset=1, leader_epoch=3)
     info = log.append_as_follower(data, leader_epoch=2, now_ms=NOW_MS)
@@ -268,6 +269,7 @@ def test_reads_that_may_not_block_are_answered_from_memory(log):
     assert open_log(log.directory).read(0, max_bytes=500, may_block=False).base_offset == 0
 
 
+# KIP-79
 @pytest.mark.parametrize("codec", Compression)
 def test_timestamps(log, codec):
     for start in (0, 10, 20, 15, 40):
@@ -397,6 +399,7 @@ def test_truncation_of_an_epoch_without_records(log):
 # -- retention and log start -------------------------------------------------------------------------
 
 
+# KIP-107
 def test_delete_records(log):
     fill(log, 20, value=b"x" * 100)
     log.update_high_watermark(30)
@@ -559,6 +562,7 @@ class FullDisk(Files):
         super().pwrite(fd, data, position)
 
 
+# KIP-112
 @pytest.mark.parametrize("is_clean", [False, True])
 def test_full_disk(tmp_path, is_clean):
     files, failures = FullDisk(), []

@@ -386,6 +386,7 @@ class BadDisk(Files):
         super().pwrite(fd, data, position)
 
 
+# KIP-112
 def test_a_failing_directory_goes_offline_alone(tmp_path):
     files, told = BadDisk(), []
     one, two = tmp_path / "one", tmp_path / "two"

@@ -1,4 +1,7 @@
-"""The `.snapshot` files, held against one that Kafka wrote."""
+"""The `.snapshot` files, held against one that Kafka wrote.
+
+About KIP-98.
+"""
 
 import pytest
 from crc32c import crc32c

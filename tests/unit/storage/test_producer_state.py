@@ -111,6 +111,7 @@ def test_sequences(epoch, sequence, count, expected):
     assert producer_snapshot.encode(log.producers.producers) == before
 
 
+# KIP-360
 def test_a_producer_that_is_not_known_may_begin_anywhere():
     assert Log().produce(17) == (0, 0)
 

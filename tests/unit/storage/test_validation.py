@@ -174,6 +174,7 @@ def test_brokers_own_batches(origin):
 # Records
 
 
+# KIP-467
 @pytest.mark.parametrize("codec", CODECS)
 def test_compacted_topics_need_keys(codec):
     written = [Record(i, NOW, None if i in (1, 3) else b"k", b"v") for i in range(5)]

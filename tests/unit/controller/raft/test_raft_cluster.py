@@ -43,6 +43,7 @@ def test_the_only_voter_leads_at_once() -> None:
     assert replica.of(Committed) == [Committed(1)]
 
 
+# KIP-595
 def test_a_new_leader_takes_over_and_the_old_one_follows_it() -> None:
     cluster = Cluster.static(3)
     old = cluster.elect()
@@ -120,6 +121,7 @@ def test_a_voter_is_added_by_itself_and_the_first_ones_are_removed() -> None:
     assert new.raft.voters.ids == [2, 3]
 
 
+# KIP-853
 def test_a_voter_with_a_new_disk_takes_its_former_place() -> None:
     cluster = Cluster.dynamic([1, 2, 3], auto_join_enable=True)
     leader = cluster.elect()
@@ -210,6 +212,7 @@ def test_nothing_is_written_without_a_majority_and_the_leader_resigns() -> None:
     assert leader.raft.leader_and_epoch.leader_id is None
 
 
+# KIP-996
 def test_a_node_that_is_cut_off_does_not_disturb_the_quorum_when_it_returns() -> None:
     cluster = Cluster.static(3)
     leader = cluster.elect()

@@ -235,6 +235,7 @@ def test_without_news_the_answer_waits_for_its_time(leader: Replica) -> None:
     assert (row.error_code, row.records, row.high_watermark) == (0, b"", 4)
 
 
+# KIP-1166
 def test_a_new_high_watermark_is_news(leader: Replica) -> None:
     assert row_of(ask(leader, offset=4, high_watermark=3)).high_watermark == 4
     assert ask(leader, offset=4, high_watermark=2**63 - 1) is None  # versions before 18 do not say it
@@ -328,6 +329,7 @@ def test_no_piece_of_a_snapshot(leader: Replica, others: dict[str, Any], error: 
     assert not piece_of(response).unaligned_records
 
 
+# KIP-630
 @pytest.mark.parametrize(
     "topics",
     [

@@ -132,6 +132,7 @@ def test_records_of_a_later_epoch_than_the_leaders_are_not_taken() -> None:
     assert replica.log.end.offset == 0
 
 
+# KIP-595
 @pytest.mark.parametrize(
     ("mine", "diverging", "offset"),
     [
@@ -300,6 +301,7 @@ def fetching_snapshot(log: MemoryLog | None = None) -> tuple[Replica, Send]:
     return replica, sent
 
 
+# KIP-630
 def test_a_snapshot_comes_in_pieces_and_the_log_begins_anew() -> None:
     replica, sent = fetching_snapshot()
     data = whole_snapshot()

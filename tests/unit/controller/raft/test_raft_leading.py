@@ -58,6 +58,7 @@ def fetch(leader: Replica, id: int, offset: int, **others: Any) -> Any:
     return leader.ask(fetch_request(id, offset=offset, epoch=last, leader_epoch=epoch, **others))
 
 
+# KIP-595
 def test_nothing_is_committed_before_a_record_of_the_leaders_epoch_is() -> None:
     _, leader = lead()
     assert leader.role.epoch_start_offset == 0

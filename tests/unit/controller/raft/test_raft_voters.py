@@ -77,6 +77,7 @@ def test_changes() -> None:
     assert not voters.differs_from(voter(2, UUID(int=5)))
 
 
+# KIP-853
 @given(st.sets(st.integers(0, 5), min_size=1), st.sets(st.integers(0, 5), min_size=1))
 def test_an_overlapping_majority_is_one(mine: set[int], others: set[int]) -> None:
     def majorities(ids: set[int]) -> list[set[int]]:

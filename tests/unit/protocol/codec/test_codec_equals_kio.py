@@ -1,4 +1,7 @@
-"""Every API and version that Kafka serves: what kio writes we read, and we write the same bytes."""
+"""Every API and version that Kafka serves: what kio writes we read, and we write the same bytes.
+
+About KIP-482.
+"""
 
 import dataclasses
 
@@ -61,6 +64,7 @@ def test_api_at_the_edges(key):
                 check_api(key, version, entity, cls, encode, decode)
 
 
+# KIP-893
 @pytest.mark.parametrize("key", list(ApiKey), ids=lambda key: key.name)
 @given(rng=st.randoms(use_true_random=True))
 @few

@@ -31,6 +31,7 @@ def flexible_versions(cls):
     return range(0) if first is None else range(first, cls.__versions__.last + 1)
 
 
+# KIP-482
 @EVERY_API
 @given(rng=st.randoms(use_true_random=True))
 @few

@@ -71,6 +71,7 @@ def test_header_versions_are_kios_in_every_api_and_version():
             )
 
 
+# KIP-511
 def test_the_answer_to_api_versions_is_readable_by_all():
     assert response_header(ApiKey.API_VERSIONS, 4, 1) == b"\0\0\0\x01"
 

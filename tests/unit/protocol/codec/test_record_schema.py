@@ -122,6 +122,7 @@ def test_where_a_message_ends():
         prefix_decoder(ExampleRecord, 2)(data, len(data))
 
 
+# KIP-893
 def test_null_where_it_may_not_be():
     with pytest.raises(MalformedMessage):
         decode_struct(ExampleRecord, 0, b"\xff\xff")

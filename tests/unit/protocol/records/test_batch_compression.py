@@ -1,4 +1,7 @@
-"""The codecs: round trips, both kinds of snappy, bounds on what a peer's bytes may become."""
+"""The codecs: round trips, both kinds of snappy, bounds on what a peer's bytes may become.
+
+About KIP-110.
+"""
 
 import contextlib
 import zlib

@@ -103,6 +103,7 @@ def test_log_append_time_is_the_time_of_all_records():
     assert [record.timestamp for record in records(batch)] == [NOW, NOW]
 
 
+# KIP-534
 def test_delete_horizon_is_the_base_of_timestamps():
     batch = build_batch([Record(0, NOW, b"k", None)], delete_horizon_ms=NOW + 86_400_000)
     assert read_header(batch).delete_horizon_ms == NOW + 86_400_000
