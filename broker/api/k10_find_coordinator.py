@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable
 
 from broker.api import Api, RequestContext
+from broker.api.answering_each import answer_each
 from broker.broker import Broker
 from broker.groups.config import OFFSETS_TOPIC
 from protocol.api_keys import ApiKey
@@ -59,16 +60,19 @@ async def _create_and_answer(
         )
     except KafkaError as error:
         logger.warning("%s was not created: %s", OFFSETS_TOPIC, error)
-    return _answer(request, context, broker)
+    answer = _answer(request, context, broker)
+    return await answer if isinstance(answer, Awaitable) else answer
 
 
 def _answer(
     request: FindCoordinatorRequest, context: RequestContext, broker: Broker
-) -> FindCoordinatorResponse:
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     if context.version >= _FIRST_VERSION_WITH_SEVERAL_KEYS:
-        keys = request.coordinator_keys
-        return FindCoordinatorResponse(
-            coordinators=[_find(key, request.key_type, context, broker) for key in keys]
+        return answer_each(
+            request.coordinator_keys,
+            lambda key: _find(key, request.key_type, context, broker),
+            lambda rows: FindCoordinatorResponse(coordinators=rows),
+            broker.runtime,
         )
     found = _find(request.key, request.key_type, context, broker)
     return FindCoordinatorResponse(

@@ -4,25 +4,32 @@ Who asks: admin clients (kafka-consumer-groups.sh --describe), of the groups' co
 Versions: v0-6. v3 authorized operations (KIP-430), v4 group instance ids, v6 GROUP_ID_NOT_FOUND for a
 group that does not exist, which older clients are told is Dead.
 Differs from Kafka: a group that is named twice is answered once; the throttle time is 0.
-Touches: broker.groups (read only). Never waits.
+Touches: broker.groups (read only). Waits for nothing; long requests take several turns.
 """
+
+from collections.abc import Awaitable
 
 from broker.api import Api, RequestContext
 from broker.api import authorized_operations as operations
+from broker.api.answering_each import answer_each
 from broker.broker import Broker
 from protocol.api_keys import ApiKey
-from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
 
-def handle(request: DescribeGroupsRequest, context: RequestContext, broker: Broker) -> DescribeGroupsResponse:
+def handle(
+    request: DescribeGroupsRequest, context: RequestContext, broker: Broker
+) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
     """One row for each name, also if it was named twice: a short request must not multiply a long answer."""
-    named = dict.fromkeys(request.groups)
-    groups = [broker.groups.describe(group_id, version=context.version) for group_id in named]
-    if request.include_authorized_operations:
-        for group in groups:
-            if not group.error_code:
-                group.authorized_operations = operations.GROUP
-    return DescribeGroupsResponse(groups=groups)
+
+    def describe(group_id: str) -> DescribedGroup:
+        group = broker.groups.describe(group_id, version=context.version)
+        if request.include_authorized_operations and not group.error_code:
+            group.authorized_operations = operations.GROUP
+        return group
+
+    named = list(dict.fromkeys(request.groups))
+    return answer_each(named, describe, lambda rows: DescribeGroupsResponse(groups=rows), broker.runtime)
 
 
 API = Api(key=ApiKey.DESCRIBE_GROUPS, versions=range(7), handle=handle)

@@ -71,10 +71,22 @@ class Metadata:
         return self.endpoint(broker_id, listener) is not None
 
 
+class Clock:
+    """Each look at it takes a millisecond."""
+
+    now_s = 0.0
+
+    def monotonic(self):
+        self.now_s += 0.001
+        return self.now_s
+
+
 def ask(key, version, request, *, listener="PLAINTEXT", metadata=None, **groups):
     context = RequestContext(key, version, 0, "c", "127.0.0.1", listener)
     groups = {"config": GroupConfig(), "partition_for": lambda _: 0, **groups}
-    broker = SimpleNamespace(metadata=metadata or Metadata(), groups=SimpleNamespace(**groups))
+    broker = SimpleNamespace(
+        metadata=metadata or Metadata(), groups=SimpleNamespace(**groups), runtime=Clock()
+    )
     return api(key).handle(request, context, broker)
 
 
@@ -123,6 +135,7 @@ async def test_the_first_question_creates_the_offsets_topic(is_refused):
         metadata=metadata,
         groups=SimpleNamespace(config=GroupConfig(), partition_for=lambda _: 0),
         topic_creator=SimpleNamespace(create_internal=create_internal),
+        runtime=Clock(),
     )
     found = await api(10).handle(FindCoordinatorRequest(coordinator_keys=["g"]), context, broker)
     if is_refused:
@@ -275,6 +288,32 @@ def test_what_is_asked_for_again_is_answered_once():
 
     described = ask(15, 6, DescribeGroupsRequest(groups=["g", "h", "g"]), describe=describe)
     assert [each.group_id for each in described.groups] == ["g", "h"]
+
+
+@pytest.mark.parametrize(
+    "names", [[str(number) for number in range(300)], [f"{number:01000}" for number in range(30)]]
+)
+async def test_many_groups_are_answered_in_turns(names):
+    def describe(group_id, *, version):
+        return DescribedGroup(group_id=group_id)
+
+    turns = 0
+
+    async def count():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    described = await ask(15, 6, DescribeGroupsRequest(groups=[*names, *names]), describe=describe)
+    assert [each.group_id for each in described.groups] == names
+    found = await ask(
+        10, 6, FindCoordinatorRequest(coordinator_keys=names), metadata=Metadata(offsets_leader=1)
+    )
+    assert [each.key for each in found.coordinators] == names
+    assert turns >= 2 * len(names) / 3, "a turn is two milliseconds"
+    counting.cancel()
 
 
 async def test_answers_that_come_later():
