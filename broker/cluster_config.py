@@ -31,6 +31,8 @@ class ClusterConfig:
         self._metadata = metadata
         self._cluster = ConfigResource(ConfigResourceType.BROKER, "")
         self._own = ConfigResource(ConfigResourceType.BROKER, str(static.node_id))
+        #: The cluster's and the broker's dynamic values that `current` was made of, or that could not be applied.
+        self._seen: tuple[dict[str, str], dict[str, str]] = ({}, {})
         #: What `log_dynamic_warnings` has logged of the values that hold.
         self._logged: frozenset[str] = frozenset()
 
@@ -39,12 +41,18 @@ class ClusterConfig:
         return self._cluster in delta.configs_changed or self._own in delta.configs_changed
 
     def refresh(self) -> BrokerConfig:
-        """The configuration by the image as it is now; where it cannot be, the one before stays."""
+        """The configuration by the image as it is now; where it cannot be, the one before stays.
+
+        Cost: two comparisons where nothing has been altered, else all configurations are parsed.
+        """
         image = self._metadata.image
-        try:
-            self.current = self._static.with_dynamic(image.config(self._cluster), image.config(self._own))
-        except InvalidConfig as error:
-            logger.error("dynamic configurations were not applied: %s", error)
+        dynamic = (dict(image.config(self._cluster)), dict(image.config(self._own)))
+        if dynamic != self._seen:
+            self._seen = dynamic
+            try:
+                self.current = self._static.with_dynamic(*dynamic)
+            except InvalidConfig as error:
+                logger.error("dynamic configurations were not applied: %s", error)
         return self.current
 
     def topic_config(self, name: str) -> LogConfig:

@@ -275,8 +275,8 @@ class BrokerConfig:
         version accepted. Raises InvalidConfig where the values do not fit together, or not to the node's
         own properties: the caller then keeps the configuration it has, as Kafka does.
         """
-        cluster = usable_overrides(cluster_overrides, is_per_broker=False)
-        own = usable_overrides(broker_overrides, is_per_broker=True)
+        cluster = usable_overrides(cluster_overrides, self.static, is_per_broker=False)
+        own = usable_overrides(broker_overrides, self.static, is_per_broker=True)
         config = type(self)(self.static, cluster_overrides=cluster, broker_overrides=own)
         config.ignored_overrides = tuple(sorted({*cluster_overrides, *broker_overrides} - {*cluster, *own}))
         return config

@@ -220,10 +220,13 @@ def check_served(config: BrokerConfig) -> None:
             f"left at its default, or {STANDARD_AUTHORIZER}: authorization is not yet served",
         )
     for name, text in config.texts.items():
-        key = BROKER_CONFIGS.get(base_key(name))
-        if key is None or not isinstance(key.unread, NotServed) or not key.unread.is_refused:
-            continue
-        if key.parse(text) not in (key.default, key.unread.harmless):
-            raise InvalidConfigValue(
-                name, text, f"left at its default: {key.unread.feature} is not yet served"
-            )
+        check_key_served(name, text)
+
+
+def check_key_served(name: str, text: str) -> None:
+    """Raises InvalidConfigValue for a value of one key that is valid in Kafka and must not be overlooked here."""
+    key = BROKER_CONFIGS.get(base_key(name))
+    if key is None or not isinstance(key.unread, NotServed) or not key.unread.is_refused:
+        return
+    if key.parse(text) not in (key.default, key.unread.harmless):
+        raise InvalidConfigValue(name, text, f"left at its default: {key.unread.feature} is not yet served")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from broker.config.checks import check_key_served
 from broker.config.definitions import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
 from broker.config.names import LISTENER_KEYS, base_key, listener_of, node_id_of
 from protocol.config_def import UpdateMode
@@ -82,13 +83,21 @@ def validate_broker_alter(config: BrokerConfig, resource_name: str, overrides: M
         check_local_retention(altered.topic_defaults, prefix="log.")
     except InvalidConfig as error:
         raise InvalidRequest(error.message) from None
-    _check_not_yet_altered(config, altered)
+    _refuse(
+        [name for name, text in overrides.items() if not _is_followed(name, text, config.static)],
+        "This broker does not yet change these configs while it runs; restart it with other properties",
+    )
     _check_steps(config, altered)
     _check_connection_limits(config, altered)
 
 
-def usable_overrides(overrides: Mapping[str, str], *, is_per_broker: bool) -> dict[str, str]:
-    """Those of the stored values that a broker of this version can apply, one by one."""
+def usable_overrides(
+    overrides: Mapping[str, str], static: Mapping[str, str], *, is_per_broker: bool
+) -> dict[str, str]:
+    """Those of the stored values that a broker of this version can apply, one by one; `static` are its properties.
+
+    Not all that is stored was checked by this broker: a controller takes values without asking it.
+    """
     refused = set(_unalterable(overrides)) | _ONLY_WITH_LISTENER
     usable: dict[str, str] = {}
     for name, text in overrides.items():
@@ -96,9 +105,10 @@ def usable_overrides(overrides: Mapping[str, str], *, is_per_broker: bool) -> di
             continue
         try:
             _check_values({name: text})
+            if _is_followed(name, text, static):
+                usable[name] = text
         except InvalidConfig:
             continue
-        usable[name] = text
     return usable
 
 
@@ -129,17 +139,17 @@ def _check_values(overrides: Mapping[str, str]) -> None:
         key = DYNAMIC_BROKER_CONFIGS.get(base_key(name))
         if key is not None:
             key.parse(text)
+        check_key_served(name, text)
 
 
-def _check_not_yet_altered(config: BrokerConfig, altered: BrokerConfig) -> None:
-    changed = [name for name in _NOT_YET_ALTERED if altered.get(name) != config.get(name)]
-    for name in {*config.texts, *altered.texts}:
-        if listener_of(name) and base_key(name) not in LISTENER_KEYS:
-            changed += [name] if config.texts.get(name) != altered.texts.get(name) else []
-    _refuse(
-        changed,
-        "This broker does not yet change these configs while it runs; restart it with other properties",
-    )
+def _is_followed(name: str, text: str, static: Mapping[str, str]) -> bool:
+    """Whether a running node can do as the value says: what it has started with does not count as a change."""
+    if listener_of(name) is not None and base_key(name) not in LISTENER_KEYS:
+        return static.get(name) == text
+    if name not in _NOT_YET_ALTERED:
+        return True
+    key = BROKER_CONFIGS[name]
+    return key.parse(text) == (key.parse(static[name]) if name in static else key.default)
 
 
 def _check_connection_limits(config: BrokerConfig, altered: BrokerConfig) -> None:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from broker.api import RequestContext
 from broker.channel import LeaderWatch, QuorumChannel
+from broker.cluster_config import ClusterConfig
 from broker.config import BrokerConfig
 from broker.config.definitions import BROKER_CONFIGS, CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from broker.config.listeners import Listener
@@ -121,7 +122,7 @@ class QuorumRole:
                 committed_image=lambda: self.metadata.image,
                 log_dir=directories.metadata_log_dir,
                 settings=controller_settings,
-                validators=_validators(config),
+                validators=_validators(ClusterConfig(config, self.metadata).refresh),
                 files=files,
                 random=runtime.random,
                 monotonic=runtime.monotonic,
@@ -287,12 +288,13 @@ def _log_settings(config: BrokerConfig) -> MetadataLogSettings:
     )
 
 
-def _validators(config: BrokerConfig) -> ConfigValidators:
+def _validators(current: Callable[[], BrokerConfig]) -> ConfigValidators:
+    """`current` gives this node's configuration with what was altered: topics and groups are validated against it."""
     return ConfigValidators(
         topic=lambda _, configs, existing: validate_topic_configs(
-            configs, defaults=config.topic_defaults, existing=existing
+            configs, defaults=current().topic_defaults, existing=existing
         ),
-        group=lambda _, configs, __: validate_group_alter(config, configs),
+        group=lambda _, configs, __: validate_group_alter(current(), configs),
         client_metrics=lambda name, configs, _: validate_client_metrics_alter(name, configs),
         broker_keys=BROKER_CONFIGS,
         group_keys=GROUP_CONFIGS,

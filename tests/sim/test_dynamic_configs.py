@@ -4,6 +4,7 @@ A row is a configuration, another value, and what its reader says then. A key th
 served, fails the test until it has a row here.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -274,3 +275,45 @@ def test_what_cannot_be_altered_is_refused(tmp_path):
 
     run(tmp_path, scenario)
     assert answers == dict.fromkeys(REFUSED, ErrorCode.invalid_request)
+
+
+def test_what_topics_fall_back_to_is_what_they_are_validated_against(tmp_path):
+    """The controller goes by altered values, not by those it has started with."""
+    answers = []
+
+    async def scenario(node: Node, client: WireClient) -> None:
+        await alter(client, OF_CLUSTER, "log.cleaner.max.compaction.lag.ms", "10")
+        answers.append(await alter(client, OF_TOPIC, "min.compaction.lag.ms", "11"))
+
+    run(tmp_path, scenario)
+    assert answers == [
+        (
+            ErrorCode.invalid_config,
+            "min.compaction.lag.ms (11) must not be above max.compaction.lag.ms (10).",
+        )
+    ]
+
+
+@pytest.mark.parametrize(("resource", "name", "text", "warning"), [
+    (OF_TOPIC, "local.retention.ms", "5", "TOPIC 't': .* tiered storage .*: local.retention.ms"),
+    ((ConfigResourceType.GROUP, "g"), "consumer.session.timeout.ms", "46000",
+     "GROUP 'g': .* consumer rebalance protocol .*: consumer.session.timeout.ms"),
+    ((ConfigResourceType.CLIENT_METRICS, "m"), "interval.ms", "500",
+     "CLIENT_METRICS 'm': .* client metrics .*: interval.ms"),
+    (OF_BROKER, "sasl.enabled.mechanisms", "PLAIN", "does not serve SASL yet: sasl.enabled.mechanisms"),
+    (OF_CLUSTER, "num.io.threads", "9", "without a meaning for this broker: num.io.threads"),
+])  # fmt: skip
+def test_a_value_without_an_effect_is_accepted_with_one_warning(
+    tmp_path, caplog, resource, name, text, warning
+):
+    answers = []
+
+    async def scenario(node: Node, client: WireClient) -> None:
+        answers.append(await alter(client, resource, name, text))
+        await alter(client, OF_BROKER, "message.max.bytes", "5000000")  # says nothing of the other one again
+
+    run(tmp_path, scenario)
+    assert answers == [(0, None)]
+    found = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(found) == 1, found
+    assert re.search(warning, found[0]), found

@@ -56,6 +56,13 @@ OWN, CLUSTER = "1", ""
     # Kafka could, we cannot yet
     (OWN,     {"listeners": "PLAINTEXT://127.0.0.1:9099,CONTROLLER://127.0.0.1:9093"}, "restart it with other properties"),
     (OWN,     {"listener.name.plaintext.ssl.keystore.location": "/x"},                "restart it with other properties"),
+    (OWN,     {"listener.name.plaintext.num.partitions": "4"},                        "restart it with other properties"),
+    (OWN,     {"listeners": STATIC["listeners"]},       None),    # no change
+    (OWN,     {"principal.builder.class": "a.B"},       "another principal builder is not yet served"),
+    (OWN,     {"config.providers": "file"},             "config providers is not yet served"),
+    # No effect, and a warning
+    (OWN,     {"num.io.threads": "4"},                  None),
+    (OWN,     {"sasl.enabled.mechanisms": "PLAIN"},     None),
     # Other brokers
     ("9" * 5000, {"log.retention.ms": "5000"},          f"Node id must be an integer, but it is: {'9' * 5000}"),
     ("1_0",   {"log.retention.ms": "5000"},             "Node id must be an integer, but it is: 1_0"),
@@ -111,10 +118,15 @@ def test_stored_values_that_cannot_be_used_are_left_out():
         "sasl.enabled.mechanisms": "PLAIN",
         "message.max.bytes": "5",
         "some.plugins.key": "x",
+        # What a controller has taken, which asks no broker:
+        "listeners": "PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT",
+        "config.providers": "file",
+        "listener.name.plaintext.ssl.keystore.location": "/x",
     }
     fine = {"message.max.bytes": "5", "some.plugins.key": "x"}
-    assert usable_overrides(stored, is_per_broker=False) == fine
-    assert usable_overrides(stored, is_per_broker=True) == fine | {"sasl.enabled.mechanisms": "PLAIN"}
+    assert usable_overrides(stored, STATIC, is_per_broker=False) == fine
+    assert usable_overrides(stored, STATIC, is_per_broker=True) == fine | {"sasl.enabled.mechanisms": "PLAIN"}
 
 
 def test_an_operator_hears_of_what_is_left_out(config):
