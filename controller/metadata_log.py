@@ -273,7 +273,6 @@ class MetadataLog:
         """Whole batches from `offset` on, committed or not: up to `max_bytes`, but at least one if there is any."""
         found = self._log.read(offset, max_bytes=max_bytes, min_one_message=True)
         view = memoryview(found.records)
-        # A copy: what is truncated while an answer is on its way must not be read any more.
         return bytes(view[: sum(header.size_bytes for header, _ in batches(view))])
 
     def chunks(self, start_offset: int, end_offset: int) -> Iterator[Chunk]:

@@ -1,7 +1,7 @@
 """The checkpoint files of all log directories: written when they are due, and only when they have changed.
 
-What a file shall say is decided on the event loop's thread; a job writes it, perhaps much later. A truncation cannot
-wait for that: it decides anew, writes at once, and a job of before finds that its rows are not the latest any more.
+What a file shall say is decided on the event loop's thread; a job writes it, perhaps much later, unless something else
+was decided meanwhile. A truncation's job writes whatever was decided last: that says no more than it did.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -110,9 +110,10 @@ class CheckpointWriter:
         offsets = self._offsets(lambda log: log.high_watermark)
         return self._write_jobs("high watermarks", offsets, lambda it: it.high_watermarks)
 
-    def note_truncation(self, path: Path) -> None:
-        """A recovery point or a log start in this directory has gone back: write that, here and now."""
+    def note_truncation(self, path: Path) -> BackgroundJob:
+        """A recovery point or a log start in this directory goes back: the job writes what the files say from now on."""
         directory = self._directories[path]
+        changed = []
         for checkpoint, of in (
             (directory.recovery_points, _recovery_point),
             (directory.log_start_offsets, _explicit_log_start),
@@ -120,7 +121,13 @@ class CheckpointWriter:
             rows = self._offsets(of).get(path)
             if rows is not None:
                 self._latest[checkpoint.path] = rows
-                self._write_checkpoint(path, checkpoint, rows)
+                changed.append(checkpoint)
+
+        def run() -> None:
+            for checkpoint in changed:
+                self._write_latest(path, checkpoint)
+
+        return BackgroundJob(name=f"checkpoints of {path} before a truncation", run=run)
 
     def _write_jobs(
         self,
@@ -146,10 +153,15 @@ class CheckpointWriter:
         self, path: Path, checkpoint: OffsetCheckpoint, rows: dict[TopicPartition, int]
     ) -> None:
         """Unless something else has been decided since, or that is what it says. [any thread]"""
+        if self._latest.get(checkpoint.path) is rows:
+            self._write_latest(path, checkpoint)
+
+    def _write_latest(self, path: Path, checkpoint: OffsetCheckpoint) -> None:
+        """What was decided last, unless that is what the file says. [any thread]"""
         try:
             with self._lock:
-                is_latest = self._latest.get(checkpoint.path) is rows
-                if is_latest and self._written.get(checkpoint.path) != rows:
+                rows = self._latest[checkpoint.path]
+                if self._written.get(checkpoint.path) != rows:
                     checkpoint.write(rows)
                     self._written[checkpoint.path] = dict(rows)
         except OSError as error:
@@ -157,10 +169,8 @@ class CheckpointWriter:
 
 
 def _recovery_point(log: Log) -> int | None:
-    return log.recovery_point
+    return log.recovery_point_to_write()
 
 
 def _explicit_log_start(log: Log) -> int | None:
-    """The log start offset, if the first segment does not say it."""
-    start = log.log_start_offset
-    return start if start > log.segments.first.base_offset else None
+    return log.log_start_to_write()

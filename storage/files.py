@@ -30,6 +30,9 @@ _NANOSECONDS_IN_MS = 1_000_000
 class Files:
     """The real file system. Subclass it to inject faults."""
 
+    #: False: no file is to be mapped any more, since a disk may be failing.
+    may_map = True
+
     # -- open files ------------------------------------------------------------------------------
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:

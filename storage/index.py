@@ -111,6 +111,11 @@ class Index:
             self._last = last
         self._is_loaded = self._is_cut = True
 
+    @property
+    def is_as_found(self) -> bool:
+        """Whether the file is the one that was there when the index was opened, and holds exactly the entries."""
+        return not self.is_changed and (not self._is_loaded or self._is_cut)
+
     def _warm_up(self) -> None:
         """Have the newest entries of the file in memory."""
         size = self.ENTRY.size

@@ -1,12 +1,15 @@
-"""Slices of a mapped segment, lent to responses.
+"""Slices of a mapped segment, lent to Fetch responses.
 
 A large read that is a slice of a mapping is not copied into Python: the socket takes it from the page
 cache (measured: 1 MiB to a loopback socket 253 us instead of 275 with pread, 1,517 MB/s instead of 1,184
-in a whole fetch). Two dangers come with it:
+in a whole fetch). Three dangers come with it:
 
-- Touching a mapped page behind the end of a shortened file is SIGBUS, which ends the process. So a file
-  that has lent slices is never shortened: `recall` says whether any slice is still out, and the segment
-  then copies what is to stay into a new file and leaves the old one to its readers.
+- Python code that touches a page which the disk cannot read, or which lies behind the end of a shortened
+  file, ends the process by SIGBUS. The kernel reports the same page as EFAULT, and the connection is
+  closed (`LogManager.stop_lending`). So only what goes to a socket unread is lent (`LogReader.read` with `lend`); all other reads are
+  preads, for which a bad disk is an OSError.
+- A file that has lent slices is not shortened in front of their end: `may_shorten` says whether it may be.
+  Otherwise what stays is copied into a new file, and the old one is left to its readers.
 - A page that is not in memory stops the whole event loop. `Segment.read` tries before it lends.
 
 A mapping does not grow. A closed segment is mapped once; an active one again when it has grown by
@@ -25,12 +28,17 @@ REMAP_BYTES = 8 * 1024 * 1024
 
 
 class Lender:
-    """The mapping of one segment's file, made when it first pays."""
+    """The mapping of one file, made when it first pays. Another file has another lender.
+
+    Belongs to the event loop's thread, which is the only one that replaces the segment's file.
+    """
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self._view: memoryview | None = None
         self._mapped_bytes = 0
+        #: No slice that is still out reaches further.
+        self._lent_end = 0
         #: All mappings that may have lent slices: one that is replaced lives as long as its slices.
         self._mappings: WeakSet[mmap] = WeakSet()
 
@@ -38,6 +46,8 @@ class Lender:
         self, fd: int, *, position: int, size: int, file_size: int, is_closed: bool
     ) -> memoryview | None:
         """A read-only slice of the file, None if it is better copied."""
+        if not self._files.may_map:
+            return None
         end = position + size
         if end > self._mapped_bytes:
             if not is_closed and file_size - self._mapped_bytes < REMAP_BYTES:
@@ -48,6 +58,7 @@ class Lender:
             self._view = memoryview(mapping)
             self._mapped_bytes = file_size
         assert self._view is not None
+        self._lent_end = max(self._lent_end, end)
         return self._view[position:end]
 
     def forget(self) -> None:
@@ -55,7 +66,9 @@ class Lender:
         self._view = None
         self._mapped_bytes = 0
 
-    def recall(self) -> bool:
-        """As `forget`; whether nothing is lent any more, so that the file may be shortened."""
+    def may_shorten(self, size: int) -> bool:
+        """As `forget`; whether no slice that is still out reaches beyond `size`, so that the file may end there."""
         self.forget()
-        return not self._mappings
+        if not self._mappings:
+            self._lent_end = 0
+        return self._lent_end <= size

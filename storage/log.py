@@ -13,8 +13,9 @@ log_start_offset <= local_log_start_offset <= log_end_offset, and recovery_point
 where one of the offsets is set or goes back (`_check_offsets`).
 
 An append is: validate (leader only), note the leader epoch, roll when the segment is full, check the
-producers, one write, remember the producers. Nothing waits for the disk, unless `flush.messages` says so:
-a batch is safe because other replicas have it. Closed segments are flushed by the LogManager's jobs.
+producers, one write, remember the producers. Nothing waits for the disk: a batch is safe because other
+replicas have it. Closed segments are flushed by the LogManager's jobs; where `flush.messages` is set, the
+caller flushes in a thread before it answers (`is_flush_due`).
 
 Threads: everything here belongs to the event loop's thread, but for what LogReader has, `flush` and
 `close`, which any thread may call.
@@ -38,11 +39,12 @@ from protocol.types import TopicPartition
 from storage import leader_epoch_cache, overflow, partition_metadata, recovery, retention
 from storage.append_origin import AppendOrigin
 from storage.appending import AppendInfo, UnexpectedAppendOffset, follower_headers, slices
+from storage.background import BackgroundJob
 from storage.changes import Changes
 from storage.files import Buffer, Files
 from storage.leader_epoch_cache import LeaderEpochCache
 from storage.log_config import LogConfig
-from storage.log_files import LogFiles, segment_settings
+from storage.log_files import segment_settings
 from storage.log_reader import LogRead
 from storage.producer_state import (
     NO_UPDATES,
@@ -51,8 +53,8 @@ from storage.producer_state import (
     default_producer_id_expiration_ms,
 )
 from storage.segment import OffsetOverflow, WouldBlock
-from storage.segments import Segments
-from storage.snapshot_files import remember, replay_headers
+from storage.snapshot_files import remember
+from storage.truncation import LogTruncation
 from storage.validation import ValidatedRecords, validate
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ _LOG = getLogger(__name__)
 _new_tuple = tuple.__new__
 
 
-class Log(LogFiles):
+class Log(LogTruncation):
     """See the module. Opened by `Log.open`."""
 
     def __init__(
@@ -80,7 +82,7 @@ class Log(LogFiles):
         files: Files,
         random: "Random",
         on_io_error: Callable[[OSError], None],
-        on_unflushed: Callable[[], None],
+        on_unflushed: Callable[[], BackgroundJob],
         now_ms: int,
     ) -> None:
         self.directory = directory
@@ -90,7 +92,7 @@ class Log(LogFiles):
         self.segments = loaded.segments
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
-        self.recovery_point = loaded.recovery_point
+        self.recovery_point = self._checkpointed_to = loaded.recovery_point
         #: Until a leader or a checkpoint says more, only what is deleted is known to be everywhere.
         self.high_watermark = loaded.log_start_offset
         self.leader_epochs = epochs
@@ -103,7 +105,8 @@ class Log(LogFiles):
         self.flush_wanted_to = None
         self.deleted_files = []
         self.truncations = 0
-        self._entry_changes, self._name_changes, self._cuts = Changes(), Changes(1), Changes()
+        self._entry_changes, self._name_changes = Changes(), Changes(1)
+        self._cuts, self._removals = Changes(), Changes()
         self._snapshots = loaded.snapshots
         self._files = files
         self._random = random
@@ -126,13 +129,15 @@ class Log(LogFiles):
         topic_id: UUID | None = None,
         producer_id_expiration_ms: Callable[[], int] = default_producer_id_expiration_ms,
         on_io_error: Callable[[OSError], None] = lambda error: None,
-        on_unflushed: Callable[[], None] = lambda: None,
+        on_unflushed: Callable[[], BackgroundJob] = lambda: BackgroundJob(
+            name="no checkpoints", run=lambda: None
+        ),
     ) -> Self:
         """The log in this directory, which is made when missing. [any thread]
 
         Whatever the files hold, this repairs it or begins anew (storage/recovery.py). `is_clean`: the log
         was closed by `close`; otherwise everything from `recovery_point` on is checked. `on_unflushed` is
-        called when recovery point or log start go back, before files change: who keeps them must write them now.
+        called when recovery point or log start go back, before files change: its job writes them.
         Raises OSError, and InconsistentTopicId if the directory is another topic's.
         """
         # Its entry reaches the disk with the first flush: 1,000 new partitions are not 1,000 waits.
@@ -352,7 +357,7 @@ class Log(LogFiles):
         except OSError as error:
             raise self._failed(error) from error
         self.producers.map_end_offset = last_offset + 1
-        if last_offset + 1 - self.recovery_point >= config.flush_messages:
+        if self.is_flush_due:
             self.flush()
         return None
 
@@ -390,26 +395,6 @@ class Log(LogFiles):
                     self._set_log_start_offset(start)
 
     # -- offsets -----------------------------------------------------------------------------------
-
-    def _check_offsets(self) -> None:
-        """The module's invariants."""
-        start, high_watermark, end = self.log_start_offset, self.high_watermark, self.log_end_offset
-        assert start <= self.last_stable_offset <= high_watermark <= end, (
-            self.directory,
-            start,
-            high_watermark,
-            end,
-        )
-        assert start <= self.local_log_start_offset <= end, (self.directory, start, self.segments.first, end)
-        assert self.recovery_point <= end, (self.directory, self.recovery_point, end)
-
-    @property
-    def last_stable_offset(self) -> int:
-        """What read_committed consumers may read up to, exclusive."""
-        unstable = self.producers.first_unstable_offset
-        if unstable is None or unstable >= self.high_watermark:
-            return self.high_watermark
-        return max(unstable, self.log_start_offset)
 
     def update_high_watermark(self, offset: int) -> int:
         """Set the high watermark, within [log start, log end] and before a gap; what it became."""
@@ -450,92 +435,6 @@ class Log(LogFiles):
         self.high_watermark = max(self.high_watermark, offset)
         self.leader_epochs.truncate_from_start(offset)
         self.producers.on_log_start_offset(offset, latest_snapshot_offset=self._snapshots.latest)
-        self._check_offsets()
-
-    # -- truncation --------------------------------------------------------------------------------
-
-    def truncate_to(self, offset: int, *, now_ms: int) -> bool:
-        """Remove everything from `offset` on (a batch that holds it, whole); False if there is nothing."""
-        assert offset >= 0, offset
-        if offset >= self.log_end_offset:
-            # A leader that noted its epoch and wrote nothing leaves an entry at the log end (KIP-101).
-            with self._io():
-                self.leader_epochs.truncate_from_end(self.log_end_offset)
-            return False
-        if offset < self.high_watermark:
-            _LOG.warning(
-                "%s: truncating to %d, below the high watermark %d",
-                self.directory,
-                offset,
-                self.high_watermark,
-            )
-        if offset < self.segments.first.base_offset:
-            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
-            return True
-        with self._io():
-            self._forget_flushed(offset, log_start_offset=min(self.log_start_offset, offset))
-            if later := [segment for segment in self.segments if segment.base_offset > offset]:
-                self._remove(later[::-1], now_ms)  # the newest first: never a hole
-                # Nor by a power cut: were the shortened segment on the disk before, they would come back behind it.
-                self._files.fsync_dir(self.directory)
-            active = self.segments.active
-            active.truncate_to(offset, now_ms=now_ms)
-            self.log_end_offset = offset
-            self.leader_epochs.truncate_from_end(self.log_end_offset)
-            self.high_watermark = min(self.high_watermark, self.log_end_offset)
-            self._reload_producers(now_ms)
-            self._entry_changes.note()
-            self._cuts.note()
-        self._check_offsets()
-        return True
-
-    def _forget_flushed(self, offset: int, *, log_start_offset: int) -> None:
-        """Before files change: what is behind `offset` counts as not flushed."""
-        has_gone_back = offset < self.recovery_point or log_start_offset < self.log_start_offset
-        self.log_start_offset = log_start_offset
-        self.truncations += 1
-        self.recovery_point = min(self.recovery_point, offset)
-        if self.doubtful_from is not None and offset <= self.doubtful_from:
-            self.doubtful_from = None
-        if has_gone_back:
-            # Else a crash would find new batches before an old recovery point, and believe them unseen; or
-            # before an old log start, and remove them.
-            self._on_unflushed()
-        self._bound = None
-
-    def _reload_producers(self, now_ms: int) -> None:
-        end_offset = self.log_end_offset
-        self._snapshots.load(
-            self.producers,
-            first_offset=self.segments.first.base_offset,
-            end_offset=end_offset,
-            now_ms=now_ms,
-        )
-        replay_headers(self.producers, self.segments, end_offset=end_offset, files=self._files)
-        self._snapshots.write(self.producers)
-
-    def truncate_fully_and_start_at(
-        self, offset: int, *, now_ms: int, log_start_offset: int | None = None
-    ) -> None:
-        """Remove everything; the log is empty and goes on at `offset`."""
-        with self._io():
-            # After a crash the old segments may be there again: none of them is to be believed unseen.
-            self._forget_flushed(
-                min(offset, self.segments.first.base_offset),
-                log_start_offset=offset if log_start_offset is None else log_start_offset,
-            )
-            old = list(self.segments)
-            for segment in old:
-                self._put_aside(segment, now_ms)
-            for at in list(self._snapshots.offsets):
-                self._snapshots.remove(at)
-            self.segments = Segments([self._create_segment(offset, now_ms)])
-            self.leader_epochs.clear()
-            self.producers.reset(offset)
-            self.log_end_offset = offset
-            self.high_watermark = offset
-            self.flush_wanted_to = None
-            self._entry_changes.note()
         self._check_offsets()
 
     # -- configuration -----------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from storage.changes import Changes
 from storage.files import Files
 from storage.log_config import LogConfig
 from storage.log_reader import LogReader
-from storage.producer_state import ProducerStateManager
 from storage.segment import Segment
 from storage.segment_files import SegmentSettings
 from storage.segments import Segments
@@ -20,6 +19,8 @@ from storage.snapshot_files import SnapshotFiles
 
 if TYPE_CHECKING:
     from random import Random
+
+    from storage.truncation import CheckpointLimit
 
 _LOG = getLogger(__name__)
 
@@ -49,19 +50,21 @@ class LogFiles(LogReader):
 
     directory: Path
     config: LogConfig
-    producers: ProducerStateManager
     #: Everything before is on the disk.
     recovery_point: int
+    #: The recovery point's checkpoint on the disk says no more than this.
+    _checkpointed_to: int
     #: End offset of the closed segments that wait for their flush; None: none does.
     flush_wanted_to: int | None
     #: Files that the log does not need any more; the LogManager takes them.
     deleted_files: list[DeletedFiles]
+    #: A truncation that is being prepared (`storage.truncation`).
+    checkpoint_limit: "CheckpointLimit | None" = None
     #: Counts truncations, and moves of the directory: what was decided off the loop before one does not hold after it.
     truncations: int
     _snapshots: SnapshotFiles
     _random: "Random"
     _on_io_error: Callable[[OSError], None]
-    _on_unflushed: Callable[[], None]
     _failure: OSError | None = None
     _is_closed: bool = False
     #: Files that have come, gone or got other names.
@@ -70,6 +73,18 @@ class LogFiles(LogReader):
     _name_changes: Changes
     #: Times that the active segment has been shortened, perhaps down to its first byte.
     _cuts: Changes
+
+    def _check_offsets(self) -> None:
+        """The module's invariants."""
+        start, high_watermark, end = self.log_start_offset, self.high_watermark, self.log_end_offset
+        assert start <= self.last_stable_offset <= high_watermark <= end, (
+            self.directory,
+            start,
+            high_watermark,
+            end,
+        )
+        assert start <= self.local_log_start_offset <= end, (self.directory, start, self.segments.first, end)
+        assert self.recovery_point <= end, (self.directory, self.recovery_point, end)
 
     def roll(self, now_ms: int, *, base_offset: int = 0) -> Segment:
         """Close the active segment and begin another one at the log end (or later: `base_offset`).
@@ -84,11 +99,8 @@ class LogFiles(LogReader):
             return active
         with self._io():
             active.close_to_appends()
-            if self.recovery_point == self.log_end_offset:
-                # Its batches are flushed, its indexes are not: no later flush would look at it again, and
-                # recovery believes all of a segment that ends before the recovery point.
-                active.flush()
-                self._files.fsync_dir(self.directory)
+            if self.recovery_point == new_base:
+                self._forget_flushed_batches(active)
             segment = self._create_segment(new_base, now_ms)
             self.segments = Segments((*self.segments, segment))
             # Where the next segment begins, so that it can be recovered from there.
@@ -98,6 +110,15 @@ class LogFiles(LogReader):
         self.flush_wanted_to = new_base
         _LOG.debug("%s: new segment at %d", self.directory, new_base)
         return segment
+
+    def _forget_flushed_batches(self, closed: Segment) -> None:
+        """All of its batches are flushed, its indexes are not: see that it is flushed once more."""
+        if self._checkpointed_to < self.recovery_point:
+            self.recovery_point = closed.base_offset
+        elif closed.has_changed_indexes:
+            # Since a start, or a truncation to just here: after a crash recovery would believe these indexes.
+            closed.flush()
+            self._files.fsync_dir(self.directory)
 
     def _create_segment(self, base_offset: int, now_ms: int) -> Segment:
         return Segment.create(
@@ -165,6 +186,32 @@ class LogFiles(LogReader):
             segment.delete_files()
 
         self.deleted_files.append(DeletedFiles(now_ms + self.config.file_delete_delay_ms, remove))
+
+    def recovery_point_to_write(self) -> int:
+        """What the recovery points' checkpoint is to say of this log, from now on.
+
+        Recovery believes the indexes of a segment that ends at the recovery point. Those of the active one reach the
+        disk after it is closed: until then its last offset does not count as flushed.
+        """
+        point, active = self.recovery_point, self.segments.active
+        if point == self.log_end_offset > active.base_offset and active.may_have_unflushed_indexes:
+            point -= 0 if self._is_closed else 1
+        if self.checkpoint_limit is not None:
+            point = min(point, self.checkpoint_limit.offset)
+        self._checkpointed_to = max(self._checkpointed_to, point)
+        return point
+
+    def log_start_to_write(self) -> int | None:
+        """What the log start offsets' checkpoint is to say of this log; None: its first segment says the same."""
+        start, limit = self.log_start_offset, self.checkpoint_limit
+        if limit is not None:
+            start = min(start, limit.offset)
+        return start if start > self.segments.first.base_offset else None
+
+    @property
+    def is_flush_due(self) -> bool:
+        """Whether so much is not flushed that what was appended last counts only after a flush (flush.messages)."""
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
     @property
     def unflushed_count(self) -> int:

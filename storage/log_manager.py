@@ -336,6 +336,19 @@ class LogManager(LogTable):
         if path in self.directories:
             self.fail(path, error)
 
+    def stop_lending(self) -> None:
+        """A socket could not send a page of a mapped file: copy all that is read from now on.
+
+        The kernel does not say which file it was. The next read of the page is a pread, which the disk refuses: that
+        takes its log directory offline.
+        """
+        if self._files.may_map:
+            self._files.may_map = False
+            _LOG.error(
+                "A page of a log file could not be sent (EFAULT): its disk may be failing. Records are copied from now on; "
+                "the next read of the page takes its log directory offline"
+            )
+
     # -- upkeep ------------------------------------------------------------------------------------
 
     def maintain(self, now_ms: int) -> list[BackgroundJob]:

@@ -14,6 +14,7 @@ from protocol.types import TopicPartition
 from storage.files import Files
 from storage.index import TimestampOffset
 from storage.leader_epoch_cache import LeaderEpochCache
+from storage.producer_state import ProducerStateManager
 from storage.segment import Segment
 from storage.segments import Segments
 from storage.transaction_index import AbortedTransaction
@@ -25,7 +26,7 @@ REPLAY_BYTES = 1024 * 1024
 class LogRead(NamedTuple):
     """What a fetch gets: whole batches, but the last one may be cut off."""
 
-    #: bytes, or a slice of the mapped file: hand it to a transport, do not keep it.
+    #: bytes; of a read with `lend` perhaps a slice of the mapped file: hand it to a transport, do not look into it.
     records: bytes | memoryview
     #: The offset that was asked for.
     offset: int
@@ -44,6 +45,9 @@ class LogReader:
     log_start_offset: int
     #: Next offset to be written.
     log_end_offset: int
+    #: End of what is committed, exclusive.
+    high_watermark: int
+    producers: ProducerStateManager
     segments: Segments
     _files: Files
     #: The last bound that was looked up: offset, segment, position. Replaced as a whole, on the loop's thread only: in
@@ -61,6 +65,14 @@ class LogReader:
         return max(self.segments.first.base_offset, self.log_start_offset)
 
     @property
+    def last_stable_offset(self) -> int:
+        """What read_committed consumers may read up to, exclusive."""
+        unstable = self.producers.first_unstable_offset
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.log_start_offset)
+
+    @property
     def latest_epoch(self) -> int | None:
         """The newest leader epoch that is known."""
         return self.leader_epochs.latest_epoch
@@ -73,6 +85,7 @@ class LogReader:
         max_offset: int | None = None,
         min_one_message: bool = False,
         may_block: bool = True,
+        lend: bool = False,
     ) -> LogRead:
         """Batches from the one that holds `offset` on, none at or beyond `max_offset`, from one segment.
 
@@ -80,9 +93,13 @@ class LogReader:
         `max_bytes`, but with `min_one_message` the whole first batch. If that is longer than what may be
         read the answer is empty and `is_first_batch_incomplete`.
 
+        With `lend` the records may be a slice of the mapped file (from 128 KiB on): only for a socket, which hands
+        it to the kernel, and only on the event loop's thread. Python code must not look into it: a page that the disk
+        cannot read would end the process (`storage.lending`).
+
         Raises OffsetOutOfRange outside of [log_start_offset, log_end_offset], CorruptMessage for a damaged
         file, KafkaStorageError for a failing disk; with `may_block=False` WouldBlock if the bytes are probably not in memory: then ask again in
-        a thread. Cost: 5 us at the end of the log, 20 us in the middle, no copy from 128 KiB on.
+        a thread. Cost: 5 us at the end of the log, 20 us in the middle, no copy of what is lent.
         """
         segments = self.segments
         segment = active = segments.active
@@ -115,6 +132,7 @@ class LogReader:
                     end_position=end_position,
                     min_one_message=min_one_message,
                     may_block=may_block,
+                    lend=lend,
                 )
                 if found is not None:
                     base_offset = found.base_offset if len(found.records) else None

@@ -10,6 +10,7 @@ from uuid import UUID
 from protocol.errors import KafkaStorageError
 from protocol.types import TopicPartition
 from storage import file_names
+from storage.background import BackgroundJob
 from storage.checkpoint_writer import CheckpointWriter
 from storage.files import Files
 from storage.log import Log
@@ -115,19 +116,21 @@ class LogTable:
             on_unflushed=partial(self._checkpoint_truncation, path.parent),
         )
 
-    def _checkpoint_truncation(self, path: Path) -> None:
-        """A recovery point or log start has gone back; as Kafka, this waits for the disk.
-
-        Rare: what is truncated was seldom flushed.
-        """
-        for topic_partition, log in list(self.logs.items()):  # `fail` may be called meanwhile
+    def _checkpoint_truncation(self, path: Path) -> BackgroundJob:
+        """A recovery point or log start goes back: the job has written that when it ends. Raises OSError."""
+        for topic_partition, log in list(self.logs.items()):
             if log.directory.parent == path and topic_partition in self.cleaned_offsets:
                 # What was cleaned was flushed. What comes in its place is dirty.
                 cleaned = self.cleaned_offsets[topic_partition]
-                self.cleaned_offsets[topic_partition] = min(cleaned, log.recovery_point)
-        self.checkpoints.note_truncation(path)
-        if (error := self.offline_dirs.get(path)) is not None:
-            raise error
+                self.cleaned_offsets[topic_partition] = min(cleaned, log.recovery_point_to_write())
+        job = self.checkpoints.note_truncation(path)
+
+        def run() -> None:
+            job.run()
+            if (error := self.offline_dirs.get(path)) is not None:
+                raise error
+
+        return BackgroundJob(name=job.name, run=run)
 
     # -- taking away ---------------------------------------------------------------------------------
 

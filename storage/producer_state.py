@@ -234,6 +234,19 @@ class ProducerStateManager:
         self.map_end_offset = offset
         self.last_snapshot_offset = offset if last_snapshot_offset is None else last_snapshot_offset
 
+    def sibling(self) -> "ProducerStateManager":
+        """One that knows nothing yet, for the same log."""
+        return ProducerStateManager(producer_id_expiration_ms=self._producer_id_expiration_ms)
+
+    def replace(self, other: "ProducerStateManager") -> None:
+        """Know what `other` knows, which is not used any more."""
+        self._producers, self._ongoing, self._unreplicated = (
+            other._producers,
+            other._ongoing,
+            other._unreplicated,
+        )
+        self.map_end_offset, self.last_snapshot_offset = other.map_end_offset, other.last_snapshot_offset
+
     def load(self, producers: Iterable[ProducerState], *, offset: int, now_ms: int) -> None:
         """Take over a snapshot of `offset` (see storage.producer_snapshot) in place of all that is known."""
         self.reset(offset)

@@ -433,11 +433,13 @@ class Segment(SegmentFiles):
         end_position: int | None = None,
         min_one_message: bool = False,
         may_block: bool = True,
+        lend: bool = False,
     ) -> SegmentRead | None:
         """Batches from the one that holds `offset` on, up to `end_position`; None if all are before.
 
         At most `max_bytes`, but the whole first batch with `min_one_message`. If the first batch is longer
-        than what may be read, nothing is (`is_first_batch_incomplete`).
+        than what may be read, nothing is (`is_first_batch_incomplete`). With `lend` a large read may be a slice
+        of the mapped file (`storage.lending`): on the event loop's thread, for a socket only.
         Raises WouldBlock, if it may not, when the bytes are probably not in memory.
         Cost: 3 us for up to 16 KiB at the end of the log.
         """
@@ -476,7 +478,7 @@ class Segment(SegmentFiles):
         if not may_block:  # on the loop's thread: the only one that writes `_expected`
             self._expect_next(header, position)
         return SegmentRead(
-            self._large_read(position, size), header.base_offset, is_first_batch_incomplete=False
+            self._large_read(position, size, lend=lend), header.base_offset, is_first_batch_incomplete=False
         )
 
     def _expect_next(self, header: BatchHeader, position: int) -> None:
@@ -489,8 +491,8 @@ class Segment(SegmentFiles):
             del expected[next(iter(expected))]
         expected[header.next_offset] = position + header.size_bytes
 
-    def _large_read(self, position: int, size: int) -> bytes | memoryview:
-        if size >= LEND_BYTES:
+    def _large_read(self, position: int, size: int, *, lend: bool) -> bytes | memoryview:
+        if lend and size >= LEND_BYTES:
             lent = self._lender.lend(
                 self.fd, position=position, size=size, file_size=self.size, is_closed=self.is_closed
             )

@@ -1,18 +1,23 @@
 """The files of one segment: opened when they are needed, renamed and removed together.
 
-A log file that may have readers is never shortened in place; see `storage/lending.py`.
+A log file is shortened in place, unless a slice of what goes is still lent (`storage/lending.py`): then what stays is
+copied into a new file. The copy can be made before, in a thread (`copy_beginning`).
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from storage import file_names
 from storage.files import Files
 from storage.index import Index, OffsetIndex, TimeIndex, TimestampOffset
 from storage.lending import Lender
 from storage.transaction_index import TransactionIndex
+
+#: Names of copies that take the place of log files.
+_COPY_NUMBERS: Final = count()
 
 _I = TypeVar("_I", bound=Index)
 
@@ -24,6 +29,15 @@ class SegmentSettings(NamedTuple):
     max_index_bytes: int
     #: The file's size from the beginning (`preallocate`), None to let it grow.
     preallocated_bytes: int | None = None
+
+
+class Copy(NamedTuple):
+    """The first `size` bytes of a log file in another file."""
+
+    size: int
+    fd: int
+    #: In the segment's directory.
+    name: str
 
 
 class SegmentFiles:
@@ -55,6 +69,9 @@ class SegmentFiles:
         self._files = files
         self._fd: int | None = None
         self._lender = Lender(files)
+        #: A copy of the log file's beginning, flushed, that may take the file's place.
+        self._copy: Copy | None = None
+        self._replaced_fds: list[int] = []
         self._bytes_since_index_entry = 0
         #: Base offset -> position of the newest batches, oldest first.
         self._recent: dict[int, int] = {}
@@ -122,6 +139,9 @@ class SegmentFiles:
         if self._fd is not None:
             self._files.close(self._fd)
             self._fd = None
+        self.drop_copy()
+        for fd in self.take_replaced_fds():
+            self._files.close(fd)
 
     def flush(self, *, with_indexes: bool = True) -> None:
         """Wait until the segment is on the disk, as far as it is written. [any thread]
@@ -131,6 +151,12 @@ class SegmentFiles:
         """
         for extension in file_names.SEGMENT_EXTENSIONS if with_indexes else (file_names.LOG,):
             self._files.fsync_path(self.path_of(extension))
+
+    @property
+    def may_have_unflushed_indexes(self) -> bool:
+        """Whether the index files on the disk may not be what they will be when the segment is closed."""
+        is_known = self._offset_index.is_as_found and self._time_index.is_as_found
+        return self.size > self._appended_from or not is_known or self.transactions.is_changed
 
     @property
     def has_changed_indexes(self) -> bool:
@@ -194,23 +220,64 @@ class SegmentFiles:
         """Open the log file, so that a thread that reads it does not have to."""
         self.fd  # noqa: B018 (opened by being looked at)
 
-    def _shorten(self, size: int) -> None:
-        """Make the file end there, without pulling pages from under readers (see lending.py)."""
-        if self._lender.recall():
-            self._files.truncate(self.fd, size)
-        else:
-            path = self.path_of(file_names.LOG)
-            copy = path.with_name(path.name + ".tmp")
-            self._files.unlink(copy)
-            fd = self._files.open(copy, write=True, create=True)
+    def must_copy(self, size: int) -> bool:
+        """Whether the file cannot be made to end at `size` without `copy_beginning`: a slice of what would go is lent."""
+        return not self._lender.may_shorten(size) and (self._copy is None or self._copy.size != size)
+
+    def copy_beginning(self, size: int) -> Copy:
+        """A copy of the first `size` bytes, on the disk, for `keep_copy`. [any thread; the log file is open]
+
+        Cost: reads and writes `size` bytes, and waits for the disk.
+        """
+        # Another one may be copying beside this one, for a leader epoch that is over: each has its own file.
+        path = self.path_of(f"{file_names.LOG}.{next(_COPY_NUMBERS)}.tmp")
+        fd = self._files.open(path, write=True, create=True)  # recovery removes one that a crash leaves
+        try:
+            self._files.truncate(fd, 0)
             self._files.copy_prefix(self.fd, fd, size)
             self._files.fsync(fd)  # it replaces flushed data
-            self._files.rename(copy, path)
-            old, self._fd = self.fd, fd
-            self._files.close(old)
+        except BaseException:
+            self._files.close(fd)
+            raise
+        return Copy(size, fd, path.name)
+
+    def keep_copy(self, copy: Copy) -> None:
+        """It may take the file's place, unless the file is shortened before to another size."""
+        self.drop_copy()
+        self._copy = copy
+
+    def drop_copy(self) -> None:
+        """The copy that was kept, if any, is of no use."""
+        if self._copy is not None:
+            self._files.close(self._copy.fd)
+            self._files.unlink(self.directory / self._copy.name)
+            self._copy = None
+
+    def take_replaced_fds(self) -> list[int]:
+        """Descriptors of log files that were replaced by copies: to be closed when no thread reads from them any more."""
+        fds, self._replaced_fds = self._replaced_fds, []
+        return fds
+
+    def _shorten(self, size: int) -> None:
+        """Make the file end there, without taking lent pages from their readers (see lending.py)."""
+        if self._lender.may_shorten(size):
+            self._files.truncate(self.fd, size)
+        else:
+            if self.must_copy(size):
+                self.keep_copy(self.copy_beginning(size))
+            self._replace_by_copy()
+        self.drop_copy()
         self.size = size
         self._expected.clear()
         self._appended_from = min(self._appended_from, size)
+
+    def _replace_by_copy(self) -> None:
+        copy, self._copy = self._copy, None
+        assert copy is not None, self
+        self._files.rename(self.directory / copy.name, self.path_of(file_names.LOG))
+        self._replaced_fds.append(self.fd)
+        self._fd = copy.fd
+        self._lender = Lender(self._files)
 
     def __str__(self) -> str:
         return str(self.path_of(file_names.LOG))

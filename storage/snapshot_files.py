@@ -66,19 +66,33 @@ class SnapshotFiles:
         to the log start, and forgets producers, and transactions that began before it, now and then.
         Snapshots outside of the range and corrupt ones are removed.
         """
+        self.remove_outside(first_offset, end_offset)
+        for offset in self.restore(
+            producers, first_offset=first_offset, end_offset=end_offset, now_ms=now_ms
+        ):
+            self.remove(offset)
+
+    def remove_outside(self, first_offset: int, end_offset: int) -> None:
+        """Remove the snapshots that are not of the log [first, end)."""
         for offset in [at for at in self.offsets if not first_offset <= at <= end_offset]:
             self.remove(offset)
-        while self.offsets:
-            offset = self.offsets[-1]
+
+    def restore(
+        self, producers: ProducerStateManager, *, first_offset: int, end_offset: int, now_ms: int
+    ) -> list[int]:
+        """As `load`, but removes nothing; the corrupt snapshots that it has passed over. [any thread]"""
+        corrupt = []
+        for offset in [at for at in reversed(self.offsets) if first_offset <= at <= end_offset]:
             try:
                 states = producer_snapshot.decode(self._files.read(self.path_of(offset)))
             except (producer_snapshot.CorruptSnapshot, FileNotFoundError) as error:
                 _LOG.warning("Producer snapshot %s: %s; an older one is used", self.path_of(offset), error)
-                self.remove(offset)
-                continue
-            producers.load(states, offset=offset, now_ms=now_ms)
-            return
+                corrupt.append(offset)
+            else:
+                producers.load(states, offset=offset, now_ms=now_ms)
+                return corrupt
         producers.reset(first_offset)
+        return corrupt
 
     def remove(self, offset: int) -> None:
         """Remove one snapshot; a missing one is fine."""
@@ -150,7 +164,7 @@ def replay_headers(
     files: Files,
     snapshots: SnapshotFiles | None = None,
 ) -> None:
-    """Read on from `producers.map_end_offset` to `end_offset`. Control batches are read whole, others' headers only.
+    """Read whole batches from `producers.map_end_offset` to `end_offset`. Control batches are read whole, others' headers only.
 
     With `snapshots` one is written where a segment begins.
     """
@@ -161,8 +175,8 @@ def replay_headers(
             producers.map_end_offset = segment.base_offset
             snapshots.write(producers)
         for header, position in segment.sound_headers(segment.start_of(producers.map_end_offset)):
-            if header.base_offset >= end_offset:
-                break
+            if header.next_offset > end_offset:
+                break  # it is truncated away, or about to be
             if header.next_offset <= producers.map_end_offset:
                 continue
             is_needed = header.is_control and header.has_producer_id

@@ -16,6 +16,7 @@ socket is left alone until the connection is open again. `request_memory.py` has
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from errno import EFAULT
 from struct import Struct
 from typing import TYPE_CHECKING, Any, cast
 
@@ -154,6 +155,8 @@ class Connection(asyncio.BufferedProtocol):
         self._receive_frame(_PREFIX_BYTES)
         self._leave_queue()
         self._server.forget(self)
+        if isinstance(exc, OSError) and exc.errno == EFAULT:
+            self._server.on_unreadable()
         # What only waits is given up: a fetch may ask to wait for weeks, and would be kept as long for
         # nobody. A task is under way with something, and ends by itself.
         if self._parked is not None and not isinstance(self._parked, asyncio.Task):

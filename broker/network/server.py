@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 from heapq import nsmallest
 
@@ -42,6 +43,8 @@ class NetworkServer:
         self.runtime = runtime
         self.dispatch = dispatch
         self._settings = settings or NetworkSettings()
+        #: Called when the kernel could not read a reply's memory: a page of a mapped file (`storage.lending`).
+        self.on_unreadable: Callable[[], None] = lambda: None
         self.limits = ConnectionLimits(self._settings)
         self.pool = BufferPool()
         self.memory = RequestMemory(self._settings, on_queue=self._look_at_queue)

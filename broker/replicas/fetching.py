@@ -357,6 +357,7 @@ class _Fetch(Generic[T]):
                     max_offset=end,
                     min_one_message=is_first,
                     may_block=may_block,
+                    lend=True,
                 )
                 if read.is_first_batch_incomplete:
                     # Part of a batch is of no use: the client asks again, with more room.

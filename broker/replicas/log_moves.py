@@ -24,6 +24,7 @@ from uuid import UUID
 
 from broker.replicas.copying import append_copy, take_over_offsets
 from broker.replicas.partition import Partition
+from broker.replicas.truncating import truncate
 from broker.replication.follower import (
     Action,
     Append,
@@ -248,7 +249,7 @@ class LogMoves:
         partition, follower = move.partition, move.follower
         if partition.leader_epoch < 0:
             return False
-        self._carry_out(move, follower.follow(partition.leader_epoch))
+        await self._carry_out(move, follower.follow(partition.leader_epoch))
         match follower.question():
             case FetchRecords() as asked:
                 try:
@@ -257,15 +258,15 @@ class LogMoves:
                     follower.on_out_of_range(asked)
                     return True
                 if isinstance(answer, Divergence):
-                    self._carry_out(move, follower.on_divergence(asked, answer))
+                    await self._carry_out(move, follower.on_divergence(asked, answer))
                     return True
-                self._carry_out(move, follower.on_records(asked, answer))
+                await self._carry_out(move, follower.on_records(asked, answer))
                 self._quota.record(len(answer.records), now_ms=self._runtime.now_ms())
                 return bool(answer.records)
             case AskBounds() as asked_bounds:
                 log = move.current
                 bounds = Bounds(log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset)
-                self._carry_out(move, follower.on_bounds(asked_bounds, bounds))
+                await self._carry_out(move, follower.on_bounds(asked_bounds, bounds))
                 return True
             case None:
                 return False
@@ -298,7 +299,7 @@ class LogMoves:
             log_start_offset=log.log_start_offset,
         )
 
-    def _carry_out(self, move: _Move, action: Action | None) -> None:
+    async def _carry_out(self, move: _Move, action: Action | None) -> None:
         future, follower, now_ms = move.future, move.follower, self._runtime.now_ms()
         match action:
             case Append():
@@ -311,12 +312,16 @@ class LogMoves:
                     reason="the log's that it replaces",
                 )
                 follower.on_appended(action)
-            case TruncateTo():
-                future.truncate_to(action.offset, now_ms=now_ms)
-                follower.on_truncated()
-            case TruncateFullyAndStartAt():
-                future.truncate_fully_and_start_at(action.offset, now_ms=now_ms)
-                follower.on_truncated()
+            case TruncateTo() | TruncateFullyAndStartAt():
+                if await truncate(
+                    self._runtime,
+                    future,
+                    future,
+                    action,
+                    pool=Pool.UPKEEP,
+                    is_wanted=lambda: self._moves.get(move.partition) is move,
+                ):
+                    follower.on_truncated()
 
     async def _flush(self, move: _Move) -> None:
         move.is_flushed = True

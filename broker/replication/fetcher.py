@@ -12,7 +12,8 @@ Source: ReplicaFetcherThread, RemoteLeaderEndPoint of Kafka 4.3.1.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVarTuple
 from uuid import UUID
@@ -20,6 +21,7 @@ from uuid import UUID
 from broker.network.client import Address, Disconnected, NodeClient
 from broker.replicas.list_offsets import EARLIEST, LATEST
 from broker.replicas.partition import Partition
+from broker.replicas.truncating import Truncation, carry_out, next_job, truncate
 from broker.replication.follower import (
     Action,
     Append,
@@ -34,7 +36,7 @@ from broker.replication.follower import (
     TruncateTo,
 )
 from broker.replication.follower_session import FollowerSession
-from broker.runtime import Runtime
+from broker.runtime import Pool, Runtime
 from protocol.api_keys import ApiKey
 from protocol.errors import CorruptMessage, ErrorCode, KafkaError, KafkaStorageError
 from protocol.messages.fetch import (
@@ -142,6 +144,8 @@ class ReplicaFetcher:
         self._work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_failing = False
+        #: Truncations that wait for the disk.
+        self._truncations: set[asyncio.Task[None]] = set()
 
     def __bool__(self) -> bool:
         return bool(self._following)
@@ -179,10 +183,12 @@ class ReplicaFetcher:
             self._note(following)
 
     async def stop(self) -> None:
-        """Ask nothing more, and close the connection."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        """Ask nothing more, truncate nothing more, and close the connection."""
+        tasks = [*self._truncations, *([] if self._task is None else [self._task])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         await self._client.close()
 
     def lag(self, partition: Partition) -> int | None:
@@ -433,7 +439,7 @@ class ReplicaFetcher:
         Decided in here, so that a bug, too, stops one partition and not the fetcher.
         """
         partition, follower, now_ms = following.partition, following.follower, self._runtime.now_ms()
-        try:
+        with self._failures(following):
             match action := decide(*heard):
                 case None:
                     return
@@ -450,12 +456,45 @@ class ReplicaFetcher:
                 case TruncateTo():
                     if action.offset < partition.log.log_end_offset:
                         logger.info("%s: truncating to %d", partition, action.offset)
-                    partition.truncate_to(action.offset, now_ms=now_ms)
-                    follower.on_truncated()
+                    self._truncate(following, action)
                 case TruncateFullyAndStartAt():
                     logger.warning("%s: beginning anew at %d", partition, action.offset)
-                    partition.truncate_fully_and_start_at(action.offset, now_ms=now_ms)
-                    follower.on_truncated()
+                    self._truncate(following, action)
+
+    def _truncate(self, following: Following, action: Truncation) -> None:
+        """At once, or by a task if it has to wait for the disk; the follower asks for nothing meanwhile."""
+        partition, now_ms = following.partition, self._runtime.now_ms()
+        if next_job(partition.log, action, now_ms=now_ms) is None:
+            carry_out(partition, action, now_ms=now_ms)
+            following.follower.on_truncated()
+            return
+        task = self._runtime.create_task(
+            self._truncate_slowly(following, action), name=f"truncation of {partition}"
+        )
+        self._truncations.add(task)
+        task.add_done_callback(self._truncations.discard)
+
+    async def _truncate_slowly(self, following: Following, action: Truncation) -> None:
+        partition, log = following.partition, following.partition.log
+        with self._failures(following):
+            if await truncate(
+                self._runtime,
+                log,
+                partition,
+                action,
+                pool=Pool.FLUSHES,
+                is_wanted=lambda: not following.is_over and partition.log is log,
+            ):
+                following.follower.on_truncated()
+        if not following.is_over:
+            self._note(following)
+
+    @contextmanager
+    def _failures(self, following: Following) -> Iterator[None]:
+        """What goes wrong with one partition stops that one only."""
+        partition, follower = following.partition, following.follower
+        try:
+            yield
         except CorruptMessage as error:
             # Perhaps damaged on its way; a leader whose disk has gone bad is found out by its own readers.
             logger.error("%s: broker %d sends what cannot be appended: %s", partition, self._leader_id, error)

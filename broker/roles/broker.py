@@ -78,6 +78,7 @@ class BrokerRole:
         self.broker.replicas.moves.on_directory = lambda place: self._assignments.look_at_places([place])
         self._gate = Gate(runtime)
         self._server = NetworkServer(runtime, self._gate, NetworkSettings.from_config(config))
+        self._server.on_unreadable = self._logs.stop_lending
         self._maintenance = Maintenance(
             runtime,
             self._logs,

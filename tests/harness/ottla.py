@@ -15,12 +15,19 @@ class OttlaServer:
     is_kafka = False
 
     def __init__(
-        self, folder: Path, *, settings: dict[str, str] | None = None, data_dir: Path | None = None
+        self,
+        folder: Path,
+        *,
+        settings: dict[str, str] | None = None,
+        data_dir: Path | None = None,
+        program: tuple[str, ...] = ("-m", "broker"),
     ) -> None:
+        """`program` is what Python runs: the broker, or something that changes it before."""
         folder.mkdir(parents=True, exist_ok=True)
         self.data_dir = data_dir or folder / "data"
         self._folder = folder
         self._settings = settings or {}
+        self._program = program
         self._starts = 0
         self._child: Child | None = None
         self.port = free_port()
@@ -41,7 +48,7 @@ class OttlaServer:
         for key, value in self._settings.items():
             arguments += ["--set", f"{key}={value}"]
         log = self._folder / f"ottla-{self._starts}.log"
-        self._child = Child([sys.executable, "-m", "broker", "broker", *arguments], log=log)
+        self._child = Child([sys.executable, *self._program, "broker", *arguments], log=log)
         self._child.wait_until(lambda: _READY.search(self.child.output()) is not None)
         found = _READY.search(self.child.output())
         assert found is not None

@@ -248,7 +248,8 @@ def test_the_log_is_truncated_and_grows_to_the_same_end_while_its_copy_is_flushe
             simulation.network.cut("broker1", "broker2")
             write(first, b"lost")
             old, new = path_of(first), other(first)
-            first.runtime.blocking_s = lambda: 5.0
+            flushing_s = iter([5.0])  # and the log is truncated meanwhile
+            first.runtime.blocking_s = lambda: next(flushing_s, 0.0)
             move(first, new)
             await until(lambda: first.logs.future_logs[ORDERS].log_end_offset == 2)
             cluster.elect(ORDERS, 2, isr=[2])

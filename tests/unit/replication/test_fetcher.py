@@ -636,3 +636,69 @@ def test_a_leader_throttles_who_is_not_in_the_isr(simulation, replicas, is_in_is
             assert least_s <= simulation.loop.time() - began <= most_s
 
     run(simulation, story)
+
+
+# -- truncation beside the loop ----------------------------------------------------------------------------
+
+
+def diverge(cluster):
+    """Broker 2 has a batch that broker 1 does not have, and a new leader epoch of broker 1 begins."""
+    leader, follower = cluster.brokers.values()
+    partition = follower.partition(at(0))
+    records = simple_records([(None, b"lost")], timestamp=1, base_offset=1)
+    batch = bytearray(build_batch(records, base_offset=1))
+    partition.log.append_as_follower(batch, leader_epoch=partition.leader_epoch, now_ms=1)
+    cluster.elect(at(0), 1)
+    write(leader, 0, b"kept")
+    return partition.log
+
+
+def test_a_truncation_waits_for_the_disk_in_a_thread(simulation):
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            write(leader, 0, b"first")
+            await until(lambda: end(follower, 0) == 1)
+            begun = []
+            with patch.object(
+                follower.runtime, "run_blocking", recording(follower.runtime.run_blocking, begun)
+            ):
+                diverge(cluster)
+                await until(lambda: values(follower, 0) == [b"first", b"kept"])
+            assert [pool.name for pool in begun] == ["FLUSHES"]
+
+    run(simulation, story)
+
+
+def test_a_truncation_is_given_up_when_its_leader_epoch_is_over(simulation):
+    """The follower becomes the leader while a thread reads for the truncation: its log stays, and is appended to."""
+
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            write(leader, 0, b"first")
+            await until(lambda: end(follower, 0) == 1)
+            begun, may_end = [], asyncio.Event()
+            slow = recording(follower.runtime.run_blocking, begun, may_end)
+            with patch.object(follower.runtime, "run_blocking", slow):
+                log = diverge(cluster)
+                await until(lambda: bool(begun))
+                cluster.elect(at(0), 2)
+                write(follower, 0, b"led")
+                may_end.set()
+                await until(lambda: values(leader, 0) == [b"first", b"lost", b"led"])
+            assert log.truncations == 0
+            assert values(follower, 0) == [b"first", b"lost", b"led"]
+
+    run(simulation, story)
+
+
+def recording(run_blocking, begun, may_end=None):
+    async def recorded(function, *args, pool):
+        begun.append(pool)
+        result = await run_blocking(function, *args, pool=pool)
+        if may_end is not None:
+            await may_end.wait()
+        return result
+
+    return recorded

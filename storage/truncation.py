@@ -1,0 +1,296 @@
+"""Removing the end of a log, or all of it: what a follower does when its log diverges from its leader's.
+
+`truncate_to` is one step on the event loop's thread. What it would wait for is done before it, in jobs for a thread
+(`truncation_job`), as long as the truncation is wanted:
+
+    1. the checkpoints no longer count as flushed what is to go
+    2. the producers' state at the new end is read from the log
+    3. where slices of what is to go are lent (`storage.lending`), what stays is copied
+    4. where whole segments go, the log is truncated to the end of the one before; their removal is flushed
+
+The log is whole between any two of these: it is read and appended to as ever, and a leader epoch that begins meanwhile
+finds it as long as it says it is. Only step 4 changes it. Without the jobs `truncate_to` does the same itself, and waits:
+at a start, and for logs whose records are never lent.
+
+Source: LocalLog.truncateTo and UnifiedLog.truncateFullyAndStartAt of Kafka 4.3.1, which wait for the disk in place.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from logging import getLogger
+from typing import NamedTuple
+
+from storage.background import BackgroundJob
+from storage.changes import Changes
+from storage.log_files import DeletedFiles, LogFiles
+from storage.producer_state import ProducerStateManager
+from storage.segment import Segment
+from storage.segment_files import Copy
+from storage.segments import Segments
+from storage.snapshot_files import replay_headers
+
+_LOG = getLogger(__name__)
+
+
+class CheckpointLimit:
+    """The end of a truncation that is prepared: the log's checkpoints say no more than this offset."""
+
+    __slots__ = ("is_written", "offset")
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        #: Whether the files on the disk say no more.
+        self.is_written = False
+
+
+class _Prepared(NamedTuple):
+    """What was read for a truncation to `offset`; of a log that has not been truncated since."""
+
+    offset: int
+    truncations: int
+    first_offset: int
+    segment: Segment
+    #: Where `segment` will end.
+    position: int
+    producers: ProducerStateManager
+
+
+class LogTruncation(LogFiles):
+    """The truncating part of a log; see the module, and storage.log.Log."""
+
+    doubtful_from: int | None
+    #: Segments that were removed from the log's end, before which nothing may be cut until that is on the disk.
+    _removals: Changes
+    #: Decides what the directory's checkpoints say now; the job writes them.
+    _on_unflushed: Callable[[], BackgroundJob]
+    _prepared: _Prepared | None = None
+
+    # -- in jobs -----------------------------------------------------------------------------------------
+
+    def truncation_job(self, offset: int, *, now_ms: int) -> BackgroundJob | None:
+        """The next thing that `truncate_to(offset)` would wait for; None: nothing any more.
+
+        Complete it and ask again, for as long as the truncation is wanted; if it is given up, `give_up_truncation`.
+        The job's `run` raises KafkaStorageError and CorruptMessage. Raises KafkaStorageError.
+        """
+        if offset >= self.log_end_offset:
+            return None
+        if offset < self.segments.first.base_offset:
+            return self.restart_job(offset)
+        with self._io():
+            if (job := self._checkpoint_job(offset, min(self.log_start_offset, offset))) is not None:
+                return job
+            if not self._removals.are_flushed:
+                return BackgroundJob(
+                    name=f"flush {self.directory}", run=self._in_thread(self._flush_removals)
+                )
+            later = self._behind(offset)
+            end = later[0].base_offset if later else offset
+            if (prepared := self._prepared_for(end)) is None:
+                return self._reading_job(end, self.segments.without(later)[-1], now_ms)
+            if prepared.segment.must_copy(prepared.position):
+                return self._copying_job(prepared.segment, prepared.position)
+            if later:
+                self._truncate(end, later, now_ms)
+                return self.truncation_job(offset, now_ms=now_ms)
+        return None
+
+    def restart_job(self, offset: int) -> BackgroundJob | None:
+        """As `truncation_job`, for `truncate_fully_and_start_at`."""
+        with self._io():
+            return self._checkpoint_job(min(offset, self.segments.first.base_offset), offset)
+
+    def give_up_truncation(self) -> None:
+        """What was prepared is not wanted any more, or done."""
+        self.checkpoint_limit = None
+        self._prepared = None
+        self.segments.active.drop_copy()
+
+    def _checkpoint_job(self, offset: int, log_start_offset: int) -> BackgroundJob | None:
+        limit_offset = min(offset, log_start_offset)
+        if not self._goes_back(offset, log_start_offset) or self._is_written(limit_offset):
+            return None
+        limit = self.checkpoint_limit = CheckpointLimit(limit_offset)
+        write = self._on_unflushed()
+
+        def finish() -> None:
+            limit.is_written = True
+
+        return BackgroundJob(
+            name=f"checkpoints of {self.directory}", run=self._in_thread(write.run), finish=finish
+        )
+
+    def _goes_back(self, offset: int, log_start_offset: int) -> bool:
+        """Whether a crash could find new batches before an old recovery point, and believe them without a look; or
+        before an old log start, and remove them.
+        """
+        return offset < self.recovery_point or log_start_offset < self.log_start_offset
+
+    def _is_written(self, limit_offset: int) -> bool:
+        limit = self.checkpoint_limit
+        return limit is not None and limit.is_written and limit.offset <= limit_offset
+
+    def _flush_removals(self) -> None:
+        count = self._removals.count
+        self._files.fsync_dir(self.directory)
+        self._removals.note_flushed(count)
+
+    def _prepared_for(self, offset: int) -> _Prepared | None:
+        prepared = self._prepared
+        if prepared is None or prepared.segment not in self.segments:
+            return None
+        now = offset, self.truncations, self.segments.first.base_offset
+        return prepared if prepared[:3] == now else None
+
+    def _reading_job(self, end: int, segment: Segment, now_ms: int) -> BackgroundJob:
+        segments, truncations = self.segments, self.truncations
+        producers = self.producers.sibling()
+        position = 0
+
+        def run() -> None:
+            nonlocal position
+            self._snapshots.restore(
+                producers, first_offset=segments.first.base_offset, end_offset=end, now_ms=now_ms
+            )
+            replay_headers(producers, segments, end_offset=end, files=self._files)
+            position = segment.position_of(end)
+
+        def finish() -> None:
+            first_offset = segments.first.base_offset
+            self._prepared = _Prepared(end, truncations, first_offset, segment, position, producers)
+
+        name = f"producers of {self.topic_partition} at {end}"
+        return BackgroundJob(name=name, run=self._in_thread(run), finish=finish)
+
+    def _copying_job(self, segment: Segment, position: int) -> BackgroundJob:
+        truncations = self.truncations
+        copied: list[Copy] = []
+
+        def finish() -> None:
+            (copy,) = copied
+            segment.keep_copy(copy)
+            if self.truncations != truncations:
+                segment.drop_copy()  # of a file that has other batches by now
+
+        return BackgroundJob(
+            name=f"copy {position} bytes of {segment}",
+            run=self._in_thread(lambda: copied.append(segment.copy_beginning(position))),
+            finish=finish,
+        )
+
+    def _in_thread(self, run: Callable[[], None]) -> Callable[[], None]:
+        """The half of a job that runs in a thread; a log that is deleted meanwhile is not the disk's fault."""
+
+        def guarded() -> None:
+            try:
+                run()
+            except OSError as error:
+                raise self._read_failed(error) from error
+
+        return guarded
+
+    # -- on the event loop's thread ----------------------------------------------------------------------
+
+    def truncate_to(self, offset: int, *, now_ms: int) -> bool:
+        """Remove everything from `offset` on (a batch that holds it, whole); False if there is nothing.
+
+        Waits for the disk only for what `truncation_job` has not done. Raises KafkaStorageError.
+        """
+        assert offset >= 0, offset
+        if offset >= self.log_end_offset:
+            # A leader that noted its epoch and wrote nothing leaves an entry at the log end (KIP-101).
+            with self._io():
+                self.leader_epochs.truncate_from_end(self.log_end_offset)
+            return False
+        if offset < self.high_watermark:
+            _LOG.warning(
+                "%s: truncating to %d, below the high watermark %d",
+                self.directory,
+                offset,
+                self.high_watermark,
+            )
+        if offset < self.segments.first.base_offset:
+            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+            return True
+        with self._io():
+            self._truncate(offset, self._behind(offset), now_ms)
+        return True
+
+    def _behind(self, offset: int) -> list[Segment]:
+        """The segments that go as a whole."""
+        return [segment for segment in self.segments if segment.base_offset > offset]
+
+    def _truncate(self, offset: int, later: Sequence[Segment], now_ms: int) -> None:
+        """Remove `later`, and everything from `offset` on in the segment before."""
+        prepared = self._prepared_for(offset)
+        self._forget_flushed(offset, log_start_offset=min(self.log_start_offset, offset))
+        if later:
+            self._remove(later[::-1], now_ms)  # the newest first: never a hole
+            self._removals.note()
+        cuts_batches = not later or offset < later[0].base_offset
+        if cuts_batches and not self._removals.are_flushed:
+            # Nor by a power cut: were the shortened segment on the disk before, they would come back behind it.
+            self._flush_removals()
+        active = self.segments.active
+        active.truncate_to(offset, now_ms=now_ms)
+        for fd in active.take_replaced_fds():
+            close = partial(self._files.close, fd)
+            self.deleted_files.append(DeletedFiles(now_ms + self.config.file_delete_delay_ms, close))
+        self.log_end_offset = offset
+        self.leader_epochs.truncate_from_end(self.log_end_offset)
+        self.high_watermark = min(self.high_watermark, self.log_end_offset)
+        self._reload_producers(None if prepared is None else prepared.producers, now_ms)
+        self._entry_changes.note()
+        self._cuts.note()
+        self._check_offsets()
+
+    def _forget_flushed(self, offset: int, *, log_start_offset: int) -> None:
+        """Before files change: what is behind `offset` counts as not flushed."""
+        must_write = self._goes_back(offset, log_start_offset) and not self._is_written(
+            min(offset, log_start_offset)
+        )
+        self.log_start_offset = log_start_offset
+        self.truncations += 1
+        self.recovery_point = min(self.recovery_point, offset)
+        if self.doubtful_from is not None and offset <= self.doubtful_from:
+            self.doubtful_from = None
+        if must_write:
+            self._on_unflushed().complete()
+        self._checkpointed_to = min(self._checkpointed_to, self.recovery_point)
+        self._prepared = self._bound = None
+
+    def _reload_producers(self, prepared: ProducerStateManager | None, now_ms: int) -> None:
+        first_offset, end_offset = self.segments.first.base_offset, self.log_end_offset
+        if prepared is not None:
+            self._snapshots.remove_outside(first_offset, end_offset)
+            self.producers.replace(prepared)
+        else:
+            self._snapshots.load(
+                self.producers, first_offset=first_offset, end_offset=end_offset, now_ms=now_ms
+            )
+            replay_headers(self.producers, self.segments, end_offset=end_offset, files=self._files)
+        self._snapshots.write(self.producers)
+
+    def truncate_fully_and_start_at(
+        self, offset: int, *, now_ms: int, log_start_offset: int | None = None
+    ) -> None:
+        """Remove everything; the log is empty and goes on at `offset`."""
+        with self._io():
+            # After a crash the old segments may be there again: none of them is to be believed unseen.
+            self._forget_flushed(
+                min(offset, self.segments.first.base_offset),
+                log_start_offset=offset if log_start_offset is None else log_start_offset,
+            )
+            old = list(self.segments)
+            for segment in old:
+                self._put_aside(segment, now_ms)
+            for at in list(self._snapshots.offsets):
+                self._snapshots.remove(at)
+            self.segments = Segments([self._create_segment(offset, now_ms)])
+            self.leader_epochs.clear()
+            self.producers.reset(offset)
+            self.log_end_offset = offset
+            self.high_watermark = offset
+            self.flush_wanted_to = None
+            self._entry_changes.note()
+        self._check_offsets()

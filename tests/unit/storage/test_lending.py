@@ -1,0 +1,94 @@
+"""Who gets slices of mapped files: responses of Fetch alone; and what a disk that cannot be read is for all others."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from random import Random
+
+import pytest
+from storage_support import NOW_MS, batch, open_log
+
+from protocol.errors import KafkaStorageError
+from storage import lending
+from storage.files import Files
+from storage.log_config import LogConfig
+from tests.harness.faulty_files import FaultyFiles
+
+ROOT = Path(__file__).parents[3]
+VALUE = b"x" * 200_000
+CONFIG = LogConfig(segment_bytes=700_000)
+
+
+class Unmapped(Files):
+    """No file is mapped for a reader that looks into it."""
+
+    def map(self, fd, size):
+        raise AssertionError("mapped")
+
+
+def filled(log):
+    for number in range(9):
+        log.append_as_leader(
+            batch(
+                value=VALUE, timestamp=NOW_MS + number, producer_id=1, producer_epoch=0, base_sequence=number
+            ),
+            leader_epoch=number // 4,
+            now_ms=NOW_MS,
+        )
+    log.update_high_watermark(9)
+    return log
+
+
+def test_only_fetch_responses_borrow():
+    """Everything else parses what it reads: a page that the disk cannot read would end the process."""
+    folders = ("storage", "controller", "broker", "remote")
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+        if "lend=True" in path.read_text()
+    }
+    assert found == {"broker/replicas/fetching.py"}
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda log: list(log.records_since(0)),
+        lambda log: log.read(0, max_bytes=500_000),
+        lambda log: log.read(0, max_bytes=500_000, may_block=False),
+        lambda log: log.offset_for_timestamp(NOW_MS + 3),
+        lambda log: log.max_timestamp_offset(),
+        lambda log: log.truncate_to(2, now_ms=NOW_MS),
+        lambda log: log.flush(),
+        lambda log: open_log(log.directory, config=CONFIG, files=log.files, is_clean=False),
+    ],
+    ids=["replay", "read", "read now", "timestamp", "max timestamp", "truncate", "flush", "recover"],
+)
+def test_nothing_is_mapped_for_python_code(tmp_path, monkeypatch, look):
+    monkeypatch.setattr(lending, "REMAP_BYTES", 0)
+    log = filled(open_log(tmp_path / "l", config=CONFIG, files=Unmapped()))
+    look(log)
+    with pytest.raises(AssertionError, match="mapped"):
+        log.read(0, max_bytes=500_000, lend=True)
+
+
+def test_a_page_that_cannot_be_read_takes_the_log_offline():
+    files = FaultyFiles(random=Random(1))
+    failed = []
+    log = filled(open_log(Path("/data/t-0"), config=CONFIG, files=files, on_io_error=failed.append))
+    replay = log.records_since(0)
+    next(replay)
+    files.fail("read", errno=errno.EIO, is_lasting=True)
+    with pytest.raises(KafkaStorageError):
+        list(replay)
+    assert [error.errno for error in failed] == [errno.EIO]
+    assert not log.is_writable
+
+
+def test_nothing_is_lent_when_a_socket_has_found_an_unreadable_page(tmp_path):
+    log = filled(open_log(tmp_path / "l", config=CONFIG))
+    assert isinstance(log.read(0, max_bytes=500_000, lend=True).records, memoryview)
+    log.files.may_map = False
+    assert isinstance(log.read(0, max_bytes=500_000, lend=True).records, bytes)
