@@ -68,7 +68,7 @@ async def load(
             break
         await _replay(piece, state, runtime)
         count += piece.records_count
-        if state.next_offset in (None, offset):
+        if is_wanted() and state.next_offset in (None, offset):
             state.next_offset = end  # compaction has left nothing up to there
     return count
 

@@ -131,6 +131,26 @@ def test_a_load_that_is_broken_off_goes_on_where_it_stood(monkeypatch, turns_bef
     simulate(story, log, offsets_load_buffer_bytes=20_000)
 
 
+@pytest.mark.parametrize("turns_before", [4, 10, 13])
+@pytest.mark.parametrize("turns_without", [0, 1])
+def test_a_load_that_is_broken_off_within_a_batch_loses_nothing(turns_before, turns_without):
+    """What was read for the old leadership is replayed no more: the new one reads it again."""
+    log = offsets_log(batches=3, records_a_batch=5_000)
+
+    async def story(world):
+        lead_again(world, with_new_log=True)
+        for _ in range(turns_before):
+            await asyncio.sleep(0)
+        world.groups.on_resigned(PARTITION, 2)
+        for _ in range(turns_without):
+            await asyncio.sleep(0)
+        world.groups.on_leader(PARTITION, 3)
+        await turns_of_load(world)
+        assert max(await world.fetched(another_group())) == 14_999
+
+    simulate(story, log, offsets_load_buffer_bytes=1)
+
+
 def test_a_log_that_has_changed_meanwhile_is_read_from_its_start():
     log = offsets_log(batches=20)
 
