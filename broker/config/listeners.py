@@ -83,11 +83,12 @@ def parse_security_map(
 
 def not_served(key: str, value: str, protocol: SecurityProtocol) -> InvalidConfigValue:
     """The refusal of a security protocol that this broker does not speak yet, with the remedy."""
+    proxy = ", or behind a proxy that terminates TLS" if protocol is SecurityProtocol.SSL else ""
     return InvalidConfigValue(
         key,
         value,
         f"PLAINTEXT: {protocol.name} listeners are not yet served, and this broker does not open them without "
-        "protection. Use PLAINTEXT on a trusted network, or behind a proxy that terminates TLS",
+        f"protection. Use PLAINTEXT on a trusted network{proxy}",
     )
 
 

@@ -103,6 +103,26 @@ def unread_attributes() -> list[str]:
     return sorted(set(_BROKER_ATTRIBUTES) - read)
 
 
+def unread_settings() -> list[str]:
+    """Fields of the classes that configurations are passed on in (FetcherSettings, GroupConfig) and that nothing reads."""
+    fields: dict[str, list[str]] = {}
+    read: set[str] = set()
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                    read.add(node.attr)
+                elif isinstance(node, ast.ClassDef) and node.name.endswith(
+                    ("Settings", "Limits", "GroupConfig")
+                ):
+                    fields[node.name] = [
+                        each.target.id
+                        for each in node.body
+                        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+                    ]
+    return [f"{name}.{field}" for name, names in fields.items() for field in names if field not in read]
+
+
 def _nodes(*, with_checks: bool = False) -> Iterator[tuple[str, ast.AST]]:
     return (each for each in _all_nodes() if with_checks or not each[0].startswith(_NO_READERS))
 

@@ -1,7 +1,7 @@
 """Every configuration is read by the code, or its definition says why not: both directions, from the syntax trees."""
 
 import pytest
-from config_readers import broker_readers, listener_readers, topic_readers, unread_attributes
+from config_readers import broker_readers, listener_readers, topic_readers, unread_attributes, unread_settings
 from configuration_page import PAGE, page
 
 from broker.config.definitions import (
@@ -64,3 +64,8 @@ def test_the_page_is_what_the_definitions_say():
     assert PAGE.read_text() == page(), (
         "make it again: .venv/bin/python -m tests.unit.config.configuration_page"
     )
+
+
+def test_settings_carry_nothing_that_nothing_reads():
+    """A key that is read into a settings class, and not out of it, has no effect either."""
+    assert unread_settings() == []
