@@ -43,11 +43,13 @@ class FollowingReplica(Replica):
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Cut the log back to where it agrees with the leader's. Raises KafkaStorageError."""
+        assert not self.is_leader, str(self)
         self.log.truncate_to(offset, now_ms=now_ms)
         self.notify()
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Begin anew where the leader's log begins. Raises KafkaStorageError."""
+        assert not self.is_leader, str(self)
         self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
         self.notify()
 

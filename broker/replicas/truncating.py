@@ -56,12 +56,14 @@ async def truncate(
     False: it was given up, since it is not wanted any more. Raises KafkaStorageError, CorruptMessage.
     """
     try:
-        while (job := next_job(log, action, now_ms=runtime.now_ms())) is not None:
+        # Before each step: also the first one may find that another leader epoch has begun since it was decided on.
+        while is_wanted():
+            job = next_job(log, action, now_ms=runtime.now_ms())
+            if job is None:
+                carry_out(target, action, now_ms=runtime.now_ms())
+                return True
             await runtime.run_blocking(job.run, pool=pool)
             job.finish()
-            if not is_wanted():
-                return False
-        carry_out(target, action, now_ms=runtime.now_ms())
     finally:
         log.give_up_truncation()
-    return True
+    return False

@@ -12,6 +12,9 @@ from replicas_support import NOW_MS, TOPIC_ID, batch, follower_fetches, image
 from broker.api import k00_produce, k02_list_offsets, k21_delete_records
 from broker.groups.config import OFFSETS_TOPIC, GroupConfig
 from broker.groups.coordinator import GroupCoordinator
+from broker.replicas.truncating import next_job, truncate
+from broker.replication.follower import TruncateTo
+from broker.runtime import Pool
 from protocol.errors import ErrorCode, NotLeaderOrFollower
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -366,3 +369,29 @@ def test_an_offset_that_is_committed_while_its_partition_changes_its_role(simula
         coordinator.stop()
 
     simulation.run(story())
+
+
+# -- truncation --------------------------------------------------------------------------------------------
+
+
+def test_a_truncation_that_waits_for_the_disk_ends_with_the_role(simulation, broker):
+    """It was decided on as a follower, and is begun when the broker leads: its records are not cut off."""
+    (partition,) = create(broker)
+    partition.append_records(batch(b"a"), required_acks=1, now_ms=NOW_MS)
+    partition.append_records(batch(b"b"), required_acks=1, now_ms=NOW_MS)
+    change_leader(broker, 2)
+    action = TruncateTo(offset=1)
+    # What an earlier truncation has prepared, which is as good for this one.
+    while (job := next_job(partition.log, action, now_ms=NOW_MS)) is not None:
+        job.complete()
+    change_leader(broker, 1)
+    truncation = truncate(
+        broker.runtime,
+        partition.log,
+        partition,
+        action,
+        pool=Pool.FLUSHES,
+        is_wanted=lambda: not partition.is_leader,
+    )
+    assert not simulation.run(truncation)
+    assert values(partition) == [b"a", b"b"]
