@@ -9,12 +9,13 @@ Source: NodeToControllerRequestThread, ForwardingManager, RaftControllerNodeProv
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from broker.api import RequestContext
 from broker.envelope import says_not_controller, unwrap_response, wrap_request
+from broker.log_lines import OutageLog
 from broker.network.client import Address, Disconnected, NodeClient
 from broker.runtime import Runtime
 from protocol.api_keys import ApiKey
@@ -33,6 +34,8 @@ logger = logging.getLogger(__name__)
 RETRY_BACKOFF_S: Final = 0.1
 #: The pause while the controller of this process is elected but not yet active: it will be in a moment.
 LOCAL_BACKOFF_S: Final = 0.01
+#: What log lines call it, wherever it is.
+_CONTROLLER: Final = "the active controller"
 
 
 class TakesRequests(Protocol):
@@ -98,6 +101,11 @@ class LeaderWatch:
         return self.leader_id == self._quorum.node_id
 
     @property
+    def node_id(self) -> int:
+        """This node."""
+        return self._quorum.node_id
+
+    @property
     def address(self) -> Address | None:
         """Where the leader is reached, if it is known and elsewhere."""
         return None if self.is_here or self.leader_id is None else self._quorum.leader_address()
@@ -134,14 +142,22 @@ class QuorumChannel:
         leader: LeaderWatch,
         local: LocalController | None,
         client: NodeClient,
+        outages: OutageLog,
+        unreachable: Callable[[], Collection[str]] = tuple,
         timeout_ms: int,
         request_timeout_ms: int,
     ) -> None:
-        """`timeout_ms` is for the whole of a request, `request_timeout_ms` for one attempt."""
+        """`timeout_ms` is for the whole of a request, `request_timeout_ms` for one attempt.
+
+        `outages` is where attempts that fail are logged; the channels of a node share it. `unreachable` gives the
+        addresses of controllers that do not answer, with the reasons: why no leader is known.
+        """
+        self._unreachable = unreachable
         self._runtime = runtime
         self._leader = leader
         self._local = local
         self._client = client
+        self._outages = outages
         self._timeout_s = timeout_ms / 1000
         self._request_timeout_s = min(request_timeout_ms, timeout_ms) / 1000
         self._controller_versions: Mapping[int, range] | None = None
@@ -156,23 +172,43 @@ class QuorumChannel:
         deadline = self._runtime.monotonic() + self._timeout_s
         while True:
             is_here, address = self._leader.is_here, self._leader.address
+            reason = "no leader of the metadata quorum is known"
+            if address is None and (unreachable := self._unreachable()):
+                reason += f" ({'; '.join(unreachable)})"
             try:
                 if is_here and self._local is not None:
-                    return await self._local.request(api_key, message, context)
-                if address is not None:
+                    reason = self._why_not_here()
+                    response = await self._local.request(api_key, message, context)
+                    self._outages.answered(_CONTROLLER)
+                    return response
+                if is_here:
+                    reason = self._why_not_here()
+                elif address is not None:
+                    reason = f"{address[0]}:{address[1]} does not lead the metadata quorum"
                     left_s = deadline - self._runtime.monotonic()
                     asking = self._ask(address, api_key, message, context, max(left_s, 0.0))
-                    return await self._unless_deposed(address, asking)
+                    response = await self._unless_deposed(address, asking)
+                    self._outages.answered(_CONTROLLER)
+                    return response
             except NotController:
                 pass  # it was, a moment ago
             except (Disconnected, TimeoutError) as error:
+                reason = str(error)
                 logger.debug("%s to the controller: %s", ApiKey(api_key).name, error)
+            self._outages.failed(_CONTROLLER, reason)
             left_s = deadline - self._runtime.monotonic()
-            if left_s <= 0:
-                raise RequestTimedOut(f"No controller has answered within {self._timeout_s:g} s.")
-            if (is_here, address) == (self._leader.is_here, self._leader.address):
+            if left_s > 0 and (is_here, address) == (self._leader.is_here, self._leader.address):
                 backoff_s = LOCAL_BACKOFF_S if is_here else RETRY_BACKOFF_S
                 await self._leader.changed(timeout_s=min(backoff_s, left_s))
+            if deadline - self._runtime.monotonic() < LOCAL_BACKOFF_S:
+                raise RequestTimedOut(f"No controller has answered within {self._timeout_s:g} s: {reason}.")
+
+    def _why_not_here(self) -> str:
+        """What it means that this node is the leader by what it has heard, and does not answer as one."""
+        return (
+            f"the leader of the metadata quorum has this node's id, {self._leader.node_id}, and this node is not the "
+            "active controller; if that lasts, another node has the same node.id"
+        )
 
     async def _unless_deposed(self, address: Address, asking: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
         """Wait for the answer, but not of one who is known not to lead any more: it may have died in silence."""

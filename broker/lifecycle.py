@@ -22,6 +22,7 @@ from uuid import UUID
 from broker.channel import ControllerChannel
 from broker.config import BrokerConfig
 from broker.config.listeners import Listener
+from broker.log_lines import SeldomLog
 from broker.runtime import Runtime
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -34,6 +35,8 @@ logger = logging.getLogger(__name__)
 _IMPATIENT_S: Final = 0.01
 #: How often a registration is tried that the controller may accept later.
 _REGISTRATION_BACKOFF_S: Final = 0.5
+#: Between two log lines about refusals of the same kind.
+_REFUSAL_LOG_S: Final = 10.0
 #: So long a broker may be refused for features that it will claim as soon as it has read of them in the metadata log.
 _LEARNING_S: Final = 10.0
 #: A leaving broker waits for so long at most, and no longer after so many heartbeats in a row without an answer.
@@ -85,6 +88,9 @@ class BrokerLifecycle:
         self.broker_epoch = -1
         self.is_fenced = True
         self._is_registered = False
+        #: Why the last attempt to register has failed.
+        self._refusal = ""
+        self._refusals = SeldomLog(logger, monotonic=runtime.monotonic, interval_s=_REFUSAL_LOG_S)
         self._wants_fence = True
         self._is_leaving = False
         #: When the last heartbeat was sent that the controller took.
@@ -144,15 +150,13 @@ class BrokerLifecycle:
                         )
                     await asyncio.sleep(_REGISTRATION_BACKOFF_S)
         except TimeoutError:
-            why = f"the last answer was {error.name}"
+            why = self._refusal or "No controller has answered."
             if error == ErrorCode.duplicate_broker_registration:
                 why = (
-                    "another node with this node.id is alive; every node of a cluster needs an id of its own"
+                    "Another node with this node.id is alive; every node of a cluster needs an id of its own."
                 )
-            elif error == ErrorCode.request_timed_out:
-                why = "no active controller could be reached"
             raise RegistrationRefused(
-                f"Giving up after {timeout_ms / 1000:g} s to register {broker}: {why}."
+                f"Giving up after {timeout_ms / 1000:g} s to register {broker}. {why}"
             ) from None
         self._keeping_alive = self._runtime.create_task(self._keep_alive(), name="broker-heartbeat")
 
@@ -270,18 +274,22 @@ class BrokerLifecycle:
         try:
             response = await self._controller.request(ApiKey.BROKER_REGISTRATION, self._request)
         except KafkaError as error:
+            self._refusal = str(error)
             return error.code
         except Exception:
             logger.exception("the registration failed")
+            self._refusal = "The registration failed by a bug; the log has its stack."
             return ErrorCode.unknown_server_error
         if response.error_code == ErrorCode.none:
             self.broker_epoch = response.broker_epoch
             self._is_registered = True
-        else:
-            logger.info(
-                "the controller does not register this broker: %s", ErrorCode(response.error_code).name
-            )
-        return ErrorCode(response.error_code)
+            return ErrorCode.none
+        error_code = ErrorCode(response.error_code)
+        self._refusal = f"The last answer was {error_code.name.upper()}."
+        self._refusals.write(
+            logging.INFO, f"the controller does not register this broker: {_meaning(error_code)}"
+        )
+        return error_code
 
     async def _try_to_beat(self) -> BrokerHeartbeatResponse | None:
         """One heartbeat; None if it failed, which a later one may not."""
@@ -333,3 +341,13 @@ class BrokerLifecycle:
             self._caught_up.set_result(None)
         if not response.is_fenced and not self._unfenced.done():
             self._unfenced.set_result(None)
+
+
+def _meaning(refusal: ErrorCode) -> str:
+    """What a refusal that may pass means."""
+    if refusal is ErrorCode.duplicate_broker_registration:
+        return (
+            "a process with the same node.id has a session (DUPLICATE_BROKER_REGISTRATION). If this broker was "
+            "restarted, that passes with the session of its predecessor; else another node has this id"
+        )
+    return refusal.name.upper()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-__all__ = ["FORMAT", "LineFormatter", "SeldomLog"]
+__all__ = ["FORMAT", "LineFormatter", "OutageLog", "SeldomLog"]
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -52,8 +52,8 @@ class SeldomLog:
         #: When each text was last written, and how often it was left out since.
         self._written: dict[str, list[float]] = {}
 
-    def warning(self, text: str, *arguments: object) -> None:
-        """Write a WARNING, unless this text was written a moment ago."""
+    def write(self, level: int, text: str, *arguments: object) -> None:
+        """Write a line, unless one of this text was written a moment ago."""
         now = self._monotonic()
         last = self._written.get(text)
         if last is not None and now - last[0] < self._interval_s:
@@ -64,4 +64,48 @@ class SeldomLog:
         else:
             text_with_count = text
         self._written[text] = [now, 0]
-        self._logger.warning(text_with_count, *arguments)
+        self._logger.log(level, text_with_count, *arguments)
+
+
+class OutageLog:
+    """Lines about peers that do not answer: after `patience_s` without an answer, then once in `interval_s` at most.
+
+    A peer that comes back sooner is not worth a line: in each election and each restart some cannot be reached.
+    """
+
+    def __init__(
+        self,
+        logger: logging.Logger,
+        *,
+        monotonic: Callable[[], float],
+        patience_s: float = 3.0,
+        interval_s: float = 10.0,
+    ) -> None:
+        self._logger = logger
+        self._monotonic = monotonic
+        self._patience_s = patience_s
+        self._interval_s = interval_s
+        #: By peer: since when it does not answer, and when that is written next.
+        self._since: dict[str, list[float]] = {}
+        #: Why each peer that does not answer did not the last time.
+        self.reasons: dict[str, str] = {}
+
+    def failed(self, peer: str, reason: object) -> None:
+        """`peer` has not answered, once more."""
+        now = self._monotonic()
+        outage = self._since.setdefault(peer, [now, now + self._patience_s])
+        self.reasons[peer] = str(reason)
+        if now >= outage[1]:
+            outage[1] = now + self._interval_s
+            self._logger.warning(
+                "%s has not answered for %.0f s: %s; trying again", peer, now - outage[0], reason
+            )
+
+    def answered(self, peer: str) -> None:
+        """`peer` has answered."""
+        if not self._since or (outage := self._since.pop(peer, None)) is None:
+            return
+        del self.reasons[peer]
+        now = self._monotonic()
+        if now - outage[0] >= self._patience_s:
+            self._logger.info("%s answers again, after %.0f s", peer, now - outage[0])

@@ -30,6 +30,8 @@ from broker.config.load import load_config, parse_settings
 from broker.roles.formatting import FormatterError
 from broker.runtime.production import ProductionRuntime, free_ports, run
 from protocol.errors import KafkaError
+from storage.files import Files
+from storage.log_directory import LOCK_FILE
 from storage.meta_properties import InconsistentMetaProperties
 
 _READY_TIMEOUT_S: Final = 60.0
@@ -81,6 +83,7 @@ def cluster_up(
     Their data stays in the folder: the next start goes on with it.
     """
     try:
+        lock(data_dir, Files())
         plan = make_plan(
             data_dir,
             broker_count=broker_count,
@@ -89,6 +92,7 @@ def cluster_up(
             port=port,
             free_ports=free_ports,
         )
+        refuse_nodes_in_use(plan, Files())
         known = prepare(plan, parse_settings(overrides))
     except (CannotPlan, FormatterError, InconsistentMetaProperties, KafkaError) as error:
         raise click.ClickException(str(error)) from None
@@ -102,6 +106,33 @@ def cluster_up(
             err=True,
         )
     sys.exit(run(lambda runtime: _keep_up(runtime, plan)))
+
+
+def lock(folder: Path, files: Files) -> None:
+    """Take the folder for this process, as long as it lives. Raises CannotPlan if another one has it, and OSError."""
+    files.make_dir(folder)
+    if files.lock(folder / LOCK_FILE) is None:
+        raise CannotPlan(
+            f"{folder} is in use by another process: its nodes are run by another `ottla cluster up`. "
+            "Stop that one, or name another folder (--data-dir)."
+        )
+
+
+def refuse_nodes_in_use(plan: ClusterPlan, files: Files) -> None:
+    """Raises CannotPlan if a process has a node's log directory: one that was started by itself, or still stops.
+
+    Starting the node would fail, but only after its log file was begun anew.
+    """
+    for node in plan.nodes:
+        path = node.data_dir / LOCK_FILE
+        if not path.exists():
+            continue
+        if (held := files.lock(path)) is None:
+            raise CannotPlan(
+                f"The log directory of node {node.node_id}, {node.data_dir}, is in use by another process. "
+                "Stop that one, or name another folder (--data-dir)."
+            )
+        files.close(held)
 
 
 def prepare(plan: ClusterPlan, extra: Mapping[str, str] | None = None) -> list[NodePlan]:

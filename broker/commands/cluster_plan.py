@@ -197,6 +197,7 @@ def _properties(node: NodePlan, plan: ClusterPlan) -> dict[str, str]:
         replicas = min(3, len(plan.brokers))
         properties |= {
             "inter.broker.listener.name": "PLAINTEXT",
+            "replica.socket.receive.buffer.bytes": "-1",
             "offsets.topic.replication.factor": str(replicas),
             "group.initial.rebalance.delay.ms": "0",
         }

@@ -61,6 +61,7 @@ def standalone_profile(port: int = DEFAULT_PORT) -> dict[str, str]:
         # The system's self-tuning: Kafka's 100 KiB cost two and a half times the processor time per 1 MB frame.
         "socket.send.buffer.bytes": "-1",
         "socket.receive.buffer.bytes": "-1",
+        "replica.socket.receive.buffer.bytes": "-1",
         "offsets.topic.replication.factor": "1",
         # With nobody to wait for, the first rebalance of a new group need not wait.
         "group.initial.rebalance.delay.ms": "0",

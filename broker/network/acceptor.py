@@ -52,8 +52,11 @@ class Acceptor:
             return False
         if (reason := self._limits.full_because(self._name)) is not None:
             self._waiting.setdefault(self)
-            self._log.warning(
-                "listener %s: new connections wait until others are closed: there are %s", self._name, reason
+            self._log.write(
+                logging.WARNING,
+                "listener %s: new connections wait until others are closed: there are %s",
+                self._name,
+                reason,
             )
             return False
         self._due_at = None

@@ -21,15 +21,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.network.outgoing import SHARED_BYTES, Disconnected, OutgoingConnection
-from broker.runtime import Runtime
+from broker.runtime import Runtime, SocketOptions
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import decode_response, encode_request
 from protocol.errors import ErrorCode, MalformedMessage, UnsupportedVersion
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.schema import Request
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
 
 __all__ = ["Address", "ClientSettings", "Disconnected", "NodeClient", "RawResponse"]
 
@@ -43,6 +46,7 @@ _FALLBACK_VERSION: Final = 0
 #: Connections are looked through this many times in the time after which an idle one is closed.
 _SWEEPS_PER_IDLE_TIME: Final = 4
 _JITTER: Final = 0.2
+_MAX_DOUBLINGS: Final = 30
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -53,12 +57,29 @@ class ClientSettings:
     response_max_bytes: int = 100 * 1024 * 1024
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 1_000
+    #: What the first attempt to open a connection may take, and each later one at most: twice as long as the one before.
     connect_timeout_ms: int = 10_000
+    connect_timeout_max_ms: int = 30_000
+    #: How long a request waits for a connection at most, attempts and backoff included; None: its own timeout.
+    ready_timeout_ms: int | None = None
+    #: None: the system's (self-tuning) size.
+    receive_buffer_bytes: int | None = None
     #: Whether a request waits until a peer that could not be reached may be tried again; else it fails at once,
     #: for who can ask others meanwhile.
     waits_for_reconnect: bool = True
     #: None: never closed by us.
     max_idle_ms: int | None = 540_000
+
+    @classmethod
+    def from_config(cls, config: "BrokerConfig") -> "ClientSettings":
+        """What a node's configuration says of all its connections to others."""
+        max_idle_ms = config.connections_max_idle_ms
+        return cls(
+            response_max_bytes=config.socket_request_max_bytes,
+            connect_timeout_ms=config.get("socket.connection.setup.timeout.ms"),
+            connect_timeout_max_ms=config.get("socket.connection.setup.timeout.max.ms"),
+            max_idle_ms=max_idle_ms if max_idle_ms >= 0 else None,
+        )
 
 
 class RawResponse(NamedTuple):
@@ -119,8 +140,7 @@ class NodeClient:
         try:
             connection = peer.connection
             if connection is None:
-                async with asyncio.timeout_at(deadline):
-                    connection = await peer.connected()
+                connection = await peer.connected_by(deadline)
             chosen = _choose(connection.served, api_key, versions)
             body = await connection.ask(
                 api_key, chosen, encode_request(api_key, chosen, message), deadline=deadline
@@ -133,8 +153,13 @@ class NodeClient:
 
     async def served(self, address: Address, *, timeout_s: float) -> Mapping[int, range]:
         """The versions that a peer serves by API key. Raises as `request`."""
-        async with asyncio.timeout(timeout_s):
-            return (await self._peer(address).connected()).served
+        peer = self._peer(address)
+        if peer.connection is not None:
+            return peer.connection.served
+        try:
+            return (await peer.connected_by(self._runtime.monotonic() + timeout_s)).served
+        except TimeoutError:
+            raise TimeoutError(f"{_label(address)}: no connection within {timeout_s:g} s") from None
 
     async def close(self) -> None:
         """Close all connections; whoever waits gets Disconnected."""
@@ -188,11 +213,15 @@ class _Peer:
         self._client_id = client_id
         self._settings = settings
         self._shared = shared
+        self._options: SocketOptions | None = None
+        if settings.receive_buffer_bytes is not None:
+            self._options = SocketOptions(receive_buffer_bytes=settings.receive_buffer_bytes)
         self._connection: OutgoingConnection | None = None
         self._connecting: asyncio.Task[OutgoingConnection] | None = None
         #: Done when the transport has let go of a connection.
         self._alive: dict[OutgoingConnection, asyncio.Future[None]] = {}
         self._failures = 0
+        self._last_failure = ""
         self._next_attempt_at = 0.0
 
     @property
@@ -206,6 +235,22 @@ class _Peer:
         known = self._connection
         return None if known is None or known.is_closed else known
 
+    async def connected_by(self, deadline: float) -> OutgoingConnection:
+        """As `connected`; raises TimeoutError at the deadline, Disconnected when `ready_timeout_ms` is over before."""
+        ready_timeout_ms = self._settings.ready_timeout_ms
+        ready_by = deadline
+        if ready_timeout_ms is not None:
+            ready_by = min(deadline, self._runtime.monotonic() + ready_timeout_ms / 1000)
+        try:
+            async with asyncio.timeout_at(ready_by):
+                return await self.connected()
+        except TimeoutError:
+            if ready_by == deadline:
+                raise
+            raise Disconnected(
+                f"{_label(self._address)}: no connection within {ready_timeout_ms} ms"
+            ) from None
+
     async def connected(self) -> OutgoingConnection:
         """The open connection, or a new one. Raises Disconnected; waits while reconnecting backs off."""
         if (known := self.connection) is not None:
@@ -213,7 +258,7 @@ class _Peer:
         if self._connecting is None:
             pause_s = self._next_attempt_at - self._runtime.monotonic()
             if pause_s > 0 and self._failures and not self._settings.waits_for_reconnect:
-                raise Disconnected(f"{_label(self._address)}: not tried again for {pause_s:.3f} s")
+                raise Disconnected(f"{self._last_failure}; not tried again for {pause_s:.3f} s")
             self._connecting = self._runtime.loop.create_task(
                 self._connect(), name=f"connect-{_label(self._address)}"
             )
@@ -261,10 +306,11 @@ class _Peer:
             await asyncio.sleep(pause_s)
         connection: OutgoingConnection | None = None
         try:
-            deadline = self._runtime.monotonic() + self._settings.connect_timeout_ms / 1000
+            timeout_s = self._connect_timeout_s()
+            deadline = self._runtime.monotonic() + timeout_s
             async with asyncio.timeout_at(deadline):
                 host, port = self._address
-                _, connection = await self._runtime.connect(host, port, self._make)
+                _, connection = await self._runtime.connect(host, port, self._make, self._options)
                 # Not in `_make`: where nobody listens uvloop makes a protocol, too, and never speaks of it again.
                 if not connection.is_lost:
                     self._alive[connection] = self._runtime.loop.create_future()
@@ -274,11 +320,13 @@ class _Peer:
             self._next_attempt_at = self._runtime.monotonic() + self._backoff_s()
             if connection is not None:
                 connection.abort(f"not to be used: {error!r}")
-            if isinstance(error, Disconnected):
-                raise  # it names the peer already
+            if isinstance(error, Disconnected):  # it names the peer already
+                self._last_failure = str(error)
+                raise
             if isinstance(error, OSError | MalformedMessage):
-                why = str(error) or "no connection within the time allowed"  # of TimeoutError
-                raise Disconnected(f"{_label(self._address)}: {why}") from error
+                why = str(error) or f"no connection within {timeout_s:.1f} s"  # of TimeoutError
+                self._last_failure = f"{_label(self._address)}: {why}"
+                raise Disconnected(self._last_failure) from error
             raise
         self._failures = 0
         # So that a peer that accepts and closes at once is not tried without pause.
@@ -288,9 +336,20 @@ class _Peer:
 
     def _backoff_s(self) -> float:
         settings = self._settings
-        doublings = min(max(self._failures - 1, 0), 30)
+        doublings = min(max(self._failures - 1, 0), _MAX_DOUBLINGS)
         backoff_ms = min(settings.reconnect_backoff_ms << doublings, settings.reconnect_backoff_max_ms)
         return backoff_ms / 1000 * self._runtime.random.uniform(1 - _JITTER, 1 + _JITTER)
+
+    def _connect_timeout_s(self) -> float:
+        """What the next attempt may take: exponential with jitter, but the first one (Kafka's has jitter, too).
+
+        Many nodes that wait for one that comes back so do not give up, and try again, at the same moment.
+        """
+        first_ms, max_ms = self._settings.connect_timeout_ms, self._settings.connect_timeout_max_ms
+        if not self._failures or max_ms <= first_ms:
+            return first_ms / 1000
+        timeout_ms = first_ms << min(self._failures, _MAX_DOUBLINGS)
+        return min(timeout_ms * self._runtime.random.uniform(1 - _JITTER, 1 + _JITTER), max_ms) / 1000
 
     def _make(self) -> OutgoingConnection:
         return OutgoingConnection(

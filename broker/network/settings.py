@@ -52,10 +52,10 @@ class NetworkSettings:
         """What a broker's configuration asks for; -1 (the system's choice, or never) becomes None."""
         return cls(
             request_max_bytes=config.socket_request_max_bytes,
-            send_buffer_bytes=_unless_negative(config.socket_send_buffer_bytes),
-            receive_buffer_bytes=_unless_negative(config.socket_receive_buffer_bytes),
+            send_buffer_bytes=size_or_none(config.socket_send_buffer_bytes),
+            receive_buffer_bytes=size_or_none(config.socket_receive_buffer_bytes),
             backlog=config.socket_listen_backlog_size,
-            max_idle_ms=_unless_negative(config.connections_max_idle_ms),
+            max_idle_ms=size_or_none(config.connections_max_idle_ms),
             max_connections=config.max_connections,
             max_connections_per_ip=config.max_connections_per_ip,
             max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
@@ -84,5 +84,6 @@ class NetworkSettings:
         )
 
 
-def _unless_negative(value: int) -> int | None:
+def size_or_none(value: int) -> int | None:
+    """A size or time of the configuration; None for -1: the system's choice, or never."""
     return None if value < 0 else value

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVarTuple
 from uuid import UUID
 
-from broker.network.client import Address, Disconnected, NodeClient
+from broker.network.client import Address, ClientSettings, Disconnected, NodeClient
 from broker.replicas.list_offsets import EARLIEST, LATEST
 from broker.replicas.partition import Partition
 from broker.replicas.truncating import Truncation, carry_out, next_job, truncate
@@ -84,12 +84,12 @@ class FetcherSettings:
     min_bytes: int = 1
     max_bytes: int = 1_048_576
     response_max_bytes: int = 10_485_760
-    #: A response may be larger than was asked for: by a batch, of which a leader takes what fits into a request, and by
-    #: what it says of each partition. More than this is no response.
-    largest_response_bytes: int = 128 * 1024 * 1024
     backoff_ms: int = 1_000
-    #: replica.socket.timeout.ms
-    socket_timeout_ms: int = 30_000
+    #: request.timeout.ms
+    request_timeout_ms: int = 30_000
+    #: A response may be larger than was asked for: by a batch, of which a leader takes what fits into a request, and by
+    #: what it says of each partition. More than `response_max_bytes` of these is no response.
+    connections: ClientSettings = ClientSettings(response_max_bytes=128 * 1024 * 1024)  # noqa: RUF009 (frozen)
 
 
 class Following:
@@ -290,7 +290,7 @@ class ReplicaFetcher:
                 topics=_by_topic(request.rows),
                 forgotten_topics_data=_forgotten(request.forgotten),
             ),
-            timeout_s=self._settings.socket_timeout_ms / 1000,
+            timeout_s=self._settings.request_timeout_ms / 1000,
             versions=_FETCH_VERSIONS,
         )
         if response.error_code != ErrorCode.none:
@@ -419,7 +419,7 @@ class ReplicaFetcher:
             address,
             ApiKey.LIST_OFFSETS,
             ListOffsetsRequest(replica_id=self._settings.node_id, topics=list(topics.values())),
-            timeout_s=self._settings.socket_timeout_ms / 1000,
+            timeout_s=self._settings.request_timeout_ms / 1000,
         )
         found: dict[Following, tuple[ErrorCode, int]] = {}
         for answered in response.topics:

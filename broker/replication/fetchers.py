@@ -9,7 +9,7 @@ Source: ReplicaFetcherManager, AbstractFetcherManager of Kafka 4.3.1.
 from collections.abc import Callable
 from zlib import crc32
 
-from broker.network.client import Address, ClientSettings, NodeClient
+from broker.network.client import Address, NodeClient
 from broker.replicas.partition import Partition
 from broker.replication.fetcher import FetcherSettings, ReplicaFetcher
 from broker.replication.throttles import ReplicationQuota, is_throttled
@@ -102,7 +102,7 @@ class ReplicaFetchers:
             client=NodeClient(
                 self._runtime,
                 client_id=f"broker-{self._settings.node_id}-fetcher-{number}",
-                settings=ClientSettings(response_max_bytes=self._settings.largest_response_bytes),
+                settings=self._settings.connections,
             ),
             leader_id=leader_id,
             address=lambda: self._address_of(leader_id),

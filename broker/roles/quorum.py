@@ -6,6 +6,7 @@ same image, and everybody asks the same `LeaderWatch` who leads. Source: SharedS
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -18,8 +19,10 @@ from broker.config.definitions import BROKER_CONFIGS, CLIENT_METRICS_CONFIGS, GR
 from broker.config.listeners import Listener
 from broker.config.resources import validate_client_metrics_alter, validate_group_alter
 from broker.controller_api.services import QUORUM_REQUESTS
+from broker.log_lines import OutageLog
 from broker.metadata_cache import MetadataCache
-from broker.network.client import ClientSettings, NodeClient
+from broker.network.client import ClientSettings, Disconnected, NodeClient
+from broker.network.settings import size_or_none
 from broker.roles.directories import Directories
 from broker.runtime import Pool, Runtime
 from controller import activation
@@ -66,7 +69,15 @@ class QuorumRole:
         self._directories = directories
         self._clients: list[NodeClient] = []
         # Raft has other nodes to ask while one cannot be reached.
-        self._raft_client = self._client("raft", reconnect_backoff_max_ms=500, waits_for_reconnect=False)
+        self._raft_client = self._client(
+            "raft",
+            reconnect_backoff_max_ms=500,
+            waits_for_reconnect=False,
+            receive_buffer_bytes=size_or_none(config.socket_receive_buffer_bytes),
+        )
+        #: What is logged of nodes that do not answer; all channels to the controller share the second one.
+        self._raft_outages = OutageLog(logger, monotonic=runtime.monotonic)
+        self._channel_outages = OutageLog(logger, monotonic=runtime.monotonic)
         self._is_open = False
         self._on_failure: Callable[[BaseException], None] = lambda error: None
         #: Controllers that have said to be of another cluster.
@@ -156,6 +167,8 @@ class QuorumRole:
             leader=self.leader,
             local=self.local,
             client=self._client(purpose),
+            outages=self._channel_outages,
+            unreachable=self._raft_outages.reasons.values,
             timeout_ms=timeout_ms,
             request_timeout_ms=self._config.get("controller.socket.timeout.ms"),
         )
@@ -173,28 +186,25 @@ class QuorumRole:
             for client in self._clients:
                 await client.close()
 
-    def _client(
-        self, purpose: str, *, reconnect_backoff_max_ms: int = 1_000, waits_for_reconnect: bool = True
-    ) -> NodeClient:
-        config = self._config
+    def _client(self, purpose: str, **settings: Any) -> NodeClient:  # noqa: ANN401 (fields of ClientSettings)
         client = NodeClient(
             self._runtime,
-            client_id=f"{purpose}-{config.node_id}",
-            settings=ClientSettings(
-                response_max_bytes=config.socket_request_max_bytes,
-                reconnect_backoff_max_ms=reconnect_backoff_max_ms,
-                waits_for_reconnect=waits_for_reconnect,
-                connect_timeout_ms=config.get("socket.connection.setup.timeout.ms"),
-                max_idle_ms=config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else None,
-            ),
+            client_id=f"{purpose}-{self._config.node_id}",
+            settings=replace(ClientSettings.from_config(self._config), **settings),
         )
         self._clients.append(client)
         return client
 
     async def _send(self, to: Address, message: Request, timeout_ms: int) -> Response:
-        response: Response = await self._raft_client.request(
-            to, message.__api_key__, message, timeout_s=timeout_ms / 1000
-        )
+        node = f"controller {to.host}:{to.port}"
+        try:
+            response: Response = await self._raft_client.request(
+                to, message.__api_key__, message, timeout_s=timeout_ms / 1000
+            )
+        except (Disconnected, TimeoutError) as error:
+            self._raft_outages.failed(node, error)
+            raise
+        self._raft_outages.answered(node)
         if getattr(response, "error_code", 0) == ErrorCode.inconsistent_cluster_id:
             self._meet_stranger(to)
         return response

@@ -1,11 +1,13 @@
 """The replication of a broker, put together: who leads what, who follows whom, within which rates."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from broker.cluster_config import ClusterConfig
 from broker.config import BrokerConfig
-from broker.network.client import Address
+from broker.network.client import Address, ClientSettings
+from broker.network.settings import size_or_none
 from broker.replicas.replica_manager import ReplicaManager
 from broker.replication.fetcher import FetcherSettings
 from broker.replication.fetchers import ReplicaFetchers
@@ -53,11 +55,16 @@ def make_replication(
             min_bytes=config.get("replica.fetch.min.bytes"),
             max_bytes=config.get("replica.fetch.max.bytes"),
             response_max_bytes=config.get("replica.fetch.response.max.bytes"),
-            largest_response_bytes=config.get("replica.fetch.response.max.bytes")
-            + config.socket_request_max_bytes
-            + _ROWS_BYTES,
             backoff_ms=config.get("replica.fetch.backoff.ms"),
-            socket_timeout_ms=config.get("replica.socket.timeout.ms"),
+            request_timeout_ms=config.get("request.timeout.ms"),
+            connections=replace(
+                ClientSettings.from_config(config),
+                response_max_bytes=config.get("replica.fetch.response.max.bytes")
+                + config.socket_request_max_bytes
+                + _ROWS_BYTES,
+                ready_timeout_ms=config.get("replica.socket.timeout.ms"),
+                receive_buffer_bytes=size_or_none(config.get("replica.socket.receive.buffer.bytes")),
+            ),
         ),
         fetcher_count=config.get("num.replica.fetchers"),
         address_of=address_of,

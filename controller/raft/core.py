@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from controller.quorum_state import QuorumState
 from controller.raft.effects import (
@@ -48,6 +49,9 @@ logger: Final = logging.getLogger(__name__)
 #: whose Fetch is on its way does not count as lost.
 CHECK_QUORUM_FACTOR: Final = 1.5
 
+#: The least time between two log lines about another node with this node's id.
+NAMESAKE_LOG_INTERVAL_MS: Final = 10_000
+
 
 @dataclass(slots=True, kw_only=True)
 class ParkedFetch:
@@ -81,6 +85,8 @@ class Core:
     is_over: bool = False
     #: What a node refused last, by its id: said once, not fifty times a second.
     complaints: dict[int, tuple[type[Response], ErrorCode]] = field(default_factory=dict)
+    #: When another node with this node's id was last logged.
+    namesake_logged_ms: int | None = None
     #: The last leader and epoch that could not be.
     contradiction: tuple[int | None, int] | None = None
     effects: list[Effect] = field(default_factory=list)
@@ -182,6 +188,19 @@ class Core:
     def flush(self) -> None:
         """Make durable what was appended."""
         self.effects.append(Flush(self.log.end.offset))
+
+    def note_namesake(self, what: str, directory_id: UUID) -> None:
+        """Another node has this node's id: it is refused, asks again at once, and is logged now and then."""
+        last_ms = self.namesake_logged_ms
+        if last_ms is None or self.now_ms - last_ms >= NAMESAKE_LOG_INTERVAL_MS:
+            self.namesake_logged_ms = self.now_ms
+            logger.error(
+                "another node %s by this node's id, %d, from directory %s: it is refused; every node needs a node.id "
+                "of its own",
+                what,
+                self.me.id,
+                directory_id,
+            )
 
     def reply(self, token: object, response: Response) -> None:
         """Answer a request."""

@@ -59,7 +59,12 @@ def learn(core: Core, leader_id: int | None, epoch: int, endpoints: Endpoints) -
             if leader_id == core.me.id:
                 # Its disk has lost that it led the epoch, or another node has its id. As the epoch has a leader,
                 # it votes for nobody in it.
-                logger.error("told to be the leader of epoch %d, of which quorum-state does not know", epoch)
+                logger.error(
+                    "a node with this node's id, %d, leads epoch %d of the metadata quorum: another node has the same "
+                    "node.id, or this one has lost the quorum-state of that epoch",
+                    core.me.id,
+                    epoch,
+                )
             transitions.become_unattached(core, epoch, leader_id=leader_id)
     elif leader_id is not None and is_reachable:
         is_known = isinstance(core.role, Follower) or core.leader_id is not None

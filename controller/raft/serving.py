@@ -144,7 +144,7 @@ def _answer(core: Core, asked: FetchPartition, replica: ReplicaKey, *, max_bytes
     role = core.role
     assert isinstance(role, Leader), role
     if replica.id == core.me.id:
-        logger.error("another node fetches by this node's id, %d, from directory %s", *replica)
+        core.note_namesake("fetches", replica.directory_id)
         return fetching.error_row(core, ErrorCode.unknown_server_error)
     validation = fetching.validate(core, asked)
     if isinstance(validation, Valid) and replica.id >= 0:

@@ -85,7 +85,7 @@ def _decide(core: Core, voter_id: int, asked: PartitionData) -> tuple[ErrorCode,
         return ErrorCode.invalid_voter_key, False
     candidate = ReplicaKey(asked.replica_id, asked.replica_directory_id)
     if candidate.id == core.me.id:
-        logger.error("another node asks for a vote by this node's id, %d, from directory %s", *candidate)
+        core.note_namesake("asks for a vote", candidate.directory_id)
         return ErrorCode.none, False
     end, own_end = OffsetAndEpoch(asked.last_offset, asked.last_offset_epoch), core.log.end
     granted = grants(core.role, candidate, is_up_to_date=end >= own_end, is_pre_vote=asked.pre_vote)

@@ -151,13 +151,18 @@ def test_a_broker_that_is_stopped_leaves_at_once(cluster):
 def test_a_second_node_with_an_id_is_refused(cluster, tmp_path):
     node = cluster.node(1)
     text = node.properties_file.read_text().replace(str(node.data_dir.resolve()), str(tmp_path / "data"))
-    text = text.replace(f":{node.port}", ":0") + "initial.broker.registration.timeout.ms=30000\n"
+    text = text.replace(f":{node.port}", ":0") + "initial.broker.registration.timeout.ms=4000\n"
     (tmp_path / "twin.properties").write_text(text)
     cluster_id = admin_of(cluster.bootstrap).list_topics(timeout=PATIENCE_S).cluster_id
     assert cli("format", "-t", cluster_id, "-c", tmp_path / "twin.properties").exit_code == 0
     started = cli("broker", tmp_path / "twin.properties")
     assert started.exit_code == 1
-    assert "another node with this node.id is alive" in started.output
+    assert started.output.count("a process with the same node.id has a session") == 1
+    assert "Another node with this node.id is alive" in started.output
+    # The first one does not notice.
+    topic = create(cluster, "beside-a-twin", partitions=6).name
+    produce(cluster, topic)
+    assert consume(cluster, topic) == list(range(100))
 
 
 def test_a_node_of_another_cluster_is_refused(cluster, tmp_path):
@@ -212,6 +217,46 @@ def test_the_command_keeps_a_cluster_up_and_stops_it(tmp_path):
     assert not any(process.is_running() for process in processes)
 
 
+def test_a_second_command_leaves_the_cluster_of_the_first_alone(tmp_path):
+    """Nor does a node of it that is started by itself harm the one that runs, nor a command beside such a node."""
+    up = cluster_up(tmp_path)
+    nodes = tmp_path / "nodes"
+    before = contents(nodes)
+    assert before[nodes / "node-1/node.log"]
+    arguments = ["--brokers", "1", "--controllers", "1", "--data-dir", nodes]
+    second = cli("cluster", "up", *arguments)
+    assert second.exit_code == 1
+    assert f"Error: {nodes} is in use by another process" in second.output
+    alone = cli("broker", nodes / "node-1/server.properties")
+    assert alone.exit_code == 1
+    assert f"Error: Log directory {nodes}/node-1/data is in use by another process" in alone.output
+    assert contents(nodes) == before
+    up.send_signal(signal.SIGINT)
+    assert up.wait() == 0
+
+    controller = [sys.executable, "-m", "broker", "broker", str(nodes / "node-101/server.properties")]
+    child = Child(controller, log=tmp_path / "alone.log")
+    child.wait_until(lambda: "READY " in child.output())
+    before = contents(nodes)
+    third = cli("cluster", "up", *arguments)
+    assert third.exit_code == 1
+    assert (
+        f"The log directory of node 101, {nodes}/node-101/data, is in use by another process" in third.output
+    )
+    assert contents(nodes) == before
+    assert child.stop() == 0
+
+
+def contents(nodes):
+    """What a start would change in the folder of a cluster."""
+    files = [
+        *nodes.glob("*/node.log"),
+        *nodes.glob("*/server.properties"),
+        *nodes.glob("*/data/meta.properties"),
+    ]
+    return {file: file.read_bytes() for file in files}
+
+
 def test_the_nodes_of_a_command_that_was_killed_stop_by_themselves(tmp_path):
     up = cluster_up(tmp_path)
     processes = [
@@ -235,5 +280,9 @@ def test_a_broker_that_waits_for_controllers_can_be_stopped(tmp_path):
     log = tmp_path / "lonely.log"
     child = Child([sys.executable, "-m", "broker", "broker", str(tmp_path / "lonely.properties")], log=log)
     child.wait_until(lambda: answers(port))
+    child.wait_until(lambda: "the active controller has not answered" in child.output())
     assert child.stop() == 0  # long before it would give its registration up
+    complaints = [line for line in child.output().splitlines() if " WARNING " in line]
+    assert len(complaints) <= 4  # of some twenty attempts a second
+    assert all(f"127.0.0.1:{nobody}" in line and "Errno 111" in line for line in complaints), complaints
     assert "READY" not in child.output()

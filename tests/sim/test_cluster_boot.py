@@ -104,6 +104,22 @@ class World:
         runtime = self.runtimes[node_id] = self.simulation.runtime(f"node-{node_id}")
         return await Node.start(runtime, self.config(node_id, **changes), files=self.disks[node_id])
 
+    async def start_namesake(self, node_id, **changes):
+        """Start another node with this id, on a host and a disk of its own."""
+        name = "PLAINTEXT" if node_id in BROKERS else "CONTROLLER"
+        config = self.config(node_id, listeners=f"{name}://namesake:{PORT}", **changes)
+        files = FaultyFiles(random=Random(1))
+        format_node(
+            config,
+            FormatOptions(cluster_id=CLUSTER_ID, no_initial_controllers=node_id in CONTROLLERS),
+            files=files,
+            now_ms=0,
+            new_uuid=lambda: UUID(int=self._random.getrandbits(128), version=4),
+            random_bytes=bytes,
+            say=lambda _: None,
+        )
+        return await Node.start(self.simulation.runtime("namesake"), config, files=files)
+
     async def stop(self, *node_ids):
         await asyncio.gather(*(self.nodes.pop(each).stop() for each in node_ids))
 
@@ -266,11 +282,53 @@ def test_brokers_wait_for_controllers_and_clients_for_brokers():
 
 def test_a_broker_gives_up_when_there_is_no_controller():
     async def story(world):
-        with pytest.raises(CannotStart, match=r"after 5 s to register broker 1: no active controller"):
+        with pytest.raises(
+            CannotStart, match=r"after 5 s to register broker 1\. .*node-101:9092: .*nobody listens"
+        ):
             await world.start(1, **{"initial.broker.registration.timeout.ms": "5000"})
         assert world.simulation.network.listeners == {}
 
     tell(story)
+
+
+def test_a_second_node_with_the_id_of_a_broker_is_refused_and_the_first_goes_on(caplog):
+    """Until the session of the first one ends (DUPLICATE_BROKER_REGISTRATION), which it does not."""
+    caplog.set_level("INFO")
+
+    async def story(world):
+        await world.start(*CONTROLLERS, *BROKERS)
+        leaders = await work(world, "orders")
+        caplog.clear()
+        with pytest.raises(CannotStart, match=r"after 30 s .* Another node with this node.id is alive"):
+            await world.start_namesake(1, **{"initial.broker.registration.timeout.ms": "30000"})
+        await read(world, "orders", leaders)
+        assert await world.leaders("orders", through=2) == leaders
+
+    tell(story)
+    lines = [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"]
+    assert sum("DUPLICATE_BROKER_REGISTRATION" in line for line in lines) == 3
+    assert len(lines) < 15
+
+
+def test_a_second_node_with_the_id_of_the_active_controller_is_refused_and_the_first_goes_on(caplog):
+    """It asks fifty times a second; who is asked says so every ten seconds."""
+
+    async def story(world):
+        await world.start(*CONTROLLERS, *BROKERS)
+        leaders = await work(world, "orders")
+        (active,) = world.active()
+        caplog.clear()
+        namesake = await world.start_namesake(active)
+        await asyncio.sleep(25)
+        assert world.active() == [active]
+        await namesake.stop()
+        await read(world, "orders", leaders)
+
+    tell(story)
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert sum("another node fetches by this node's id" in line for line in errors) == 3
+    assert sum("another node has the same node.id, or this one has lost" in line for line in errors) == 1
+    assert len(errors) == 4
 
 
 def test_a_start_that_comes_to_nothing_leaves_a_clean_stop_clean():
@@ -283,7 +341,7 @@ def test_a_start_that_comes_to_nothing_leaves_a_clean_stop_clean():
         await world.stop(1)
         closed = world.disks[1].contents()[mark]
         await world.stop(*CONTROLLERS)
-        with pytest.raises(CannotStart, match="no active controller"):
+        with pytest.raises(CannotStart, match="No controller has answered"):
             await world.start(1, **{"initial.broker.registration.timeout.ms": "5000"})
         assert world.disks[1].contents()[mark] == closed
         waiting = asyncio.ensure_future(world.start(1))
@@ -324,31 +382,14 @@ def test_a_start_that_is_stopped_behind_its_logs_closes_them(monkeypatch):
     tell(story)
 
 
-def test_a_second_broker_with_an_id_is_refused_while_the_first_one_lives():
+def test_a_node_does_not_start_on_the_disk_of_another():
     async def story(world):
         await world.start(*CONTROLLERS, 1)
-        world.disks["twin"] = world.disks[2]
         runtime = world.simulation.runtime("twin")
         with pytest.raises(CannotStart, match="belongs to node 2"):
             await Node.start(
                 runtime, world.config(1, listeners="PLAINTEXT://twin:9092"), files=world.disks[2]
             )
-        twin = FaultyFiles(random=Random(1))
-        config = world.config(
-            1,
-            **{"listeners": "PLAINTEXT://twin:9092", "initial.broker.registration.timeout.ms": "15000"},
-        )
-        format_node(
-            config,
-            FormatOptions(cluster_id=CLUSTER_ID),
-            files=twin,
-            now_ms=0,
-            new_uuid=lambda: UUID(int=77, version=4),
-            random_bytes=bytes,
-            say=lambda _: None,
-        )
-        with pytest.raises(CannotStart, match=r"another node with this node\.id is alive"):
-            await Node.start(runtime, config, files=twin)
         await work(world, "first")
 
     tell(story)

@@ -4,12 +4,14 @@ About KIP-590.
 """
 
 import asyncio
+import logging
 
 import pytest
 
 from broker.api import RequestContext
 from broker.channel import LeaderWatch, QuorumChannel
 from broker.envelope import unwrap_request, wrap_response
+from broker.log_lines import OutageLog
 from broker.network import NetworkServer
 from broker.network.client import NodeClient
 from broker.runtime.simulated import Simulation
@@ -124,6 +126,7 @@ class World:
                 leader=self.watch,
                 local=self if is_controller else None,
                 client=client,
+                outages=OutageLog(logging.getLogger("test"), monotonic=self.runtime.monotonic),
                 timeout_ms=timeout_ms,
                 request_timeout_ms=request_timeout_ms,
             )
@@ -250,17 +253,46 @@ def test_a_leader_that_does_not_answer_costs_one_attempt(world):
 
 
 @pytest.mark.parametrize(
-    "leader", [None, 101, 999], ids=["nobody", "one who never is", "one who is not there"]
+    ("leader", "reason"),
+    [
+        (None, "no leader of the metadata quorum is known"),
+        (101, "c101:9093 does not lead the metadata quorum"),
+        (999, "c999:9093: .*nobody listens at c999:9093"),
+        (1, "the leader of the metadata quorum has this node's id, 1, and this node is not"),
+    ],
+    ids=["nobody", "one who never is", "one who is not there", "a namesake"],
 )
-def test_the_time_is_over(world, leader):
+def test_the_time_is_over(world, leader, reason):
+    """The refusal says who was asked last, and why that was in vain."""
+
     async def scenario(channel):
         world.lead(leader)
         world.controllers[101].answers = [ErrorCode.not_controller]
-        with pytest.raises(RequestTimedOut, match="within 5 s"):
+        with pytest.raises(RequestTimedOut, match=f"within 5 s: {reason}"):
             await create(channel)
-        assert 5 <= world.runtime.monotonic() < 5.3
+        assert 4.99 <= world.runtime.monotonic() < 5.3
 
     world.run(scenario, timeout_ms=5_000)
+
+
+def test_a_controller_that_cannot_be_reached_is_logged_with_its_address_now_and_then(world, caplog):
+    caplog.set_level(logging.INFO)
+
+    async def scenario(channel):
+        world.lead(101)
+        world.simulation.network.crash("c101")
+        world.controllers[101].server.connections.clear()  # nobody there hears of it
+        for _ in range(15):
+            with pytest.raises(RequestTimedOut):
+                await create(channel)
+        world.lead(102)
+        await create(channel)
+
+    world.run(scenario, timeout_ms=2_000)
+    lines = [record.getMessage() for record in caplog.records if "active controller" in record.getMessage()]
+    assert len(lines) == 4  # three in half a minute
+    assert all(" s: c101:9093: " in line for line in lines[:3])
+    assert lines[3] == "the active controller answers again, after 30 s"
 
 
 def test_the_controller_of_this_process_is_waited_for_until_it_is_active(world):

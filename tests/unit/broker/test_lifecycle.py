@@ -155,3 +155,57 @@ def test_a_broker_without_a_controller_may_be_replaced_after_a_session():
             return seen
 
         assert simulation.run(main()) == [True, False, False, True, False]
+
+
+class Taken(Controller):
+    """Another process has the broker's id, for so long."""
+
+    def __init__(self, runtime, *, for_s):
+        self.runtime = runtime
+        self.for_s = for_s
+
+    async def request(self, api_key, message, context=None):
+        if api_key == ApiKey.BROKER_REGISTRATION and self.runtime.monotonic() < self.for_s:
+            return BrokerRegistrationResponse(error_code=ErrorCode.duplicate_broker_registration)
+        return BrokerRegistrationResponse(broker_epoch=7)
+
+
+async def register_at(runtime, controller):
+    lifecycle = of(runtime, controller)
+    try:
+        await lifecycle.register(
+            cluster_id="c", listeners=(), log_dirs=[UUID(int=1)], previous_broker_epoch=None
+        )
+    finally:
+        await lifecycle.give_up()
+
+
+@pytest.mark.parametrize("for_s", [9, 3600])
+def test_an_id_that_is_taken_is_waited_for_and_logged_now_and_then(caplog, for_s):
+    caplog.set_level("INFO")
+    with Simulation(seed=1) as simulation:
+        runtime = simulation.runtime("broker")
+        registering = register_at(runtime, Taken(runtime, for_s=for_s))
+        if for_s < 60:
+            simulation.run(registering)
+        else:
+            with pytest.raises(
+                RegistrationRefused, match=r"after 60 s .* broker 1\. Another node with this node.id"
+            ):
+                simulation.run(registering)
+    lines = [record.getMessage() for record in caplog.records if "DUPLICATE_BROKER" in record.getMessage()]
+    assert len(lines) == (1 if for_s == 9 else 6)
+    assert "a process with the same node.id has a session" in lines[0]
+
+
+def test_why_no_controller_was_reached_is_what_the_broker_gives_up_with():
+    class Unreachable:
+        async def request(self, api_key, message, context=None):
+            raise RequestTimedOut("No controller has answered within 2 s: 10.0.0.1:9093: connection refused.")
+
+    with Simulation(seed=1) as simulation:
+        runtime = simulation.runtime("broker")
+        with pytest.raises(
+            RegistrationRefused, match=r"broker 1\. .*10\.0\.0\.1:9093: connection refused\.$"
+        ):
+            simulation.run(register_at(runtime, Unreachable()))

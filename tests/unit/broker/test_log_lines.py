@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from broker.log_lines import FORMAT, LineFormatter
+from broker.log_lines import FORMAT, LineFormatter, OutageLog, SeldomLog
 
 FORGED = "2026-01-01 00:00:00,000 CRITICAL broker.node: forged"
 
@@ -40,3 +40,48 @@ def test_a_traceback_keeps_its_lines_and_is_no_place_for_others():
     assert second == "Traceback (most recent call last):"
     assert all(each.startswith("  ") for each in rest)
     assert rest[-2:] == ["  ValueError: x", rf"  {FORGED}\x1b[2J"]
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_what_repeats_is_written_now_and_then(caplog):
+    clock = Clock()
+    seldom = SeldomLog(logging.getLogger("test"), monotonic=clock, interval_s=10)
+    for tenth in range(250):
+        clock.now = tenth / 10
+        seldom.write(logging.WARNING, "number %d", tenth)
+        if tenth == 125:
+            seldom.write(logging.WARNING, "another")
+    assert [record.getMessage() for record in caplog.records] == [
+        "number 0",
+        "number 100 (99 more such lines since)",
+        "another",
+        "number 200 (99 more such lines since)",
+    ]
+
+
+def test_an_outage_is_written_when_it_lasts_and_when_it_is_over(caplog):
+    caplog.set_level(logging.INFO)
+    clock = Clock()
+    outages = OutageLog(logging.getLogger("test"), monotonic=clock, patience_s=3, interval_s=10)
+    for second in range(20):
+        clock.now = second
+        outages.failed("a", f"refused at {second}")
+        if second < 3:
+            outages.failed("b", "refused")
+        elif second == 3:
+            outages.answered("b")
+    outages.answered("a")
+    outages.answered("a")
+    assert [record.getMessage() for record in caplog.records] == [
+        "a has not answered for 3 s: refused at 3; trying again",
+        "b answers again, after 3 s",
+        "a has not answered for 13 s: refused at 13; trying again",
+        "a answers again, after 19 s",
+    ]

@@ -25,9 +25,6 @@ DEFINITIONS = [
 #: Keys whose readers are being written.
 AWAITED = {
     "offsets.load.buffer.size",
-    "replica.socket.receive.buffer.bytes",
-    "request.timeout.ms",
-    "socket.connection.setup.timeout.max.ms",
 }
 ROWS = [
     (key, readers.get(name, []))

@@ -1,11 +1,13 @@
 """Requests to other nodes: negotiation, order, bounds, and every way in which a connection can end."""
 
 import asyncio
+import socket
 from itertools import pairwise
 
 import pytest
 
 from broker.api.k18_api_versions import is_plausible_client
+from broker.config.load import load_config
 from broker.network import NetworkServer
 from broker.network.client import ClientSettings, Disconnected, NodeClient
 from broker.runtime.production import run
@@ -371,7 +373,7 @@ def test_who_can_ask_others_does_not_wait_for_a_peer_that_is_gone(world):
         with pytest.raises(Disconnected, match="nobody listens"):
             await world.beat(client)
         began = world.runtime.monotonic()
-        with pytest.raises(Disconnected, match="not tried again for"):
+        with pytest.raises(Disconnected, match=r"^other:9092: .*nobody listens at .*; not tried again for"):
             await world.beat(client)
         assert world.runtime.monotonic() == began
         await world.listen()
@@ -392,6 +394,80 @@ def test_a_network_that_is_cut_is_a_timeout_not_a_wait_for_ever(world):
         assert await world.beat(client, 4) == 4
 
     world.run(scenario, connect_timeout_ms=2_000)
+
+
+def test_each_attempt_to_connect_may_take_twice_as_long_as_the_one_before(world):
+    """With a fifth of jitter, and no longer than the maximum."""
+
+    async def scenario(client):
+        world.simulation.network.cut("here", "other")
+        took = []
+        for _ in range(6):
+            began = world.runtime.monotonic()
+            with pytest.raises(Disconnected, match="no connection within"):
+                await world.beat(client, timeout_s=100)
+            took.append(world.runtime.monotonic() - began)
+        assert took[0] == pytest.approx(1, abs=0.01)
+        for found, expected in zip(took[1:], (2, 4, 8, 10, 10), strict=True):
+            assert 0.8 * expected <= found <= min(1.2 * expected, 10) + 1.21  # the backoff before it
+        world.simulation.network.heal("here", "other")
+        assert await world.beat(client, 4, timeout_s=30) == 4
+
+    world.run(scenario, connect_timeout_ms=1_000, connect_timeout_max_ms=10_000)
+
+
+def test_a_request_waits_for_a_connection_only_so_long(world):
+    async def scenario(client):
+        world.simulation.network.cut("here", "other")
+        with pytest.raises(Disconnected, match="no connection within 3000 ms"):
+            await world.beat(client, timeout_s=30)
+        assert world.runtime.monotonic() == pytest.approx(3, abs=0.01)
+        with pytest.raises(TimeoutError, match="within 2 s"):
+            await world.beat(client, timeout_s=2)
+        world.simulation.network.heal("here", "other")
+        world.node.is_holding = True
+        world.runtime.call_later(20, world.node.release)
+        assert await world.beat(client, 5, timeout_s=30) == 5
+
+    world.run(scenario, ready_timeout_ms=3_000)
+
+
+def test_settings_are_those_of_the_configuration():
+    config = load_config(
+        overrides=[
+            "socket.connection.setup.timeout.ms=1",
+            "socket.connection.setup.timeout.max.ms=2",
+            "connections.max.idle.ms=300",
+            "socket.request.max.bytes=400",
+        ]
+    )
+    assert ClientSettings.from_config(config) == ClientSettings(
+        connect_timeout_ms=1, connect_timeout_max_ms=2, max_idle_ms=300, response_max_bytes=400
+    )
+
+
+def test_the_receive_buffer_of_a_connection_is_set():
+    async def main(runtime):
+        node = Node(runtime)
+        listening = await node.server.listen("PLAINTEXT", "127.0.0.1", 0)
+        sizes = []
+        for receive_buffer_bytes in (20_000, None):
+            settings = ClientSettings(receive_buffer_bytes=receive_buffer_bytes)
+            client = NodeClient(runtime, client_id="me", settings=settings)
+            await client.served(("127.0.0.1", listening.port), timeout_s=30)
+            (peer,) = client._peers.values()
+            inner = peer.connection._transport.get_extra_info("socket")
+            sizes.append(inner.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
+            await client.close()
+        await node.server.stop()
+        assert sizes[0] == 2 * 20_000  # Linux doubles it, for its own bookkeeping
+        assert sizes[1] > 2 * 20_000
+        client = NodeClient(runtime, client_id="me", settings=ClientSettings(receive_buffer_bytes=20_000))
+        with pytest.raises(Disconnected, match=r"refused|Connect call failed"):
+            await client.served(("127.0.0.1", listening.port), timeout_s=30)
+        await client.close()
+
+    run(main)
 
 
 def test_an_idle_connection_is_closed_and_opened_again(world):

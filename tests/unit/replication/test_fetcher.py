@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
+from broker.network.client import ClientSettings
 from broker.replicas.fetch_sessions import FetchSessionCache
 from broker.replicas.partition import Partition
 from protocol.api_keys import ApiKey
@@ -432,7 +433,8 @@ def test_partitions_are_spread_over_as_many_fetchers_as_are_configured_now(simul
 @pytest.mark.parametrize(("largest", "arrives"), [(20_000, False), (30_000, True)])
 def test_a_batch_is_larger_than_what_was_asked_for(simulation, largest, arrives):
     """It comes alone; how large it may be is not what `max_bytes` and `response_max_bytes` say."""
-    options = {"max_bytes": 1_000, "response_max_bytes": 1_000, "largest_response_bytes": largest}
+    connections = ClientSettings(response_max_bytes=largest)
+    options = {"max_bytes": 1_000, "response_max_bytes": 1_000, "connections": connections}
 
     async def story():
         async with replicating(simulation, fetching=options) as cluster:

@@ -11,6 +11,7 @@ from controller.raft.effects import Committed, Flush
 from controller.raft.leading import OBSERVER_SESSION_TIMEOUT_MS, Followers, majority_offset
 from controller.raft.roles import Leader, Resigned
 from controller.raft.types import ReplicaKey
+from protocol.error_code import ErrorCode
 from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 
 
@@ -220,3 +221,15 @@ def test_resignation_names_successors_by_their_logs() -> None:
     leader.do(leader.raft.resign(leader.now_ms, leader.role.epoch))
     assert isinstance(leader.role, Resigned)
     assert [each.id for each in leader.role.preferred_successors] == [ahead, behind]
+
+
+def test_another_node_with_the_leaders_id_is_refused_and_logged_now_and_then(caplog: Any) -> None:
+    """It asks again at once, fifty times a second."""
+    cluster, leader = lead()
+    for _ in range(12 * 50):
+        refused = fetch(leader, leader.id, 0, directory_id=directory(99))
+        assert refused.responses[0].partitions[0].error_code == ErrorCode.unknown_server_error
+        cluster.run(20)
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(lines) == 2
+    assert f"another node fetches by this node's id, {leader.id}, from directory {directory(99)}" in lines[0]
