@@ -22,16 +22,7 @@ DEFINITIONS = [
     (GROUP_CONFIGS, {}),
     (CLIENT_METRICS_CONFIGS, {}),
 ]
-#: Keys whose readers are being written.
-AWAITED = {
-    "offsets.load.buffer.size",
-}
-ROWS = [
-    (key, readers.get(name, []))
-    for keys, readers in DEFINITIONS
-    for name, key in keys.items()
-    if name not in AWAITED
-]
+ROWS = [(key, readers.get(name, [])) for keys, readers in DEFINITIONS for name, key in keys.items()]
 
 
 @pytest.mark.parametrize(("key", "readers"), ROWS, ids=[key.name for key, _ in ROWS])
