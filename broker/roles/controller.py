@@ -58,6 +58,8 @@ class ControllerRole:
         def on_metadata(delta: MetadataDelta, image: MetadataImage) -> None:
             if cluster_config.concerns(delta):
                 self._server.settings = NetworkSettings.from_config(cluster_config.refresh())
+                if not config.is_broker:  # else the broker's half of the node logs them
+                    cluster_config.log_dynamic_warnings()
 
         role.metadata.on_change(on_metadata)
         self._server.settings = NetworkSettings.from_config(cluster_config.refresh())

@@ -543,3 +543,30 @@ def test_the_controller_learns_in_which_directory_a_replica_lies():
         assert len(used) == 6
 
     tell(story, **{"log.dirs": f"{DATA},/more"})
+
+
+def test_controllers_follow_altered_values_and_say_which_have_no_effect(caplog):
+    """KIP-226 at nodes that are no brokers: limits of the controller listener hold at once, on all of them."""
+
+    async def story(world):
+        await world.start(*CONTROLLERS)
+        await asyncio.sleep(10)
+        client = await world.client(world.active()[0])
+        configs = [
+            AlterableConfig(name="num.io.threads", config_operation=0, value="9"),
+            AlterableConfig(name="listener.name.controller.max.connections", config_operation=0, value="77"),
+        ]
+        wanted = IncrementalAlterConfigsRequest(
+            resources=[AlterConfigsResource(resource_type=4, resource_name="", configs=configs)]
+        )
+        altered = await client.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, wanted)
+        assert altered.responses[0].error_code == ErrorCode.none, altered
+        await client.close()
+        await asyncio.sleep(2)
+        for node_id in CONTROLLERS:
+            settings = world.nodes[node_id]._controller_role._server.settings
+            assert settings.of_listener("CONTROLLER").max_connections == 77
+
+    tell(story)
+    found = [record.getMessage() for record in caplog.records if "num.io.threads" in record.getMessage()]
+    assert found == ["Dynamic configurations without a meaning for this broker: num.io.threads."] * 3
