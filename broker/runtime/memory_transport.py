@@ -62,6 +62,10 @@ class MemoryTransport(asyncio.Transport):
         self._buffer: deque[bytes | bytearray | memoryview] = deque()
         self._buffer_bytes = 0
         self._unread_by_peer_bytes = 0  # travelling, or arrived and not read
+        #: Slices of somebody's memory that the peer has not read yet, with the count of bytes at which it has: a slow
+        #: connection holds what it was given.
+        self._held: deque[tuple[int, memoryview]] = deque()
+        self._sent_bytes = self._read_by_peer_bytes = 0
         self._is_flush_due = False
         self._high_bytes, self._low_bytes = _DEFAULT_HIGH_WATER_BYTES, _DEFAULT_HIGH_WATER_BYTES // 4
         self._is_protocol_paused = False
@@ -151,6 +155,9 @@ class MemoryTransport(asyncio.Transport):
                 data = memoryview(data)[:room]
             self._buffer_bytes -= len(data)
             self._unread_by_peer_bytes += len(data)
+            self._sent_bytes += len(data)
+            if isinstance(data, memoryview):
+                self._held.append((self._sent_bytes, data))
             self._send(bytes(data))
         if self._is_protocol_paused and self._buffer_bytes <= self._low_bytes:
             self._is_protocol_paused = False
@@ -263,6 +270,9 @@ class MemoryTransport(asyncio.Transport):
 
     def _acknowledge(self, count: int) -> None:
         self._unread_by_peer_bytes -= count
+        self._read_by_peer_bytes += count
+        while self._held and self._held[0][0] <= self._read_by_peer_bytes:
+            self._held.popleft()
         if self._buffer:
             self._schedule_flush()
 
@@ -285,6 +295,7 @@ class MemoryTransport(asyncio.Transport):
         """The host died: the peer is reset (unless `is_silent`), the own protocol never called again."""
         if not self._is_ending:
             self._is_ending = True
+            self._held.clear()
             self._network.transports.pop(self, None)
             if not is_silent:
                 self._send(_Signal.RESET)
@@ -294,6 +305,7 @@ class MemoryTransport(asyncio.Transport):
             return
         self._is_ending = True
         self._buffer.clear()
+        self._held.clear()
         self._buffer_bytes = 0
         self._network.transports.pop(self, None)
         if not self._is_reset_noticed:

@@ -113,7 +113,8 @@ class SimulatedRuntime:
         order = random.Random(f"{self.simulation.seed} {host} {self.loop.time()}")
         #: How the node's threads and the loop take turns.
         self.interleaving = Interleaving(self.simulation.threads, order)
-        self._pools = {
+        #: The threads for blocking work.
+        self.pools = {
             pool: VirtualPool(self.interleaving, loop=self.loop, threads=threads)
             for pool, threads in THREADS.items()
         }
@@ -153,7 +154,7 @@ class SimulatedRuntime:
 
     async def run_blocking(self, function: Callable[..., T], *args: object, pool: Pool) -> T:
         """Run `function` in a turn of its own, or in a thread beside the loop; see `Interleaving.is_on`."""
-        return await self._pools[pool].submit(function, *args)
+        return await self.pools[pool].submit(function, *args)
 
     def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
         """One after the other, always in the same order; in threads, if this runs in one."""

@@ -20,6 +20,8 @@ T = TypeVar("T")
 _IS_FAST = 0.25
 #: After how many operations of a disk that is not slow a thread stops, on average; drawn at each stop.
 _OPERATIONS = (1, 1, 3, 10)
+#: How often a thread goes on beside an operation of the loop, before it is due.
+_GOES_ON = 0.1
 #: Then for how many seconds; 0: for the rest of the loop's turn. The network takes 50 to 500 us.
 _PAUSES_S = (0.0, 0.0, 0.0, 100e-6, 300e-6, 1e-3, 5e-3)
 
@@ -38,6 +40,19 @@ class Interleaving:
         self.operation_s: Callable[[str, Path], float] | None = None
         #: Operations until a thread stops.
         self._left = 0
+        #: What runs in threads, in the order of its beginning.
+        self._jobs: dict[Job, None] = {}
+
+    def start(self, function: Callable[[], None], on_end: Callable[[], None]) -> None:
+        """Run it in a thread."""
+
+        def end() -> None:
+            del self._jobs[job]
+            on_end()
+
+        job = Job(function, end)
+        self._jobs[job] = None
+        self.threads.start(job)
 
     def runs_in_thread(self) -> bool:
         """Drawn for each piece of work."""
@@ -45,8 +60,13 @@ class Interleaving:
         return self.is_on and (self.operation_s is not None or self.random.random() >= _IS_FAST)
 
     def on_operation(self, operation: str, path: Path) -> None:
-        """The simulated disk is about to carry out an operation, or has done so. In a thread: stop, or not."""
+        """The simulated disk is about to carry out an operation, or has done so. In a thread: stop, or not.
+
+        On the loop a thread may go on: the loop's own operations wait for the disk without the interpreter's lock.
+        """
         if self.threads.current is None:
+            if self._jobs and not self.threads.is_paused and self.random.random() < _GOES_ON:
+                self._let_one_go_on()
             return
         if self.operation_s is not None and (delay_s := self.operation_s(operation, path)):
             self.threads.pause(delay_s)
@@ -56,6 +76,11 @@ class Interleaving:
             random = self.random.random
             self._left = int(2 * random() * _OPERATIONS[int(random() * len(_OPERATIONS))])
             self.threads.pause(_PAUSES_S[int(random() * len(_PAUSES_S))])
+
+    def _let_one_go_on(self) -> None:
+        job = self.random.choice(list(self._jobs))
+        if job.handle is not None:
+            self.threads.resume(job)
 
     def pause(self, delay_s: float) -> None:
         """In a thread: stop for so long."""
@@ -102,6 +127,8 @@ class VirtualPool:
         self._loop = loop
         self._free = threads
         self._waiting: deque[_Work] = deque()
+        #: As `Interleaving.blocking_s`, of this pool alone.
+        self.blocking_s: Callable[[], float] | None = None
 
     def submit(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
         """Run it in one of the threads. Cancelling the future before it begins leaves it undone."""
@@ -117,7 +144,7 @@ class VirtualPool:
             self._after_delay(self._run, work)
 
     def _after_delay(self, callback: Callable[[_Work], None], work: _Work) -> None:
-        delay_s = self._interleaving.blocking_s
+        delay_s = self.blocking_s or self._interleaving.blocking_s
         if delay_s is None:
             self._loop.call_soon(callback, work, context=work.context)
         else:
@@ -127,10 +154,10 @@ class VirtualPool:
         if work.future.cancelled():
             self._end(work)
         elif self._interleaving.runs_in_thread():
-            self._interleaving.threads.start_now(Job(work.run, lambda: self._after_delay(self._end, work)))
+            self._interleaving.start(work.run, lambda: self._after_delay(self._end, work))
         else:
             work.run()
-            if self._interleaving.blocking_s is None:
+            if self.blocking_s is None and self._interleaving.blocking_s is None:
                 self._end(work)
             else:
                 self._after_delay(self._end, work)

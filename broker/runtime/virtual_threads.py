@@ -108,6 +108,8 @@ class VirtualThreads:
         self._idle: list[_Worker] = []
         # In order of creation: they are unwound in it.
         self._alive: dict[Job, None] = {}
+        #: An observer looks, see `paused`.
+        self.is_paused = False
 
     @property
     def current(self) -> Job | None:
@@ -115,14 +117,9 @@ class VirtualThreads:
         return self._current
 
     def start(self, job: Job) -> None:
-        """Begin the job in the next turn of the loop."""
+        """Begin the job in the next turn of the loop, or earlier by `resume`."""
         self._alive[job] = None
         self.wake(job)
-
-    def start_now(self, job: Job) -> None:
-        """Begin the job; returns when it pauses or ends."""
-        self._alive[job] = None
-        self.resume(job)
 
     def wake(self, job: Job, delay_s: float = 0.0) -> None:
         """Have a suspended job go on after so much virtual time, or in the next turn of the loop."""
@@ -171,12 +168,13 @@ class VirtualThreads:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """For an observer, who may be called in a job: nothing pauses, and no time passes."""
-        before, self._current = self._current, None
+        """For an observer, who may be called in a job: no thread goes on, and no time passes."""
+        before = self._current, self.is_paused
+        self._current, self.is_paused = None, True
         try:
             yield
         finally:
-            self._current = before
+            self._current, self.is_paused = before
 
     def run_all(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
         """In a job: run the functions, so many of each group at a time; see `Runtime.run_parallel`."""

@@ -25,6 +25,7 @@ from functools import wraps
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakSet
 
 from storage.files import Buffer, Files
 
@@ -96,6 +97,8 @@ class _File:
     flushed: _Content = _NOTHING
     pending: list[_Change] = field(default_factory=list)
     modified_ms: int = 0
+    #: Those that somebody may still look at: what is written to the file is seen in them.
+    mappings: "WeakSet[mmap.mmap]" = field(default_factory=WeakSet)
 
     @classmethod
     def of(cls, content: _Content, modified_ms: int) -> "_File":
@@ -112,8 +115,15 @@ class _File:
     def truncate(self, size: int) -> None:
         del self.data[size:]
         self.size = size
+        for mapping in self.mappings:
+            if size < len(mapping):  # to touch it is SIGBUS; whoever reads it here finds no batch
+                mapping[size:] = b"\xff" * (len(mapping) - size)
 
     def write(self, position: int, written: bytes) -> None:
+        for mapping in self.mappings:
+            if position < len(mapping):
+                end = min(position + len(written), len(mapping))
+                mapping[position:end] = written[: end - position]
         if len(self.data) < position:
             self.data.extend(bytes(position - len(self.data)))
         self.data[position : position + len(written)] = written
@@ -180,6 +190,8 @@ class FaultyFiles(Files):
         self.on_death: Callable[[], None] = lambda: None
         #: Called before and after each operation that waits for the disk: where threads are simulated, they stop there.
         self.on_operation: Callable[[str, Path], None] | None = None
+        #: Whether what is read is in memory: a broker reads it in a thread otherwise.
+        self.has_in_memory: Callable[[], bool] = lambda: True
         #: Makes locks between threads, where these are simulated.
         self.mutexes: Callable[[], AbstractContextManager[object]] = super().new_mutex
 
@@ -342,7 +354,7 @@ class FaultyFiles(Files):
         return file.read(position, size)
 
     def is_cached(self, fd: int, size: int, position: int, *, step: int = 128 * 1024) -> bool:
-        return True
+        return self.has_in_memory()
 
     @_operation
     def pwrite(self, fd: int, data: Buffer, position: int) -> None:
@@ -376,8 +388,10 @@ class FaultyFiles(Files):
     @_operation
     def map(self, fd: int, size: int) -> mmap.mmap:
         mapping = mmap.mmap(-1, size)
-        data = self._opened(fd)[0].data[:size]
+        file, _ = self._opened(fd)
+        data = file.data[:size]
         mapping[: len(data)] = data
+        file.mappings.add(mapping)
         return mapping
 
     @_operation

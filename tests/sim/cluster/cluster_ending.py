@@ -29,6 +29,7 @@ class Ending:
         self._world.note("healing")
         network = self._world.simulation.network
         network.delays_s.clear()
+        network.window_bytes = 256 * 1024
         for machine in self._world.machines:
             for other in self._world.machines:
                 network.heal(machine.host, other.host)
@@ -37,6 +38,8 @@ class Ending:
             machine.resume()
             if machine.runtime is not None:
                 machine.runtime.interleaving.operation_s = None
+                for pool in machine.runtime.pools.values():
+                    pool.blocking_s = None
 
         def all_serve() -> bool:
             for machine in self._world.machines:
@@ -49,13 +52,15 @@ class Ending:
         await self._world.until("EventuallyRuns", all_serve)
         await self._world.until("EventuallyUnfenced", self._all_unfenced)
         self._world.is_stopping = True
-        if self._world.tasks:
-            _, waiting = await asyncio.wait(self._world.tasks, timeout=HEALING_S)
-            if waiting:
+        deadline = self._world.now + HEALING_S
+        while waiting := [task for task in self._world.tasks if not task.done()]:
+            # Some begin others.
+            if self._world.now >= deadline:
                 open_sends = [send for send in self._world.history.sends if send.ended_s is None]
                 raise Violated(f"EventuallyWriteIsAcceptedOrRejected: {open_sends}")
-            for task in self._world.tasks:
-                task.result()
+            await asyncio.wait(waiting, timeout=deadline - self._world.now)
+        for task in self._world.tasks:
+            task.result()
         await self._world.until("EventuallyReassignmentCompletes", self._no_reassignment)
         await self._world.until("AlterPartitionEpochEventuallyReachedOrZero", self._isrs_are_decided)
         await self._world.until("EventuallyAcknowledgedValueFullyReplicated", self._isrs_are_full)

@@ -123,6 +123,11 @@ class Judge:
             if has_changed and not is_interrupted:
                 look_at_roles(machine, broker)
 
+    @property
+    def quorum_leaders(self) -> dict[int, int]:
+        """Epoch -> leader of the metadata quorum."""
+        return self._quorum.leaders
+
     def _must_not_be_lost(self, key: Key) -> Ledger | None:
         """What is committed of a partition that exists, and whose leaders are elected cleanly."""
         topic, ledgers = self.image.topics_by_id.get(key[0]), self.ledgers.get(key)

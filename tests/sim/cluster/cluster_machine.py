@@ -134,6 +134,8 @@ class Machine:
         self.is_controller = "controller" in roles
         self.config = config_of(node_id, roles, voters, self.rack, tuple(settings.items()))
         self.clock_error_ms = 0
+        #: How often records that are read are not in memory.
+        self.is_cold = random.choice((0.0, 0.2, 0.6))
         self.files = FaultyFiles(random=Random(random.getrandbits(64)))
         #: How often the disk has been replaced, and how often something that was not flushed may have been lost.
         self.disk_number = self.loss_count = 0
@@ -213,7 +215,9 @@ class Machine:
         )
         self.runtime.machine = self
         self.runtime.interleaving.is_on = True
+        order = self.runtime.interleaving.random
         self.files.on_operation = self.runtime.interleaving.on_operation
+        self.files.has_in_memory = lambda: order.random() >= self.is_cold
         self.files.mutexes = lambda: VirtualLock(self.simulation.threads)
         self.process.create_task(self.simulation.loop, self._live(self.runtime, process))
 

@@ -15,6 +15,8 @@ from broker.replicas.peers import Peers
 from broker.replication.fetcher import ReplicaFetcher
 from broker.replication.follower import Action, Follower
 from broker.replication.leadership import NO_BROKER_EPOCH, FollowerProgress, Leadership
+from broker.runtime import Pool
+from broker.runtime.simulated import SimulatedRuntime
 from protocol.errors import NotLeaderOrFollower
 from storage.log import AppendInfo, Log
 
@@ -211,6 +213,18 @@ def consumers_see_the_log_end() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def one_pool_for_everything() -> Iterator[None]:
+    """Cold reads, validation and upkeep have the eight threads in which Raft votes and flushes."""
+    run_blocking = SimulatedRuntime.run_blocking
+
+    async def run_in_one(self: SimulatedRuntime, function: Any, *args: object, pool: Pool) -> Any:
+        return await run_blocking(self, function, *args, pool=Pool.READS)
+
+    with patch.object(SimulatedRuntime, "run_blocking", run_in_one):
+        yield
+
+
 class Mutant(NamedTuple):
     """A bug, and the story that finds it: by one of these seeds, as this invariant or error."""
 
@@ -235,5 +249,6 @@ MUTANTS = [
     Mutant(writes_in_the_epoch_before, "late_words", range(3, 20), "which has named"),
     Mutant(an_offset_is_all_that_is_waited_for, "parked", range(20), "AcknowledgedIsCommitted"),
     Mutant(nothing_is_looked_at_before_it_waits, "parked", range(20), "NoSignalIsLost"),
+    Mutant(one_pool_for_everything, "slow_reads", range(10), "NobodyIsDeposed"),
     Mutant(stale_broker_epochs_in_the_isr, "amnesia", range(12, 40), "StrongIsr"),
 ]

@@ -17,6 +17,7 @@ from cluster_machine import Machine
 from cluster_operator import Operator
 from cluster_world import World
 
+from broker.runtime import Pool
 from tests.harness.faulty_files import Loss
 
 _LOSSES = (Loss.SUFFIX, Loss.PAGES, Loss.ANYTHING, Loss.EVERYTHING)
@@ -199,6 +200,14 @@ class Nemesis:
                 draw.choice((0, 0, 0.02, 0.2, 1)) * longest_s
             )
             self._later("fast", machine)
+
+    def busy(self, machine: Machine) -> None:
+        """Its threads that read and validate for clients take their time from now on."""
+        if machine.runtime is not None:
+            draw = machine.runtime.interleaving.random
+            longest_s = self._random.choice((0.0, 0.1, 0.5, 1.0))
+            for pool in (Pool.READS, Pool.VALIDATION):
+                machine.runtime.pools[pool].blocking_s = lambda: draw.choice((0, 0.2, 1)) * longest_s
 
     def _pause(self, machine: Machine) -> None:
         """SIGSTOP, and after a while SIGCONT."""

@@ -51,6 +51,11 @@ class QuorumJudge:
         #: epoch -> up to where its nodes were the first to know it committed.
         self._committed_in: dict[int, int] = {}
 
+    @property
+    def leaders(self) -> dict[int, int]:
+        """Epoch -> leader, up to now."""
+        return dict(self._leaders)
+
     def check(self) -> None:
         """Look at every node that has changed. Raises Violated."""
         changed = []

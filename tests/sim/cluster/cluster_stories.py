@@ -2,13 +2,19 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
 from cluster_nemesis import Nemesis
 from cluster_operator import Operator
 from cluster_parked import parked
+from cluster_sizes import COLD, SMALLEST
+from cluster_violated import Violated
 from cluster_world import Story, World
+
+from broker.runtime import Pool
+from broker.runtime.pools import THREADS
 
 
 async def peace(world: World) -> None:
@@ -102,6 +108,61 @@ async def amnesia(world: World) -> None:
     while world.now < until:
         _slow_ways(world, (0.0, 0.0, 0.3, 0.9))
         await nemesis.rage(for_s=1.5, kinds=("blackout", "blackout", "elect"), is_hasty=True)
+
+
+async def beside_the_loop(world: World) -> None:
+    """Threads read, validate and truncate for long, with slices lent to slow connections, while leaders change."""
+    random, operator = world.random, Operator(world)
+    packed = random.choice(({"compression_type": "gzip"}, {"cleanup_policy": "compact"}))
+    await world.create_topic("plain", replicas=len(world.brokers))
+    await world.create_topic("packed", replicas=len(world.brokers), **packed)
+    delays_s = world.simulation.network.delays_s
+    world.simulation.network.window_bytes = random.choice((100, 300, 1_000))
+    for topic in ("plain", "packed"):
+        keys = 4 if topic == "packed" and "cleanup_policy" in packed else 0
+        for acks in (-1, 1, 1):
+            world.produce(topic, keys=keys, acks=acks)
+        world.consume(topic)
+        world.consume(topic, rack=random.choice("abc"))
+    nemesis, until = Nemesis(world), world.now + 5
+    disks = asyncio.ensure_future(nemesis.rage(for_s=5, kinds=("slow", "slow", "kill"), is_hasty=True))
+    while world.now < until:
+        _slow_ways(world, (0.0, 0.0, 0.02, 0.1, 0.3, 0.6))
+        for machine in world.brokers:
+            nemesis.busy(machine)
+            machine.is_cold = 0.6
+            for consumer in world.consumers:
+                delays_s[machine.host, consumer.name] = random.choice((0.0, 0.1, 0.4))
+        if random.random() < 0.4:  # somebody new, who reads all that there is
+            world.consume("plain", rack=random.choice("bc"))
+        # Of two, so that the last leader but one leads again.
+        operator.crown(random.choice(("plain", "packed")), 0, random.choice(world.broker_ids[:2]))
+        await asyncio.sleep(random.choice((0.05, 0.15, 0.4)) * random.uniform(0.5, 1.5))
+    await disks
+
+
+async def slow_reads(world: World) -> None:
+    """Consumers read from slow disks, more of them than there are threads for reads: no controller is deposed by that."""
+    await world.create_topic("t", partitions=len(world.brokers))
+    for partition in range(len(world.brokers)):
+        world.produce("t", partition, pause_s=0.1)
+    await asyncio.sleep(1)
+    leaders = world.judge.quorum_leaders
+    for machine in world.machines:
+        machine.is_cold = 1.0
+        assert machine.runtime is not None
+        machine.runtime.interleaving.operation_s = _slow_to_read
+    for partition in range(len(world.brokers)):
+        for _ in range(THREADS[Pool.READS] + 4):
+            world.consume("t", partition)
+    await asyncio.sleep(3)
+    if (now := world.judge.quorum_leaders) != leaders:
+        raise Violated(f"NobodyIsDeposed: {leaders}, then {now}")
+
+
+def _slow_to_read(operation: str, path: Path) -> float:
+    is_of_partition = operation in ("pread", "map") and "__cluster_metadata-0" not in path.parts
+    return 0.4 if is_of_partition else 0.0
 
 
 async def everything(world: World) -> None:
@@ -198,6 +259,8 @@ STORIES: dict[str, Story] = {
         restless,
         late_words,
         amnesia,
+        beside_the_loop,
+        slow_reads,
         everything,
         unclean,
         questions,
@@ -213,6 +276,8 @@ WORLDS: dict[str, dict[str, Any]] = {
     "late_words": {"controllers": 1, "is_combined": False},
     "amnesia": {"controllers": 1, "is_combined": False},
     "parked": {"controllers": 1, "is_combined": False},
+    "slow_reads": {"brokers": 3, "controllers": 3, "is_combined": True, "sizes": COLD},
+    "beside_the_loop": {"controllers": 1, "is_combined": False, "sizes": SMALLEST},
     # With controllers of their own, brokers can be gone and an election be held.
     "unclean": {"controllers": 1, "is_combined": False},
     "directories": {"settings": {"log.dirs": "/disk/a,/disk/b,/disk/c"}},

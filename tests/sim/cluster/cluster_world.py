@@ -19,6 +19,7 @@ from cluster_ending import HEALING_S, Ending
 from cluster_judge import Judge
 from cluster_machine import CONTROLLER_PORT, Machine
 from cluster_questions import Inquirer
+from cluster_sizes import small_sizes
 from cluster_violated import Violated
 
 from broker.runtime.simulated import Simulation
@@ -58,15 +59,17 @@ class World:
         controllers: int = 3,
         is_combined: bool = True,
         settings: Mapping[str, object] | None = None,
+        sizes: Mapping[str, int] | None = None,
         is_quiet: bool = True,
     ) -> None:
-        """The `settings` are of every node.
+        """The `settings` are of every node; for sizes see `cluster_sizes`.
 
         Unless it `is_quiet`, nodes' warnings are logged.
         """
         self._is_quiet = is_quiet
         self.seed = seed
         self.random = Random(seed)
+        self._sizes = small_sizes(Random(f"sizes {seed}"), sizes or {})
         self.simulation = Simulation(seed=seed)
         self.simulation.loop.set_exception_handler(self._on_loop_exception)
         self.history = History()
@@ -111,6 +114,7 @@ class World:
         self.simulation.network.record = record_and_check
 
     def __enter__(self) -> Self:
+        self._sizes.__enter__()
         logging.getLogger().addHandler(self._alarm)
         if self._is_quiet:
             logging.disable(logging.WARNING)  # nodes complain of each other all the time here
@@ -124,6 +128,7 @@ class World:
             machine.resume()
             machine.kill()
         self.simulation.close()
+        self._sizes.__exit__(None, None, None)
 
     # -- running ---------------------------------------------------------------------------------------
 

@@ -1,0 +1,32 @@
+"""Sizes of a small world: what real brokers do with megabytes, simulated ones do with the few bytes that they have.
+
+Reads are lent from mapped files, records are read from the disk in a thread, batches are validated in a thread: each begins
+at a size that no batch of a simulation reaches. Here each begins at a size that is drawn, in some worlds at none.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from random import Random
+from unittest.mock import patch
+
+#: Where each stands -> what it may be.
+CHOICES = {
+    "storage.segment.LEND_BYTES": (100, 300, 128 * 1024),
+    "storage.lending.REMAP_BYTES": (1, 500, 8 * 1024 * 1024),
+    "storage.segment.WARM_TAIL_BYTES": (0, 400, 16 * 1024 * 1024),
+    "storage.validation.QUICK_RECORDS": (0, 1, 500),
+    # What is joined is copied, and lent no longer.
+    "broker.network.connection.JOIN_BYTES": (0, 16 * 1024),
+}
+SMALLEST = {name: min(sizes) for name, sizes in CHOICES.items()}
+#: Whatever may be read from the disk is, but nothing is lent.
+COLD = {"storage.segment.LEND_BYTES": 128 * 1024, "storage.segment.WARM_TAIL_BYTES": 0}
+
+
+@contextmanager
+def small_sizes(random: Random, wanted: Mapping[str, int]) -> Iterator[None]:
+    """As long as a world lives; those that it does not want are drawn."""
+    with ExitStack() as patches:
+        for name, sizes in CHOICES.items():
+            patches.enter_context(patch(name, wanted.get(name, random.choice(sizes))))
+        yield
