@@ -36,7 +36,7 @@ KEYS = (
     ConfigKey("background.threads", INT, 10,
               "Threads for background work such as retention.",
               HIGH, check=AT_LEAST_1, update_mode=CLUSTER_WIDE,
-              unread=NoMeaning("background work is tasks of the event loop and jobs in its threads")),
+              unread=NoMeaning("each kind of blocking work has a pool of threads of a fixed size")),
     ConfigKey("request.timeout.ms", INT, 30000,
               "Time within which the broker's own requests to peers must be answered.",
               HIGH),

@@ -53,7 +53,7 @@ def broker_readers() -> dict[str, list[str]]:
     """Places that read each broker configuration, topics' defaults among them."""
     found: dict[str, list[str]] = defaultdict(list)
     for place, node in _nodes():
-        if (key := _asked_key(node)) is not None:
+        if (key := asked_key(node)) is not None:
             found[key].append(place)
         elif (
             isinstance(node, ast.Attribute)
@@ -73,7 +73,7 @@ def topic_readers() -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
     derived = _derived_properties()
     for place, node in _nodes():
-        if (key := _asked_key(node)) is not None:
+        if (key := asked_key(node)) is not None:
             found[key].append(place)
         elif isinstance(node, ast.Attribute) and _is_config(node.value, place):
             for name in (node.attr, *derived.get(node.attr, ())):
@@ -89,7 +89,7 @@ def listener_readers() -> set[str]:
     return {
         key
         for _, node in _nodes()
-        if (key := _asked_key(node)) is not None and _called(node) == "listener_value"
+        if (key := asked_key(node)) is not None and _called(node) == "listener_value"
     }
 
 
@@ -149,7 +149,7 @@ def _called(node: ast.AST) -> str | None:
             return None
 
 
-def _asked_key(node: ast.AST) -> str | None:
+def asked_key(node: ast.AST) -> str | None:
     """The key that a call or a subscript asks for by a literal."""
     match node:
         case ast.Call(args=args) if (name := _called(node)) in _ACCESSORS:

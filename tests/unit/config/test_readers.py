@@ -1,7 +1,16 @@
 """Every configuration is read by the code, or its definition says why not: both directions, from the syntax trees."""
 
+import ast
+
 import pytest
-from config_readers import broker_readers, listener_readers, topic_readers, unread_attributes, unread_settings
+from config_readers import (
+    asked_key,
+    broker_readers,
+    listener_readers,
+    topic_readers,
+    unread_attributes,
+    unread_settings,
+)
 from configuration_page import PAGE, page
 
 from broker.config.definitions import (
@@ -23,6 +32,23 @@ DEFINITIONS = [
     (CLIENT_METRICS_CONFIGS, {}),
 ]
 ROWS = [(key, readers.get(name, [])) for keys, readers in DEFINITIONS for name, key in keys.items()]
+
+
+@pytest.mark.parametrize(("source", "is_reader"), [
+    ("config.get('a.b')",                  True),
+    ("get('a.b')",                         True),
+    ("config.listener_value(name, 'a.b')", True),
+    ("state.topic_setting(topic, 'a.b')",  True),
+    ("self.values['a.b']",                 True),
+    ("config.listener_value('a.b', key)",  False),  # the listener's name
+    ("ConfigKey('a.b', INT, 1)",           False),
+    ("properties['a.b']",                  False),
+    ("InvalidConfigValue('a.b', 1, '')",   False),
+    ("config.get(name)",                   False),
+])  # fmt: skip
+def test_what_counts_as_a_reader(source, is_reader):
+    found = [key for node in ast.walk(ast.parse(source)) if (key := asked_key(node)) is not None]
+    assert found == (["a.b"] if is_reader else [])
 
 
 @pytest.mark.parametrize(("key", "readers"), ROWS, ids=[key.name for key, _ in ROWS])
