@@ -9,6 +9,10 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from broker.groups import shard_runner
+from broker.groups.loader import ReplicaLog
+from broker.groups.log_state import LogState
+from broker.groups.resuming import Resumable
 from broker.replicas.committing import Awaited
 from broker.replicas.partition import Partition
 from broker.replicas.peers import Peers
@@ -225,6 +229,26 @@ def one_pool_for_everything() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def a_replay_goes_on_whatever_the_log_says() -> Iterator[None]:
+    """A coordinator that leads again keeps what it had loaded, though its log was truncated meanwhile."""
+    with patch.object(Resumable, "is_of", lambda self, log: True):
+        yield
+
+
+@contextmanager
+def a_load_that_is_broken_off_counts_as_complete() -> Iterator[None]:
+    """A coordinator that leads again goes on from the end of its log."""
+    keep = shard_runner.resumable
+
+    def keep_early(state: LogState, log: ReplicaLog) -> Resumable | None:
+        state.next_offset = log.log_end_offset
+        return keep(state, log)
+
+    with patch.object(shard_runner, "resumable", keep_early):
+        yield
+
+
 class Mutant(NamedTuple):
     """A bug, and the story that finds it: by one of these seeds, as this invariant or error."""
 
@@ -250,5 +274,7 @@ MUTANTS = [
     Mutant(an_offset_is_all_that_is_waited_for, "parked", range(20), "AcknowledgedIsCommitted"),
     Mutant(nothing_is_looked_at_before_it_waits, "parked", range(20), "NoSignalIsLost"),
     Mutant(one_pool_for_everything, "slow_reads", range(10), "NobodyIsDeposed"),
+    Mutant(a_replay_goes_on_whatever_the_log_says, "groups", range(20), "LoadedIsTheLog"),
+    Mutant(a_load_that_is_broken_off_counts_as_complete, "groups", range(20), "LoadedIsTheLog"),
     Mutant(stale_broker_epochs_in_the_isr, "amnesia", range(12, 40), "StrongIsr"),
 ]

@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from cluster_groups import groups
 from cluster_nemesis import Nemesis
 from cluster_operator import Operator
 from cluster_parked import parked
@@ -267,6 +268,7 @@ STORIES: dict[str, Story] = {
         retention,
         directories,
         parked,
+        groups,
     )
 }
 
@@ -278,6 +280,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "parked": {"controllers": 1, "is_combined": False},
     "slow_reads": {"brokers": 3, "controllers": 3, "is_combined": True, "sizes": COLD},
     "beside_the_loop": {"controllers": 1, "is_combined": False, "sizes": SMALLEST},
+    "groups": {"settings": {"group.initial.rebalance.delay.ms": 0, "offsets.load.buffer.size": 300}},
     # With controllers of their own, brokers can be gone and an election be held.
     "unclean": {"controllers": 1, "is_combined": False},
     "directories": {"settings": {"log.dirs": "/disk/a,/disk/b,/disk/c"}},
