@@ -172,21 +172,23 @@ class QuorumChannel:
         deadline = self._runtime.monotonic() + self._timeout_s
         while True:
             is_here, address = self._leader.is_here, self._leader.address
+            left_s = max(deadline - self._runtime.monotonic(), 0.0)
             reason = "no leader of the metadata quorum is known"
             if address is None and (unreachable := self._unreachable()):
                 reason += f" ({'; '.join(unreachable)})"
             try:
                 if is_here and self._local is not None:
                     reason = self._why_not_here()
-                    response = await self._local.request(api_key, message, context)
+                    # Not attempt by attempt: what it has decided stays in the log, and is decided once.
+                    async with asyncio.timeout(left_s):
+                        response = await self._local.request(api_key, message, context)
                     self._outages.answered(_CONTROLLER)
                     return response
                 if is_here:
                     reason = self._why_not_here()
                 elif address is not None:
                     reason = f"{address[0]}:{address[1]} does not lead the metadata quorum"
-                    left_s = deadline - self._runtime.monotonic()
-                    asking = self._ask(address, api_key, message, context, max(left_s, 0.0))
+                    asking = self._ask(address, api_key, message, context, left_s)
                     response = await self._unless_deposed(address, asking)
                     self._outages.answered(_CONTROLLER)
                     return response

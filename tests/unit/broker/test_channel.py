@@ -101,6 +101,8 @@ class World:
         self.watch = LeaderWatch(self)
         self.local = None
         self.local_asked = []
+        #: The controller of this process decides, and its records are not committed.
+        self.is_local_silent = False
 
     def leader_address(self):
         return None if self.leader[0] is None else (f"c{self.leader[0]}", 9093)
@@ -112,6 +114,8 @@ class World:
     async def request(self, api_key, message, context=None):
         """As the controller of this process."""
         self.local_asked.append((self.runtime.monotonic(), context))
+        if self.is_local_silent:
+            await self.runtime.loop.create_future()
         if len(self.local_asked) < 3:
             raise NotController
         return _created(ErrorCode.none)
@@ -304,6 +308,20 @@ def test_the_controller_of_this_process_is_waited_for_until_it_is_active(world):
         assert channel.controller_versions is None
 
     world.run(scenario, is_controller=True)
+
+
+def test_the_controller_of_this_process_has_the_same_time_as_another_one(world):
+    """Its records may not be committed: a disk that does not answer, voters that are gone."""
+
+    async def scenario(channel):
+        world.is_local_silent = True
+        world.lead(world.node_id)
+        with pytest.raises(RequestTimedOut, match="within 5 s"):
+            await asyncio.wait_for(create(channel), 60)
+        assert 5 <= world.runtime.monotonic() < 5.3
+        assert len(world.local_asked) == 1
+
+    world.run(scenario, timeout_ms=5_000, is_controller=True)
 
 
 @pytest.mark.parametrize(("error", "raised"), [
