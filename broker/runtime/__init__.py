@@ -11,7 +11,7 @@ nobody's business but the one who made it.
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from broker.runtime.pools import Pool
@@ -85,13 +85,25 @@ class Runtime(Protocol):
         """Call once, `delay_s` seconds from now, unless the handle is cancelled before."""
 
     def create_task(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Start a background task: it stays referenced, and what it raises is logged and reported.
+        """Start a piece of work that runs in the background: it stays referenced, and what it raises is logged.
 
-        For work that nobody awaits. An exception ends that task only; `on_task_failure` hears of it.
+        An exception ends that task only, and is reported to `on_task_failure`. For work that has an end, and that
+        whoever has started it can do without, or begins again; a service is for `supervise`.
         """
 
+    def supervise(self, run: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> asyncio.Task[None]:
+        """Start a service: `run()`, and after each unexpected exception `run()` again, until it returns.
+
+        Each failure is logged with its stack, counted, and reported to `on_task_failure`; before the next run is a
+        pause that doubles, up to a bound, with jitter. What is to be done must outlive a run that fails.
+        """
+
+    @property
+    def task_failures(self) -> Mapping[str, int]:
+        """How often each background task has failed, by its name."""
+
     def on_task_failure(self, listener: Callable[[TaskFailure], None]) -> None:
-        """Have `listener` called for each task of `create_task` that ends with an exception."""
+        """Have `listener` called for each failure of a background task."""
 
     async def run_blocking(self, function: Callable[..., T], *args: object, pool: Pool) -> T:
         """Run a function that may wait for a disk in a thread of `pool`, and wait for its result.

@@ -7,7 +7,7 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ import uvloop
 from broker.runtime import Listening, Pool, ProtocolFactory, SocketOptions, TaskFailure
 from broker.runtime.accepting import SocketListening
 from broker.runtime.pools import THREADS
+from broker.runtime.stalls import StallWatch
 from broker.runtime.supervision import Supervisor
 
 T = TypeVar("T")
@@ -77,17 +78,28 @@ class ProductionRuntime:
         #: The loop's own clock; bound once, since it is asked several times a request.
         self.monotonic = self.loop.time
         self.call_later = self.loop.call_later
-        self._tasks = Supervisor(self.loop)
+        self._tasks = Supervisor(self.loop, self.random)
         self._executors: dict[Pool, ThreadPoolExecutor] = {}
         self._listenings: list[SocketListening] = []
+        self.stalls = StallWatch.from_environment(self.loop)
+        self.stalls.start()
 
     def now_ms(self) -> int:
         """Wall clock, ms since 1970."""
         return wall_clock_ms()
 
     def create_task(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Start a supervised background task."""
+        """Start a background task."""
         return self._tasks.create_task(coroutine, name=name)
+
+    def supervise(self, run: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> asyncio.Task[None]:
+        """Start a service that is started again when it fails."""
+        return self._tasks.supervise(run, name=name)
+
+    @property
+    def task_failures(self) -> Mapping[str, int]:
+        """Failures by the task's name."""
+        return self._tasks.failures
 
     def on_task_failure(self, listener: Callable[[TaskFailure], None]) -> None:
         """Have `listener` called for each background task that fails."""
@@ -175,6 +187,8 @@ class ProductionRuntime:
         for executor in executors:
             # Waiting for the threads on the loop would stop callbacks that they may be waiting for.
             await self.loop.run_in_executor(None, executor.shutdown)
+        self.stalls.stop()
+        await self.loop.run_in_executor(None, self.stalls.join)
 
     async def _connected(self, host: str, port: int, options: SocketOptions) -> socket.socket:
         """A socket that is connected to the first address of `host` that answers, its buffers set before."""

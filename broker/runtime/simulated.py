@@ -15,7 +15,7 @@ process agree on strings' hashes; code under test must not let addresses choose 
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from broker.runtime import Listening, Pool, ProtocolFactory, SocketOptions, TaskFailure
@@ -118,7 +118,7 @@ class SimulatedRuntime:
             pool: VirtualPool(self.interleaving, loop=self.loop, threads=threads)
             for pool, threads in THREADS.items()
         }
-        self._tasks = Supervisor(self.loop)
+        self._tasks = Supervisor(self.loop, self.random)
         self._tasks.on_task_failure(lambda failure: self.simulation.failures.append(failure.exception))
 
     @property
@@ -145,8 +145,17 @@ class SimulatedRuntime:
         return EPOCH_MS + self.clock_error_ms + round(self.loop.time() * 1e6) // 1000
 
     def create_task(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Start a supervised background task; its failure also makes `run` raise."""
+        """Start a background task; its failure also makes `run` raise."""
         return self._tasks.create_task(coroutine, name=name)
+
+    def supervise(self, run: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> asyncio.Task[None]:
+        """Start a service; each of its failures makes `run` raise in the end."""
+        return self._tasks.supervise(run, name=name)
+
+    @property
+    def task_failures(self) -> Mapping[str, int]:
+        """Failures by the task's name."""
+        return self._tasks.failures
 
     def on_task_failure(self, listener: Callable[[TaskFailure], None]) -> None:
         """Have `listener` called for each background task that fails."""

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import psutil
 
@@ -25,8 +26,12 @@ class StartFailed(Exception):
 class Child:
     """A process whose output goes to a file, ended with its whole group."""
 
+    #: The logs of all children of this run.
+    logs: ClassVar[dict[Path, None]] = {}
+
     def __init__(self, command: list[str], *, log: Path, env: dict[str, str] | None = None) -> None:
         self.log = log
+        self.logs[log] = None
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 command,

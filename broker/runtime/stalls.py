@@ -1,0 +1,157 @@
+"""Finds turns of the event loop that take too long: everything else on the loop waits meanwhile, Raft's votes included.
+
+    thread:  post an empty callback --answered in time--> post the next one, one bound later
+                     '--not answered within the bound--> take the stack of the loop's thread --> one WARNING
+
+The loop's part is that empty callback, ten times a second at the default bound: 10 us each. A turn above two bounds is
+always found, one below the bound never. What the thread waited for a processor, because other processes and threads had
+all of them, is told apart (Linux only): no code of the loop is to blame for it.
+
+The stack is of the moment at which the bound has passed. A C function that holds the interpreter's lock is seen when it
+has returned, in the line that has called it.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Final, NamedTuple
+
+log = logging.getLogger(__name__)
+
+#: A turn above this is reported: a tenth of what a client notices, a fifth of the shortest time-out that Raft has.
+BOUND_MS: Final = 100
+#: Environment variable, for tests: a lower bound in ms; every turn above it is reported, without a limit to the rate.
+BOUND_VARIABLE: Final = "OTTLA_LOOP_STALL_MS"
+#: At most one WARNING in so many seconds; it counts the turns that it stands for.
+REPORT_INTERVAL_S: Final = 10.0
+#: A turn that lasts longer is reported before it has ended.
+_PATIENCE_S: Final = 5.0
+
+
+class _Usage(NamedTuple):
+    """A thread's life until now, seconds."""
+
+    running_s: float
+    #: Ready to run, and waiting for a processor.
+    queued_s: float
+
+
+class _ThreadClock:
+    """What a thread's time went to, by Linux's schedstat; elsewhere zeros."""
+
+    def __init__(self, thread_id: int) -> None:
+        try:
+            # Kept open: read before each callback, at 2 us.
+            self._fd: int | None = os.open(
+                Path("/proc/self/task") / str(thread_id) / "schedstat", os.O_RDONLY
+            )
+        except OSError:
+            self._fd = None
+
+    def read(self) -> _Usage:
+        if self._fd is None:
+            return _Usage(0.0, 0.0)
+        running_ns, queued_ns, _ = os.pread(self._fd, 100, 0).split()
+        return _Usage(int(running_ns) / 1e9, int(queued_ns) / 1e9)
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+
+
+class StallWatch:
+    """The watch over one loop; made on that loop's thread. `count` and `longest_s` are for metrics."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, *, bound_s: float, report_interval_s: float = REPORT_INTERVAL_S
+    ) -> None:
+        self._loop = loop
+        self._bound_s = bound_s
+        self._report_interval_s = report_interval_s
+        self._loop_thread_id = threading.get_ident()
+        self._clock = _ThreadClock(threading.get_native_id())
+        self._is_stopping = threading.Event()
+        self._answered = threading.Event()
+        self._reported_at: float | None = None
+        self._unreported_count = 0
+        #: Turns above the bound.
+        self.count = 0
+        #: The longest of them, as far as it was watched.
+        self.longest_s = 0.0
+        self._thread = threading.Thread(target=self._run, name="stall-watch", daemon=True)
+
+    @classmethod
+    def from_environment(cls, loop: asyncio.AbstractEventLoop) -> "StallWatch":
+        """With the default bound, or that of a test."""
+        if (bound_ms := os.environ.get(BOUND_VARIABLE)) is not None:
+            return cls(loop, bound_s=float(bound_ms) / 1000, report_interval_s=0.0)
+        return cls(loop, bound_s=BOUND_MS / 1000)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Watch no more; the thread ends within a bound, and `join` waits for it."""
+        self._is_stopping.set()
+
+    def join(self) -> None:
+        """Wait for the thread's end. Not on the loop, which the thread may be waiting for."""
+        self._thread.join()
+
+    # -- in the thread ---------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._is_stopping.wait(self._bound_s):
+                posted_at, before = time.monotonic(), self._clock.read()
+                self._answered.clear()
+                self._loop.call_soon_threadsafe(self._answered.set)
+                if not self._answered.wait(self._bound_s):
+                    self._on_late_answer(posted_at, before)
+        except RuntimeError:
+            pass  # the loop is closed
+        finally:
+            self._clock.close()
+
+    def _on_late_answer(self, posted_at: float, before: _Usage) -> None:
+        frame = sys._current_frames().get(self._loop_thread_id)
+        stack = "".join(traceback.format_stack(frame)).rstrip() if frame is not None else "  (no Python code)"
+        is_over = self._answered.wait(_PATIENCE_S)
+        now, after = time.monotonic(), self._clock.read()
+        duration_s, queued_s = now - posted_at, after.queued_s - before.queued_s
+        is_own = duration_s - queued_s >= self._bound_s
+        if is_own:
+            self.count += 1
+            self.longest_s = max(self.longest_s, duration_s)
+        if self._reported_at is not None and now - self._reported_at < self._report_interval_s:
+            self._unreported_count += 1
+        else:
+            self._report(
+                f"{'has taken' if is_over else 'has not ended after'} {duration_s * 1000:.0f} ms "
+                f"({(after.running_s - before.running_s) * 1000:.0f} ms running, {queued_s * 1000:.0f} ms waiting for a "
+                f"processor, the rest blocked)",
+                stack if is_own else None,
+            )
+            self._reported_at, self._unreported_count = now, 0
+        while not is_over and not self._is_stopping.is_set():
+            is_over = self._answered.wait(self._bound_s)
+            self.longest_s = max(self.longest_s, time.monotonic() - posted_at)
+
+    def _report(self, what: str, stack: str | None) -> None:
+        more = f" {self._unreported_count} more since the last report." if self._unreported_count else ""
+        if stack is None:
+            log.warning("A turn of the event loop %s: the machine is busy with other work.%s", what, more)
+        else:
+            log.warning(
+                "One turn of the event loop %s; requests, heartbeats and Raft wait meanwhile.%s Stack after %d ms:\n%s",
+                what,
+                more,
+                self._bound_s * 1000,
+                stack,
+            )
