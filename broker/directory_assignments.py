@@ -121,25 +121,25 @@ class DirectoryAssignments:
     def _note(self, places: Iterable[Place]) -> None:
         found = misplaced(self._image(), places, node_id=self._node_id, located=self._located)
         self._pending.update(dict.fromkeys(found))
-        if self._pending and self._telling is None:
-            self._telling = self._runtime.create_task(self._tell(), name="directory-assignments")
+        if self._pending and (self._telling is None or self._telling.done()):
+            self._telling = self._runtime.supervise(self._tell, name="directory-assignments")
 
     async def _tell(self) -> None:
-        try:
-            while self._pending:
-                asked = list(self._pending)[:MAX_PER_REQUEST]
-                for place in asked:
-                    del self._pending[place]
+        while self._pending:
+            asked = list(self._pending)[:MAX_PER_REQUEST]
+            for place in asked:
+                del self._pending[place]
+            refused = asked
+            try:
                 # What has become true, or is gone, meanwhile need not be told.
                 wrong = misplaced(self._image(), asked, node_id=self._node_id, located=self._located)
                 refused = await self._request(wrong) if wrong else []
+            finally:
                 self._pending.update(dict.fromkeys(refused))
-                self._failures = self._failures + 1 if refused else 0
-                if refused:
-                    doublings = min(self._failures - 1, _MAX_DOUBLINGS)
-                    await asyncio.sleep(min(FIRST_BACKOFF_S * 2**doublings, MAX_BACKOFF_S))
-        finally:
-            self._telling = None
+            self._failures = self._failures + 1 if refused else 0
+            if refused:
+                doublings = min(self._failures - 1, _MAX_DOUBLINGS)
+                await asyncio.sleep(min(FIRST_BACKOFF_S * 2**doublings, MAX_BACKOFF_S))
 
     async def _request(self, wrong: dict[Place, UUID]) -> list[Place]:
         """Send; those that are to be told again."""

@@ -158,7 +158,7 @@ class BrokerLifecycle:
             raise RegistrationRefused(
                 f"Giving up after {timeout_ms / 1000:g} s to register {broker}. {why}"
             ) from None
-        self._keeping_alive = self._runtime.create_task(self._keep_alive(), name="broker-heartbeat")
+        self._keeping_alive = self._runtime.supervise(self._keep_alive, name="broker-heartbeat")
 
     def _may_learn(self, error: ErrorCode) -> bool:
         """Whether the refusal may only mean that this broker does not know the cluster's features yet.

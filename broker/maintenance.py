@@ -53,8 +53,8 @@ class Maintenance:
     def start(self) -> None:
         """Begin; the first steps come after `log.initial.task.delay.ms`."""
         self._tasks = [
-            self._runtime.create_task(self._maintain(), name="log-maintenance"),
-            self._runtime.create_task(self._clean(), name="log-cleaner"),
+            self._runtime.supervise(self._maintain, name="log-maintenance"),
+            self._runtime.supervise(self._clean, name="log-cleaner"),
         ]
 
     async def stop(self) -> None:

@@ -192,14 +192,14 @@ class NodeClient:
     def _sweep(self) -> None:
         """Close what has been idle; forget peers of which nothing is left."""
         self._sweep_timer = None
+        if self._peers:
+            self._schedule_sweep()  # first: a sweep that fails is not the last one
         assert self._settings.max_idle_ms is not None
         idle_since = self._runtime.monotonic() - self._settings.max_idle_ms / 1000
         for address, peer in list(self._peers.items()):
             peer.close_if_idle(idle_since)
             if peer.is_forgettable:
                 del self._peers[address]
-        if self._peers:
-            self._schedule_sweep()
 
 
 class _Peer:

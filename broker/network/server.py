@@ -197,6 +197,7 @@ class NetworkServer:
 
     def _sweep(self) -> None:
         """Close idle connections, take unused buffers back. Cost: 0.2 µs a connection."""
+        self._schedule_sweep()  # first: a sweep that fails is not the last one
         idle_ms = self._settings.max_idle_ms
         # Half a millisecond for the resolution of the clock: intervals are parts of the idle time.
         idle_since = float("-inf") if idle_ms is None else self.runtime.monotonic() - idle_ms / 1000 + 0.0005
@@ -205,4 +206,3 @@ class NetworkServer:
         if self._notes > NOTES_PER_SWEEP:
             log.info("%d more connections were closed like the last ones", self._notes - NOTES_PER_SWEEP)
         self._notes = 0
-        self._schedule_sweep()

@@ -41,7 +41,13 @@ class LogMaking:
         self._waiting: dict[TopicPartition, NewLog] = {}
         #: Partitions of the creation that is under way, of which nobody has been told yet.
         self._planned: set[TopicPartition] = set()
+        #: What the task works at.
+        self._creation: LogCreation | None = None
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._task is not None and not self._task.done()
 
     def is_wanted(self, topic_partition: TopicPartition) -> bool:
         """Whether the partition's log is on its way."""
@@ -49,7 +55,7 @@ class LogMaking:
 
     def make(self, wanted: Sequence[NewLog]) -> None:
         """Make the logs, or find those that are there; the latter, and a few new ones, before this returns."""
-        if self._task is not None:
+        if self._is_busy:
             # In order: a deleted topic's logs are out of the way before those of the next one of its name are made.
             self._waiting.update({new.topic_partition: new for new in wanted})
         elif wanted:
@@ -59,7 +65,8 @@ class LogMaking:
                 creation.run(part)
                 self._finish(creation, part)
             else:
-                self._task = self._runtime.create_task(self._work(creation), name="log-making")
+                self._creation = creation
+                self._task = self._runtime.supervise(self._work, name="log-making")
 
     def give_up(self, topic_partition: TopicPartition) -> None:
         """The partition is not this broker's any more; whoever says so deletes its log, which stays away then."""
@@ -68,7 +75,7 @@ class LogMaking:
 
     async def idle(self) -> None:
         """Wait until nothing is left to be made."""
-        while self._task is not None:
+        while self._task is not None and self._is_busy:
             await asyncio.wait([self._task])
 
     async def stop(self) -> None:
@@ -85,14 +92,16 @@ class LogMaking:
         self._tell([*creation.logs.items(), *creation.errors.items()])
         return creation
 
-    async def _work(self, creation: LogCreation) -> None:
-        try:
+    async def _work(self) -> None:
+        while (creation := self._next_creation()) is not None:
             await self._carry_out(creation)
-            while self._waiting:
-                wanted, self._waiting = list(self._waiting.values()), {}
-                await self._carry_out(self._plan(wanted))
-        finally:
-            self._task = None
+
+    def _next_creation(self) -> LogCreation | None:
+        """What is left of the one that is under way, or one of all that has come since."""
+        if self._creation is None or not self._creation.planned_count:
+            wanted, self._waiting = list(self._waiting.values()), {}
+            self._creation = self._plan(wanted) if wanted else None
+        return self._creation
 
     async def _carry_out(self, creation: LogCreation) -> None:
         while part := creation.next_part(_PART):
@@ -104,7 +113,21 @@ class LogMaking:
                 await asyncio.wait([running])
                 creation.finish(part)
                 raise
+            except Exception:
+                self._want_again(creation, part)
+                raise
             self._finish(creation, part)
+
+    def _want_again(self, creation: LogCreation, part: Sequence[PlannedLog]) -> None:
+        """The thread has failed in a way that no disk does: what it has not made is planned again by the next run."""
+        creation.finish(part)
+        self._tell(
+            [(at, creation.logs[at]) for new, _ in part if (at := new.topic_partition) in creation.logs]
+        )
+        for new, _ in part:
+            if new.topic_partition in self._planned:
+                self._planned.discard(new.topic_partition)
+                self._waiting[new.topic_partition] = new
 
     def _finish(self, creation: LogCreation, part: Sequence[PlannedLog]) -> None:
         creation.finish(part)

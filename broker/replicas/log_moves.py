@@ -183,7 +183,7 @@ class LogMoves:
         logger.info("%s moves to %s", partition, future.directory.parent)
         self._moves[partition] = _Move(partition, future)
         if self._task is None or self._task.done():
-            self._task = self._runtime.create_task(self._run(), name="log-moves")
+            self._task = self._runtime.supervise(self._run, name="log-moves")
 
     def cancel(self, partition: Partition) -> None:
         """The replica stays where it is. Raises KafkaStorageError if the future log cannot be removed."""

@@ -165,7 +165,7 @@ class ReplicaFetcher:
         self._carry_out(following, following.follower.follow, partition.leader_epoch)
         self._note(following)
         if self._task is None:
-            self._task = self._runtime.create_task(self._run(), name=f"fetcher-{self._leader_id}")
+            self._task = self._runtime.supervise(self._run, name=f"fetcher-{self._leader_id}")
 
     def unfollow(self, partition: Partition) -> None:
         """What is still to be answered for it counts no more."""
@@ -199,6 +199,8 @@ class ReplicaFetcher:
     # -- rounds ------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        # Not the first run: what the last one has asked may have been answered, and the answer lost.
+        self._session.on_refusal(is_gone=False)
         while True:
             self._resume()
             self._hold_back_throttled()

@@ -2,7 +2,10 @@
 
     propose --> waiting --> in one request with all others --> granted, or out of date: left to the metadata log
                    ^                     |                '--> refused: the partition is told
-                   '---- try again ------'--- no controller, a stale broker epoch, an error that may pass
+                   '---- try again ------'--- no controller, a stale broker epoch, an error that may pass, a bug
+
+A change waits until it is settled, whatever becomes of the task that asks for it: a partition that has proposed an ISR
+proposes no other one.
 
 A granted ISR holds when the metadata log says so, not when the answer comes (as with Kafka): only then does the leader
 know what the controller knew when it chose who stays eligible. With an older, smaller min.insync.replicas it would
@@ -72,7 +75,7 @@ class IsrChanges:
         """Ask for what the partition's leadership proposes."""
         self._waiting[partition] = None
         if self._asking is None or self._asking.done():
-            self._asking = self._runtime.create_task(self._ask(), name="alter-partition")
+            self._asking = self._runtime.supervise(self._ask, name="alter-partition")
 
     async def _ask(self) -> None:
         while self._waiting:
@@ -84,10 +87,13 @@ class IsrChanges:
             }
             if not epochs:
                 continue
-            again = await self._request(epochs)
-            if again:
+            again = list(epochs)
+            try:
+                again = await self._request(epochs)
+            finally:
                 # Those first that have waited longest.
                 self._waiting = dict.fromkeys(again) | self._waiting
+            if again:
                 await asyncio.sleep(_RETRY_S)
 
     async def _request(self, epochs: dict[Partition, int]) -> list[Partition]:

@@ -166,7 +166,7 @@ class BrokerRole:
             broker.replicas.change_defaults(self._cluster_config.topic_config)
         broker.metadata.on_change(self._on_metadata)
         self._assignments.look_at_all()
-        self._isr_watch = self._runtime.create_task(broker.replicas.watch_isrs(), name="isr-watch")
+        self._isr_watch = self._runtime.supervise(broker.replicas.watch_isrs, name="isr-watch")
         broker.groups.start()
         await broker.replicas.all_made()
         await broker.lifecycle.serve()

@@ -28,8 +28,8 @@ NOBODY_YET: Final = LeaderAndEpoch(None, -1)
 class QuorumListener(Protocol):
     """Somebody who follows the metadata log. Called on the loop, in the order of the log; must not wait.
 
-    A listener that raises InvalidMetadata ends the node, because it has lost its way; whatever else it raises is its
-    own trouble, and logged.
+    A listener that raises ends the node: its state is not what the log says, and nothing would mend it. A disk that
+    fails is for the listener to handle. Kafka's brokers log such a failure and go on without the change.
     """
 
     def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
@@ -73,8 +73,9 @@ class Listeners:
         records = self._taking_effect(chunk)
         self.end_offset = chunk.end_offset
         self.log_bytes += chunk.size_bytes
-        for listener in list(self._all):
-            self._call(listener.on_commit, records, chunk.base_offset, chunk.end_offset)
+        self._call(
+            [listener.on_commit for listener in self._all], records, chunk.base_offset, chunk.end_offset
+        )
 
     def tell_snapshot(self, chunks: Sequence[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
         """The log begins behind this snapshot. Raises InvalidMetadata."""
@@ -82,16 +83,14 @@ class Listeners:
             _check(records)
         self._transactions = TransactionFilter()
         self.end_offset = snapshot.offset
-        for listener in list(self._all):
-            self._call(listener.on_snapshot, chunks, snapshot)
+        self._call([listener.on_snapshot for listener in self._all], chunks, snapshot)
 
     def tell_leader(self, leader: LeaderAndEpoch) -> None:
         """Somebody leads, or nobody. Raises InvalidMetadata."""
         if leader == self.leader:
             return
         self.leader = leader
-        for listener in list(self._all):
-            self._call(listener.on_leader, leader)
+        self._call([listener.on_leader for listener in self._all], leader)
 
     def _taking_effect(self, chunk: Chunk) -> list[MetadataRecord]:
         """The records that take effect with this batch."""
@@ -106,14 +105,23 @@ class Listeners:
             _check(records)
         return records
 
-    def _call(self, function: Callable[..., None], *arguments: object) -> None:
-        try:
-            function(*arguments)
-        except InvalidMetadata:
-            raise
-        except Exception:
-            # Its bug, or its failing disk: it is committed nevertheless, and the others must hear of it.
-            logger.exception("a listener could not follow the metadata log up to %d", self.end_offset)
+    def _call(self, functions: Sequence[Callable[..., None]], *arguments: object) -> None:
+        """Call all listeners, then raise the first failure: what is committed is so for the others, too."""
+        failure: InvalidMetadata | None = None
+        for function in functions:
+            try:
+                function(*arguments)
+            except InvalidMetadata as error:
+                failure = failure or error
+            except Exception as error:
+                logger.exception(
+                    "%s cannot follow the metadata log at offset %d", function.__qualname__, self.end_offset
+                )
+                failure = failure or InvalidMetadata(
+                    f"{function.__qualname__} cannot follow the metadata log at offset {self.end_offset}: {error!r}"
+                )
+        if failure is not None:
+            raise failure
 
 
 def _check(records: Iterable[MetadataRecord]) -> None:

@@ -23,6 +23,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple, Protocol
@@ -59,6 +60,10 @@ logger: Final = logging.getLogger(__name__)
 
 #: More requests than these are not held: each voter and observer has one or two, the rest is somebody's mistake.
 MAX_WAITING_REQUESTS: Final = 10_000
+#: More events than these do not wait for the actor: requests are refused with NotController, and sent again. They pile up
+#: while the disk does not answer, since peers that have given up ask again. What this node itself does is not refused,
+#: and bounded: an answer for each request that it has sent, one event for all appends, one for a resignation.
+MAX_WAITING_EVENTS: Final = 20_000
 
 
 class SendRequest(Protocol):
@@ -306,8 +311,10 @@ class Quorum:
         `listener_name`: by which it came; None: the first. Takes as long as a Fetch finds nothing new. Raises
         NotController when this node stops meanwhile.
         """
-        if self._failure is not None or self._is_over or len(self._waiting) >= MAX_WAITING_REQUESTS:
+        if self._failure is not None or self._is_over:
             raise NotController("This node does not take part in the metadata quorum.")
+        if len(self._waiting) >= MAX_WAITING_REQUESTS or len(self._events) >= MAX_WAITING_EVENTS:
+            raise NotController("Too many requests wait for this node's replica of the metadata log.")
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._waiting[answer] = None
         answer.add_done_callback(self._waiting.pop)
@@ -365,6 +372,11 @@ class Quorum:
                     if not self._settled.done():
                         self._settled.set_result(None)
                     await self._rest()
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            self._fail(error)  # what it waited for was cancelled, not this task
         except Exception as error:  # noqa: BLE001 (told to the node, which stops)
             self._fail(error)
 
@@ -450,14 +462,18 @@ class Quorum:
         if self._settled is not None and not self._settled.done():
             self._settled.set_exception(error)
             return
-        logger.critical("this node cannot go on with the metadata log: %r", error)
+        is_expected = isinstance(error, KafkaError | OSError | InvalidMetadata | QuorumFailed)
+        logger.critical(
+            "this node cannot go on with the metadata log: %r", error, exc_info=None if is_expected else error
+        )
         self._on_failure(error)
 
     def _end(self) -> None:
         """Nobody is answered or led any more."""
         self._is_over = True
         self._wake.set()
-        self._telling.end()
+        with suppress(InvalidMetadata):  # a listener that cannot follow any more, and this is the end anyway
+            self._telling.end()
         for task in list(self._sending):
             task.cancel()
         for answer in list(self._waiting):

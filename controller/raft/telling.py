@@ -21,6 +21,9 @@ from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 
 logger: Final = logging.getLogger(__name__)
 
+#: Batches of this node that are not committed yet are kept in memory up to so many bytes; those beyond are read from
+#: the log when they are committed.
+MAX_APPENDED_BYTES: Final = 64 * 1024 * 1024
 #: So much of the log is read and decoded at a time, before listeners are told of it.
 READ_BYTES: Final = 1024 * 1024
 
@@ -43,30 +46,42 @@ class Telling:
         self._node_id = node_id
         self._epoch_start_offset = epoch_start_offset
         self._run_blocking = run_blocking
-        #: Appended in this epoch and not yet told.
+        #: Appended in this epoch and not yet told; perhaps not all of it.
         self._appended: deque[Chunk] = deque()
+        self._appended_bytes = 0
         #: As far as this node knows; listeners may hear of it later.
         self.leader = NOBODY_YET
 
     def appended(self, chunk: Chunk) -> None:
         """This node has appended a batch as the leader."""
-        self._appended.append(chunk)
+        if self._appended_bytes + chunk.size_bytes <= MAX_APPENDED_BYTES:
+            self._appended.append(chunk)
+            self._appended_bytes += chunk.size_bytes
 
     async def commits(self, high_watermark: int) -> None:
         """Everything before it is committed. Raises InvalidMetadata."""
         while (start_offset := self._listeners.end_offset) < high_watermark:
             while self._appended and self._appended[0].base_offset < start_offset:
-                self._appended.popleft()
+                self._take_appended()
             if self._appended and self._appended[0].base_offset == start_offset:
                 if self._appended[0].end_offset > high_watermark:
                     break
-                self._commit(self._appended.popleft())
+                self._commit(self._take_appended())
                 continue
             end_offset = high_watermark
             if self._appended:
                 end_offset = min(end_offset, self._appended[0].base_offset)
             for chunk in await self._run_blocking(self._read, start_offset, end_offset):
                 self._commit(chunk)
+
+    def _take_appended(self) -> Chunk:
+        chunk = self._appended.popleft()
+        self._appended_bytes -= chunk.size_bytes
+        return chunk
+
+    def _forget_appended(self) -> None:
+        self._appended.clear()
+        self._appended_bytes = 0
 
     def _read(self, start_offset: int, end_offset: int) -> list[Chunk]:
         """Some of the batches from `start_offset` on, at least one. [any thread]"""
@@ -85,7 +100,7 @@ class Telling:
 
     async def load_snapshot(self, snapshot: OffsetAndEpoch) -> None:
         """The log begins behind this snapshot. Raises InvalidMetadata, OSError."""
-        self._appended.clear()
+        self._forget_appended()
         chunks = await self._run_blocking(lambda: list(self._log.snapshot_records(snapshot)))
         self._listeners.tell_snapshot(chunks, snapshot)
 
@@ -93,7 +108,7 @@ class Telling:
         """There is a new epoch, or a leader of it, or its leader has given up."""
         logger.info("metadata quorum: epoch %d, leader %s", leader.epoch, leader.leader_id)
         # What an earlier epoch of ours has left in the log may be cut off: if it stays, it is read from there.
-        self._appended.clear()
+        self._forget_appended()
         self.leader = leader
         self._tell_leader_when_due()
 

@@ -28,7 +28,6 @@ from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import encode_response
 from protocol.errors import (
     ErrorCode,
-    KafkaStorageError,
     NotController,
     RecordListTooLarge,
     UnsupportedVersion,
@@ -181,21 +180,24 @@ async def test_nobody_is_told_before_the_disk_has_it_and_many_share_a_flush(shel
     await shell.stop()
 
 
-async def test_a_subscriber_that_fails_is_nobody_elses_trouble(
+async def test_a_subscriber_that_fails_ends_the_node_when_the_others_know_what_is_committed(
     shell: Shell, caplog: pytest.LogCaptureFixture
 ):
+    """It has followed a part of the log, and nothing would mend that; Raft went on, and it stayed behind."""
     controller = await shell.start()
     before, fails, after = follow(shell), follow(shell), follow(shell)
+    await join(controller)
 
     def on_commit(records: Sequence[r.MetadataRecord], base_offset: int, end_offset: int) -> None:
-        raise KafkaStorageError("a disk of the broker's")
+        raise ValueError("a bug")
 
     fails.on_commit = on_commit
-    assert await join(controller) >= 0
-    assert await create(controller, "t")
+    assert (await create(controller, "t")).topics[0].error_code == 0
     assert before.image.topics_by_name.keys() == after.image.topics_by_name.keys() == {"t"}
-    assert "could not follow" in caplog.text
-    assert not shell.failures
+    assert "ValueError: a bug" in caplog.text
+    (failure,) = shell.failures
+    assert "on_commit cannot follow the metadata log at offset" in str(failure)
+    assert shell.quorum.has_failed
     await shell.stop()
 
 
