@@ -1,11 +1,14 @@
 """One computer of the simulated cluster: a disk, and on it a node that runs, is stopped, is killed, or fails."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 from uuid import UUID
+
+from cluster_services import Interruptible
 
 from broker.broker import Broker
 from broker.config import BrokerConfig
@@ -96,6 +99,15 @@ class _Node(Node):
 class _Runtime(SimulatedRuntime):
     machine: "Machine"
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        #: The last run of each service, by its name.
+        self.services: dict[str, Interruptible] = {}
+        #: Called with each run of a service before it begins.
+        self.on_service: Callable[[str, Interruptible], None] = lambda name, service: None
+        #: Pieces of blocking work that have not ended.
+        self.threads_count = 0
+
     async def run_blocking(self, function: Callable[..., T], *args: object, pool: Pool) -> T:
         """As ever; but a node that stops may be about to close its logs, and is looked at while they can be read."""
 
@@ -103,7 +115,21 @@ class _Runtime(SimulatedRuntime):
             self.machine.before_death()
             return function(*args)
 
-        return await super().run_blocking(looked_at, pool=pool)
+        self.threads_count += 1
+        try:
+            return await super().run_blocking(looked_at, pool=pool)
+        finally:
+            self.threads_count -= 1
+
+    def supervise(self, run: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> asyncio.Task[None]:
+        """As ever; and the service can be made to fail."""
+
+        async def interruptible() -> None:
+            self.services[name] = service = Interruptible(run())
+            self.on_service(name, service)
+            await service
+
+        return super().supervise(interruptible, name=name)
 
 
 class Machine:

@@ -63,7 +63,7 @@ async def bad_disks(world: World) -> None:
     await Nemesis(world).rage(for_s=4.5, kinds=("disk", "slow", "slow", "torn", "power", "kill", "new_disk"))
 
 
-def _slow_ways(world: World, delays_s: Sequence[float]) -> None:
+def slow_ways(world: World, delays_s: Sequence[float]) -> None:
     """Brokers are far from each other."""
     for machine in world.brokers:
         for other in world.brokers:
@@ -79,7 +79,7 @@ async def restless(world: World) -> None:
         # Goes on where it was told of a write that is lost, where an idempotent one is refused what comes next.
         world.produce("loose", partition, is_idempotent=False)
         world.consume("loose", partition, rack="b")
-    _slow_ways(world, (0.0, 0.005, 0.03))
+    slow_ways(world, (0.0, 0.005, 0.03))
     kinds = ("kill", "kill", "isolate", "pause", "elect", "stop", "power")
     await Nemesis(world).rage(for_s=4, kinds=kinds, is_hasty=True)
 
@@ -93,7 +93,7 @@ async def late_words(world: World) -> None:
     world.consume("loose", rack="b")
     random, operator, until = world.random, Operator(world), world.now + 5
     while world.now < until:
-        _slow_ways(world, (0.0, 0.0, 0.02, 0.1, 0.3, 0.6))
+        slow_ways(world, (0.0, 0.0, 0.02, 0.1, 0.3, 0.6))
         operator.crown("loose", 0, random.choice(world.broker_ids))
         await asyncio.sleep(random.choice((0.05, 0.15, 0.4)) * random.uniform(0.5, 1.5))
 
@@ -107,7 +107,7 @@ async def amnesia(world: World) -> None:
     world.produce("idle", pause_s=0.8)
     nemesis, until = Nemesis(world), world.now + 6
     while world.now < until:
-        _slow_ways(world, (0.0, 0.0, 0.3, 0.9))
+        slow_ways(world, (0.0, 0.0, 0.3, 0.9))
         await nemesis.rage(for_s=1.5, kinds=("blackout", "blackout", "elect"), is_hasty=True)
 
 
@@ -128,7 +128,7 @@ async def beside_the_loop(world: World) -> None:
     nemesis, until = Nemesis(world), world.now + 5
     disks = asyncio.ensure_future(nemesis.rage(for_s=5, kinds=("slow", "slow", "kill"), is_hasty=True))
     while world.now < until:
-        _slow_ways(world, (0.0, 0.0, 0.02, 0.1, 0.3, 0.6))
+        slow_ways(world, (0.0, 0.0, 0.02, 0.1, 0.3, 0.6))
         for machine in world.brokers:
             nemesis.busy(machine)
             machine.is_cold = 0.6
@@ -209,7 +209,7 @@ async def questions(world: World) -> None:
         world.consume("t", partition, validates=True)
         world.ask("t", partition)
     # A leader is asked before it knows how far its predecessor had come.
-    _slow_ways(world, (0.0, 0.1, 0.3))
+    slow_ways(world, (0.0, 0.1, 0.3))
     kinds = ("kill", "isolate", "isolate", "delay", "pause", "elect", "reassign", "stop", "power")
     await Nemesis(world).rage(for_s=4, kinds=kinds, is_hasty=True)
 

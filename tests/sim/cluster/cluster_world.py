@@ -19,6 +19,7 @@ from cluster_ending import HEALING_S, Ending
 from cluster_judge import Judge
 from cluster_machine import CONTROLLER_PORT, Machine
 from cluster_questions import Inquirer
+from cluster_services import Injected
 from cluster_sizes import small_sizes
 from cluster_violated import Violated
 
@@ -33,6 +34,9 @@ from tests.harness.history_checker import Errors, check
 
 Story = Callable[["World"], Coroutine[Any, Any, None]]
 
+#: What is made to happen, and logged with its traceback.
+_EXPECTED = (Killed, Injected)
+
 
 class _Alarm(logging.Handler):
     """Collects the tracebacks that nodes log: nobody expects one."""
@@ -42,8 +46,8 @@ class _Alarm(logging.Handler):
         self.failures: list[BaseException] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and record.exc_info[1] is not None and not isinstance(record.exc_info[1], Killed):
-            error = record.exc_info[1]
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, _EXPECTED):
             error.add_note(f"logged: {record.getMessage()}")
             self.failures.append(error)
 
@@ -178,7 +182,7 @@ class World:
 
     def _raise_failures(self) -> None:
         failures = [*self.failures, *self._alarm.failures]
-        failures += [each for each in self.simulation.failures if not isinstance(each, Killed)]
+        failures += [each for each in self.simulation.failures if not isinstance(each, _EXPECTED)]
         if failures:
             self.simulation.failures.clear()
             raise failures[0]

@@ -77,6 +77,31 @@ async def test_what_was_appended_here_is_told_from_memory(shell: Shell, monkeypa
     await shell.stop()
 
 
+async def test_what_is_appended_beyond_the_bound_is_read_from_the_log(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+):
+    """Nothing bounded what was kept in memory while the disk, or a majority, did not answer."""
+    await shell.start()
+    follower = follow(shell)
+    event = asyncio.Event()
+    shell.blocked.append(event)
+    append(shell, topic(1))
+    monkeypatch.setattr("controller.raft.telling.MAX_APPENDED_BYTES", shell.quorum._telling._appended_bytes)
+    for number in range(2, 6):
+        append(shell, topic(number))
+    assert len(shell.quorum._telling._appended) == 1
+    event.set()
+    shell.blocked.clear()
+    await settle()
+    await settle()
+    assert follower.records[-5:] == [topic(number) for number in range(1, 6)]
+    assert shell.quorum._telling._appended_bytes == 0
+    append(shell, topic(6))
+    await settle()
+    assert follower.records[-1] == topic(6)
+    await shell.stop()
+
+
 # KIP-868
 async def test_records_of_a_transaction_come_with_its_end(shell: Shell):
     await shell.start()
@@ -139,8 +164,51 @@ async def test_requests_are_answered_or_refused(shell: Shell, monkeypatch: pytes
     row = described.topics[0].partitions[0]
     assert (row.leader_id, row.leader_epoch, row.high_watermark) == (1, 1, 6)
     monkeypatch.setattr("controller.raft.quorum.MAX_WAITING_REQUESTS", 0)
-    with pytest.raises(NotController):
+    with pytest.raises(NotController, match="Too many"):
         await shell.quorum.handle(asked)
+    await shell.stop()
+
+
+async def test_requests_are_refused_while_too_many_events_wait_for_the_actor(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+):
+    """A disk that does not answer: peers give up and ask again, and each request that has been given up still waits."""
+    await shell.start()
+    event = asyncio.Event()
+    shell.blocked.append(event)
+    append(shell, topic(1))
+    await settle()
+    monkeypatch.setattr("controller.raft.quorum.MAX_WAITING_EVENTS", 5)
+    refused = 0
+    for _ in range(20):
+        asking = asyncio.ensure_future(shell.quorum.handle(DescribeQuorumRequest()))
+        await asyncio.sleep(0)
+        asking.cancel()
+        try:
+            await asking
+        except NotController:
+            refused += 1
+        except asyncio.CancelledError:
+            pass
+    assert len(shell.quorum._events) == 5
+    assert refused == 15
+    shell.blocked.clear()
+    event.set()
+    await settle()
+    assert await shell.quorum.handle(DescribeQuorumRequest())
+    await shell.stop()
+
+
+async def test_an_actor_whose_awaited_work_is_cancelled_ends_the_node(shell: Shell):
+    """asyncio would end the task in silence, and this voter would take no part in anything any more."""
+    await shell.start()
+    shell.error = asyncio.CancelledError()
+    append(shell, topic(1))
+    await settle()
+    (failure,) = shell.failures
+    assert isinstance(failure, asyncio.CancelledError)
+    assert shell.quorum.has_failed
+    shell.error = None
     await shell.stop()
 
 

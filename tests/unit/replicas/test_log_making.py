@@ -17,6 +17,7 @@ from protocol.metadata.records import (
     TopicRecord,
 )
 from protocol.types import TopicPartition
+from storage.log_creation import LogCreation
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
 
@@ -183,5 +184,29 @@ def test_the_node_stops_meanwhile(simulation):
             broker.start()  # the rest is made by the next process
             await broker.replicas.all_made()
             assert all(broker.partition(at).is_leader for at in PARTITIONS)
+
+    simulation.run(story())
+
+
+def test_logs_that_a_failing_thread_has_not_made_are_made_by_the_next_run(simulation, monkeypatch):
+    """A thread that cannot be started, a bug: the partitions had no log as long as the broker ran."""
+
+    async def story():
+        async with one_broker(simulation) as (cluster, broker):
+            run, calls = LogCreation.run, []
+
+            def fail_once(self, part):
+                calls.append(len(part))
+                if len(calls) == 2:
+                    raise RuntimeError("can't start new thread")
+                run(self, part)
+
+            monkeypatch.setattr(LogCreation, "run", fail_once)
+            create(cluster)
+            await broker.replicas.all_made()
+            assert all(broker.partition(at).is_leader for at in PARTITIONS)
+            assert sum(calls) == COUNT + calls[1]
+            assert [str(each) for each in simulation.failures] == ["can't start new thread"]
+            simulation.failures.clear()
 
     simulation.run(story())

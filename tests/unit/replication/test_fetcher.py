@@ -704,3 +704,24 @@ def recording(run_blocking, begun, may_end=None):
         return result
 
     return recorded
+
+
+def test_a_fetcher_that_fails_comes_back_and_loses_nothing(simulation, caplog):
+    """Also what was on its way when it failed: the session begins again."""
+
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            write(leader, 0, b"a")
+            await until(lambda: end(follower, 0) == 1)
+            (fetcher,) = follower.fetchers._fetchers.values()
+            known, fetcher._on_success = fetcher._on_success, None
+            write(leader, 0, b"b")
+            await until(lambda: "fetcher-1 failed; it is started again" in caplog.text)
+            fetcher._on_success = known
+            write(leader, 0, b"c")
+            await until(lambda: values(follower, 0) == [b"a", b"b", b"c"], within_s=12)
+            assert {str(each) for each in simulation.failures} == {"'NoneType' object is not callable"}
+            simulation.failures.clear()
+
+    run(simulation, story)

@@ -201,3 +201,24 @@ def test_who_leads_no_more_asks_no_more(simulation):
         assert len(channel.requests) == 2
 
     play(simulation, story)
+
+
+def test_a_change_is_asked_for_again_when_the_task_that_asks_has_failed(simulation):
+    """Else the partition's ISR stays proposed, and it proposes no other one as long as the broker runs."""
+    first, second = Led(0), Led(1)
+
+    async def story(changes, channel):
+        changes.submit(first)
+        await turns()
+        channel.answers.put_nowait(ValueError("a bug"))
+        await turns()
+        changes.submit(second)
+        await asyncio.sleep(0.2)
+        assert [row.partition_index for row in rows(channel.requests[-1])] == [0, 1]
+        channel.answers.put_nowait(answer(ErrorCode.none, ErrorCode.ineligible_replica))
+        await turns()
+        assert second.answers == ["refused"]
+        assert [str(each) for each in simulation.failures] == ["a bug"]
+        simulation.failures.clear()
+
+    play(simulation, story)
