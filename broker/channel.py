@@ -179,9 +179,7 @@ class QuorumChannel:
             try:
                 if is_here and self._local is not None:
                     reason = self._why_not_here()
-                    # Not attempt by attempt: what it has decided stays in the log, and is decided once.
-                    async with asyncio.timeout(left_s):
-                        response = await self._local.request(api_key, message, context)
+                    response = await self._ask_here(self._local.request(api_key, message, context), left_s)
                     self._outages.answered(_CONTROLLER)
                     return response
                 if is_here:
@@ -211,6 +209,17 @@ class QuorumChannel:
             f"the leader of the metadata quorum has this node's id, {self._leader.node_id}, and this node is not the "
             "active controller; if that lasts, another node has the same node.id"
         )
+
+    async def _ask_here(self, asking: Coroutine[Any, Any, Any], left_s: float) -> Any:  # noqa: ANN401
+        """The answer of this process's controller. Raises TimeoutError.
+
+        One attempt for the whole time: what it has decided stays in the log, and is decided once.
+        """
+        try:
+            async with asyncio.timeout(left_s):
+                return await asking
+        except TimeoutError:
+            raise TimeoutError("the active controller is this node, and has not committed it") from None
 
     async def _unless_deposed(self, address: Address, asking: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
         """Wait for the answer, but not of one who is known not to lead any more: it may have died in silence."""

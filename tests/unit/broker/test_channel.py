@@ -316,7 +316,7 @@ def test_the_controller_of_this_process_has_the_same_time_as_another_one(world):
     async def scenario(channel):
         world.is_local_silent = True
         world.lead(world.node_id)
-        with pytest.raises(RequestTimedOut, match="within 5 s"):
+        with pytest.raises(RequestTimedOut, match="within 5 s: the active controller is this node"):
             await asyncio.wait_for(create(channel), 60)
         assert 5 <= world.runtime.monotonic() < 5.3
         assert len(world.local_asked) == 1
