@@ -3,9 +3,9 @@
 `.index`: (last offset of a batch, relative to the segment's base; file position of that batch), 4 + 4 bytes.
 `.timeindex`: (largest timestamp so far; relative last offset of the batch that has it), 8 + 4 bytes.
 
-An active segment's index file has its full size (`segment.index.bytes`, a hole of zeros) from the first
-entry on, and is cut to its entries when the segment is closed; so a file on disk is either cut or belongs
-to a log that recovery will read again.
+The file never has more than its entries, but perhaps fewer. Kafka maps an active segment's index at its full size
+(`segment.index.bytes`, zeros behind the entries) and cuts it when the segment is closed; in ours its dump tool would take the
+zeros where the first entry is to be for one that is wrong.
 
 Entries go to the file when they leave the warm part (the newest 8 KiB, kept in memory; Kafka calls the
 same entries so) or when the segment is closed: until then recovery would rebuild them anyway. Nearly all
@@ -65,9 +65,8 @@ class Index:
         """Opens nothing: a closed segment's index is not touched before the first look-up."""
         self.path = path
         self.base_offset = base_offset
-        self.max_entries = max_bytes // self.ENTRY.size
         #: With so many entries the segment must be rolled before it grows.
-        self.full_count = self.max_entries - self.RESERVED_ENTRIES
+        self.full_count = max_bytes // self.ENTRY.size - self.RESERVED_ENTRIES
         self._files = files
         self._fd: int | None = None
         #: The newest entries: the number of the first one of them, and their bytes. A thread may look there beside the
@@ -79,7 +78,6 @@ class Index:
         #: The newest entry as stored; (-1, -1) without one.
         self._last = _NO_ENTRY
         self._is_loaded = is_new
-        self._is_preallocated = False
         #: Whether the file holds exactly the entries.
         self._is_cut = False
         #: Whether the file has been written since it was opened.
@@ -155,7 +153,6 @@ class Index:
         with self._file() as fd:
             self._files.truncate(fd, 0)
         self.is_changed = True
-        self._is_preallocated = False
         self._is_loaded = self._is_cut = True
 
     def write(self) -> None:
@@ -177,7 +174,6 @@ class Index:
         with self._file() as fd:
             self._files.truncate(fd, self.count * self.ENTRY.size)
         self.is_changed = True
-        self._is_preallocated = False
         self._is_cut = True
 
     def close(self) -> None:
@@ -189,11 +185,7 @@ class Index:
     # -- entries -----------------------------------------------------------------------------------
 
     def _append(self, first: int, second: int) -> None:
-        if not self._is_preallocated:
-            with self._file() as fd:
-                self._files.truncate(fd, max(self.max_entries, self.count + 1) * self.ENTRY.size)
-            self._is_preallocated = True
-            self._is_cut = False
+        self._is_cut = False
         start, warm = self._warm
         warm += self.ENTRY.pack(first, second)
         self._last = (first, second)
@@ -237,8 +229,11 @@ class Index:
         if count >= self.count:
             return
         self.count = count
-        self._is_cut = False
         self._written_count = min(self._written_count, count)
+        with self._file() as fd:
+            self._files.truncate(fd, self._written_count * self.ENTRY.size)
+        self.is_changed = True
+        self._is_cut = self._written_count == count
         start, warm = self._warm
         if count < start:
             self._warm_up()
