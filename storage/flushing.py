@@ -11,7 +11,7 @@ _LOG = getLogger(__name__)
 
 def flush_due(log: Log, now_ms: int) -> int | None:
     """Up to where the log is to be flushed now, if it is."""
-    if log.config.flush_ms <= now_ms - log.last_flushed_ms and log.unflushed_count:
+    if log.is_flush_due or (log.config.flush_ms <= now_ms - log.last_flushed_ms and log.unflushed_count):
         return log.log_end_offset
     return log.flush_wanted_to
 

@@ -357,8 +357,6 @@ class Log(LogTruncation):
         except OSError as error:
             raise self._failed(error) from error
         self.producers.map_end_offset = last_offset + 1
-        if self.is_flush_due:
-            self.flush()
         return None
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:

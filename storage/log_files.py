@@ -214,6 +214,11 @@ class LogFiles(LogReader):
         return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
     @property
+    def committable_end(self) -> int:
+        """Up to where this replica counts as having the records."""
+        return self.recovery_point if self.is_flush_due else self.log_end_offset
+
+    @property
     def unflushed_count(self) -> int:
         """Offsets that are not known to be on the disk."""
         return self.log_end_offset - self.recovery_point

@@ -7,7 +7,7 @@ Differs from Kafka: never throttles; tells a message with every error, not with 
 partition named twice is appended to twice (Kafka keeps the last); a row without records is answered
 INVALID_RECORD (Kafka 4.3.1 never answers such a request); transactions are not served, so that
 transactional batches are refused with INVALID_TXN_STATE.
-Touches: broker.replicas. Waits with acks=all, for the in-sync replicas, and while a large batch that must be
+Touches: broker.replicas. Waits with acks=all, for the in-sync replicas; where flush.messages is set, for the flush; and while a large batch that must be
 opened (a compacted topic, another codec) is validated in a thread: others are served meanwhile.
 """
 
@@ -20,7 +20,7 @@ from uuid import UUID
 from broker.api import Api, Buffers, RequestContext
 from broker.api.current_leader import name_leaders
 from broker.broker import Broker
-from broker.replicas.committing import Commitment
+from broker.replicas.committing import Awaited, Commitment, Flush
 from broker.replicas.fetch_sessions import PartitionKey
 from broker.replicas.partition import Partition
 from broker.runtime import Pool
@@ -82,7 +82,7 @@ class UnansweredError(MalformedMessage):
     """A Produce with acks=0 failed. There is no response to tell it in, so its connection is closed."""
 
 
-Waiting = list[tuple[Commitment, PartitionProduceResponse]]
+Waiting = list[tuple[Awaited, PartitionProduceResponse]]
 
 
 class Late(NamedTuple):
@@ -250,6 +250,8 @@ def _append(
     )
     if acks == -1 and partition.log.high_watermark <= info.last_offset:
         waiting.append((Commitment(partition, info.last_offset + 1), row))
+    elif acks == 1 and partition.log.is_flush_due:
+        waiting.append((Flush(partition, info.last_offset + 1), row))
     return row
 
 

@@ -70,6 +70,15 @@ class Commitment(Awaited):
         return self.partition.is_committed(self.offset, leader_epoch=self.leader_epoch)
 
 
+class Flush(Awaited):
+    """Records before `offset` of one partition are to be on this broker's disk (acks=1 with flush.messages)."""
+
+    __slots__ = ()
+
+    def _is_reached(self) -> bool:
+        return self.partition.is_flushed(self.offset, leader_epoch=self.leader_epoch)
+
+
 class Deletion(Awaited):
     """Records before `offset` of one partition, which no live replica shall serve any more."""
 

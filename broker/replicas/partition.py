@@ -57,6 +57,9 @@ class Surroundings(Protocol):
     def propose_isr(self, partition: "Partition") -> None:
         """Ask the controller for `partition.leadership.proposed_isr`."""
 
+    def flush(self, partition: "Partition") -> None:
+        """Flush the partition's log in a thread (flush.messages), then tell `partition.on_flushed`."""
+
 
 class Partition(FollowingReplica):
     """See the module."""
@@ -192,6 +195,8 @@ class Partition(FollowingReplica):
             records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, is_quick=is_quick
         )
         self.appended_bytes += info.size_bytes
+        if is_flush_due := log.is_flush_due:
+            self._surroundings.flush(self)
         if leadership.followers:
             for progress in leadership.followers.values():
                 progress.on_append(old_end_offset=old_end_offset)
@@ -199,9 +204,24 @@ class Partition(FollowingReplica):
             # A lone member of the ISR commits what it appends.
             if len(leadership.maximal_isr) == 1 and self._advance_high_watermark():
                 self.notify()
-        elif log.maybe_increment_high_watermark(log.log_end_offset):
+        elif log.maybe_increment_high_watermark(log.recovery_point if is_flush_due else log.log_end_offset):
             self.notify()
         return info
+
+    def on_flushed(self) -> None:
+        """The log was flushed: more may be committed, and requests that wait for the flush look again."""
+        if self._advance_high_watermark():
+            self.notify()
+        else:
+            self._signal(self)
+
+    def is_flushed(self, end_offset: int, *, leader_epoch: int) -> bool:
+        """Whether every record before `end_offset` is flushed, as far as flush.messages wants it.
+
+        Raises NotLeaderOrFollower if this broker has not led without interruption since `leader_epoch`.
+        """
+        self._leadership_since(leader_epoch)
+        return self.log.recovery_point >= end_offset or not self.log.is_flush_due
 
     def _leadership_since(self, leader_epoch: int) -> Leadership:
         """Raises NotLeaderOrFollower unless this broker has led without interruption since `leader_epoch`.
@@ -375,4 +395,4 @@ class Partition(FollowingReplica):
                 min_isr=self.effective_min_isr,
                 now_ms=self._surroundings.now_ms(),
             )
-        return end is not None and log.maybe_increment_high_watermark(end)
+        return end is not None and log.maybe_increment_high_watermark(min(end, log.committable_end))

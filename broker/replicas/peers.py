@@ -16,12 +16,16 @@ class Peers:
         metadata: MetadataCache,
         *,
         propose_isr: Callable[[Partition], None],
+        flush: Callable[[Partition], None],
         max_lag_ms: int,
         now_ms: Callable[[], int],
     ) -> None:
-        """`propose_isr` asks the controller for what a leadership proposes (`broker.replication.isr_changes`)."""
+        """`propose_isr` asks the controller for what a leadership proposes (`broker.replication.isr_changes`); `flush` is
+        `broker.replicas.flushes`'.
+        """
         self._metadata = metadata
         self.propose_isr = propose_isr
+        self.flush = flush
         self.max_lag_ms = max_lag_ms
         self.now_ms = now_ms
 

@@ -18,6 +18,7 @@ from broker.metadata_cache import MetadataCache
 from broker.replicas.closest_replica import ClosestReplica
 from broker.replicas.committing import Awaited, Commitment, when_settled
 from broker.replicas.fetch_sessions import FetchSessionCache, PartitionKey
+from broker.replicas.flushes import Flushes
 from broker.replicas.leader_throttle import LeaderThrottle
 from broker.replicas.log_making import LogMaking, Made
 from broker.replicas.log_moves import LogMoves
@@ -105,7 +106,13 @@ class ReplicaManager:
         self._topic_config = topic_config
         self._followers = followers
         now_ms = runtime.now_ms
-        self._peers = Peers(metadata, propose_isr=propose_isr, max_lag_ms=max_lag_ms, now_ms=now_ms)
+        self._peers = Peers(
+            metadata,
+            propose_isr=propose_isr,
+            flush=Flushes(runtime).begin,
+            max_lag_ms=max_lag_ms,
+            now_ms=now_ms,
+        )
         #: Sends consumers to replicas near them.
         self.closest_replica = ClosestReplica(selector, node_id=node_id, metadata=metadata, now_ms=now_ms)
         #: Holds back followers of partitions that are being moved.

@@ -19,6 +19,7 @@ from typing import Final, TypeVarTuple
 from uuid import UUID
 
 from broker.network.client import Address, ClientSettings, Disconnected, NodeClient
+from broker.replicas.flushes import flush_log
 from broker.replicas.list_offsets import EARLIEST, LATEST
 from broker.replicas.partition import Partition
 from broker.replicas.truncating import Truncation, carry_out, next_job, truncate
@@ -314,6 +315,9 @@ class ReplicaFetcher:
                 if appended_bytes >= _TURN_BYTES:
                     appended_bytes = 0
                     await asyncio.sleep(0)
+        for following in [each for each in self._changed if each.partition.log.is_flush_due]:
+            # Before the next Fetch, by which the leader counts it as had (flush.messages).
+            await flush_log(self._runtime, following.partition.log)
 
     def _hold_back_throttled(self) -> None:
         # Not who has all that is committed: a member of the ISR would fall out of it.

@@ -55,6 +55,7 @@ class Surroundings:
     def __init__(self) -> None:
         self.clock_ms = NOW_MS
         self.proposed: list[frozenset[int]] = []
+        self.flushing: list[Partition] = []
         self.lost_directories: set[UUID] = set()
         #: Broker id -> its epoch; others have none.
         self.broker_epochs: dict[int, int] = {}
@@ -76,6 +77,9 @@ class Surroundings:
 
     def propose_isr(self, partition: Partition) -> None:
         self.proposed.append(partition.leadership.proposed_isr)
+
+    def flush(self, partition: Partition) -> None:
+        self.flushing.append(partition)
 
 
 def follower_fetches(

@@ -128,6 +128,8 @@ class Story(Checks):
         self.told.append(f"{topic_partition} {what.__name__} at {log.log_end_offset}")
         try:
             what(log, model)
+            if log.is_writable and log.is_flush_due and random.random() < 0.9:
+                log.flush()
         except KafkaStorageError:
             assert log.directory.parent in self.manager.offline_dirs or before is None
             self._offline_logs = [it for it in self._logs.values() if it.directory.parent in self.manager.offline_dirs]  # fmt: skip

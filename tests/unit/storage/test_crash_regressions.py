@@ -16,7 +16,7 @@ from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in
 
 TP = TopicPartition("t", 0)
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=1)
-#: As `flush.messages`: every append is on the disk when it returns.
+#: Every append is on the disk when it is answered.
 AT_ONCE = LogConfig(segment_bytes=1000, index_interval_bytes=1, flush_messages=1)
 
 
@@ -39,6 +39,13 @@ def append(log, count=1, *, epoch=0, **fields):
             leader_epoch=epoch,
             now_ms=NOW_MS,
         )
+        flush_if_due(log)
+
+
+def flush_if_due(log):
+    """As a broker before it answers."""
+    if log.is_flush_due:
+        log.flush()
 
 
 def checkpoint(manager):
@@ -52,6 +59,7 @@ def abort(log):
     log.append_as_leader(
         marker(producer_id=5, commit=False), leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR
     )
+    flush_if_due(log)
 
 
 def after_power_cut(files, config=AT_ONCE):

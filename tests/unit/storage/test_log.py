@@ -16,6 +16,7 @@ from protocol.records.compression import Compression
 from protocol.types import ZERO_UUID
 from storage import lending
 from storage.files import Files
+from storage.flushing import flush_due, flush_job
 from storage.log import AppendOrigin, UnexpectedAppendOffset
 from storage.log_config import LogConfig
 from storage.segment import Segment
@@ -511,11 +512,38 @@ def test_flush_moves_the_recovery_point(tmp_path):
 
 
 def test_flush_messages(tmp_path):
-    log = open_log(tmp_path / "l", config=LogConfig(flush_messages=4))
+    """The append waits for nothing: a flush is due, for the caller and for the next upkeep."""
+    files = CountingFiles()
+    log = open_log(tmp_path / "l", config=LogConfig(flush_messages=4), files=files)
     fill(log, 1)
-    assert log.recovery_point == 0
+    assert not log.is_flush_due
+    assert log.committable_end == 2
     fill(log, 1)
-    assert log.recovery_point == 4
+    assert log.is_flush_due
+    assert (log.recovery_point, log.committable_end, flush_due(log, NOW_MS)) == (0, 0, 4)
+    assert files.flushed == []
+    job = flush_job(log, 4, NOW_MS)
+    job.run()
+    fill(log, 1)
+    job.finish()
+    assert (log.recovery_point, log.committable_end, log.is_flush_due) == (4, 6, False)
+
+
+def test_a_roll_waits_for_nothing(tmp_path):
+    """Also of a segment whose batches are flushed: its indexes are, with the next flush."""
+    files = CountingFiles()
+    log = open_log(tmp_path / "l", files=files)
+    fill(log, 2)
+    log.flush()
+    closed = log.segments.active
+    assert log.recovery_point_to_write() == 3  # a crash must not find the indexes believed
+    files.flushed.clear()
+    log.roll(NOW_MS)
+    assert files.flushed == []
+    assert (log.recovery_point, log.flush_wanted_to) == (0, 4)
+    log.flush()
+    assert closed.path_of(".index").name in files.flushed
+    assert log.recovery_point_to_write() == log.recovery_point == 4
 
 
 def test_idle_logs_are_closed_without_io(tmp_path):
