@@ -206,8 +206,8 @@ class Connection(asyncio.BufferedProtocol):
             if is_wanted != self._is_reading:
                 self._read(is_wanted)
 
-    def tidy(self, idle_since: float) -> None:
-        """Once a sweep: give an unused buffer back; close if nothing has happened since `idle_since`.
+    def tidy(self, idle_since: float, *, used_since: float) -> None:
+        """Once a sweep: close if nothing has happened since `idle_since`; give the buffer back if not since `used_since`.
 
         A peer that takes bytes of a long reply is not idle, nor is one whose request we hold or do not read.
         """
@@ -219,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
             self.active_at = self._server.activity_clock
         elif self.active_at < idle_since:
             self.abort()  # rather than close(): what it did not read until now it will not read
-        if self.active_at != self._server.activity_clock and not self._buffer.unread_bytes:
+        if self.active_at < used_since and not self._buffer.unread_bytes:
             self._buffer.release()
 
     # Inside

@@ -27,6 +27,9 @@ MIN_SWEEP_INTERVAL_S = 0.01
 #: The same where connections are limited: so exactly it is known which one was used least recently.
 LIMITED_SWEEP_INTERVAL_S = 1.0
 
+#: What the connections' clock is moved by with each new connection.
+CLOCK_TICK_S = 1e-6
+
 #: Closed connections that are logged one by one between two sweeps, and the length of their reasons.
 NOTES_PER_SWEEP = 20
 NOTE_LENGTH = 300
@@ -49,7 +52,7 @@ class NetworkServer:
         self.pool = BufferPool()
         self.memory = RequestMemory(self._settings, on_queue=self._look_at_queue)
         #: When the next sweep is due: the connections' clock, read without asking the loop for the time.
-        self.activity_clock = runtime.monotonic()
+        self.activity_clock = self._swept_clock = runtime.monotonic()
         # In order of arrival: a set's order would depend on addresses.
         self.connections: dict[Connection, None] = {}
         self._acceptors: list[Acceptor] = []
@@ -91,6 +94,8 @@ class NetworkServer:
 
     def _accepted(self, listener_name: str) -> Connection:
         self.limits.add(listener_name)
+        # Between two sweeps, too, it is known who was used before others came.
+        self.activity_clock += CLOCK_TICK_S
         return Connection(self, listener_name)
 
     def admit(self, connection: Connection) -> bool:
@@ -192,7 +197,7 @@ class NetworkServer:
         interval_s = self._sweep_interval_s()
         # A connection that is used until then counts as used then: it is closed too late by one interval at most, and
         # never too early.
-        self.activity_clock = self.runtime.monotonic() + interval_s
+        self.activity_clock = self._swept_clock = self.runtime.monotonic() + interval_s
         self._sweep_timer = self.runtime.call_later(interval_s, self._sweep)
 
     def _sweep(self) -> None:
@@ -202,7 +207,7 @@ class NetworkServer:
         # Half a millisecond for the resolution of the clock: intervals are parts of the idle time.
         idle_since = float("-inf") if idle_ms is None else self.runtime.monotonic() - idle_ms / 1000 + 0.0005
         for connection in list(self.connections):
-            connection.tidy(idle_since)
+            connection.tidy(idle_since, used_since=self._swept_clock)
         if self._notes > NOTES_PER_SWEEP:
             log.info("%d more connections were closed like the last ones", self._notes - NOTES_PER_SWEEP)
         self._notes = 0

@@ -7,6 +7,7 @@ About KIP-590, KIP-631.
 """
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -289,6 +290,59 @@ def test_a_broker_gives_up_when_there_is_no_controller():
         assert world.simulation.network.listeners == {}
 
     tell(story)
+
+
+def test_clients_that_take_all_connections_do_not_cut_replication_off():
+    """Other brokers come by a listener of their own: for each of them an idle client is closed (max.connections)."""
+
+    def two_listeners(node_id):
+        return {
+            "listeners": f"PLAINTEXT://node-{node_id}:{PORT},INTERNAL://node-{node_id}:{PORT + 1}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "INTERNAL",
+            "max.connections": "6",
+        }
+
+    async def story(world):
+        await world.start(*CONTROLLERS)
+        starting = (world.start_one(each, **two_listeners(each)) for each in BROKERS)
+        world.nodes.update(zip(BROKERS, await asyncio.gather(*starting), strict=True))
+        await world.create("orders", replicas=3, partitions=1)
+        leader = (await world.leaders("orders", count=1))[0]
+        codes = []
+        writer = await world.client(leader)
+        writing = asyncio.ensure_future(write_on(writer, codes))
+        crowd = [await world.client(broker) for broker in BROKERS for _ in range(10)]
+        await until_written(codes)
+        follower = next(each for each in BROKERS if each != leader)
+        await world.stop(follower)
+        # Clients are there before the other broker is back.
+        crowd += [await world.client(leader) for _ in range(10)]
+        world.nodes[follower] = await world.start_one(follower, **two_listeners(follower))
+        await until_written(codes)
+        writing.cancel()
+        for client in (writer, *crowd):
+            with suppress(ConnectionError):  # closed for another broker
+                await client.close()
+
+    async def write_on(client, codes):
+        """A client that is not idle: it writes to all replicas, and keeps its connection."""
+        batch = build_batch(simple_records([(b"k", b"v")], timestamp=1))
+        row = PartitionProduceData(index=0, records=batch)
+        data = [TopicProduceData(name="orders", partition_data=[row])]
+        while True:
+            request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data)
+            produced = await client.request(ApiKey.PRODUCE, 12, request)
+            codes.append(produced.responses[0].partition_responses[0].error_code)
+            await asyncio.sleep(0.2)
+
+    async def until_written(codes):
+        seen = len(codes)
+        async with asyncio.timeout(60):
+            while ErrorCode.none not in codes[seen + 1 :]:  # noqa: ASYNC110 (virtual time)
+                await asyncio.sleep(0.1)
+
+    tell(story, **{"min.insync.replicas": "3"})
 
 
 def test_a_second_node_with_the_id_of_a_broker_is_refused_and_the_first_goes_on(caplog):

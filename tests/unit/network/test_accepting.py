@@ -113,6 +113,29 @@ def test_other_brokers_get_in_when_clients_have_taken_all(world):
     world.run(scenario())
 
 
+def test_who_is_used_after_others_came_is_not_the_least_recently_used(world):
+    """Also within a second, which is what a sweep of all connections takes note of."""
+
+    async def scenario():
+        two = Two(world, max_connections=5)
+        await two.connect("INSIDE", "broker-1")
+        busy = await two.connect("OUTSIDE")
+        others = [
+            await world.simulation.runtime("c").connect("server", two.ports["OUTSIDE"], Client) for _ in "abc"
+        ]
+        busy.send(b"y")
+        await asyncio.sleep(0.01)
+        for number in range(2):
+            other, _ = await asyncio.gather(two.connect("INSIDE", f"broker-{number}"), asyncio.sleep(0.05))
+            assert is_served(other)
+            busy.send(b"y")
+        await asyncio.sleep(0.1)
+        assert is_served(busy)
+        assert [client.lost.done() for _, client in others] == [True, True, False]
+
+    world.run(scenario())
+
+
 def test_a_connection_with_a_request_that_is_being_answered_is_closed_last(world):
     async def scenario():
         two = Two(world, max_connections=2)
