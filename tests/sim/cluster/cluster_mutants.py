@@ -23,6 +23,7 @@ from broker.runtime import Pool
 from broker.runtime.simulated import SimulatedRuntime
 from protocol.errors import NotLeaderOrFollower
 from storage.log import AppendInfo, Log
+from storage.segment import Segment
 
 Patch = Callable[[], Any]
 
@@ -249,6 +250,18 @@ def a_load_that_is_broken_off_counts_as_complete() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def threads_lend_slices() -> Iterator[None]:
+    """A read in a thread maps the file that the loop replaces, and takes slices of the mapping that the loop gives back."""
+    read = Segment._large_read
+
+    def read_lent(self: Segment, position: int, size: int, *, lend: bool) -> bytes | memoryview:
+        return read(self, position, size, lend=True)
+
+    with patch.object(Segment, "_large_read", read_lent):
+        yield
+
+
 class Mutant(NamedTuple):
     """A bug, and the story that finds it: by one of these seeds, as this invariant or error."""
 
@@ -273,6 +286,7 @@ MUTANTS = [
     Mutant(writes_in_the_epoch_before, "late_words", range(3, 20), "which has named"),
     Mutant(an_offset_is_all_that_is_waited_for, "parked", range(20), "AcknowledgedIsCommitted"),
     Mutant(nothing_is_looked_at_before_it_waits, "parked", range(20), "NoSignalIsLost"),
+    Mutant(threads_lend_slices, "slow_reads", range(10), "AssertionError in lend"),
     Mutant(one_pool_for_everything, "slow_reads", range(10), "NobodyIsDeposed"),
     Mutant(a_replay_goes_on_whatever_the_log_says, "groups", range(20), "LoadedIsTheLog"),
     Mutant(a_load_that_is_broken_off_counts_as_complete, "groups", range(20), "LoadedIsTheLog"),

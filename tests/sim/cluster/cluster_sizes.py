@@ -19,8 +19,6 @@ CHOICES = {
     "broker.network.connection.JOIN_BYTES": (0, 16 * 1024),
 }
 SMALLEST = {name: min(sizes) for name, sizes in CHOICES.items()}
-#: Whatever may be read from the disk is, but nothing is lent.
-COLD = {"storage.segment.LEND_BYTES": 128 * 1024, "storage.segment.WARM_TAIL_BYTES": 0}
 
 
 @contextmanager

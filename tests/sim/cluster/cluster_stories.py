@@ -10,7 +10,7 @@ from cluster_groups import groups
 from cluster_nemesis import Nemesis
 from cluster_operator import Operator
 from cluster_parked import parked
-from cluster_sizes import COLD, SMALLEST
+from cluster_sizes import SMALLEST
 from cluster_violated import Violated
 from cluster_world import Story, World
 
@@ -278,7 +278,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "late_words": {"controllers": 1, "is_combined": False},
     "amnesia": {"controllers": 1, "is_combined": False},
     "parked": {"controllers": 1, "is_combined": False},
-    "slow_reads": {"brokers": 3, "controllers": 3, "is_combined": True, "sizes": COLD},
+    "slow_reads": {"brokers": 3, "controllers": 3, "is_combined": True, "sizes": SMALLEST},
     "beside_the_loop": {"controllers": 1, "is_combined": False, "sizes": SMALLEST},
     "groups": {"settings": {"group.initial.rebalance.delay.ms": 0, "offsets.load.buffer.size": 300}},
     # With controllers of their own, brokers can be gone and an election be held.
