@@ -54,6 +54,9 @@ __all__ = ["Controller", "InvalidMetadata"]
 logger: Final = logging.getLogger(__name__)
 
 
+#: More requests than these do not wait to be committed: those that follow are refused with NotController, and sent again.
+#: They pile up while a disk or a majority does not answer, also those that have been given up.
+MAX_WAITING_REQUESTS: Final = 10_000
 #: What a batch adds to the bytes of a record: six numbers, of which lengths and offset may take several bytes.
 _RECORD_FRAME_BYTES: Final = 16
 
@@ -145,6 +148,8 @@ class Controller:
         active = self._active
         if active is None or self._is_stopped:
             raise self._not_controller()
+        if len(self._waiting) >= MAX_WAITING_REQUESTS:
+            raise NotController("Too many requests wait until the metadata log is committed.")
         try:
             result = self._decide(active, api.decide, message)
             batches = _batches(result, active.state)

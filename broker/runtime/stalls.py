@@ -5,7 +5,7 @@
 
 The loop's part is that empty callback, ten times a second at the default bound: 10 us each. A turn above two bounds is
 always found, one below the bound never. What the thread waited for a processor, because other processes and threads had
-all of them, is told apart (Linux only): no code of the loop is to blame for it.
+all of them, is told apart (Linux only) and reported at INFO: no code of the loop is to blame for it.
 
 The stack is of the moment at which the bound has passed. A C function that holds the interpreter's lock is seen when it
 has returned, in the line that has called it.
@@ -146,7 +146,7 @@ class StallWatch:
     def _report(self, what: str, stack: str | None) -> None:
         more = f" {self._unreported_count} more since the last report." if self._unreported_count else ""
         if stack is None:
-            log.warning("A turn of the event loop %s: the machine is busy with other work.%s", what, more)
+            log.info("A turn of the event loop %s: the machine is busy with other work.%s", what, more)
         else:
             log.warning(
                 "One turn of the event loop %s; requests, heartbeats and Raft wait meanwhile.%s Stack after %d ms:\n%s",

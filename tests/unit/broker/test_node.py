@@ -1,15 +1,21 @@
 """What a stop leaves behind, and what a start refuses."""
 
+import asyncio
 import shutil
+import threading
 
 import pytest
 
 from broker.config.load import load_config
 from broker.network import NetworkServer
 from broker.node import CannotStart, Node
+from broker.runtime import Pool
+from broker.runtime.pools import THREADS
+from broker.runtime.production import run
 from broker.runtime.simulated import SimulatedRuntime
 from protocol.api_keys import ApiKey
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tests.harness.processes import PATIENCE_S
 
 METADATA_LOG = "__cluster_metadata-0/00000000000000000000.log"
 
@@ -125,3 +131,30 @@ def test_a_metadata_log_in_a_directory_of_its_own(tmp_path):
     assert (tmp_path / "metadata" / METADATA_LOG).exists()
     assert not (tmp_path / "data/__cluster_metadata-0").exists()
     assert {path.name for path in tmp_path.glob("*/meta.properties")} == {"meta.properties"}
+
+
+def test_metadata_is_committed_while_all_other_blocking_work_waits(tmp_path):
+    """Eight cold reads of some seconds deposed the quorum's leader: its votes and flushes waited behind them."""
+    release = threading.Event()
+
+    async def scenario(runtime):
+        config = load_config(overrides=[f"log.dirs={tmp_path}"], port=0)
+        node = await Node.start(runtime, config)
+        busy = [
+            asyncio.ensure_future(runtime.run_blocking(release.wait, pool=pool))
+            for pool in set(Pool) - {Pool.METADATA}
+            for _ in range(THREADS[pool] + 1)
+        ]
+        try:
+            topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+            request = CreateTopicsRequest(topics=[topic])
+            response = await asyncio.wait_for(
+                node.broker.controller.request(ApiKey.CREATE_TOPICS, request), PATIENCE_S
+            )
+            assert response.topics[0].error_code == 0
+        finally:
+            release.set()
+        await asyncio.gather(*busy)
+        await node.stop()
+
+    run(scenario)

@@ -201,6 +201,28 @@ async def test_a_subscriber_that_fails_ends_the_node_when_the_others_know_what_i
     await shell.stop()
 
 
+async def test_requests_are_refused_while_too_many_wait_to_be_committed(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+):
+    """A disk that does not answer: whoever has given up asks again, and is still waited for."""
+    controller = await shell.start()
+    await join(controller)
+    monkeypatch.setattr("controller.node.MAX_WAITING_REQUESTS", 3)
+    event = asyncio.Event()
+    shell.blocked.append(event)
+    requests = [asyncio.ensure_future(create(controller, f"t{index}")) for index in range(3)]
+    await asyncio.sleep(0)
+    requests[0].cancel()
+    with pytest.raises(NotController, match="Too many"):
+        await create(controller, "u")
+    shell.blocked.clear()
+    event.set()
+    await asyncio.gather(*requests[1:])
+    assert (await create(controller, "u")).topics[0].error_code == 0
+    assert set(controller.image.topics_by_name) == {"t0", "t1", "t2", "u"}
+    await shell.stop()
+
+
 async def test_a_request_that_is_given_up_is_carried_out_nevertheless(shell: Shell):
     controller = await shell.start()
     await join(controller)
