@@ -51,12 +51,18 @@ class ConnectionLimits:
     """The counts of all connections, against `settings`, which may be replaced at any time."""
 
     def __init__(self, settings: NetworkSettings) -> None:
-        self.settings = settings
+        self.change(settings)
         self.total = 0
         self.by_listener: Counter[str] = Counter()
         self.by_host: Counter[str] = Counter()
         self._rate = CreationRate()
         self._rates: dict[str, CreationRate] = {}
+
+    def change(self, settings: NetworkSettings) -> None:
+        """There are other settings."""
+        self.settings = settings
+        #: max.connections.per.ip.overrides by address; names are in here, too, until they are resolved.
+        self.overrides = settings.max_connections_per_ip_overrides
 
     def add_listener(self, name: str) -> None:
         """A listener; before the first connection to it arrives."""
@@ -92,7 +98,7 @@ class ConnectionLimits:
 
     def refusal(self, host: str) -> str | None:
         """Why one more connection from `host` is too many, for the log; None if it is not."""
-        limit = self.settings.max_connections_per_ip_overrides.get(host, self.settings.max_connections_per_ip)
+        limit = self.overrides.get(host, self.settings.max_connections_per_ip)
         if self.by_host[host] >= limit:
             return f"{limit} connections per address reached"
         return None

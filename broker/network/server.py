@@ -69,7 +69,10 @@ class NetworkServer:
 
     @settings.setter
     def settings(self, settings: NetworkSettings) -> None:
-        self._settings = self.limits.settings = settings
+        self._settings = settings
+        self.limits.change(settings)
+        if settings.max_connections_per_ip_overrides:
+            self.runtime.create_task(self._resolve_overrides(), name="resolve-connection-overrides")
         self.memory.change(settings)
         self._close_excess()
         self._resume_waiting()
@@ -78,6 +81,7 @@ class NetworkServer:
         """Accept at `host`:`port` in the name of a listener. OSError if it cannot be bound."""
         assert not self._is_stopping
         settings = self._settings
+        await self._resolve_overrides()
         options = SocketOptions(
             backlog=settings.backlog,
             send_buffer_bytes=settings.send_buffer_bytes,
@@ -91,6 +95,27 @@ class NetworkServer:
         if self._sweep_timer is None:
             self._schedule_sweep()
         return listening
+
+    async def _resolve_overrides(self) -> None:
+        """max.connections.per.ip.overrides may name hosts: they count by their addresses, as they are now.
+
+        A host that cannot be resolved has the limit of all; Kafka does not start with it, or refuses the change.
+        """
+        settings = self._settings
+        resolved: dict[str, int] = {}
+        for host, limit in settings.max_connections_per_ip_overrides.items():
+            try:
+                rows = await self.runtime.loop.getaddrinfo(host, None)
+            except (OSError, UnicodeError) as error:
+                log.warning(
+                    "max.connections.per.ip.overrides: %s cannot be resolved (%s): max.connections.per.ip holds for it",
+                    host,
+                    error,
+                )
+                continue
+            resolved |= {str(row[4][0]): limit for row in rows}
+        if settings is self._settings:
+            self.limits.overrides = resolved
 
     def _accepted(self, listener_name: str) -> Connection:
         self.limits.add(listener_name)

@@ -45,6 +45,7 @@ SETTINGS = {
     "inter.broker.listener.name": "PLAINTEXT",
     "socket.send.buffer.bytes": "-1",
     "socket.receive.buffer.bytes": "-1",
+    "replica.socket.receive.buffer.bytes": "-1",
     # And what the harness gives Kafka:
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",

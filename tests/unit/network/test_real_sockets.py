@@ -122,6 +122,24 @@ def test_limits_refuse_by_closing():
     run(main)
 
 
+def test_limits_of_addresses_may_be_given_by_host_names(caplog):
+    overrides = {"localhost": 1, "fe80::1%nowhere": 5, "a..b": 5}  # none of them asks a name server
+
+    async def main(runtime):
+        async with Serving(runtime, max_connections_per_ip_overrides=overrides) as serving:
+            clients = [await serving.connect() for _ in range(2)]
+            await clients[1].lost
+            serving.server.settings = NetworkSettings(max_connections_per_ip_overrides={"localhost": 2})
+            await serving.until(lambda: serving.server.limits.overrides.get("127.0.0.1") == 2)
+            third = await serving.connect()
+            third.send(b"x")
+            await serving.until(lambda: third.replies == [b"x"])
+
+    run(main)
+    assert "fe80::1%nowhere cannot be resolved" in caplog.text
+    assert "a..b cannot be resolved" in caplog.text
+
+
 def test_idle_connections_are_closed():
     async def main(runtime):
         async with Serving(runtime, max_idle_ms=200) as serving:
