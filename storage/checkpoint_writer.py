@@ -38,7 +38,7 @@ class CheckpointWriter:
         self._written: dict[Path, dict[TopicPartition, int]] = {}
         #: What each file was to say when that was decided last; no job writes other rows than these.
         self._latest: dict[Path, dict[TopicPartition, int]] = {}
-        #: Held while a file is written and `_written` changes: by a job's thread, or by the loop's.
+        #: Held while a file is written and `_written` changes. Whoever takes it may wait for the disk.
         self._lock = mutex
 
     def _offsets(self, of: Callable[[Log], int | None]) -> dict[Path, dict[TopicPartition, int]]:
@@ -57,7 +57,7 @@ class CheckpointWriter:
         self._written[checkpoint.path] = dict(rows)
 
     def forget_predecessor(self, topic_partition: TopicPartition, path: Path) -> None:
-        """A log is about to be made in this directory: what is noted of a deleted one of that name is not its.
+        """A log is about to be made in this directory: what is noted of a deleted one of that name is not its. [any thread]
 
         After a crash the new log would be taken to begin where the old one did, and lose its records. The
         files are replaced at once, but not flushed: the next checkpoint is.

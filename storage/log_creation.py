@@ -128,7 +128,6 @@ class LogMaker:
                 creation.errors[topic_partition] = error
                 continue
             counts[path] += 1
-            self._table.checkpoints.forget_predecessor(topic_partition, path)
             self._being_made[topic_partition] = path
             config = new.config or self._topic_config(topic_partition.topic)
             creation.plan(new._replace(config=config), path / str(topic_partition))
@@ -139,6 +138,7 @@ class LogMaker:
         if self._being_made[new.topic_partition] is None:
             raise UnknownTopicOrPartition(f"{new.topic_partition} was deleted before its log was made")
         assert new.config is not None, new
+        self._table.checkpoints.forget_predecessor(new.topic_partition, path.parent)
         log = self._table.make_log(
             new.topic_partition, path, new.config, topic_id=new.topic_id, now_ms=now_ms
         )

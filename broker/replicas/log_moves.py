@@ -90,6 +90,11 @@ class _Move:
         self.resumes_at_ms = 0
 
     @property
+    def must_flush(self) -> bool:
+        """Whether the promotion would wait for the disk: what the log has flushed is flushed in the copy before."""
+        return not self.is_flushed or self.future.recovery_point < self.current.recovery_point
+
+    @property
     def has_all(self) -> bool:
         """Whether the copy is what the log is, now.
 
@@ -228,7 +233,7 @@ class LogMoves:
         has_copied = False
         try:
             has_copied = await self._step(move)
-            if move.has_all and not move.is_flushed:
+            if move.has_all and move.must_flush:
                 await self._flush(move)
             # Others have their turn, and can give the move up.
             await asyncio.sleep(0)
