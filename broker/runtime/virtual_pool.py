@@ -40,6 +40,10 @@ class Interleaving:
         self.operation_s: Callable[[str, Path], float] | None = None
         #: Operations until a thread stops.
         self._left = 0
+        #: Called where the loop itself waits for the disk (fsync): what it does then is not blocking work.
+        self.on_loop_wait: Callable[[Path], None] = lambda path: None
+        #: A piece of work runs on the loop, in place of a thread that does not stop.
+        self.is_at_work = False
         #: What runs in threads, in the order of its beginning.
         self._jobs: dict[Job, None] = {}
 
@@ -65,6 +69,8 @@ class Interleaving:
         On the loop a thread may go on: the loop's own operations wait for the disk without the interpreter's lock.
         """
         if self.threads.current is None:
+            if operation == "fsync" and not self.is_at_work and not self.threads.is_paused:
+                self.on_loop_wait(path)
             if self._jobs and not self.threads.is_paused and self.random.random() < _GOES_ON:
                 self._let_one_go_on()
             return
@@ -156,7 +162,9 @@ class VirtualPool:
         elif self._interleaving.runs_in_thread():
             self._interleaving.start(work.run, lambda: self._after_delay(self._end, work))
         else:
+            self._interleaving.is_at_work = True
             work.run()
+            self._interleaving.is_at_work = False
             if self.blocking_s is None and self._interleaving.blocking_s is None:
                 self._end(work)
             else:

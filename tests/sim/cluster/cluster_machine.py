@@ -172,6 +172,8 @@ class Machine:
         self.is_serving = False
         self._on_failure = on_failure
         self.before_death = before_death
+        #: Told of each file or directory whose fsync the loop waits for.
+        self.on_loop_wait: Callable[[Path], None] = lambda path: None
         self._format()
 
     def __repr__(self) -> str:
@@ -241,6 +243,7 @@ class Machine:
         )
         self.runtime.machine = self
         self.runtime.interleaving.is_on = True
+        self.runtime.interleaving.on_loop_wait = self.on_loop_wait
         order = self.runtime.interleaving.random
         self.files.on_operation = self.runtime.interleaving.on_operation
         self.files.has_in_memory = lambda: order.random() >= self.is_cold

@@ -10,6 +10,8 @@ The seed decides everything: a world of the same seed and story gives the same t
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any, Self
 
@@ -99,6 +101,8 @@ class World:
             )
             for node_id, roles in shapes
         ]
+        for machine in self.machines:
+            machine.on_loop_wait = partial(self._on_loop_wait, machine)
         self.judge = Judge(self.machines, self.history)
         self.history.on_poll = self._on_poll
         self._clients: list[Client] = []
@@ -173,6 +177,12 @@ class World:
                 self.judge.check(is_interrupted=is_interrupted)
         except Violated as error:
             self.failures.append(error)
+
+    def _on_loop_wait(self, machine: Machine, path: Path) -> None:
+        # But for what Raft does to a follower's metadata log: it truncates it, and keeps a snapshot that it has fetched.
+        log_dir = Path(machine.config.metadata_log_dir)
+        if path != log_dir and not path.is_relative_to(log_dir / "__cluster_metadata-0"):
+            self.failures.append(Violated(f"TheLoopDoesNotWait: fsync of {path} outside of a thread"))
 
     def _on_poll(self, poll: Poll) -> None:
         try:

@@ -65,6 +65,24 @@ def test_an_operation_of_the_loop_does_not_stop(simulation):
     assert simulation.loop.time() == 0
 
 
+def test_where_the_loop_waits_for_the_disk_is_told(simulation):
+    runtime, _ = threaded(simulation)
+    waits = []
+    runtime.interleaving.on_loop_wait = waits.append
+
+    async def scenario():
+        for operation in ("read", "fsync"):
+            runtime.interleaving.on_operation(operation, A_FILE)
+        for _ in range(8):  # in a thread, or in a turn of its own
+            await in_thread(runtime, runtime.interleaving.on_operation, "fsync", A_FILE)
+        runtime.interleaving.operation_s = None
+        for _ in range(8):
+            await in_thread(runtime, runtime.interleaving.on_operation, "fsync", A_FILE)
+
+    simulation.run(scenario())
+    assert waits == [A_FILE]
+
+
 def test_the_seed_decides_the_order():
     def order_of(seed):
         order = []
