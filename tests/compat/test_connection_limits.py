@@ -9,7 +9,7 @@ from protocol.messages.api_versions import ApiVersionsRequest
 from tests.harness.blocking_wire import BlockingWire
 from tests.harness.kafka import KafkaServer
 from tests.harness.ottla import OttlaServer
-from tests.harness.processes import PATIENCE_S, steady_ports
+from tests.harness.processes import PATIENCE_S, answers, steady_ports
 
 REQUEST = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
@@ -31,6 +31,7 @@ def test_clients_wait_and_other_brokers_displace_the_least_recently_used(server_
     server = server_class(tmp_path / "server", settings=settings)
     server.port = outside
     server.start()
+    server.child.wait_until(lambda: answers(inside))  # Kafka opens its listeners one after the other
     opened = []
 
     def connect(port, *, is_answered=True):
