@@ -35,6 +35,13 @@ class LogState:
         self.next_offset: int | None = None
         #: Whether `next_offset` says all: false once something was appended behind a record that is not in here.
         self.is_complete = True
+        #: The end of the batch whose replay has begun last.
+        self._begun_end = 0
+
+    @property
+    def end_offset(self) -> int:
+        """No record from here on is in here; behind `next_offset` where the replay of a batch was broken off."""
+        return max(self._begun_end, self.next_offset or 0)
 
     def replay_batch(self, header: BatchHeader, payload: bytes) -> Iterator[None]:
         """Replay the decompressed records of a batch, a few a step.
@@ -42,6 +49,7 @@ class LogState:
         A batch whose replay was broken off may be replayed again. A record that makes no sense is passed over with a
         warning: Kafka would refuse the partition, and so all its groups, for one bad record.
         """
+        self._begun_end = header.next_offset
         producer_id = header.producer_id if header.is_transactional else None
         try:
             for number, record in enumerate(parse_payload(payload, header), start=1):

@@ -25,16 +25,16 @@ class Resumable(NamedTuple):
     #: Held for its identity: a topic that was deleted and created again has another log.
     log: ReplicaLog
     log_start_offset: int
-    #: Of the last record replayed.
+    #: Of the last record that may have been replayed: also of one in a batch whose replay was broken off. Another leader
+    #: may have truncated that batch.
     leader_epoch: int
 
     def is_of(self, log: ReplicaLog) -> bool:
         """Whether `log` begins with all that was replayed."""
-        end = self.state.next_offset
+        end = self.state.end_offset
         return (
             log is self.log
             and log.log_start_offset == self.log_start_offset
-            and end is not None
             and end <= log.log_end_offset
             and log.epoch_for_offset(end - 1) == self.leader_epoch
         )
@@ -45,8 +45,7 @@ def resumable(state: LogState, log: ReplicaLog) -> Resumable | None:
 
     To be called before the new leader's records arrive: the log still holds what was replayed.
     """
-    end = state.next_offset
-    if end is None or not state.is_complete or end <= log.log_start_offset:
+    if state.next_offset is None or not state.is_complete or state.next_offset <= log.log_start_offset:
         return None
-    leader_epoch = log.epoch_for_offset(end - 1)
+    leader_epoch = log.epoch_for_offset(state.end_offset - 1)
     return None if leader_epoch is None else Resumable(state, log, log.log_start_offset, leader_epoch)

@@ -174,6 +174,31 @@ def test_a_log_that_has_changed_meanwhile_is_read_from_its_start():
     simulate(story, log)
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_what_was_read_of_a_batch_that_is_truncated_is_gone(is_replaced):
+    """The load is broken off within a batch that no other replica has: the next leader has other records there, or none."""
+    log = offsets_log(batches=2, records_a_batch=5_000)
+    own = log.batches[PARTITION]
+    others = offsets_log(batches=1, records_a_batch=5_000, keys=1).batches[PARTITION][0]
+
+    async def story(world):
+        lead_again(world, with_new_log=True)
+        state = world.groups._runners[PARTITION].state
+        newest = OffsetAt(another_group(), "t", 39)
+        while (found := state.offsets.get(newest)) is None or found.offset < 5_000:
+            await asyncio.sleep(0)
+        assert state.next_offset == 5_000, "within the second batch"
+        world.groups.on_resigned(PARTITION, 2)
+        own.pop()
+        if is_replaced:
+            own.append(b"".join(patched(memoryview(others), base_offset=5_000, leader_epoch=3)))
+        world.groups.on_leader(PARTITION, 4)
+        await turns_of_load(world)
+        assert max((await world.fetched(another_group()))[1:]) == 4_999
+
+    simulate(story, log, offsets_load_buffer_bytes=1)
+
+
 def test_what_was_led_before_is_led_again_as_the_log_says():
     """Own appends count as replayed: offsets, generations, tombstones. What was in no record is gone."""
 
