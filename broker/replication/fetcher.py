@@ -184,10 +184,15 @@ class ReplicaFetcher:
             self._note(following)
 
     async def stop(self) -> None:
-        """Ask nothing more, truncate nothing more, and close the connection."""
+        """Ask nothing more, truncate nothing more, and close the connection.
+
+        A truncation ends with the job that is in a thread: that does not stop, and what it has made is to be removed.
+        """
+        for following in self._following.values():
+            following.is_over = True
+        if self._task is not None:
+            self._task.cancel()
         tasks = [*self._truncations, *([] if self._task is None else [self._task])]
-        for task in tasks:
-            task.cancel()
         if tasks:
             await asyncio.wait(tasks)
         await self._client.close()

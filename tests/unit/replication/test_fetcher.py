@@ -17,6 +17,7 @@ from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import records
 from protocol.types import TopicPartition
 from tests.harness.faulty_files import Loss
+from storage import lending
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster, turns, until
 
 
@@ -643,11 +644,11 @@ def test_a_leader_throttles_who_is_not_in_the_isr(simulation, replicas, is_in_is
 # -- truncation beside the loop ----------------------------------------------------------------------------
 
 
-def diverge(cluster):
+def diverge(cluster, *, size_bytes=4):
     """Broker 2 has a batch that broker 1 does not have, and a new leader epoch of broker 1 begins."""
     leader, follower = cluster.brokers.values()
     partition = follower.partition(at(0))
-    records = simple_records([(None, b"lost")], timestamp=1, base_offset=1)
+    records = simple_records([(None, b"lost".ljust(size_bytes))], timestamp=1, base_offset=1)
     batch = bytearray(build_batch(records, base_offset=1))
     partition.log.append_as_follower(batch, leader_epoch=partition.leader_epoch, now_ms=1)
     cluster.elect(at(0), 1)
@@ -691,6 +692,41 @@ def test_a_truncation_is_given_up_when_its_leader_epoch_is_over(simulation):
                 await until(lambda: values(leader, 0) == [b"first", b"lost", b"led"])
             assert log.truncations == 0
             assert values(follower, 0) == [b"first", b"lost", b"led"]
+
+    run(simulation, story)
+
+
+def test_a_truncation_that_is_given_up_leaves_no_copy(simulation, monkeypatch):
+    """The fetcher has nothing to follow any more while a thread copies what a truncation would leave of a segment."""
+    monkeypatch.setattr(lending, "REMAP_BYTES", 0)
+
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            write(leader, 0, b"first")
+            await until(lambda: end(follower, 0) == 1)
+            may_end = asyncio.Event()
+            run_blocking = follower.runtime.run_blocking
+            log = diverge(cluster, size_bytes=200_000)
+            lent = log.read(1, max_bytes=300_000, lend=True)
+            assert isinstance(lent.records, memoryview)
+
+            def copies():
+                return [name for name in log._files.list(log.directory) if name.endswith(".tmp")]
+
+            async def slow(function, *args, pool):
+                result = await run_blocking(function, *args, pool=pool)
+                if copies():
+                    await may_end.wait()
+                return result
+
+            with patch.object(follower.runtime, "run_blocking", slow):
+                await until(lambda: bool(copies()))
+                cluster.elect(at(0), 2)
+                await asyncio.sleep(0)
+                may_end.set()
+                await until(lambda: copies() == [])
+            assert len(values(follower, 0)) == 2
 
     run(simulation, story)
 
