@@ -39,8 +39,11 @@ class Flushes:
 
     async def _flush(self, partition: Partition) -> None:
         try:
-            while partition.log.is_flush_due and partition.log.is_writable and not partition.is_deleted:
+            # Once at least: where the upkeep has flushed meanwhile, the partition has still to look again.
+            while partition.log.is_writable and not partition.is_deleted:
                 await flush_log(self._runtime, partition.log)
                 partition.on_flushed()
+                if not partition.log.is_flush_due:
+                    break
         finally:
             self._running.discard(partition)

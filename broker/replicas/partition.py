@@ -395,4 +395,10 @@ class Partition(FollowingReplica):
                 min_isr=self.effective_min_isr,
                 now_ms=self._surroundings.now_ms(),
             )
-        return end is not None and log.maybe_increment_high_watermark(min(end, log.committable_end))
+        if end is None:
+            return False
+        if (flushed_end := log.committable_end) < end:
+            # Also where no append has begun one: flush.messages was lowered, or what was followed is not flushed.
+            self._surroundings.flush(self)
+            end = flushed_end
+        return log.maybe_increment_high_watermark(end)

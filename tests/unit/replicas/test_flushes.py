@@ -8,7 +8,7 @@ from replicas_support import TOPIC_ID, batch, follower_fetches, image
 from broker.api import k00_produce
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.metadata.records import PartitionChangeRecord
+from protocol.metadata.records import ConfigRecord, PartitionChangeRecord
 from protocol.types import TopicPartition
 from tests.harness.replicas import ReplicaCluster, until
 
@@ -110,6 +110,36 @@ def test_fewer_unflushed_records_than_the_configuration_wait_for_nothing(simulat
             assert partition.log.high_watermark == end
         assert await code(produce(slow, batch(b"a"), acks=-1)) == ErrorCode.none
         assert partition.log.recovery_point == 3
+
+    simulation.run(story())
+
+
+def test_a_smaller_flush_messages_holds_back_no_record(simulation, slow):
+    """Records that were appended before the change wait for a flush that no append begins."""
+    partition = create(slow, (1, 2), **{"flush.messages": "3"})
+
+    async def story():
+        waiting = asyncio.ensure_future(code(produce(slow, batch(b"a"), acks=-1)))
+        await asyncio.sleep(0)
+        slow.configs["t"]["flush.messages"] = "1"
+        slow.replay(ConfigRecord(resource_type=2, resource_name="t", name="flush.messages", value="1"))
+        follower_fetches(partition, 2, 1)
+        assert partition.log.high_watermark == 0
+        assert await waiting == ErrorCode.none
+        assert partition.log.high_watermark == 1
+
+    simulation.run(story())
+
+
+def test_a_flush_by_the_upkeep_answers_too(simulation, slow):
+    """It ends between an append and the flush that this begins."""
+    partition = create(slow)
+
+    async def story():
+        waiting = code(produce(slow, batch(b"a"), acks=1))
+        partition.log.flush()
+        assert await waiting == ErrorCode.none
+        assert partition.log.high_watermark == 1
 
     simulation.run(story())
 
