@@ -16,8 +16,8 @@ from protocol.metadata.records import RemoveTopicRecord
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import records
 from protocol.types import TopicPartition
-from tests.harness.faulty_files import Loss
 from storage import lending
+from tests.harness.faulty_files import Loss
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster, turns, until
 
 
