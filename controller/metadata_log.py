@@ -266,6 +266,8 @@ class MetadataLog:
         """Flush and close. [any thread]"""
         self._log.flush()
         self._log.close()
+        for deleted in self._log.deleted_files:
+            deleted.close()
 
     # -- reading -----------------------------------------------------------------------------------------
 

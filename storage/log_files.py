@@ -25,11 +25,17 @@ if TYPE_CHECKING:
 _LOG = getLogger(__name__)
 
 
+def _nothing() -> None:
+    return
+
+
 class DeletedFiles(NamedTuple):
     """Files that are out of the log, and may be removed from `due_ms` on. `remove` may run in any thread."""
 
     due_ms: int
     remove: Callable[[], None]
+    #: Where a process ends before they are due: closes them; the next start removes them.
+    close: Callable[[], None] = _nothing
 
 
 def removal_job(due: Sequence[DeletedFiles]) -> BackgroundJob:
@@ -185,7 +191,8 @@ class LogFiles(LogReader):
                 self._files.fsync_dir(segment.directory)
             segment.delete_files()
 
-        self.deleted_files.append(DeletedFiles(now_ms + self.config.file_delete_delay_ms, remove))
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        self.deleted_files.append(DeletedFiles(due_ms, remove, segment.close_files))
 
     def recovery_point_to_write(self) -> int:
         """What the recovery points' checkpoint is to say of this log, from now on.

@@ -386,6 +386,9 @@ class LogManager(LogTable):
             self.deleted_files += log.deleted_files
             log.deleted_files = []
         removal_job([deleted for deleted in self.deleted_files if deleted.due_ms <= now_ms]).run()
+        for deleted in self.deleted_files:
+            if deleted.due_ms > now_ms:
+                deleted.close()
         for job in self.checkpoints.all_jobs():
             job.complete()
         for path, directory in self.directories.items():

@@ -146,14 +146,17 @@ class LogTable:
             log.close()
             return
 
-        def remove() -> None:
-            before_removal()
+        def close() -> None:
             log.close_files()
             for deleted in log.deleted_files:
-                deleted.remove()
+                deleted.close()
+
+        def remove() -> None:
+            before_removal()
+            close()
             self._files.remove_tree(path)
 
-        self.deleted_files.append(DeletedFiles(now_ms + log.config.file_delete_delay_ms, remove))
+        self.deleted_files.append(DeletedFiles(now_ms + log.config.file_delete_delay_ms, remove, close))
 
     def unique(self) -> str:
         """32 hexadecimal digits that no other folder's name has."""

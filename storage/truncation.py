@@ -235,7 +235,7 @@ class LogTruncation(LogFiles):
         active.truncate_to(offset, now_ms=now_ms)
         for fd in active.take_replaced_fds():
             close = partial(self._files.close, fd)
-            self.deleted_files.append(DeletedFiles(now_ms + self.config.file_delete_delay_ms, close))
+            self.deleted_files.append(DeletedFiles(now_ms + self.config.file_delete_delay_ms, close, close))
         self.log_end_offset = offset
         self.leader_epochs.truncate_from_end(self.log_end_offset)
         self.high_watermark = min(self.high_watermark, self.log_end_offset)

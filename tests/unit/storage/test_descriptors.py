@@ -1,9 +1,15 @@
 """How many files a log holds open: thousands of partitions must not use up what a process may have."""
 
+from dataclasses import replace
 from pathlib import Path
+from random import Random
+from uuid import UUID
 
+from protocol.types import TopicPartition
+from storage import lending
 from storage.files import Files
 from storage.log_config import LogConfig
+from storage.log_manager import LogManager
 from tests.unit.storage.storage_support import NOW_MS, batch, offsets_in, open_log
 
 CONFIG = LogConfig(segment_bytes=4000, index_interval_bytes=1)
@@ -57,3 +63,31 @@ def test_a_log_that_was_opened_holds_nothing_until_it_is_used(tmp_path):
         log = open_log(tmp_path / "orders-0", config=CONFIG)
         log.truncate_to(100, now_ms=NOW_MS)
         log.close()
+
+
+def test_a_stop_closes_what_is_deleted_but_not_removed_yet(tmp_path, monkeypatch):
+    """A process that starts and stops many brokers, as a test suite does, runs out of descriptors otherwise."""
+    monkeypatch.setattr(lending, "REMAP_BYTES", 0)
+    files = CountingFiles()
+    manager = LogManager.open(
+        [tmp_path], files=files, cluster_id="c", node_id=1, directory_id=lambda: UUID(int=5), random=Random(1),
+        now_ms=NOW_MS, default_config=CONFIG,
+    )  # fmt: skip
+    deleted, retained, truncated = (TopicPartition(name, 0) for name in ("deleted", "retained", "truncated"))
+    for at in (deleted, retained):
+        log = manager.get_or_create(at, topic_id=UUID(int=7), now_ms=NOW_MS)
+        for _ in range(100):
+            log.append_as_leader(batch(), leader_epoch=0, now_ms=NOW_MS)
+    log.update_high_watermark(100)
+    log.update_config(replace(CONFIG, retention_bytes=1))
+    assert log.apply_retention(NOW_MS)
+    large = replace(CONFIG, segment_bytes=1 << 20)
+    log = manager.get_or_create(truncated, topic_id=UUID(int=8), now_ms=NOW_MS, config=large)
+    for _ in range(2):
+        log.append_as_leader(batch(value=b"x" * 200_000), leader_epoch=0, now_ms=NOW_MS)
+    held = log.read(1, max_bytes=1 << 20, lend=True).records
+    log.truncate_to(1, now_ms=NOW_MS)  # into a copy: somebody has a slice of the file
+    manager.delete(deleted, now_ms=NOW_MS)
+    manager.shutdown(NOW_MS + 1, broker_epoch=1)
+    assert files.open_names == []
+    assert len(held) > 200_000
