@@ -5,7 +5,7 @@ copied into a new file. The copy can be made before, in a thread (`copy_beginnin
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -238,6 +238,8 @@ class SegmentFiles:
             self._files.fsync(fd)  # it replaces flushed data
         except BaseException:
             self._files.close(fd)
+            with suppress(OSError):
+                self._files.unlink(path)  # a full disk needs the place
             raise
         return Copy(size, fd, path.name)
 

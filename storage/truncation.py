@@ -104,7 +104,8 @@ class LogTruncation(LogFiles):
         """What was prepared is not wanted any more, or done."""
         self.checkpoint_limit = None
         self._prepared = None
-        self.segments.active.drop_copy()
+        for segment in self.segments:
+            segment.drop_copy()  # perhaps not the active one any more
 
     def _checkpoint_job(self, offset: int, log_start_offset: int) -> BackgroundJob | None:
         limit_offset = min(offset, log_start_offset)

@@ -3,6 +3,7 @@
 Between the steps the log is whole, and its partition may begin another leader epoch: then the truncation is given up.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
@@ -62,8 +63,20 @@ async def truncate(
             if job is None:
                 carry_out(target, action, now_ms=runtime.now_ms())
                 return True
-            await runtime.run_blocking(job.run, pool=pool)
-            job.finish()
+            await _run(runtime, job, pool)
     finally:
         log.give_up_truncation()
     return False
+
+
+async def _run(runtime: Runtime, job: BackgroundJob, pool: Pool) -> None:
+    """Both halves of the job. Also if this is cancelled: what the thread has made, the loop's half takes, or removes."""
+    running = asyncio.ensure_future(runtime.run_blocking(job.run, pool=pool))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        if not running.cancelled() and running.exception() is None:
+            job.finish()
+        raise
+    job.finish()

@@ -32,6 +32,7 @@ from protocol.metadata.records import (
 from protocol.records.batch import read_header
 from protocol.records.compression import Compression
 from protocol.records.record import records
+from storage import lending
 
 REPLICAS = (1, 2)
 #: How long work in a thread takes, before it is done and after, in the tests that say so.
@@ -395,3 +396,46 @@ def test_a_truncation_that_waits_for_the_disk_ends_with_the_role(simulation, bro
     )
     assert not simulation.run(truncation)
     assert values(partition) == [b"a", b"b"]
+
+
+def test_a_truncation_that_is_cancelled_leaves_no_copy_of_the_log(simulation, broker, monkeypatch):
+    """As a fetcher without partitions is stopped; the thread that copies goes on to its end."""
+    monkeypatch.setattr(lending, "REMAP_BYTES", 0)
+    (partition,) = create(broker)
+    for _ in range(2):
+        partition.append_records(batch(b"x" * 200_000), required_acks=1, now_ms=NOW_MS)
+    log = partition.log
+    lent = log.read(1, max_bytes=500_000, lend=True).records
+    assert isinstance(lent, memoryview)
+    change_leader(broker, 2)
+    begun = []
+
+    async def slowly(function):
+        begun.append(function)
+        await asyncio.sleep(1)
+        return function()
+
+    async def in_thread(function, *, pool):
+        return await asyncio.shield(asyncio.ensure_future(slowly(function)))
+
+    async def story():
+        monkeypatch.setattr(broker.runtime, "run_blocking", in_thread)
+        truncation = asyncio.ensure_future(
+            truncate(
+                broker.runtime,
+                log,
+                partition,
+                TruncateTo(offset=1),
+                pool=Pool.FLUSHES,
+                is_wanted=lambda: True,
+            )
+        )
+        await asyncio.sleep(1.5)  # what the producers wrote has been read, and the file is being copied
+        truncation.cancel()
+        await asyncio.wait([truncation])
+        await asyncio.sleep(2)
+
+    simulation.run(story())
+    assert len(begun) == 2
+    assert not list(log.directory.glob("*.tmp"))
+    assert len(lent) > 200_000

@@ -223,3 +223,34 @@ def test_a_disk_that_fails_under_a_job_takes_the_log_offline():
     assert failed
     assert not log.is_writable
     assert held
+
+
+def test_a_copy_is_removed_though_the_segment_was_rolled_meanwhile(tmp_path):
+    """The truncation is given up: this broker leads by now, and its log has grown into another segment."""
+    log = open_log(tmp_path / "l", config=ONE_SEGMENT)
+    append(log, 3)
+    held = lent(log, 1)
+    log.truncation_job(2, now_ms=NOW_MS).complete()
+    copying = log.truncation_job(2, now_ms=NOW_MS)
+    copying.run()
+    log.roll(NOW_MS)
+    copying.finish()
+    log.give_up_truncation()
+    assert not list(log.directory.glob("*.tmp"))
+    assert held
+
+
+def test_a_copy_that_fails_leaves_no_file(tmp_path):
+    files = Recorded()
+
+    def fail():
+        raise OSError(28, "No space left on device")
+
+    files.while_copying = fail
+    log = open_log(tmp_path / "l", config=ONE_SEGMENT, files=files)
+    append(log, 3)
+    held = lent(log, 1)
+    with pytest.raises(KafkaStorageError):
+        truncate(log, 2)
+    assert not list(log.directory.glob("*.tmp"))
+    assert held
