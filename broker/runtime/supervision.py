@@ -95,7 +95,9 @@ class Supervisor:
                     raise
                 # A future that it waited for was cancelled: without this the service would end in silence.
                 failure: BaseException = error
-            except Exception as error:  # noqa: BLE001 (whatever it is, it is logged, and the service goes on)
+            except Exception as error:
+                if _is_cancelled():
+                    raise  # the clean-up of a cancelled run has failed: the service is over all the same
                 failure = error
             if self._loop.time() - started_at > MAX_BACKOFF_S:
                 failures_in_a_row = 0

@@ -107,6 +107,30 @@ def test_a_service_that_is_cancelled_ends(is_in_pause):
     simulated(scenario)
 
 
+def test_a_service_whose_clean_up_fails_when_it_is_cancelled_ends():
+    """Started again it would be beyond reach: it was cancelled already, and its owner waits for its end."""
+
+    async def scenario(runtime):
+        starts = []
+
+        async def run():
+            starts.append(1)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise ValueError("not closed")
+
+        task = runtime.supervise(run, name="fetcher")
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.sleep(100)
+        assert task.done()
+        assert starts == [1]
+        assert runtime.task_failures == {"fetcher": 1}
+
+    assert simulated(scenario) == ["not closed"]
+
+
 def test_a_service_whose_awaited_future_is_cancelled_has_failed():
     """asyncio ends the task as cancelled, without a word."""
 
