@@ -209,12 +209,12 @@ class Connection(asyncio.BufferedProtocol):
     def tidy(self, idle_since: float, *, used_since: float) -> None:
         """Once a sweep: close if nothing has happened since `idle_since`; give the buffer back if not since `used_since`.
 
-        A peer that takes bytes of a long reply is not idle, nor is one whose request we hold or do not read.
+        A peer that takes bytes of a long reply is not idle, nor is one whose request we hold or do not read. One that
+        takes none is cut off also if the connection is being closed: it would keep its place as long as it likes.
         """
-        if self._is_closed:
-            return
         unsent_bytes = self._transport.get_write_buffer_size()
-        if unsent_bytes != self._unsent_bytes or self._parked is not None or not self._has_memory:
+        is_held = self._parked is not None or not self._has_memory
+        if unsent_bytes != self._unsent_bytes or (is_held and not self._is_closed):
             self._unsent_bytes = unsent_bytes
             self.active_at = self._server.activity_clock
         elif self.active_at < idle_since:

@@ -227,12 +227,13 @@ class NetworkServer:
 
     def _sweep(self) -> None:
         """Close idle connections, take unused buffers back. Cost: 0.2 µs a connection."""
-        self._schedule_sweep()  # first: a sweep that fails is not the last one
+        used_since = self._swept_clock
+        self._schedule_sweep()  # before the rest: a sweep that fails is not the last one
         idle_ms = self._settings.max_idle_ms
         # Half a millisecond for the resolution of the clock: intervals are parts of the idle time.
         idle_since = float("-inf") if idle_ms is None else self.runtime.monotonic() - idle_ms / 1000 + 0.0005
         for connection in list(self.connections):
-            connection.tidy(idle_since, used_since=self._swept_clock)
+            connection.tidy(idle_since, used_since=used_since)
         if self._notes > NOTES_PER_SWEEP:
             log.info("%d more connections were closed like the last ones", self._notes - NOTES_PER_SWEEP)
         self._notes = 0

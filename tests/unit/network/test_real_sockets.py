@@ -4,7 +4,7 @@ import asyncio
 import resource
 import socket
 
-from network_support import Client, Handler, frame
+from network_support import PREFIX, Client, Handler, frame
 
 from broker.network import NetworkServer, NetworkSettings
 from broker.runtime.production import run
@@ -145,6 +145,27 @@ def test_idle_connections_are_closed():
         async with Serving(runtime, max_idle_ms=200) as serving:
             client = await serving.connect()
             await asyncio.wait_for(client.lost, PATIENCE_S)
+
+    run(main)
+
+
+def test_a_closing_connection_whose_peer_does_not_read_is_cut_off():
+    """What it was answered cannot be sent: it would count against max.connections as long as the peer likes."""
+
+    async def main(runtime):
+        async with Serving(runtime, max_idle_ms=400, send_buffer_bytes=4096) as serving:
+            await serving.connect()
+            with socket.socket() as peer:
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                peer.connect(("127.0.0.1", serving.port))
+                for count in (1, 2):  # two turns: neither they nor both together clog the connection
+                    peer.send(frame(b"big 60000"))
+                    await serving.until(lambda count=count: len(serving.handler.seen) == count)
+                (connection,) = serving.handler.connections
+                peer.send(PREFIX.pack(-1))
+                await serving.until(lambda: connection.is_closed)
+                assert connection in serving.server.connections
+                await serving.until(lambda: connection not in serving.server.connections)
 
     run(main)
 

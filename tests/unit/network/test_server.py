@@ -76,6 +76,19 @@ def test_a_peer_that_takes_bytes_of_a_long_reply_is_not_idle(world):
     world.run(scenario())
 
 
+def test_a_receive_buffer_in_use_is_kept(world):
+    """Else each connection with large requests has another one after each sweep."""
+
+    async def scenario():
+        client = await world.connect()
+        for _ in range(30):
+            client.send(b"x" * 1_000_000)
+            await asyncio.sleep(1)
+            assert world.server.pool.owned_bytes >= 1_000_000
+
+    world.run(scenario())
+
+
 def test_unused_receive_buffers_are_given_back(world):
     async def scenario():
         client = await world.connect()
