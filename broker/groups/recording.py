@@ -6,6 +6,7 @@ from broker.groups.config import GroupConfig
 from broker.groups.group import ClassicGroup, GroupState
 from broker.groups.member import Member
 from protocol.coordinator.group_records import GroupMetadataValue, MemberMetadata
+from protocol.errors import MalformedMessage
 
 
 def group_value(group: ClassicGroup, assignments: Mapping[str, bytes]) -> GroupMetadataValue:
@@ -42,8 +43,12 @@ def group_from_value(group_id: str, value: GroupMetadataValue, config: GroupConf
     """The group as its record tells: Stable if it has members, else Empty.
 
     Of a member's protocols only the chosen one is in the record. If the member joins again it will
-    name others too, which counts as a change and rebalances the group.
+    name others too, which counts as a change and rebalances the group. Raises MalformedMessage if two members have one id.
     """
+    ids = [member.member_id for member in value.members]
+    instances = [member.group_instance_id for member in value.members if member.group_instance_id is not None]
+    if len(set(ids)) < len(ids) or len(set(instances)) < len(instances):
+        raise MalformedMessage(f"group {group_id} has two members of one id")
     timestamp = value.current_state_timestamp
     group = ClassicGroup(
         group_id,

@@ -116,6 +116,8 @@ class ShardRunner:
                 runtime=self._runtime,
                 is_wanted=self._is_open,
             )
+            self._read_end = self.state.next_offset
+            await self._in_turns(self._begin_sessions())
         except Exception as error:
             if self.is_closed:
                 return  # Led elsewhere meanwhile.
@@ -126,8 +128,6 @@ class ShardRunner:
                 logger.exception("%s cannot be read", self.topic_partition)
             self.is_closed = True
             return
-        self._read_end = self.state.next_offset
-        await self._in_turns(self._begin_sessions())
         if self.is_closed:
             return
         self._is_loaded = True
@@ -282,6 +282,8 @@ class ShardRunner:
 
     async def forget_topics(self, topics: Iterable[tuple[UUID, str]]) -> None:
         """Take away the offsets of these deleted topics (id, name); while the partition is loaded, after that."""
+        if self.is_closed:
+            return
         self._deleted_topics += topics
         if not self._is_loaded or not self._deleted_topics:
             return

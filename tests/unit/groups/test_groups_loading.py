@@ -285,7 +285,12 @@ def test_groups_of_any_size_are_loaded(count):
     ]
     value = GroupMetadataValue(protocol_type="consumer", generation=3, protocol="range", members=members)
     log = MemoryLog()
-    strange = [(encode(GroupRecord(GroupMetadataKey(group="x"), None))[0], b"\0\1\0")]
+    twins = [MemberMetadata(member_id=str(at), group_instance_id="i") for at in (1, 2)]
+    strange = [
+        (encode(GroupRecord(GroupMetadataKey(group="x"), None))[0], b"\0\1\0"),
+        encode(GroupRecord(GroupMetadataKey(group="y"), GroupMetadataValue(members=[members[0]] * 2))),
+        encode(GroupRecord(GroupMetadataKey(group="z"), GroupMetadataValue(members=twins))),
+    ]
     pairs = [encode(GroupRecord(GroupMetadataKey(group="g"), value)), *strange]
     append(log, build_batch(simple_records(pairs, timestamp=0)))
 
