@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
+from struct import error as struct_error
 from typing import NamedTuple
 
 from storage.files import Files
@@ -200,7 +201,10 @@ class Index:
         size = self.ENTRY.size
         start, warm = self._warm
         if number >= start:
-            first, second = self.ENTRY.unpack_from(warm, (number - start) * size)
+            try:
+                first, second = self.ENTRY.unpack_from(warm, (number - start) * size)
+            except struct_error as error:  # in a thread, beside a truncation
+                raise CorruptIndex(f"{self.path} ends before entry {number}") from error
         else:
             data = self._files.pread(self._opened(), size, number * size)
             if len(data) != size:

@@ -90,7 +90,7 @@ class Segment(SegmentFiles):
             directory, base_offset, settings=settings, files=files, size=0, created_ms=now_ms, is_new=True,
             suffix=suffix, roll_jitter_ms=roll_jitter_ms,
         )  # fmt: skip
-        fd = segment.fd
+        fd = segment._fd = files.open(segment.path_of(file_names.LOG), write=True, create=True)
         if not is_alone:
             files.unlink(segment.path_of(file_names.TRANSACTION_INDEX))
             files.truncate(fd, 0)
@@ -212,8 +212,7 @@ class Segment(SegmentFiles):
             assert position == self.size, (position, self.size)
         except CorruptIndex as error:
             # The batches are written: their offsets must not be given again because of an index.
-            _LOG.warning("%s: %s", self, error)
-            self.rebuild_indexes()
+            self._rebuild_corrupt(error)
         if len(recent) > 2 * RECENT_BATCHES:
             self._recent = dict(list(recent.items())[-RECENT_BATCHES:])
 
@@ -238,11 +237,12 @@ class Segment(SegmentFiles):
         return self._largest if self._largest is not None else self._load_largest()
 
     def _load_largest(self) -> TimestampOffset:
+        cut_count = self._cut_count
         try:
             self._largest = self._checked(self.time_index.last)
         except CorruptIndex as error:
-            _LOG.warning("%s: %s", self, error)
-            self.rebuild_indexes()  # finds it on the way
+            self._check_not_cut(cut_count, error)
+            self._rebuild_corrupt(error)  # finds it on the way
         assert self._largest is not None, self
         return self._largest
 
@@ -271,8 +271,7 @@ class Segment(SegmentFiles):
             try:
                 self.time_index.maybe_append(self._largest.timestamp, self._largest.offset)
             except CorruptIndex as error:
-                _LOG.warning("%s: %s", self, error)
-                self.rebuild_indexes()
+                self._rebuild_corrupt(error)
 
     def largest_timestamp_ms(self) -> int:
         """The segment's age for retention: its largest timestamp, or when the file changed."""
@@ -382,13 +381,25 @@ class Segment(SegmentFiles):
         return entry.position
 
     def _with_indexes(self, look: Callable[[], _T]) -> _T:
-        """What `look` finds, after rebuilding the indexes if they turn out to be corrupt."""
+        """What `look` finds, after rebuilding the indexes if they turn out to be corrupt.
+
+        Raises CorruptMessage in a thread that looks while the loop truncates: it has seen half of that.
+        """
+        cut_count = self._cut_count
         try:
             return look()
         except CorruptIndex as error:
-            _LOG.warning("%s: %s", self, error)
-            self.rebuild_indexes()
+            self._check_not_cut(cut_count, error)
+            self._rebuild_corrupt(error)
             return look()
+
+    def _check_not_cut(self, cut_count: int, error: CorruptIndex) -> None:
+        if cut_count % 2 or cut_count != self._cut_count:
+            raise CorruptMessage(f"{self} has been truncated meanwhile: {error}") from error
+
+    def _rebuild_corrupt(self, error: CorruptIndex) -> None:
+        _LOG.warning("%s: %s", self, error)
+        self.rebuild_indexes()
 
     def position_of(self, offset: int) -> int:
         """Where the batch begins that holds `offset` or comes after it; the end if none does."""
@@ -505,7 +516,8 @@ class Segment(SegmentFiles):
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Remove the batch that holds `offset` and all after it."""
         found = self.find(offset)
-        self._with_indexes(lambda: self._truncate_indexes(offset))
+        self._cut_count += 1
+        self._truncate_indexes(offset)
         self.transactions.truncate_to(offset)
         if found is not None:
             self._recent = {base: at for base, at in self._recent.items() if at < found.position}
@@ -514,12 +526,21 @@ class Segment(SegmentFiles):
             self.created_ms = now_ms
             self._first_timestamp = None
         self._bytes_since_index_entry = 0
-        self._largest = self._with_indexes(self._read_largest)
+        try:
+            self._largest = self._read_largest()
+        except CorruptIndex as error:
+            self._rebuild_corrupt(error)  # finds it on the way
+        self._cut_count += 1
         self.reopen_to_appends()
 
     def _truncate_indexes(self, offset: int) -> None:
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
+        try:
+            self.offset_index.truncate_to(offset)
+            self.time_index.truncate_to(offset)
+        except CorruptIndex as error:
+            self._rebuild_corrupt(error)
+            self.offset_index.truncate_to(offset)
+            self.time_index.truncate_to(offset)
 
     def _read_largest(self) -> TimestampOffset:
         largest = self._checked(self.time_index.last)

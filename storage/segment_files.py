@@ -78,6 +78,8 @@ class SegmentFiles:
         #: Offset -> position of what lies behind a batch that was just read.
         self._expected: dict[int, int] = {}
         self._appended_from = size
+        #: Odd while the segment is being truncated: what a thread has seen meanwhile is no sign of damage.
+        self._cut_count = 0
         self._first_timestamp: int | None = None
         #: The largest timestamp and the last offset of the batch that has it; None: ask the time index.
         self._largest: TimestampOffset | None = TimestampOffset(-1, base_offset) if is_new else None
@@ -104,7 +106,8 @@ class SegmentFiles:
     def fd(self) -> int:
         """The log file, opened at the first use: an idle segment holds no descriptor."""
         if self._fd is None:
-            self._fd = self._files.open(self.path_of(file_names.LOG), write=True, create=True)
+            # Not made where it is missing: a thread may read late from a segment that has been removed.
+            self._fd = self._files.open(self.path_of(file_names.LOG), write=True)
         return self._fd
 
     @contextmanager

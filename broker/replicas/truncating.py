@@ -9,6 +9,7 @@ from typing import Protocol
 
 from broker.replication.follower import TruncateFullyAndStartAt, TruncateTo
 from broker.runtime import Pool, Runtime
+from protocol.errors import KafkaError
 from storage.background import BackgroundJob
 from storage.log import Log
 
@@ -63,7 +64,13 @@ async def truncate(
             if job is None:
                 carry_out(target, action, now_ms=runtime.now_ms())
                 return True
-            await _run(runtime, job, pool)
+            segments = log.segments
+            try:
+                await _run(runtime, job, pool)
+            except KafkaError:
+                # What a thread meets where another epoch truncates, or files have been removed, says nothing.
+                if is_wanted() and log.segments is segments:
+                    raise
     finally:
         log.give_up_truncation()
     return False

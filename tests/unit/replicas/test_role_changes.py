@@ -15,7 +15,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.replicas.truncating import next_job, truncate
 from broker.replication.follower import TruncateTo
 from broker.runtime import Pool
-from protocol.errors import ErrorCode, NotLeaderOrFollower
+from protocol.errors import CorruptMessage, ErrorCode, NotLeaderOrFollower
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_commit import (
@@ -439,3 +439,32 @@ def test_a_truncation_that_is_cancelled_leaves_no_copy_of_the_log(simulation, br
     assert len(begun) == 2
     assert not list(log.directory.glob("*.tmp"))
     assert len(lent) > 200_000
+
+
+def test_what_a_thread_finds_in_a_log_that_another_epoch_has_truncated_is_no_damage(
+    simulation, broker, monkeypatch
+):
+    (partition,) = create(broker)
+    for value in (b"a", b"b", b"c"):
+        partition.append_records(batch(value), required_acks=1, now_ms=NOW_MS)
+    change_leader(broker, 2)
+    epoch = partition.leader_epoch
+
+    async def in_thread(function, *, pool):
+        change_leader(broker, 1)
+        change_leader(broker, 2)
+        partition.truncate_to(0, now_ms=NOW_MS)
+        function()
+        raise CorruptMessage("not a batch")
+
+    monkeypatch.setattr(broker.runtime, "run_blocking", in_thread)
+    truncation = truncate(
+        broker.runtime,
+        partition.log,
+        partition,
+        TruncateTo(offset=2),
+        pool=Pool.FLUSHES,
+        is_wanted=lambda: partition.leader_epoch == epoch,
+    )
+    assert not simulation.run(truncation)
+    assert partition.log.is_writable

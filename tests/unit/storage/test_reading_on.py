@@ -3,7 +3,10 @@
 import pytest
 from storage_support import NOW_MS, batch, open_log
 
+from protocol.errors import CorruptMessage
 from protocol.records.batch import batches, read_header
+from storage.files import Files
+from storage.index import CorruptIndex
 from storage.log_config import LogConfig
 from storage.segment import EXPECTED_READS, RECENT_BATCHES, Segment
 
@@ -70,3 +73,51 @@ def test_a_truncation_while_a_thread_looks_for_the_end_of_its_read(tmp_path, mon
     log.read(0, max_bytes=10_000, max_offset=5, may_block=True)
     read = log.read(0, max_bytes=10_000, max_offset=5, may_block=False)
     assert [header.base_offset for header, _ in batches(memoryview(read.records))] == list(range(5))
+
+
+class Interrupted(Files):
+    """Something happens before the next read; in production the loop's thread does it while another one waits for the disk."""
+
+    def __init__(self):
+        self.before_read = None
+
+    def pread(self, fd, size, position):
+        if (act := self.before_read) is not None:
+            self.before_read = None
+            act()
+        return super().pread(fd, size, position)
+
+
+def test_a_look_up_in_a_thread_does_not_take_a_truncation_for_a_corrupt_index(tmp_path, monkeypatch):
+    """It would make the index anew in its thread, while the loop appends."""
+    files = Interrupted()
+    log = open_log(tmp_path, config=LARGE, files=files)
+    for _ in range(5 * RECENT_BATCHES):
+        log.append_as_leader(batch(value=VALUE), leader_epoch=0, now_ms=NOW_MS)
+    monkeypatch.setattr(Segment, "rebuild_indexes", None)
+    files.before_read = lambda: log.truncate_to(10, now_ms=NOW_MS)
+    with pytest.raises(CorruptMessage, match="truncated meanwhile"):
+        log.read(100, max_bytes=5000)
+    assert log.log_end_offset == 10
+    monkeypatch.undo()
+    assert log.read(9, max_bytes=5000).base_offset == 9
+
+
+def test_an_index_entry_that_a_truncation_takes_from_a_thread(tmp_path):
+    log = filled(tmp_path, 100)
+    index = log.segments.active.offset_index
+    log.truncate_to(10, now_ms=NOW_MS)
+    with pytest.raises(CorruptIndex):
+        index.entry(90)
+
+
+def test_a_late_reader_of_a_removed_segment_makes_no_file(tmp_path):
+    log = filled(tmp_path, 10)
+    (segment,) = log.segments
+    log.truncate_fully_and_start_at(20, now_ms=NOW_MS)
+    for deleted in log.deleted_files:
+        deleted.remove()
+    names = log.files.list(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        segment.header_at(0)
+    assert log.files.list(tmp_path) == names
