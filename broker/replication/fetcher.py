@@ -507,6 +507,10 @@ class ReplicaFetcher:
         try:
             yield
         except CorruptMessage as error:
+            if follower.state is ReplicaState.TRUNCATING:
+                logger.error("%s is not followed any more, its log cannot be truncated: %s", partition, error)
+                follower.on_failure()
+                return
             # Perhaps damaged on its way; a leader whose disk has gone bad is found out by its own readers.
             logger.error("%s: broker %d sends what cannot be appended: %s", partition, self._leader_id, error)
             self._delay([following])

@@ -10,7 +10,7 @@ from broker.network.client import ClientSettings
 from broker.replicas.fetch_sessions import FetchSessionCache
 from broker.replicas.partition import Partition
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, InvalidFetchSessionEpoch, KafkaError
+from protocol.errors import CorruptMessage, ErrorCode, InvalidFetchSessionEpoch, KafkaError
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.metadata.records import RemoveTopicRecord
 from protocol.records.builder import build_batch, simple_records
@@ -692,6 +692,28 @@ def test_a_truncation_is_given_up_when_its_leader_epoch_is_over(simulation):
                 await until(lambda: values(leader, 0) == [b"first", b"lost", b"led"])
             assert log.truncations == 0
             assert values(follower, 0) == [b"first", b"lost", b"led"]
+
+    run(simulation, story)
+
+
+def test_a_log_that_is_damaged_before_its_new_end_is_followed_no_more(simulation, caplog):
+    """Until the next leader epoch. It is not the leader that has sent what is damaged."""
+
+    async def story():
+        async with replicating(simulation) as cluster:
+            leader, follower = cluster.brokers.values()
+            write(leader, 0, b"first")
+            await until(lambda: end(follower, 0) == 1)
+
+            async def damaged(function, *args, pool):
+                raise CorruptMessage("a batch is damaged")
+
+            with patch.object(follower.runtime, "run_blocking", damaged):
+                diverge(cluster)
+                await until(lambda: "cannot be truncated: a batch is damaged" in caplog.text)
+            assert "sends what cannot be appended" not in caplog.text
+            cluster.elect(at(0), 1)  # the next epoch tries again
+            await until(lambda: values(follower, 0) == [b"first", b"kept"])
 
     run(simulation, story)
 
