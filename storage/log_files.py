@@ -121,8 +121,9 @@ class LogFiles(LogReader):
         """All of its batches are flushed, its indexes are not: see that it is flushed once more."""
         if self._checkpointed_to < self.recovery_point:
             self.recovery_point = closed.base_offset
-        elif closed.has_changed_indexes:
-            # Since a start, or a truncation to just here: after a crash recovery would believe these indexes.
+        elif closed.has_changed_indexes or not self._cuts.are_flushed:
+            # Since a start, or a truncation to just here: after a crash recovery would believe these indexes, and
+            # whatever the file holds behind the truncation's end.
             closed.flush()
             self._files.fsync_dir(self.directory)
 

@@ -294,3 +294,23 @@ def test_power_cut_while_a_truncation_is_flushed(then):
         _, log = after_power_cut(files)
         offsets = offsets_in(log)
         assert offsets == list(range(len(offsets))), nth
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_truncation_is_on_the_disk_before_a_segment_that_begins_where_it_ends(seed):
+    """Nothing else has changed in the segment: its indexes are those of the start. Any pages reach the disk."""
+    files = FaultyFiles(random=Random(seed))
+    config = LogConfig(segment_bytes=10_000)
+    manager, log = new_log(files, config)
+    append(log, 3)
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    manager = open_manager(files, config)
+    log = manager.get(TP)
+    log.append_as_leader(batch(1, timestamp=NOW_MS, value=b"old"), leader_epoch=0, now_ms=NOW_MS)
+    log.truncate_to(3, now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    log.append_as_leader(batch(1, timestamp=NOW_MS, value=b"new"), leader_epoch=1, now_ms=NOW_MS)
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    after = open_manager(files.after_crash(Random(seed), Loss.PAGES), config).get(TP)
+    assert offsets_in(after) == [0, 1, 2, 3]
+    assert after.epoch_for_offset(3) == 1
