@@ -4,7 +4,7 @@ Methods take the request message and return the response, or a future of it wher
 another or replicas for the leader.
 """
 
-from asyncio import Future, Semaphore
+from asyncio import Future, Lock, Semaphore
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
@@ -76,6 +76,8 @@ class GroupCoordinator:
         #: Partitions that were led until a moment ago.
         self._left: dict[int, Resumable] = {}
         self._loads = Semaphore(LOADS_AT_ONCE)
+        #: One partition is unloaded at a time: the turns of fifty tasks would be one turn of a tenth of a second.
+        self._unloads = Lock()
         self._is_active = False
 
     # Life
@@ -139,14 +141,20 @@ class GroupCoordinator:
         self._in_turns(state.discard(), f"discard {state.topic_partition}")
 
     def _in_turns(self, steps: Iterator[None], name: str) -> None:
-        self._runtime.create_task(in_turns(self._runtime, steps), name=name)
+        self._runtime.create_task(self._unload(steps), name=name)
+
+    async def _unload(self, steps: Iterator[None]) -> None:
+        async with self._unloads:
+            await in_turns(self._runtime, steps)
 
     def on_topics_deleted(self, topics: Iterable[tuple[UUID, str]]) -> None:
         """Take the committed offsets of these topics (id, name) away."""
-        deleted = list(topics)
-        for runner in self._runners.values():
-            name = f"forget topics in {runner.topic_partition}"
-            self._runtime.create_task(runner.forget_topics(deleted), name=name)
+        self._runtime.create_task(self._forget_topics(list(topics)), name="forget deleted topics")
+
+    async def _forget_topics(self, deleted: list[tuple[UUID, str]]) -> None:
+        for partition in list(self._runners):
+            if (runner := self._runners.get(partition)) is not None:
+                await runner.forget_topics(deleted)
 
     def _plan_expiry(self) -> None:
         self._runtime.call_later(self.config.offsets_retention_check_interval_ms / 1000, self._expire)

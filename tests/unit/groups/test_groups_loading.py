@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from broker.groups.offsets import CommittedOffset, OffsetAt, offset_key, offset_value
+from broker.runtime import turns
 from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from protocol.coordinator.record_codec import GroupRecord, encode
 from protocol.messages.list_groups import ListGroupsRequest
@@ -227,6 +228,31 @@ def test_what_was_led_before_is_led_again_as_the_log_says():
         assert [row.group_id for row in world.groups.list_groups(ListGroupsRequest()).groups] == ["g"]
         await asyncio.sleep(11)
         assert world.heartbeat(member_id) is E.unknown_member_id, "its session began again"
+
+    simulate(story)
+
+
+def test_partitions_are_unloaded_one_after_the_other():
+    """A broker that is fenced resigns them all at once; a turn of the loop is no longer than for one of them."""
+    names = [str(number) for number in range(2_000)]
+
+    async def story(world):
+        for name in names:
+            await world.committed(7, group=name)
+        runners = list(world.groups._runners.values())
+
+        def left():
+            return sum(len(runner._shard.groups) for runner in runners)
+
+        for partition in range(COUNT):
+            world.groups.on_resigned(partition, 1)
+        before = left()
+        assert before >= len(names)
+        for _ in range(len(names)):
+            await asyncio.sleep(0)
+            assert before - left() <= turns.MAX_STEPS
+            before = left()
+        assert before == 0
 
     simulate(story)
 
