@@ -27,6 +27,10 @@ READ_BYTES = 64 * 1024
 _NANOSECONDS_IN_MS = 1_000_000
 
 
+class WouldBlock(Exception):
+    """What is to be read is not in memory: read it again in a thread that may wait for the disk."""
+
+
 class Files:
     """The real file system. Subclass it to inject faults."""
 
@@ -44,8 +48,10 @@ class Files:
         """Close the descriptor; nothing is flushed."""
         os.close(fd)
 
-    def pread(self, fd: int, size: int, position: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file."""
+    def pread(self, fd: int, size: int, position: int, *, may_block: bool = True) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file. With `may_block=False` as `pread_from_memory`."""
+        if not may_block:
+            return self.pread_from_memory(fd, size, position)
         data = os.pread(fd, size, position)
         if len(data) == size or not data:
             return data
@@ -55,6 +61,23 @@ class Files:
             pieces.append(data)
             have += len(data)
         return b"".join(pieces)
+
+    def pread_from_memory(self, fd: int, size: int, position: int) -> bytes:
+        """As `pread`; raises WouldBlock instead of waiting for the disk, where the file system knows RWF_NOWAIT."""
+        data = bytearray(size)
+        have = 0
+        try:
+            with memoryview(data) as view:
+                # A read of pages of which only the first ones are in memory ends behind those.
+                while have < size and (count := os.preadv(fd, [view[have:]], position + have, os.RWF_NOWAIT)):
+                    have += count
+        except BlockingIOError:
+            raise WouldBlock(f"{size} bytes at {position}") from None
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            return self.pread(fd, size, position)
+        return bytes(data[:have])
 
     def is_cached(self, fd: int, size: int, position: int, *, step: int = 128 * 1024) -> bool:
         """Whether reading [position, position + size) would probably not wait for the disk.

@@ -86,8 +86,8 @@ class Index:
 
     # -- opening and closing -----------------------------------------------------------------------
 
-    def load(self) -> None:
-        """Read the end of the file; called before the first use. Raises CorruptIndex.
+    def load(self, *, may_block: bool = True) -> None:
+        """Read the end of the file; called before the first use. Raises CorruptIndex; WouldBlock, if it may not.
 
         The file is believed to be cut: its size gives the number of entries.
         """
@@ -100,11 +100,11 @@ class Index:
             raise CorruptIndex(f"{self.path} has {size} bytes, not a multiple of {self.ENTRY.size}")
         self.count = self._written_count = size // self.ENTRY.size
         if self.count:
-            self._warm_up()
+            self._warm_up(may_block=may_block)
             warm_start, warm = self._warm
             if warm_start * self.ENTRY.size + len(warm) != size:
                 raise CorruptIndex(f"{self.path} is shorter than its size")
-            first, last = self._entry(0), self._entry(self.count - 1)
+            first, last = self._entry(0, may_block=may_block), self._entry(self.count - 1)
             if last < first or last[0] < 0 or last[1] < 0:
                 raise CorruptIndex(f"{self.path} ends with {last} and begins with {first}")
             self._last = last
@@ -115,12 +115,17 @@ class Index:
         """Whether the file is the one that was there when the index was opened, and holds exactly the entries."""
         return not self.is_changed and (not self._is_loaded or self._is_cut)
 
-    def _warm_up(self) -> None:
+    def _warm_up(self, *, may_block: bool = True) -> None:
         """Have the newest entries of the file in memory."""
         size = self.ENTRY.size
         start = max(self.count - WARM_BYTES // size, 0)
         with self._file() as fd:
-            self._warm = (start, bytearray(self._files.pread(fd, (self.count - start) * size, start * size)))
+            data = self._files.pread(fd, (self.count - start) * size, start * size, may_block=may_block)
+            self._warm = (start, bytearray(data))
+
+    def open_existing(self) -> None:
+        """Open the file for reading. Raises FileNotFoundError, where all else makes a missing file."""
+        self._fd = self._files.open(self.path)
 
     def _opened(self) -> int:
         """For look-ups behind the newest entries: it stays open."""
@@ -196,7 +201,7 @@ class Index:
             dropped = WARM_BYTES // self.ENTRY.size
             self._warm = (start + dropped, warm[dropped * self.ENTRY.size :])
 
-    def _entry(self, number: int) -> tuple[int, int]:
+    def _entry(self, number: int, *, may_block: bool = True) -> tuple[int, int]:
         """The two integers as stored."""
         size = self.ENTRY.size
         start, warm = self._warm
@@ -206,13 +211,13 @@ class Index:
             except struct_error as error:  # in a thread, beside a truncation
                 raise CorruptIndex(f"{self.path} ends before entry {number}") from error
         else:
-            data = self._files.pread(self._opened(), size, number * size)
+            data = self._files.pread(self._opened(), size, number * size, may_block=may_block)
             if len(data) != size:
                 raise CorruptIndex(f"{self.path} ends before entry {number}")
             first, second = self.ENTRY.unpack(data)
         return first, second
 
-    def _count_up_to(self, target: int, *, field: int = 0) -> int:
+    def _count_up_to(self, target: int, *, field: int = 0, may_block: bool = True) -> int:
         """How many entries have `field` <= `target`: a binary search, in the warm part if the answer is there."""
         low, high = 0, self.count
         start, _ = self._warm  # once: it moves under a thread that looks
@@ -223,7 +228,7 @@ class Index:
                 high = start
         while low < high:
             middle = (low + high) // 2
-            if self._entry(middle)[field] <= target:
+            if self._entry(middle, may_block=may_block)[field] <= target:
                 low = middle + 1
             else:
                 high = middle
@@ -263,19 +268,19 @@ class OffsetIndex(Index):
             raise CorruptIndex(f"{offset=} <= {self.last_offset=} in {self.path}")
         self._append(relative, position)
 
-    def lookup(self, offset: int) -> OffsetPosition:
-        """The newest entry at or before `offset`, else the segment's beginning.
+    def lookup(self, offset: int, *, may_block: bool = True) -> OffsetPosition:
+        """The newest entry at or before `offset`, else the segment's beginning. Raises WouldBlock, if it may not.
 
         Cost: no I/O for the newest 1,024 entries (4 MiB of log or more), else one read for each halving.
         """
-        at = self._count_up_to(offset - self.base_offset)
+        at = self._count_up_to(offset - self.base_offset, may_block=may_block)
         if not at:
             return OffsetPosition(self.base_offset, 0)
-        return self.entry(at - 1)
+        return self.entry(at - 1, may_block=may_block)
 
-    def entry(self, number: int) -> OffsetPosition:
+    def entry(self, number: int, *, may_block: bool = True) -> OffsetPosition:
         """One entry with its absolute offset."""
-        relative, position = self._entry(number)
+        relative, position = self._entry(number, may_block=may_block)
         return OffsetPosition(self.base_offset + relative, position)
 
     def upper_bound(self, position: int) -> int | None:

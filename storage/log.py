@@ -41,7 +41,7 @@ from storage.append_origin import AppendOrigin
 from storage.appending import AppendInfo, UnexpectedAppendOffset, follower_headers, slices
 from storage.background import BackgroundJob
 from storage.changes import Changes
-from storage.files import Buffer, Files
+from storage.files import Buffer, Files, WouldBlock
 from storage.leader_epoch_cache import LeaderEpochCache
 from storage.log_config import LogConfig
 from storage.log_files import segment_settings
@@ -52,7 +52,7 @@ from storage.producer_state import (
     ProducerStateManager,
     default_producer_id_expiration_ms,
 )
-from storage.segment import OffsetOverflow, WouldBlock
+from storage.segment import OffsetOverflow
 from storage.snapshot_files import remember
 from storage.truncation import LogTruncation
 from storage.validation import ValidatedRecords, validate

@@ -24,7 +24,7 @@ from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
 from protocol.records.batch import HEADER_SIZE_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, read_header
 from protocol.records.record import records as parse_records
 from storage import file_names
-from storage.files import Buffer, Files
+from storage.files import Buffer, Files, WouldBlock
 from storage.index import MAX_RELATIVE_OFFSET, CorruptIndex, OffsetIndex, TimeIndex, TimestampOffset
 from storage.lending import LEND_BYTES
 from storage.log_config import LogConfig
@@ -44,10 +44,6 @@ WARM_TAIL_BYTES = 16 * 1024 * 1024
 
 _LOG = getLogger(__name__)
 _T = TypeVar("_T")
-
-
-class WouldBlock(Exception):
-    """The bytes are not in memory: read them again in a thread that may wait for the disk."""
 
 
 class OffsetOverflow(Exception):
@@ -302,12 +298,12 @@ class Segment(SegmentFiles):
 
     # -- finding -----------------------------------------------------------------------------------
 
-    def header_at(self, position: int) -> BatchHeader:
+    def header_at(self, position: int, *, may_block: bool = True) -> BatchHeader:
         """The header of the batch that begins there. Raises CorruptMessage, UnsupportedForMessageFormat."""
-        return read_header(self._files.pread(self.fd, HEADER_SIZE_BYTES, position))
+        return read_header(self._files.pread(self.fd, HEADER_SIZE_BYTES, position, may_block=may_block))
 
     def headers(
-        self, position: int = 0, end: int | None = None, *, fd: int | None = None
+        self, position: int = 0, end: int | None = None, *, fd: int | None = None, may_block: bool = True
     ) -> Iterator[BatchPosition]:
         """The batches from `position` on, without their records; `fd` is the log file's, if it shall not stay open.
 
@@ -319,7 +315,7 @@ class Segment(SegmentFiles):
             at = position - chunk_start
             if at + HEADER_SIZE_BYTES > len(chunk):
                 size = min(SCAN_BYTES, end - position)
-                chunk = self._files.pread(self.fd if fd is None else fd, size, position)
+                chunk = self._files.pread(self.fd if fd is None else fd, size, position, may_block=may_block)
                 chunk_start, at = position, 0
             header = read_header(chunk, at)
             if position + header.size_bytes > end:
@@ -354,26 +350,32 @@ class Segment(SegmentFiles):
         """What the file holds there, up to the segment's end."""
         return memoryview(self._files.pread(self.fd, max(min(size, self.size - position), 0), position))
 
-    def find(self, offset: int) -> BatchPosition | None:
-        """The batch that holds `offset`, or the first one after it; None if all are before."""
+    def find(self, offset: int, *, may_block: bool = True) -> BatchPosition | None:
+        """The batch that holds `offset`, or the first one after it; None if all are before.
+
+        Raises WouldBlock, if it may not, when the index or the headers are not in memory.
+        """
         position = self._recent.get(offset)
         if position is not None:
-            return BatchPosition(self.header_at(position), position)
-        return self._with_indexes(lambda: self._find_by_index(offset))
+            return BatchPosition(self.header_at(position, may_block=may_block), position)
+        return self._with_indexes(lambda: self.find_by_index(offset, may_block=may_block))
 
-    def _find_by_index(self, offset: int) -> BatchPosition | None:
-        for found in self.headers(self._indexed_position(offset)):
+    def find_by_index(self, offset: int, *, may_block: bool = True) -> BatchPosition | None:
+        """As `find`; raises CorruptIndex where that rebuilds the indexes."""
+        start = self._indexed_position(offset, may_block=may_block)
+        for found in self.headers(start, may_block=may_block):
             if found.header.last_offset >= offset:
                 return found
         return None
 
-    def _indexed_position(self, offset: int) -> int:
+    def _indexed_position(self, offset: int, *, may_block: bool = True) -> int:
         """Where to begin to look for `offset`. Raises CorruptIndex if the batch there is not the indexed one."""
-        entry = self.offset_index.lookup(offset)
+        self._offset_index.load(may_block=may_block)
+        entry = self._offset_index.lookup(offset, may_block=may_block)
         if not entry.position:
             return 0
         try:
-            last_offset = self.header_at(entry.position).last_offset
+            last_offset = self.header_at(entry.position, may_block=may_block).last_offset
         except (CorruptMessage, UnsupportedForMessageFormat) as error:
             raise CorruptIndex(f"{entry} is no batch: {error}") from error
         if last_offset != entry.offset or entry.offset > offset or entry.position >= self.size:
@@ -401,11 +403,11 @@ class Segment(SegmentFiles):
         _LOG.warning("%s: %s", self, error)
         self.rebuild_indexes()
 
-    def position_of(self, offset: int) -> int:
-        """Where the batch begins that holds `offset` or comes after it; the end if none does."""
+    def position_of(self, offset: int, *, may_block: bool = True) -> int:
+        """Where the batch begins that holds `offset` or comes after it; the end if none does. Raises as `find`."""
         if (position := self._recent.get(offset)) is not None:
             return position
-        found = self.find(offset)
+        found = self.find(offset, may_block=may_block)
         return found.position if found else self.size
 
     def end_before(self, log_end: int, size: int) -> int:
@@ -459,7 +461,7 @@ class Segment(SegmentFiles):
         if position is None:
             position = self._expected.get(offset)
             if position is None or position >= self.size:
-                found = self.find(offset)
+                found = self.find(offset, may_block=may_block)
                 if found is None:
                     return None
                 position = found.position

@@ -219,6 +219,12 @@ class SegmentFiles:
         for extension in (file_names.LOG, file_names.OFFSET_INDEX, file_names.TIME_INDEX):
             self._files.set_modified_ms(self.path_of(extension), modified_ms)
 
+    def open_existing(self) -> None:
+        """Open log and indexes for reading only. Raises FileNotFoundError."""
+        self._fd = self._files.open(self.path_of(file_names.LOG))
+        self._offset_index.open_existing()
+        self._time_index.open_existing()
+
     def prepare_reading(self) -> None:
         """Open the log file, so that a thread that reads it does not have to."""
         self.fd  # noqa: B018 (opened by being looked at)

@@ -367,7 +367,7 @@ class _Fetch(Generic[T]):
                     if params.is_read_committed:
                         aborted = _aborted_transactions(log, request.fetch_offset, end)
         except WouldBlock:
-            self._cold.append(self._blocking_read(request, log, end, limit_bytes))
+            self._cold.append(self._warming_read(request, log, end, limit_bytes))
         except KafkaError as error:
             return self._refusal(fetched, error)
         return PartitionData(
@@ -441,12 +441,9 @@ class _Fetch(Generic[T]):
                 )
         return _NO_DIVERGENCE
 
-    def _blocking_read(self, request: FetchRow, log: Log, end: int, limit_bytes: int) -> Callable[[], object]:
-        return lambda: log.read(
-            request.fetch_offset,
-            max_bytes=min(request.partition_max_bytes, limit_bytes),
-            max_offset=end,
-            min_one_message=True,
+    def _warming_read(self, request: FetchRow, log: Log, end: int, limit_bytes: int) -> Callable[[], object]:
+        return lambda: log.warm_up(
+            request.fetch_offset, max_bytes=min(request.partition_max_bytes, limit_bytes), max_offset=end
         )
 
 

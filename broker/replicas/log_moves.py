@@ -284,7 +284,7 @@ class LogMoves:
         except WouldBlock:
             # Brings it into memory; then it is read again, since the log may be another by then.
             await self._runtime.run_blocking(
-                lambda: log.read(asked.fetch_offset, max_bytes=_READ_BYTES, min_one_message=True),
+                lambda: log.warm_up(asked.fetch_offset, max_bytes=_READ_BYTES),
                 pool=Pool.UPKEEP,
             )
         return self._read_now(move, asked, may_block=True)

@@ -27,7 +27,7 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
-from storage.files import Buffer, Files
+from storage.files import Buffer, Files, WouldBlock
 
 #: Operations that a Fault can name; those that change something count as one each.
 OPERATIONS = ("write", "truncate", "fsync", "create", "rename", "unlink", "make_dir", "read")
@@ -348,8 +348,10 @@ class FaultyFiles(Files):
         return node, path
 
     @_operation
-    def pread(self, fd: int, size: int, position: int) -> bytes:
+    def pread(self, fd: int, size: int, position: int, *, may_block: bool = True) -> bytes:
         file, path = self._opened(fd)
+        if not may_block and not self.has_in_memory():
+            raise WouldBlock(path)
         self._may("read", path)
         return file.read(position, size)
 

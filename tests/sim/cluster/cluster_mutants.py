@@ -22,6 +22,8 @@ from broker.replication.leadership import NO_BROKER_EPOCH, FollowerProgress, Lea
 from broker.runtime import Pool
 from broker.runtime.simulated import SimulatedRuntime
 from protocol.errors import NotLeaderOrFollower
+from storage import log_reader
+from storage.files import Files
 from storage.log import AppendInfo, Log
 from storage.segment import Segment
 
@@ -253,12 +255,11 @@ def a_load_that_is_broken_off_counts_as_complete() -> Iterator[None]:
 @contextmanager
 def threads_lend_slices() -> Iterator[None]:
     """A read in a thread maps the file that the loop replaces, and takes slices of the mapping that the loop gives back."""
-    read = Segment._large_read
 
-    def read_lent(self: Segment, position: int, size: int, *, lend: bool) -> bytes | memoryview:
-        return read(self, position, size, lend=True)
+    def read_in_thread(segment: Segment, offset: int, *, max_bytes: int, files: Files) -> None:
+        segment.read(offset, max_bytes=max_bytes, min_one_message=True, lend=True)
 
-    with patch.object(Segment, "_large_read", read_lent):
+    with patch.object(log_reader, "warm_up", read_in_thread):
         yield
 
 

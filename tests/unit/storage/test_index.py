@@ -246,8 +246,8 @@ def test_lookup_in_a_thread_while_the_loop_drops_warm_entries(tmp_path, target):
     class Interrupted(OffsetIndex):
         entries_left = -1
 
-        def _entry(self, number):
-            found = super()._entry(number)
+        def _entry(self, number, **how):
+            found = super()._entry(number, **how)
             self.entries_left -= 1
             if self.entries_left == 0:
                 self.append(400, 400)

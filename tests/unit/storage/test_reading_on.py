@@ -61,8 +61,8 @@ def test_a_truncation_while_a_thread_looks_for_the_end_of_its_read(tmp_path, mon
     log = filled(tmp_path, 10)
     look = Segment.position_of
 
-    def position_of(segment, offset):
-        position = look(segment, offset)
+    def position_of(segment, offset, **how):
+        position = look(segment, offset, **how)
         monkeypatch.setattr(Segment, "position_of", look)
         log.truncate_to(0, now_ms=NOW_MS)
         for _ in range(10):
@@ -81,11 +81,11 @@ class Interrupted(Files):
     def __init__(self):
         self.before_read = None
 
-    def pread(self, fd, size, position):
+    def pread(self, fd, size, position, **how):
         if (act := self.before_read) is not None:
             self.before_read = None
             act()
-        return super().pread(fd, size, position)
+        return super().pread(fd, size, position, **how)
 
 
 def test_a_look_up_in_a_thread_does_not_take_a_truncation_for_a_corrupt_index(tmp_path, monkeypatch):

@@ -43,7 +43,7 @@ class Recorded(Files):
         self.calls.append("copy_prefix")
         self.while_copying()
 
-    def pread(self, fd, size, position):
+    def pread(self, fd, size, position, *, may_block=True):
         self.calls.append("pread")
         return super().pread(fd, size, position)
 

@@ -1,0 +1,165 @@
+"""Reads of what is not in memory: the event loop's thread raises WouldBlock, a thread reads, then the loop has it."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from storage_support import NOW_MS, batch, offsets_in, open_log
+
+from protocol.errors import KafkaStorageError
+from storage import index, segment
+from storage.files import Files, WouldBlock
+from storage.log_config import LogConfig
+from tests.harness.cold_files import ColdFiles
+
+COUNT = 1000
+CONFIG = LogConfig(segment_bytes=40_000, index_interval_bytes=100)
+
+
+def in_thread(function, *args, **options):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function, *args, **options).result()
+
+
+@pytest.fixture
+def files(monkeypatch):
+    # So that small files have parts that are not kept in memory.
+    monkeypatch.setattr(index, "WARM_BYTES", 256)
+    monkeypatch.setattr(segment, "WARM_TAIL_BYTES", 4096)
+    return ColdFiles()
+
+
+@pytest.fixture(params=["as written", "opened again"])
+def log(request, tmp_path, files):
+    log = open_log(tmp_path / "l", files=files, config=CONFIG)
+    for number in range(COUNT):
+        log.append_as_leader(batch(timestamp=NOW_MS + number), leader_epoch=0, now_ms=NOW_MS)
+    log.update_high_watermark(COUNT)
+    if request.param == "opened again":
+        in_thread(log.flush)
+        in_thread(log.close)
+        log = in_thread(open_log, tmp_path / "l", files=files, config=CONFIG)
+        log.update_high_watermark(COUNT)
+    files.drop_caches()
+    return log
+
+
+@pytest.mark.parametrize("end", [COUNT, COUNT - 2, 434])
+@pytest.mark.parametrize("offset", [0, 170, 433])
+def test_index_headers_and_batches_are_read_by_a_thread(log, files, offset, end):
+    how = {"max_bytes": 20_000, "max_offset": end}
+    with pytest.raises(WouldBlock):
+        log.read(offset, may_block=False, **how)
+    in_thread(log.warm_up, offset, **how)
+    assert log.read(offset, **how).base_offset == offset  # from memory: see ColdFiles
+    assert log.read(offset, may_block=False, **how).base_offset == offset
+
+
+@pytest.mark.parametrize("offset", [0, 433, COUNT - 200])
+def test_no_read_of_the_loop_waits_for_the_disk(log, offset):
+    """Whatever is in memory: the log by chance, and not the index."""
+    for path in log.directory.glob("*.log"):
+        fd = log.files.open(path)
+        in_thread(log.files.pread, fd, path.stat().st_size, 0)
+        os.close(fd)
+    try:
+        log.read(offset, max_bytes=1000, may_block=False)
+    except WouldBlock:
+        in_thread(log.warm_up, offset, max_bytes=1000)
+    assert log.read(offset, max_bytes=1000).base_offset == offset
+
+
+def test_a_batch_larger_than_was_asked_for_is_read_as_a_whole(tmp_path, files):
+    log = open_log(tmp_path / "l", files=files, config=CONFIG)
+    for _ in range(3):
+        log.append_as_leader(batch(value=b"x" * 30_000), leader_epoch=0, now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    files.drop_caches()
+    in_thread(log.warm_up, 0, max_bytes=100)
+    assert len(log.read(0, max_bytes=100, min_one_message=True).records) > 30_000
+
+
+def test_a_thread_that_warms_up_changes_nothing(log, files):
+    """The segment belongs to the loop's thread, which may append to it, close or delete it meanwhile."""
+    first = log.segments.first
+    before = {**vars(first)}
+    folders = (Path("/proc/self/fd"), log.directory)
+    names = [[path.name for path in folder.iterdir()] for folder in folders]
+    in_thread(log.warm_up, 200, max_bytes=1000, max_offset=300)
+    assert vars(first) == before
+    assert [[path.name for path in folder.iterdir()] for folder in folders] == names
+
+
+@pytest.mark.parametrize("extension", ["log", "index", "timeindex"])
+def test_files_that_are_deleted_meanwhile_are_not_made_again(log, extension):
+    path = log.segments.first.path_of(f".{extension}")
+    path.unlink()
+    in_thread(log.warm_up, 200, max_bytes=1000)
+    assert not path.exists()
+
+
+def test_damage_is_left_to_the_read(log, files):
+    path = log.segments.first.path_of(".index")
+    path.write_bytes(b"\x7f" * path.stat().st_size)
+    in_thread(log.warm_up, 200, max_bytes=1000)
+    assert path.read_bytes() == b"\x7f" * path.stat().st_size
+    assert in_thread(offsets_in, log) == list(range(COUNT))
+
+
+def test_a_failing_disk_takes_the_log_offline(log, files, monkeypatch):
+    def fails(*_, **__):
+        raise OSError(5, "the disk")
+
+    monkeypatch.setattr(files, "pread", fails)
+    with pytest.raises(KafkaStorageError):
+        in_thread(log.warm_up, 200, max_bytes=1000)
+    assert not log.is_writable
+
+
+def test_real_files_are_read_from_memory(tmp_path):
+    files, path = Files(), tmp_path / "file"
+    path.write_bytes(bytes(range(256)) * 100)
+    fd = files.open(path)
+    assert files.pread(fd, 300, 25_500, may_block=False) == files.pread(fd, 300, 25_500)
+    assert files.pread(fd, 10, 30_000, may_block=False) == b""
+    files.close(fd)
+
+
+@pytest.mark.parametrize(("error", "raised"), [(11, WouldBlock), (95, None), (22, None), (5, OSError)])
+def test_what_the_file_system_answers(tmp_path, monkeypatch, error, raised):
+    """EAGAIN: not in memory; EOPNOTSUPP and EINVAL: it cannot say; all else is an error."""
+
+    def preadv(*_):
+        raise OSError(error, os.strerror(error))
+
+    files, path = Files(), tmp_path / "file"
+    path.write_bytes(b"content")
+    fd = files.open(path)
+    monkeypatch.setattr(os, "preadv", preadv)
+    if raised is None:
+        assert files.pread(fd, 7, 0, may_block=False) == b"content"
+    else:
+        with pytest.raises(raised):
+            files.pread(fd, 7, 0, may_block=False)
+    files.close(fd)
+
+
+def test_a_file_of_which_only_the_beginning_is_in_memory(tmp_path, monkeypatch):
+    answers = iter([4, BlockingIOError(11, "not in memory")])
+
+    def preadv(fd, buffers, position, flags):
+        answer = next(answers)
+        if isinstance(answer, int):
+            return answer
+        raise answer
+
+    files, path = Files(), tmp_path / "file"
+    path.write_bytes(b"content")
+    fd = files.open(path)
+    monkeypatch.setattr(os, "preadv", preadv)
+    with pytest.raises(WouldBlock):
+        files.pread(fd, 7, 0, may_block=False)
+    files.close(fd)
