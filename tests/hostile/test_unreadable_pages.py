@@ -34,14 +34,30 @@ Files.map = map_nothing
 runpy.run_module("broker", run_name="__main__")
 """
 
+_HALF_READABLE = """
+import mmap, os, runpy
+from storage.files import Files
+
+def map_half(self, fd, size):
+    copy = os.memfd_create("half")
+    self.copy_prefix(fd, copy, size)
+    mapping = mmap.mmap(copy, size, access=mmap.ACCESS_READ)
+    os.ftruncate(copy, size // 2)
+    os.close(copy)
+    return mapping
+
+Files.map = map_half
+runpy.run_module("broker", run_name="__main__")
+"""
+
 SEGMENT = {"segment.bytes": "1048576"}
 BATCH_BYTES = 300_000
 
 
-@pytest.fixture
-def server(tmp_path):
+@pytest.fixture(params=[_WITHOUT_PERMISSION], ids=["no page readable"])
+def server(tmp_path, request):
     settings = {"offsets.topic.num.partitions": "1", "offsets.topic.segment.bytes": "1048576"}
-    server = OttlaServer(tmp_path, settings=settings, program=("-c", _WITHOUT_PERMISSION)).start()
+    server = OttlaServer(tmp_path, settings=settings, program=("-c", request.param)).start()
     yield server
     server.kill()
 
@@ -83,14 +99,18 @@ def find_coordinator(wire):
     wire.call(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
 
 
+@pytest.mark.parametrize(
+    "server", [_WITHOUT_PERMISSION, _HALF_READABLE], ids=["no page readable", "half"], indirect=True
+)
 def test_the_connection_is_closed_and_later_reads_are_copied(server):
+    """Also where it is in the middle of a response, of which the socket has taken the beginning."""
     with BlockingWire(server.port) as wire:
         create(wire, "t")
         wait_until(lambda: produce(wire, "t") == ErrorCode.none)
         for _ in range(8):
             assert produce(wire, "t") == ErrorCode.none
         with pytest.raises((AssertionError, ConnectionError), match=r"closed|reset"):
-            fetch(wire, "t")
+            fetch(wire, "t", max_bytes=2_000_000)
     with BlockingWire(server.port) as wire:
         row = fetch(wire, "t")
         assert row.error_code == ErrorCode.none
