@@ -206,10 +206,11 @@ class LogMoves:
         move = self._moves.get(partition)
         return (move.future if move is not None and move.is_caught_up else partition.log).directory.parent
 
-    def stop(self) -> None:
-        """Copy nothing any more; the next start goes on."""
+    async def stop(self) -> None:
+        """Copy nothing any more, once a thread that truncates has ended; the next start goes on."""
         if self._task is not None:
             self._task.cancel()
+            await asyncio.wait([self._task])
             self._task = None
 
     # -- copying ---------------------------------------------------------------------------------------

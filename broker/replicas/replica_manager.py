@@ -257,7 +257,7 @@ class ReplicaManager:
 
     async def stop(self) -> None:
         """Make and move no more logs; returns when no thread is busy with one."""
-        self.moves.stop()
+        await self.moves.stop()
         await self._making.stop()
 
     def change_defaults(self, topic_config: Callable[[str], LogConfig]) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from broker.runtime import Pool
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaStorageError
 from protocol.messages.alter_replica_log_dirs import (
@@ -209,6 +210,45 @@ def test_the_copy_is_truncated_with_the_log(simulation):
     simulation.run(story())
 
 
+def test_a_stop_waits_for_a_thread_that_truncates_the_copy(simulation, monkeypatch):
+    """The logs are closed next."""
+
+    async def story():
+        async with brokers(simulation, 2) as cluster:
+            first, second = cluster.brokers.values()
+            write(first, b"both")
+            await until(lambda: second.partition(ORDERS).log.log_end_offset == 1)
+            simulation.network.cut("broker1", "broker2")
+            write(first, b"lost", b"lost")
+            told, new = Told(first), other(first)
+            move(first, new)
+            await until(lambda: told.paths == [new])
+            begun, ended = [], []
+
+            async def slowly(function):
+                begun.append(function)
+                await asyncio.sleep(1)
+                function()
+                ended.append(function)
+
+            in_pool = first.runtime.run_blocking
+
+            async def in_thread(function, *args, pool):
+                if pool is Pool.UPKEEP:
+                    return await asyncio.shield(asyncio.ensure_future(slowly(function)))
+                return await in_pool(function, *args, pool=pool)
+
+            monkeypatch.setattr(first.runtime, "run_blocking", in_thread)
+            cluster.elect(ORDERS, 2, isr=[2])
+            write(second, b"other")
+            simulation.network.heal("broker1", "broker2")
+            await until(lambda: begun)
+            await first.replicas.moves.stop()
+            assert begun == ended
+
+    simulation.run(story())
+
+
 def test_the_copy_finds_where_the_log_was_truncated_meanwhile(simulation):
     """The log has been truncated, and is longer than before: only the epochs tell that the copy is another one."""
 
@@ -292,7 +332,7 @@ def test_a_restart_in_the_middle(simulation, is_accepted):
                 write(broker, b"a")
             move(broker, new)
             await until(lambda: told.paths)
-            broker.replicas.moves.stop()
+            await broker.replicas.moves.stop()
             write(broker, b"a")
             await broker.crash(Loss.NOTHING)
             if is_accepted:
@@ -353,7 +393,7 @@ def test_a_future_log_of_a_topic_that_was_deleted_meanwhile_is_a_stray(simulatio
             broker = cluster.brokers[1]
             write(broker, b"a")
             move(broker, other(broker))
-            broker.replicas.moves.stop()
+            await broker.replicas.moves.stop()
             await broker.crash(Loss.NOTHING)
             cluster.commit(RemoveTopicRecord(topic_id=TOPIC_ID))
             broker.start()
