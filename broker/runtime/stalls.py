@@ -5,7 +5,9 @@
 
 The loop's part is that empty callback, ten times a second at the default bound: 10 us each. A turn above two bounds is
 always found, one below the bound never. What the thread waited for a processor, because other processes and threads had
-all of them, is told apart (Linux only) and reported at INFO: no code of the loop is to blame for it.
+all of them, is told apart (Linux only) and reported at INFO: no code of the loop is to blame for it. Likewise a process
+that was stopped (SIGSTOP, a frozen container): the watch itself wakes late then, and the process has used no processor.
+A C function that blocks while it holds the interpreter's lock looks the same: hence that report has the stack, too.
 
 The stack is of the moment at which the bound has passed. A C function that holds the interpreter's lock is seen when it
 has returned, in the line that has called it.
@@ -34,15 +36,17 @@ _PATIENCE_S: Final = 5.0
 
 
 class _Usage(NamedTuple):
-    """A thread's life until now, seconds."""
+    """A thread's life until now, seconds; the last one is of the whole process."""
 
     running_s: float
     #: Ready to run, and waiting for a processor.
     queued_s: float
+    #: All threads, running.
+    process_s: float
 
 
 class _ThreadClock:
-    """What a thread's time went to, by Linux's schedstat; elsewhere zeros."""
+    """What a thread's time went to, by Linux's schedstat; elsewhere zeros for the thread."""
 
     def __init__(self, thread_id: int) -> None:
         try:
@@ -55,9 +59,9 @@ class _ThreadClock:
 
     def read(self) -> _Usage:
         if self._fd is None:
-            return _Usage(0.0, 0.0)
+            return _Usage(0.0, 0.0, time.process_time())
         running_ns, queued_ns, _ = os.pread(self._fd, 100, 0).split()
-        return _Usage(int(running_ns) / 1e9, int(queued_ns) / 1e9)
+        return _Usage(int(running_ns) / 1e9, int(queued_ns) / 1e9, time.process_time())
 
     def close(self) -> None:
         if self._fd is not None:
@@ -120,12 +124,13 @@ class StallWatch:
             self._clock.close()
 
     def _on_late_answer(self, posted_at: float, before: _Usage) -> None:
+        was_stopped = self._has_slept_in(posted_at, before)
         frame = sys._current_frames().get(self._loop_thread_id)
         stack = "".join(traceback.format_stack(frame)).rstrip() if frame is not None else "  (no Python code)"
         is_over = self._answered.wait(_PATIENCE_S)
         now, after = time.monotonic(), self._clock.read()
         duration_s, queued_s = now - posted_at, after.queued_s - before.queued_s
-        is_own = duration_s - queued_s >= self._bound_s
+        is_own = not was_stopped and duration_s - queued_s >= self._bound_s
         if is_own:
             self.count += 1
             self.longest_s = max(self.longest_s, duration_s)
@@ -136,17 +141,32 @@ class StallWatch:
                 f"{'has taken' if is_over else 'has not ended after'} {duration_s * 1000:.0f} ms "
                 f"({(after.running_s - before.running_s) * 1000:.0f} ms running, {queued_s * 1000:.0f} ms waiting for a "
                 f"processor, the rest blocked)",
-                stack if is_own else None,
+                stack if is_own or was_stopped else None,
+                was_stopped=was_stopped,
             )
             self._reported_at, self._unreported_count = now, 0
         while not is_over and not self._is_stopping.is_set():
             is_over = self._answered.wait(self._bound_s)
             self.longest_s = max(self.longest_s, time.monotonic() - posted_at)
 
-    def _report(self, what: str, stack: str | None) -> None:
+    def _has_slept_in(self, posted_at: float, before: _Usage) -> bool:
+        """Whether this thread wakes much later than it wanted to, and the process neither ran nor waited for a processor."""
+        late_s, now = time.monotonic() - posted_at - self._bound_s, self._clock.read()
+        used_s = now.process_s - before.process_s + now.queued_s - before.queued_s
+        return late_s >= self._bound_s and used_s < late_s
+
+    def _report(self, what: str, stack: str | None, *, was_stopped: bool) -> None:
         more = f" {self._unreported_count} more since the last report." if self._unreported_count else ""
         if stack is None:
             log.info("A turn of the event loop %s: the machine is busy with other work.%s", what, more)
+        elif was_stopped:
+            log.info(
+                "A turn of the event loop %s: the process was stopped, or C code has blocked while it held the "
+                "interpreter's lock.%s Stack afterwards:\n%s",
+                what,
+                more,
+                stack,
+            )
         else:
             log.warning(
                 "One turn of the event loop %s; requests, heartbeats and Raft wait meanwhile.%s Stack after %d ms:\n%s",

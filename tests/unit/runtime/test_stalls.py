@@ -2,6 +2,10 @@
 
 import asyncio
 import logging
+import os
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -9,6 +13,7 @@ import pytest
 from broker.runtime import Pool
 from broker.runtime.production import run
 from broker.runtime.stalls import BOUND_VARIABLE, StallWatch
+from tests.harness.processes import PATIENCE_S
 
 
 @pytest.fixture
@@ -50,6 +55,48 @@ def test_what_a_thread_waits_for_is_no_stall_of_the_loop(bound_ms, caplog):
         return [each for each in caplog.records if "block_for" in each.getMessage()]
 
     assert run(main) == []
+
+
+#: Stops itself in a turn of the loop for which the watch has begun to wait.
+STOPS_ITSELF = """
+import asyncio, logging, os, signal, sys, time
+from broker.runtime.production import run
+
+class Printed(logging.Handler):
+    def emit(self, record):
+        print(record.levelname, record.getMessage(), flush=True)
+        reported.append(record)
+
+async def main(runtime):
+    answered = runtime.stalls._answered
+    while not answered.is_set():
+        await asyncio.sleep(0.001)
+    while answered.is_set():
+        time.sleep(0.001)
+    time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(0.1)  # the turn goes on: the watch wakes before its end
+    async with asyncio.timeout(10):
+        while not reported:
+            await asyncio.sleep(0.001)
+
+reported = []
+logging.basicConfig(level=logging.INFO, handlers=[Printed()])
+run(main)
+"""
+
+
+def test_a_process_that_was_stopped_has_no_stall(monkeypatch):
+    """SIGSTOP, as by a debugger or a frozen container: no code of the loop is to blame."""
+    monkeypatch.setenv(BOUND_VARIABLE, "200")
+    with subprocess.Popen([sys.executable, "-c", STOPS_ITSELF], stdout=subprocess.PIPE, text=True) as node:
+        assert os.WIFSTOPPED(os.waitpid(node.pid, os.WUNTRACED)[1])
+        block_for(1.0)
+        node.send_signal(signal.SIGCONT)
+        printed, _ = node.communicate(timeout=PATIENCE_S)
+    assert printed.startswith("INFO A turn of the event loop has taken 1")
+    assert "the process was stopped" in printed
+    assert "WARNING" not in printed
 
 
 def test_many_stalls_are_one_report(caplog):
