@@ -51,7 +51,9 @@ class ConnectionLimits:
     """The counts of all connections, against `settings`, which may be replaced at any time."""
 
     def __init__(self, settings: NetworkSettings) -> None:
-        self.change(settings)
+        self.settings = settings
+        #: max.connections.per.ip.overrides by address; names are in here, too, until they are resolved.
+        self.overrides = settings.max_connections_per_ip_overrides
         self.total = 0
         self.by_listener: Counter[str] = Counter()
         self.by_host: Counter[str] = Counter()
@@ -60,9 +62,9 @@ class ConnectionLimits:
 
     def change(self, settings: NetworkSettings) -> None:
         """There are other settings."""
+        if settings.max_connections_per_ip_overrides != self.settings.max_connections_per_ip_overrides:
+            self.overrides = settings.max_connections_per_ip_overrides
         self.settings = settings
-        #: max.connections.per.ip.overrides by address; names are in here, too, until they are resolved.
-        self.overrides = settings.max_connections_per_ip_overrides
 
     def add_listener(self, name: str) -> None:
         """A listener; before the first connection to it arrives."""

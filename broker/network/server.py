@@ -69,9 +69,11 @@ class NetworkServer:
 
     @settings.setter
     def settings(self, settings: NetworkSettings) -> None:
+        overrides = settings.max_connections_per_ip_overrides
+        is_to_resolve = bool(overrides) and overrides != self._settings.max_connections_per_ip_overrides
         self._settings = settings
         self.limits.change(settings)
-        if settings.max_connections_per_ip_overrides:
+        if is_to_resolve:
             self.runtime.create_task(self._resolve_overrides(), name="resolve-connection-overrides")
         self.memory.change(settings)
         self._close_excess()
@@ -101,9 +103,9 @@ class NetworkServer:
 
         A host that cannot be resolved has the limit of all; Kafka does not start with it, or refuses the change.
         """
-        settings = self._settings
+        overrides = self._settings.max_connections_per_ip_overrides
         resolved: dict[str, int] = {}
-        for host, limit in settings.max_connections_per_ip_overrides.items():
+        for host, limit in overrides.items():
             try:
                 rows = await self.runtime.loop.getaddrinfo(host, None)
             except (OSError, UnicodeError) as error:
@@ -114,7 +116,7 @@ class NetworkServer:
                 )
                 continue
             resolved |= {str(row[4][0]): limit for row in rows}
-        if settings is self._settings:
+        if overrides == self._settings.max_connections_per_ip_overrides:
             self.limits.overrides = resolved
 
     def _accepted(self, listener_name: str) -> Connection:

@@ -3,6 +3,7 @@
 import asyncio
 import resource
 import socket
+from dataclasses import replace
 
 from network_support import PREFIX, Client, Handler, frame
 
@@ -138,6 +139,20 @@ def test_limits_of_addresses_may_be_given_by_host_names(caplog):
     run(main)
     assert "fe80::1%nowhere cannot be resolved" in caplog.text
     assert "a..b cannot be resolved" in caplog.text
+
+
+def test_a_change_of_other_settings_leaves_the_limits_of_named_hosts():
+    """They would not hold until the names are resolved again, and not at all if that fails then."""
+
+    async def main(runtime):
+        async with Serving(runtime, max_connections_per_ip_overrides={"localhost": 2}) as serving:
+            await serving.connect()
+            limits = dict(serving.server.limits.overrides)
+            assert limits["127.0.0.1"] == 2
+            serving.server.settings = replace(serving.server.settings, max_connections=100)
+            assert serving.server.limits.overrides == limits
+
+    run(main)
 
 
 def test_idle_connections_are_closed():
