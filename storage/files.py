@@ -65,8 +65,10 @@ class Files:
     def pread_from_memory(self, fd: int, size: int, position: int) -> bytes:
         """As `pread`; raises WouldBlock instead of waiting for the disk, where the file system knows RWF_NOWAIT."""
         data = bytearray(size)
-        have = 0
         try:
+            have = os.preadv(fd, [data], position, os.RWF_NOWAIT)
+            if have == size:  # nearly always: 0.7 us less
+                return bytes(data)
             with memoryview(data) as view:
                 # A read of pages of which only the first ones are in memory ends behind those.
                 while have < size and (count := os.preadv(fd, [view[have:]], position + have, os.RWF_NOWAIT)):
