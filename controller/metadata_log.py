@@ -244,12 +244,13 @@ class MetadataLog:
         self._log.flush(end_offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Forget everything from `offset` on, durably: what comes there next must not mix with what was there."""
+        """Forget everything from `offset` on. `flush` it before the next append.
+
+        Otherwise a crash could leave a batch from before and, behind it, one that came later: each of them sound, and
+        together a log that no node ever had.
+        """
         assert offset >= self.high_watermark, (offset, self.high_watermark, "is committed")
-        if self._log.truncate_to(offset, now_ms=self._now_ms):
-            # A crash could otherwise leave a batch from before and, behind it, one that came later: each of them
-            # sound, and together a log that nobody ever had.
-            self._log.flush_files(offset + 1)
+        self._log.truncate_to(offset, now_ms=self._now_ms)
 
     def truncate_to_latest_snapshot(self) -> bool:
         """Begin anew behind the latest snapshot if that is ahead of the log; whether it was."""

@@ -186,7 +186,7 @@ class Core:
         self.effects.append(Persist(state))
 
     def flush(self) -> None:
-        """Make durable what was appended."""
+        """Make durable what was appended, or truncated."""
         self.effects.append(Flush(self.log.end.offset))
 
     def note_namesake(self, what: str, directory_id: UUID) -> None:

@@ -21,7 +21,7 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Make the log durable up to this offset (exclusive), then call `Raft.flushed` with it."""
+    """Make the log durable up to this offset (exclusive), a truncation to it included, then call `Raft.flushed` with it."""
 
     end_offset: int
 

@@ -6,7 +6,8 @@
            |                                                       |---> gone, or nonsense: back to Fetch
            '--> another leader/epoch follow that one
 
-A voter asks for more only when what it has is durable: `Flush` stands before the next `Send`.
+A voter asks for more only when what it has is durable: `Flush` stands before the next `Send`. So it does for every node
+that has truncated its log: what the log gets next must not be on the disk together with what was truncated.
 Source: KafkaRaftClient.handleFetchResponse and handleFetchSnapshotResponse of Kafka 4.3.1; KIP-595, KIP-630.
 """
 
@@ -137,6 +138,7 @@ def _truncate(core: Core, diverging: OffsetAndEpoch) -> Outcome:
         )
         return Outcome.BACK_OFF
     core.log.truncate_to(offset)
+    core.flush()
     core.history.truncate(offset)
     logger.info(
         "node %d has truncated its log to %d for the leader of epoch %d", core.me.id, offset, core.epoch
@@ -262,6 +264,7 @@ def _load_snapshot(core: Core, snapshot: OffsetAndEpoch) -> None:
         core.history.truncate(log.end.offset)
         if not log.truncate_to_latest_snapshot():
             return  # all of the snapshot was here, and committed
+    core.flush()
     logger.info("node %d has loaded snapshot %s", core.me.id, snapshot)
     core.history.reload()
     core.snapshot_loaded(log.end)

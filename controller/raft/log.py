@@ -95,7 +95,7 @@ class RaftLog(Protocol):
         """Whole batches from `offset` on, committed or not: up to `max_bytes`, but at least one if there is any."""
 
     def truncate_to(self, offset: int) -> None:
-        """Forget everything from `offset` on."""
+        """Forget everything from `offset` on. It is flushed before the next append."""
 
     def truncate_to_latest_snapshot(self) -> bool:
         """Begin anew behind the latest snapshot if that is ahead of the log; whether it was."""

@@ -1,5 +1,6 @@
 """The metadata log as one of Raft's: comparisons, what a leader sends, truncation, snapshots, cleaning, damage."""
 
+import errno
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -11,7 +12,7 @@ from controller.log_cleaning import DELETE_DELAY_MS, MetadataLogSettings, Snapsh
 from controller.metadata_log import MetadataLog
 from controller.raft.log import Diverging, NeedsSnapshot, Valid
 from controller.raft.types import OffsetAndEpoch
-from protocol.errors import CorruptMessage, KafkaError
+from protocol.errors import CorruptMessage, KafkaError, KafkaStorageError
 from protocol.messages.k_raft_version_record import KRaftVersionRecord
 from protocol.messages.leader_change_message import LeaderChangeMessage
 from protocol.messages.voters_record import Voter, VotersRecord
@@ -221,6 +222,18 @@ def test_what_is_truncated_is_gone_and_the_epoch_too():
         log.truncate_to(1)
 
 
+def test_a_truncation_does_not_wait_for_the_disk():
+    """It is on the event loop; a thread flushes it."""
+    files = disk()
+    log = open_log(files, MetadataLogSettings())
+    write(log, "e1:20")
+    log.flush(20)
+    files.fail("fsync", errno=errno.EIO)
+    log.truncate_to(10)
+    with pytest.raises(KafkaStorageError):
+        log.flush(10)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_no_crash_brings_batches_back_among_later_ones(seed):
     """Old and new batches have equal sizes: each page of a mixture would be sound by itself."""
@@ -230,6 +243,7 @@ def test_no_crash_brings_batches_back_among_later_ones(seed):
     write(log, "e1:20")
     log.flush(20)
     log.truncate_to(10)
+    log.flush(10)
     write(log, "e2:10")
     files.random = random
     after = open_log(

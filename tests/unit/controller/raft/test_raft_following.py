@@ -149,8 +149,10 @@ def test_where_a_log_is_cut(mine: tuple[int, ...], diverging: tuple[int, int], o
     log = log_of(*mine)
     assert truncation_offset(log, OffsetAndEpoch(*diverging)) == offset
     replica = follower(log)
-    answer_fetch(replica, fetch_answer(diverging=diverging))
+    effects = answer_fetch(replica, fetch_answer(diverging=diverging))
     assert replica.log.end.offset == offset
+    kinds = [type(each) for each in effects]
+    assert kinds.index(Flush) < kinds.index(Send)
     assert asked(replica).fetch_offset == offset
 
 
