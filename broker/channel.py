@@ -204,7 +204,7 @@ class QuorumChannel:
                 raise RequestTimedOut(f"No controller has answered within {self._timeout_s:g} s: {reason}.")
 
     def _why_not_here(self) -> str:
-        """What it means that this node is the leader by what it has heard, and does not answer as one."""
+        """Why this node does not answer as the controller although it is the last known leader."""
         return (
             f"the leader of the metadata quorum has this node's id, {self._leader.node_id}, and this node is not the "
             "active controller; if that lasts, another node has the same node.id"

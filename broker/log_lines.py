@@ -42,7 +42,7 @@ class LineFormatter(logging.Formatter):
 class SeldomLog:
     """Lines about what may repeat many times a second: each text once in `interval_s`, and how many were left out.
 
-    Texts are told apart by their format, before arguments are filled in. `monotonic` is in seconds.
+    Texts are distinguished by their format, before arguments are filled in. `monotonic` is in seconds.
     """
 
     def __init__(self, logger: logging.Logger, *, monotonic: Callable[[], float], interval_s: float) -> None:

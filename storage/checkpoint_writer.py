@@ -38,7 +38,7 @@ class CheckpointWriter:
         self._written: dict[Path, dict[TopicPartition, int]] = {}
         #: What each file was to say when that was decided last; no job writes other rows than these.
         self._latest: dict[Path, dict[TopicPartition, int]] = {}
-        #: Held while a file is written and `_written` changes. Whoever takes it may wait for the disk.
+        #: Held while a file is written and `_written` changes. Its holder may wait for the disk.
         self._lock = mutex
 
     def _offsets(self, of: Callable[[Log], int | None]) -> dict[Path, dict[TopicPartition, int]]:

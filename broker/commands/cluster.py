@@ -109,7 +109,7 @@ def cluster_up(
 
 
 def lock(folder: Path, files: Files) -> None:
-    """Take the folder for this process, as long as it lives. Raises CannotPlan if another one has it, and OSError."""
+    """Lock the folder until this process ends. Raises CannotPlan if another one has it, and OSError."""
     files.make_dir(folder)
     if files.lock(folder / LOCK_FILE) is None:
         raise CannotPlan(
@@ -121,7 +121,7 @@ def lock(folder: Path, files: Files) -> None:
 def refuse_nodes_in_use(plan: ClusterPlan, files: Files) -> None:
     """Raises CannotPlan if a process has a node's log directory: one that was started by itself, or still stops.
 
-    Starting the node would fail, but only after its log file was begun anew.
+    Starting the node would fail, but only after its log file was truncated.
     """
     for node in plan.nodes:
         path = node.data_dir / LOCK_FILE

@@ -153,7 +153,7 @@ def _is_followed(name: str, text: str, static: Mapping[str, str]) -> bool:
 
 
 def _check_connection_limits(config: BrokerConfig, altered: BrokerConfig) -> None:
-    """A limit that lets nobody in may stand in a file, but not be altered to: nobody could alter it back."""
+    """A limit of zero connections is accepted in a file, but refused when altered: no connection could alter it back."""
     for key in ("max.connections", "max.connection.creation.rate"):
         of_listeners = [name for name in altered.texts if listener_of(name) and base_key(name) == key]
         for name in (key, *of_listeners):

@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 A = TypeVar("A")
 
-#: Tombstones that nobody needs together are appended in batches of at most so many: two milliseconds of the loop.
+#: Tombstones that need not be in one batch are appended in batches of at most so many: two milliseconds of the loop.
 MAX_TOMBSTONES_A_BATCH: Final = 200
 #: Groups in which nothing was found are looked through together: less than a millisecond.
 _GROUPS_A_STEP: Final = 50
@@ -121,7 +121,7 @@ class ShardRunner:
         except Exception as error:
             if self.is_closed:
                 return  # Led elsewhere meanwhile.
-            # It would be "being read" for ever else, and ListGroups of all other groups fail with it.
+            # Else it stays in the state "loading", and ListGroups fails for all other groups with it.
             if isinstance(error, KafkaError):
                 logger.warning("%s cannot be read: %s", self.topic_partition, error)
             else:
@@ -299,7 +299,7 @@ class ShardRunner:
     ) -> Iterator[None]:
         """Write the tombstones that `find` returns for each group, up to a limit at once.
 
-        What is found in a step is written in it: nobody commits in between.
+        What is found in a step is written in it: no commit comes in between.
         """
         records: list[GroupRecord] = []
         for number, group_id in enumerate(group_ids, start=1):
@@ -319,7 +319,7 @@ class ShardRunner:
         self._write_tombstones(records)
 
     def _write_tombstones(self, records: list[GroupRecord]) -> bool:
-        """Append and replay what nobody waits for; whether the log takes more.
+        """Append and replay records without waiting for followers; whether the log accepts more.
 
         A batch that is too large for the topic is halved. Any other refusal ends it: the next batch would fare
         no better, and what expires is found again.

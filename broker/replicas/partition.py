@@ -58,7 +58,7 @@ class Surroundings(Protocol):
         """Ask the controller for `partition.leadership.proposed_isr`."""
 
     def flush(self, partition: "Partition") -> None:
-        """Flush the partition's log in a thread (flush.messages), then tell `partition.on_flushed`."""
+        """Flush the partition's log in a thread (flush.messages), then call `partition.on_flushed`."""
 
 
 class Partition(FollowingReplica):

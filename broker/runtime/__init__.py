@@ -88,7 +88,7 @@ class Runtime(Protocol):
         """Start a piece of work that runs in the background: it stays referenced, and what it raises is logged.
 
         An exception ends that task only, and is reported to `on_task_failure`. For work that has an end, and that
-        whoever has started it can do without, or begins again; a service is for `supervise`.
+        the caller can do without it, or starts it again; a service is for `supervise`.
         """
 
     def supervise(self, run: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> asyncio.Task[None]:
@@ -142,7 +142,7 @@ class Runtime(Protocol):
     async def connect(
         self, host: str, port: int, factory: Callable[[], P], options: SocketOptions | None = None
     ) -> tuple[asyncio.Transport, P]:
-        """Open a connection. Raises OSError if nobody listens there. Of the options only the buffer sizes count."""
+        """Open a connection. Raises OSError if the port is closed. Of the options only the buffer sizes count."""
 
     async def close(self) -> None:
         """Cancel the background tasks, wait for them, and end the threads."""

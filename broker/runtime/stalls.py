@@ -5,7 +5,7 @@
 
 The loop's part is that empty callback, ten times a second at the default bound: 10 us each. A turn above two bounds is
 always found, one below the bound never. What the thread waited for a processor, because other processes and threads had
-all of them, is told apart (Linux only) and reported at INFO: no code of the loop is to blame for it. Likewise a process
+all of them, is distinguished (Linux only) and reported at INFO: no code of the loop is to blame for it. Likewise a process
 that was stopped (SIGSTOP, a frozen container): the watch itself wakes late then, and the process has used no processor.
 A C function that blocks while it holds the interpreter's lock looks the same: hence that report has the stack, too.
 

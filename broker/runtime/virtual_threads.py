@@ -130,7 +130,7 @@ class VirtualThreads:
             job.handle = self._loop.call_soon(self.resume, job, context=job.wake_context)
 
     def resume(self, job: Job) -> None:
-        """Let the job run now, until it pauses or ends; by the loop, or by whoever waits for it."""
+        """Let the job run now, until it pauses or ends; by the loop, or by the code that waits for it."""
         if job.is_ended:
             return  # it was unwound meanwhile
         if job.handle is not None:

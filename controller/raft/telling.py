@@ -46,7 +46,7 @@ class Telling:
         self._node_id = node_id
         self._epoch_start_offset = epoch_start_offset
         self._run_blocking = run_blocking
-        #: Appended in this epoch and not yet told; perhaps not all of it.
+        #: Appended in this epoch and not yet dispatched; perhaps not all of it.
         self._appended: deque[Chunk] = deque()
         self._appended_bytes = 0
         #: As far as this node knows; listeners may hear of it later.
