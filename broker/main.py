@@ -11,11 +11,13 @@ from pathlib import Path
 
 import click
 
+from broker.api import preparations
 from broker.config import BrokerConfig
 from broker.config.load import load_config
 from broker.log_lines import FORMAT, LineFormatter
 from broker.node import CannotStart, Node
 from broker.runtime.production import ProductionRuntime, allow_open_files, run
+from broker.runtime.turns import in_turns
 from broker.tools import CommandsWithTools
 from protocol.errors import KafkaError
 
@@ -111,7 +113,14 @@ async def _serve(runtime: ProductionRuntime, config: BrokerConfig, *, until_stdi
     gc.collect()
     gc.freeze()
     click.echo(node.ready_line())
+    preparing = (
+        runtime.supervise(lambda: in_turns(runtime, preparations()), name="prepare-apis")
+        if config.is_broker
+        else None
+    )
     await stopping.wait()
+    if preparing is not None:
+        preparing.cancel()
     await node.stop()
 
 
