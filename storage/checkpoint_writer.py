@@ -1,7 +1,9 @@
-"""The checkpoint files of all log directories: written when they are due, and only when they have changed.
+"""Writes the checkpoint files of all log directories, each when it is due and has changed.
 
-What a file shall say is decided on the event loop's thread; a job writes it, perhaps much later, unless something else
-was decided meanwhile. A truncation's job writes whatever was decided last: that says no more than it did.
+The event loop's thread decides the content of a file; a job writes it, perhaps much later, unless a newer content was
+decided meanwhile. A truncation's job writes the content that was decided last, which claims no more than its own.
+
+Source: the checkpoint methods of LogManager of Kafka, and ReplicaManager.checkpointHighWatermarks.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,13 +38,13 @@ class CheckpointWriter:
         self._on_failure = on_failure
         #: What each file holds.
         self._written: dict[Path, dict[TopicPartition, int]] = {}
-        #: What each file was to say when that was decided last; no job writes other rows than these.
+        #: The content that was decided last for each file; a job writes no other rows.
         self._latest: dict[Path, dict[TopicPartition, int]] = {}
-        #: Held while a file is written and `_written` changes. Its holder may wait for the disk.
+        #: Held while a file is written and `_written` changes. The holder may wait for the disk.
         self._lock = mutex
 
     def _offsets(self, of: Callable[[Log], int | None]) -> dict[Path, dict[TopicPartition, int]]:
-        """An offset of each log that has one, by directory; only of directories that serve."""
+        """The offset of each log that has one, by directory; online directories only."""
         offsets: dict[Path, dict[TopicPartition, int]] = {
             path: {} for path in self._directories if path not in self._offline_dirs
         }
@@ -53,20 +55,20 @@ class CheckpointWriter:
         return offsets
 
     def found(self, checkpoint: OffsetCheckpoint, rows: Mapping[TopicPartition, int]) -> None:
-        """What the file held at the start. [any thread]"""
+        """Record the content that the file had at start-up. [any thread]"""
         self._written[checkpoint.path] = dict(rows)
 
     def forget_predecessor(self, topic_partition: TopicPartition, path: Path) -> None:
-        """A log is about to be made in this directory: what is noted of a deleted one of that name is not its. [any thread]
+        """Remove the rows of a deleted log of this name before a new one is created in the directory. [any thread]
 
-        After a crash the new log would be taken to begin where the old one did, and lose its records. The
+        Else, after a crash, the new log would get the old one's log start offset, and lose its records. The
         files are replaced at once, but not flushed: the next checkpoint is.
         """
         directory = self._directories[path]
         for checkpoint in (directory.log_start_offsets, directory.recovery_points, directory.cleaned_offsets):
             latest, written = (it.get(checkpoint.path, {}) for it in (self._latest, self._written))
             if topic_partition not in latest and topic_partition not in written:
-                continue  # nearly always: nobody waits for a job then
+                continue  # nearly always: no wait for a job that holds the lock
             try:
                 with self._lock:
                     latest.pop(topic_partition, None)
@@ -78,18 +80,18 @@ class CheckpointWriter:
     def _write_without_deleted(
         self, path: Path, checkpoint: OffsetCheckpoint, forgotten: TopicPartition
     ) -> None:
-        """The file without the row of this one, and of logs that are not there any more."""
-        written = self._written.pop(checkpoint.path)  # so that the next checkpoint writes it, flushed
+        """Rewrite the file without the rows of this log and of logs that do not exist any more."""
+        written = self._written.pop(checkpoint.path)  # so that the next checkpoint writes it again, flushed
         there = {log.topic_partition for log in self._logs() if log.directory.parent == path}
         rows = {it: at for it, at in written.items() if it != forgotten and it in there}
         checkpoint.write(rows, durable=False)
 
     def all_jobs(self) -> list[BackgroundJob]:
-        """Of all checkpoints."""
+        """The jobs of all checkpoints."""
         return [*self.recovery_point_jobs(), *self.log_start_jobs(), *self.high_watermark_jobs()]
 
     def recovery_point_jobs(self) -> list[BackgroundJob]:
-        """Of the recovery points, and of what is compacted."""
+        """The jobs of the recovery points and of the cleaner offsets."""
         cleaned = self._offsets(
             lambda log: None if log.is_future else self._cleaned_offsets.get(log.topic_partition)
         )
@@ -101,17 +103,17 @@ class CheckpointWriter:
         ]
 
     def log_start_jobs(self) -> list[BackgroundJob]:
-        """Of the log starts that the first segments do not tell."""
+        """The jobs of the log start offsets that differ from the first segment's base offset."""
         offsets = self._offsets(_explicit_log_start)
         return self._write_jobs("log start offsets", offsets, lambda it: it.log_start_offsets)
 
     def high_watermark_jobs(self) -> list[BackgroundJob]:
-        """Of the high watermarks, which move all the time."""
+        """The jobs of the high watermarks."""
         offsets = self._offsets(lambda log: log.high_watermark)
         return self._write_jobs("high watermarks", offsets, lambda it: it.high_watermarks)
 
     def note_truncation(self, path: Path) -> BackgroundJob:
-        """A recovery point or a log start in this directory goes back: the job writes what the files say from now on."""
+        """A recovery point or log start offset in this directory moves back: a job that writes the new content."""
         directory = self._directories[path]
         changed = []
         for checkpoint, of in (
@@ -135,7 +137,7 @@ class CheckpointWriter:
         offsets: Mapping[Path, dict[TopicPartition, int]],
         which: Callable[[LogDirectory], OffsetCheckpoint],
     ) -> list[BackgroundJob]:
-        """A job for each directory whose offsets are not those that were written last."""
+        """A job for each directory whose offsets differ from those that were written last."""
         jobs = []
         for path, rows in offsets.items():
             checkpoint = which(self._directories[path])
@@ -152,12 +154,12 @@ class CheckpointWriter:
     def _write_checkpoint(
         self, path: Path, checkpoint: OffsetCheckpoint, rows: dict[TopicPartition, int]
     ) -> None:
-        """Unless something else has been decided since, or that is what it says. [any thread]"""
+        """Write the rows, unless a newer content was decided since or the file already has them. [any thread]"""
         if self._latest.get(checkpoint.path) is rows:
             self._write_latest(path, checkpoint)
 
     def _write_latest(self, path: Path, checkpoint: OffsetCheckpoint) -> None:
-        """What was decided last, unless that is what the file says. [any thread]"""
+        """Write the content that was decided last, unless the file already has it. [any thread]"""
         try:
             with self._lock:
                 rows = self._latest[checkpoint.path]

@@ -1,12 +1,12 @@
-"""Small text files that remember an offset for each log, and the epochs of one log.
+"""Checkpoint files: text files that keep an offset for each log, and the leader epochs of one log.
 
-All have Kafka's form: a version (0), the number of entries, one entry a line. They are replaced as a
-whole, by a rename, after their content is on the disk.
+All have Kafka's format: a version (0), the number of entries, one entry per line. A file is replaced as a
+whole, by a rename; a durable write flushes the content first.
 
-- `recovery-point-offset-checkpoint`: everything before is flushed; recovery starts there
-- `log-start-offset-checkpoint`: where a log begins, if it is not at its first segment
+- `recovery-point-offset-checkpoint`: everything before it is flushed; recovery starts there
+- `log-start-offset-checkpoint`: the log start offset, if it is not the first segment's base offset
 - `replication-offset-checkpoint`: high watermarks
-- `cleaner-offset-checkpoint`: up to where a compacted log is clean
+- `cleaner-offset-checkpoint`: the first dirty offset of a compacted log
 
 Source: CheckpointFile, OffsetCheckpointFile of Kafka.
 """
@@ -28,16 +28,19 @@ CLEANER_FILE = "cleaner-offset-checkpoint"
 
 
 class CorruptCheckpoint(ValueError):
-    """The file is not a checkpoint; what it held must be found out otherwise."""
+    """The file is not a valid checkpoint; its content must be rebuilt from other files."""
 
 
 def encode(lines: Iterable[str], count: int) -> bytes:
-    """A checkpoint with these entries."""
+    """A checkpoint file with these entries."""
     return "".join(f"{line}\n" for line in (str(VERSION), str(count), *lines)).encode()
 
 
 def decode(data: bytes, parse: Callable[[Sequence[str]], T]) -> list[T]:
-    """The entries, each made by `parse` from its words. An empty file has none. Raises CorruptCheckpoint."""
+    """The entries; `parse` makes each one from the words of its line. Raises CorruptCheckpoint.
+
+    An empty file has no entries.
+    """
     try:
         lines = data.decode().splitlines()
         if len(lines) < 2:

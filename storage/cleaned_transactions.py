@@ -1,7 +1,7 @@
-"""Which transactions the cleaner has seen records of, while it reads a log from one end to the other.
+"""Transactions during a cleaning: which ones still have records, while the cleaner reads a log in offset order.
 
-A marker may go only when nothing of its transaction is left: until then it tells readers what became of
-the records. Records of aborted transactions go at once.
+A marker may be removed only when no record of its transaction is left: until then readers need it to know whether
+the records are committed. Records of aborted transactions are removed at once.
 
 Source: CleanedTransactionMetadata of Kafka.
 """
@@ -17,22 +17,22 @@ from storage.transaction_index import AbortedTransaction, TransactionIndex
 
 
 class CleanedTransactions:
-    """Batches must be shown in the order of the log; `index` takes the aborted transactions that stay."""
+    """Batches must be passed in offset order; aborted transactions that still have records are appended to `index`."""
 
     def __init__(self, index: TransactionIndex | None = None) -> None:
         self.index = index
-        #: Aborted transactions that are still to come, by first offset.
+        #: A heap by first offset: aborted transactions that begin after the current position.
         self._coming: list[tuple[int, AbortedTransaction]] = []
-        #: By producer id, the aborted transaction that is open where we read, and whether it has records left.
+        #: By producer id: the aborted transaction that is open at the current position, and whether it has records.
         self._aborted: dict[int, AbortedTransaction] = {}
         self._has_records: set[int] = set()
         #: Producer ids whose open transaction has records, and is not aborted.
         self._committed: set[int] = set()
 
     def add(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """What the transaction indexes say of the batches that come next.
+        """Add the aborted transactions of the following batches, from the transaction indexes.
 
-        One that reaches over several segments comes several times: it is open then, or begins with all its copies.
+        A transaction that spans several segments is added several times, which is harmless: the copies are ignored.
         Cost: O(log n) for each.
         """
         for transaction in aborted:

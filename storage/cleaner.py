@@ -1,12 +1,12 @@
-"""Which compacted log is to be cleaned next, and the job that does it.
+"""Log cleaner: chooses the compacted log with the largest dirty ratio, and makes the job that cleans it.
 
     log start       first dirty offset        end offset             log end
         |== clean ==========|== dirty ============|== not yet ==========|
                              (cleanable)            active segment, undecided transactions,
                                                     younger than min.compaction.lag.ms
 
-A log is due when its dirty part is more than `min.cleanable.dirty.ratio` of all that could be cleaned, or
-older than `max.compaction.lag.ms`. The one with the largest ratio is first.
+A log is due when its dirty part is more than `min.cleanable.dirty.ratio` of its cleanable bytes, or older
+than `max.compaction.lag.ms`. The log with the largest ratio is cleaned first.
 
 Source: LogCleanerManager and LogToClean of Kafka 4.3.1.
 """
@@ -24,7 +24,7 @@ from storage.producer_append import ProducerState
 #: Default of log.cleaner.dedupe.buffer.size.
 DEDUPE_BUFFER_BYTES = 128 * 1024 * 1024
 
-#: Told that a log cannot be cleaned, and why.
+#: Called with a log that cannot be cleaned, and the reason.
 OnFailure = Callable[[Log, Exception], None]
 
 
@@ -33,15 +33,15 @@ def _ignore(log: Log, error: Exception) -> None:
 
 
 class CleaningStopped(Exception):
-    """Raised by a throttle: the cleaning is not wanted any more. It leaves the log as it was."""
+    """Raised by a throttle to stop a cleaning. The log is left as it is."""
 
 
 class LogToClean(NamedTuple):
-    """A log and what of it would be cleaned now."""
+    """A log and the range of it that can be cleaned now."""
 
     log: Log
     first_dirty_offset: int
-    #: Where the first segment begins that is left alone.
+    #: Base offset of the first segment that is not cleaned.
     end_offset: int
     clean_bytes: int
     dirty_bytes: int
@@ -50,25 +50,25 @@ class LogToClean(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """Dirty bytes of all that would be read."""
+        """Dirty bytes as a share of the cleanable bytes, all of which a cleaning reads; 0 to 1."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
     @property
     def is_due(self) -> bool:
-        """Whether a cleaning pays."""
+        """Whether the dirty ratio or the compaction lag requires a cleaning."""
         if not self.dirty_bytes:
             return False
         return self.is_overdue or self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
 
 
 def measure(log: Log, cleaned_to: int | None, now_ms: int) -> LogToClean:
-    """What of `log` could be cleaned, if it is clean up to `cleaned_to` (None: never cleaned)."""
+    """The cleanable range of `log`, which is clean up to `cleaned_to` (None: never cleaned)."""
     first_dirty = log.log_start_offset if cleaned_to is None else cleaned_to
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
-        # Truncated below, or deleted beyond, what the checkpoint says.
+        # The log was truncated below the checkpoint's offset, or its start has moved beyond it.
         first_dirty = log.log_start_offset
-    # Closed ones from the one that holds it on.
+    # The closed segments from the one that holds the first dirty offset on.
     dirty = log.segments.from_offset(first_dirty)[:-1]
     clean = log.segments.closed[: len(log.segments) - 1 - len(dirty)]
     bound = min(log.last_stable_offset, log.segments.active.base_offset)
@@ -78,7 +78,7 @@ def measure(log: Log, cleaned_to: int | None, now_ms: int) -> LogToClean:
             if segment.largest_timestamp_ms() > youngest_ms:
                 bound = min(bound, segment.base_offset)
                 break
-    # Whole segments only: the one that holds the bound is left alone.
+    # Whole segments only: the one that holds the bound is not cleaned.
     end = max((segment.base_offset for segment in log.segments if segment.base_offset <= bound), default=0)
     oldest_kept_ms = now_ms - log.config.max_compaction_lag_ms
     first_timestamps = [segment.first_timestamp() for segment in dirty]
@@ -101,14 +101,14 @@ def filthiest(
 ) -> LogToClean | None:
     """The compacted log with the largest dirty ratio of those that are due.
 
-    `on_failure` is told of each log that cannot even be looked at; the others are not held up by it.
+    `on_failure` is called for each log that cannot be measured; the other logs are not affected.
     """
     measured = []
     for log in logs:
         if log.config.is_compacted and len(log.segments) > 1:
             try:
                 measured.append(measure(log, cleaned_to.get(log.topic_partition), now_ms))
-            except Exception as error:  # noqa: BLE001 (it is told, and holds up no other log)
+            except Exception as error:  # noqa: BLE001 (it is reported, and does not affect other logs)
                 on_failure(log, error)
     # A log that cannot be read may have taken its directory offline, and others with it.
     due = (it for it in measured if it.is_due and it.log.is_writable)
@@ -116,10 +116,10 @@ def filthiest(
 
 
 class _Cleaning:
-    """One cleaning, in as many parts as there are segments to be made: each is put in place before the next is begun.
+    """One cleaning, with one part per segment that it makes: each is put in place before the next part starts.
 
-    It ends as soon as the log is truncated, or not to be cleaned any more; what is in place stays. Where retention comes
-    first, it goes on with what that leaves: a steady one would else end every cleaning of a large log.
+    It stops as soon as the log is truncated or no longer compacted; segments that are in place stay. After a removal by
+    retention it continues with the remaining segments: else steady retention would stop every cleaning of a large log.
     """
 
     def __init__(
@@ -132,19 +132,19 @@ class _Cleaning:
         self._truncations, self._directory = log.truncations, log.directory
         self._first_base = log.segments.first.base_offset
         self._steps = self._all_steps()
-        #: What the last step came to: a segment, the end of the clean part, what is in the way; None: it was stopped.
+        #: Result of the last step: a segment, the end of the clean part, or an error; None: it was stopped.
         self._outcome: Replacement | int | Exception | None = None
 
     def next_part(self) -> BackgroundJob:
-        """A step in a thread, and on the loop what comes of it."""
+        """The job of the next step: the step in a thread, its result on the event loop."""
         name = f"clean {self._log.topic_partition} to {self._compaction.end_offset}"
         return BackgroundJob(name=name, run=self._run, finish=self._finish)
 
     def _all_steps(self) -> Iterator[Replacement | int]:
-        # A record may go for the sake of a newer one only if no crash can take that one away.
+        # A record may be removed in favour of a newer one only if no crash can lose the newer one.
         self._log.flush_files(self._compaction.end_offset)
         for step in compact(self._compaction):
-            # And a tombstone only if none can bring back what it deletes: what was put in place before is so for good.
+            # A tombstone may be removed only if no crash can restore what it deletes: the renames so far are durable.
             self._log.files.fsync_dir(self._directory)
             yield step
 
@@ -153,7 +153,7 @@ class _Cleaning:
             self._outcome = next(self._steps)
         except CleaningStopped:
             self._outcome = None
-        except Exception as error:  # noqa: BLE001 (it is told; this log would be chosen again before all others)
+        except Exception as error:  # noqa: BLE001 (it is reported: else this log would be chosen again, before others)
             self._outcome = error
 
     def _finish(self) -> BackgroundJob | None:
@@ -168,10 +168,11 @@ class _Cleaning:
         return None
 
     def _place(self, made: Replacement, *, is_wanted: bool) -> bool:
-        """Put a segment in the place of its sources, or away; whether to go on.
+        """Replace the sources by the new segment, or delete it; returns whether to continue.
 
-        In no place of which retention has taken a part: a tombstone may not count as met by a cleaning while what it
-        deletes is still there, in the rest of a group before it.
+        It is deleted if the cleaning is not wanted any more, or if retention has removed a source: a tombstone must
+        not get a delete horizon while a record that it deletes is still in the log, in the remaining sources of an
+        earlier group.
         """
         try:
             if is_wanted and all(segment in self._log.segments for segment in made.old):
@@ -179,17 +180,17 @@ class _Cleaning:
             else:
                 made.new.delete_files()
         except KafkaStorageError:
-            return False  # the log has told already, and is offline
+            return False  # already reported by the log, which is offline
         except OSError as error:
             self._on_failure(self._log, error)
             return False
         return is_wanted
 
     def _is_wanted(self) -> bool:
-        """Whether the log is still what the cleaning began with, and compacted."""
+        """Whether the log is still compacted, and has not been truncated or renamed since the cleaning began."""
         log = self._log
-        # A deleted topic's log goes on under another name, where the new segments are not. And who wants all records
-        # from now on gets all that are still there.
+        # A deleted topic's log has another directory, which does not have the new segments. And a topic that is no
+        # longer compacted keeps all records that it still has.
         return (
             log.truncations == self._truncations
             and log.directory == self._directory
@@ -198,15 +199,16 @@ class _Cleaning:
         )
 
     def _has_shrunk(self) -> bool:
-        """Whether retention has removed something: what cannot be read may be that, its files are gone after a while."""
+        """Whether retention has removed segments: their files are deleted after a delay, so that reads may fail."""
         return self._log.segments.first.base_offset > self._first_base
 
 
 def _last_committed(producer: ProducerState, high_watermark: int) -> int | None:
-    """The last offset of its newest batch that no truncation can take; None if it has none at all.
+    """The last offset of its newest batch below the high watermark, which no truncation removes; None without a batch.
 
-    A newer one may be cut off yet: where its predecessor is not in the log any more, the producer's next batch would
-    come out of sequence (as with Kafka). -1 if only such ones are known: then all that it wrote stays, for this time.
+    A batch above the high watermark may still be truncated: if its predecessor had been compacted away, the producer's
+    next batch would be out of sequence (as in Kafka). -1 if only such batches are known: then this cleaning keeps all
+    that the producer wrote.
     """
     if not producer.batches:
         return None
@@ -223,10 +225,10 @@ def cleaning_job(
     dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES,
     throttle: Callable[[int], None] = lambda size_bytes: None,
 ) -> BackgroundJob:
-    """Compact in a thread; on the loop, put each segment in place unless the log has lost its records meanwhile.
+    """Compact in a thread; on the event loop, put each segment in place unless the log has lost its sources meanwhile.
 
-    `on_done` is told the end of the clean part, or `on_failure` what is in the way: OSError for the disk, else most
-    likely a damaged batch. What was met in a log that has lost records meanwhile says nothing, and is not told.
+    `on_done` is called with the end of the clean part, or `on_failure` with the error: OSError for the disk, else most
+    likely a damaged batch. An error in a log that has lost records meanwhile is not significant, and is not reported.
     Raises OSError.
     """
     log = chosen.log

@@ -1,16 +1,16 @@
-"""Rewriting segments of a compacted log with the newest record of each key only.
+"""Log compaction: rewrites segments of a compacted log with the newest record of each key only.
 
     closed segments      [ clean ....... ][ dirty ....... ][ active ]
                                            |-> offset map: key -> newest offset
                          |-> every batch: keep records that the map does not supersede
-    <base>.log.cleaned   [ ............. ]     as large as a segment may be
-    swap                 takes the place of its sources (Log.replace_segments), before the next one is made
+    <base>.log.cleaned   [ ............. ]     up to the size of a segment
+    swap                 replaces its sources (Log.replace_segments), before the next one is made
 
-Offsets never change: a batch keeps its range and its place, with fewer records in it. A record without a
-value (a tombstone) stays for `delete.retention.ms` after the first cleaning that met it, so that readers
-see the deletion: the batch notes until when (its delete horizon, KIP-534). Transaction markers likewise.
+Offsets never change: a batch keeps its range and its position in the order, with fewer records in it. A record
+without a value (a tombstone) is kept for `delete.retention.ms` after the first cleaning that read it, so that
+readers see the deletion: the batch stores that time as its delete horizon (KIP-534). Transaction markers likewise.
 
-Runs in a thread: it reads closed segments only, and writes files that no one else knows.
+Runs in a thread: it reads closed segments only, and writes files that are not part of the log yet.
 
 Source: Cleaner and MemoryRecords.filterTo of Kafka 4.3.1.
 """
@@ -34,62 +34,62 @@ from storage.segment import Segment
 from storage.segments import Segments
 from storage.transaction_index import AbortedTransaction
 
-#: Keys up to this length are kept as they are in the offset map, longer ones as a digest of this length.
+#: Keys up to this length are stored as they are in the offset map, longer ones as a digest of this length.
 KEY_BYTES = 16
-#: What a key costs in the map, about: dictionary entry, key and offset.
+#: Approximate memory of a key in the map: dictionary entry, key and offset.
 BYTES_A_KEY = 160
-#: Bytes that are collected before they are written.
+#: Bytes that are buffered before a write.
 WRITE_BYTES = 1024 * 1024
 
 
 class LastRecord(NamedTuple):
-    """The last thing that an active producer wrote and that is committed: its sequence or epoch must not be forgotten."""
+    """The last committed record of an active producer: the log must keep its sequence or epoch."""
 
-    #: Data that it wrote there or later stays. None if all we know of it comes from a marker.
+    #: Batches that it wrote at or after this offset are kept. None if it is known from a marker only.
     last_data_offset: int | None
     epoch: int
 
 
 class Compaction(NamedTuple):
-    """What a cleaning is given when it begins."""
+    """The input of a cleaning."""
 
     #: All closed segments before `end_offset`, clean ones included.
     segments: Sequence[Segment]
     #: Where the dirty part begins.
     first_dirty_offset: int
-    #: Where the first segment begins that must be left alone.
+    #: Base offset of the first segment that must not be cleaned.
     end_offset: int
     now_ms: int
     delete_retention_ms: int
     max_segment_bytes: int
     active_producers: Mapping[int, LastRecord]
     aborted_in: Callable[[int, int], list[AbortedTransaction]]
-    #: What the log has now: retention may have come first. [any thread]
+    #: The log's current segments: retention may have removed some meanwhile. [any thread]
     present: Callable[[], Segments]
     files: Files
     max_keys: int
-    #: Told the bytes that were read or written; waits if there were too many in a while.
+    #: Called with the number of bytes read or written; blocks while the rate is too high.
     throttle: Callable[[int], None]
 
 
 class Replacement(NamedTuple):
-    """A finished `.cleaned` segment and what it replaces."""
+    """A finished `.cleaned` segment and its sources, which it replaces."""
 
     old: Sequence[Segment]
     new: Segment
 
 
 class OffsetMap:
-    """The newest offset of each key in the dirty part, and up to where it knows."""
+    """Offset map (Kafka's SkimpyOffsetMap): the newest offset of each key in the dirty part, up to `last_offset`."""
 
     def __init__(self, max_keys: int) -> None:
         self._offsets: dict[bytes, int] = {}
         self._max_keys = max_keys
-        #: The last offset that it covers; -1 before any.
+        #: The last offset that the map covers; one before the dirty part's start while it covers nothing.
         self.last_offset = -1
 
     def put(self, key: bytes, offset: int) -> bool:
-        """False if there is no place for another key."""
+        """Store the newest offset of a key. False, with nothing stored, if the map is full."""
         known = _digest(key)
         if len(self._offsets) >= self._max_keys and known not in self._offsets:
             return False
@@ -109,12 +109,12 @@ def _digest(key: bytes) -> bytes:
 
 
 def compact(compaction: Compaction) -> Iterator[Replacement | int]:
-    """Segments that shall replace others, flushed, one by one; at last, up to where the log is then clean. [any thread]
+    """Yields flushed segments that replace others, one by one, and finally the end of the clean part. [any thread]
 
-    Each is to be in place before the next is asked for: then there is never more to be kept than one of them, and
-    wherever this ends, no tombstone has been met while what it deletes is still there. If it is not, as retention has
-    removed some of its sources, what is left of them is next.
-    Raises CorruptMessage for a damaged batch: nothing is written over it. OSError.
+    The caller puts each segment in place before it requests the next one: then at most one unplaced segment exists,
+    and wherever the cleaning stops, no tombstone has a delete horizon while a record that it deletes is still in the
+    log. If the caller does not, as retention has removed some of the sources, the remaining ones are cleaned next.
+    Raises CorruptMessage for a damaged batch, which is never overwritten; OSError.
     """
     offsets = build_offset_map(compaction)
     clean_end = offsets.last_offset + 1
@@ -122,20 +122,21 @@ def compact(compaction: Compaction) -> Iterator[Replacement | int]:
     for group in group_by_size(compaction, clean_end):
         while sources := [segment for segment in group if segment in compaction.present()]:
             if sources[0] is compaction.present().first:
-                # What was open before has gone, and its markers may have: a later transaction is not to be taken for it.
+                # Retention has removed what is before, perhaps with the marker of a transaction that was open there:
+                # a later transaction of that producer must not be mistaken for it.
                 transactions = CleanedTransactions()
             try:
                 made = _clean(sources, compaction, offsets, transactions)
             except Exception:
                 if all(segment in compaction.present() for segment in sources):
                     raise
-                continue  # the files of what retention has removed are gone after a while
+                continue  # retention has removed a source, and its files are deleted after a delay
             yield made
     yield clean_end
 
 
 def sound_batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """All batches of a closed segment. Raises CorruptMessage at one that is not sound."""
+    """All batches of a closed segment. Raises CorruptMessage at a corrupt one."""
     end = 0
     for header, position, batch in walk(segment):
         if not crc_is_valid(batch):
@@ -147,7 +148,7 @@ def sound_batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def build_offset_map(compaction: Compaction) -> OffsetMap:
-    """Read the dirty part until its end, or until the map is full."""
+    """Map the keys of the dirty part, up to its end or until the map is full."""
     start, end = compaction.first_dirty_offset, compaction.end_offset
     offsets = OffsetMap(compaction.max_keys)
     offsets.last_offset = start - 1
@@ -173,13 +174,13 @@ def build_offset_map(compaction: Compaction) -> OffsetMap:
                         offsets.last_offset = max(offsets.last_offset, offset - 1)
                         return offsets
             offsets.last_offset = max(offsets.last_offset, header.last_offset)
-        # Offsets at a segment's end that nothing holds are clean, too.
+        # Offsets at a segment's end that no batch has are clean, too.
         offsets.last_offset = max(offsets.last_offset, segment_end - 1)
     return offsets
 
 
 def group_by_size(compaction: Compaction, clean_end: int) -> list[list[Segment]]:
-    """Neighbours that fit into one segment, log and indexes, before any record is removed."""
+    """Groups of adjacent segments whose logs and indexes fit into one segment, before any record is removed."""
     groups: list[list[Segment]] = []
     sizes = (0, 0, 0)
     segments = [segment for segment in compaction.segments if segment.base_offset < clean_end]
@@ -252,7 +253,10 @@ def retain(
     offsets: OffsetMap,
     transactions: CleanedTransactions,
 ) -> bytes | None:
-    """What stays of a batch: all, some of its records, only its header, or None."""
+    """What is kept of a batch: all of it, some of its records, only its header, or None.
+
+    Invariant: base and last offset of a kept batch stay the same, even if it is empty.
+    """
     horizon = header.delete_horizon_ms
     is_due = horizon is not None and horizon <= compaction.now_ms
     is_obsolete_marker = False
@@ -278,7 +282,7 @@ def retain(
     if any(
         one >= two for one, two in pairwise((header.base_offset - 1, *(record.offset for record in kept)))
     ):
-        # From a time without keys, when nobody looked into it.
+        # Written when the topic was not compacted, so that the records were not validated.
         raise CorruptMessage(f"The batch at offset {header.base_offset} holds offsets in disorder")
     return build_batch(
         kept,
@@ -299,14 +303,14 @@ def retain(
 def _is_kept(row: RecordKey, offsets: OffsetMap, *, is_due: bool) -> bool:
     offset, key, has_value = row
     if offset > offsets.last_offset:
-        return True  # behind what was mapped: the next cleaning will tell
+        return True  # not covered by the map: left to the next cleaning
     if key is None or offsets.supersedes(key, offset):
         return False
     return has_value or not is_due
 
 
 def _must_stay(header: BatchHeader, compaction: Compaction) -> bool:
-    """Whether an empty batch still says something: a producer's last sequence, or where the cleaned part ends."""
+    """Whether an empty batch must be kept: for a producer's last sequence or epoch, or to mark the clean part's end."""
     last = compaction.active_producers.get(header.producer_id) if header.has_producer_id else None
     if last is not None:
         if last.last_data_offset is not None:

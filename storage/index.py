@@ -3,18 +3,18 @@
 `.index`: (last offset of a batch, relative to the segment's base; file position of that batch), 4 + 4 bytes.
 `.timeindex`: (largest timestamp so far; relative last offset of the batch that has it), 8 + 4 bytes.
 
-The file never has more than its entries, but perhaps fewer. Kafka maps an active segment's index at its full size
-(`segment.index.bytes`, zeros behind the entries) and cuts it when the segment is closed; in ours its dump tool would take the
-zeros where the first entry is to be for one that is wrong.
+The file never has anything but entries; it may lack the newest ones. Kafka maps an active segment's index at its full
+size (`segment.index.bytes`, zeros after the entries) and truncates it when the segment is closed. Here the file has no
+such zeros: before the first entry is written, Kafka's dump tool would report them as a wrong entry.
 
-Entries go to the file when they leave the warm part (the newest 8 KiB, kept in memory; Kafka calls the
-same entries so) or when the segment is closed: until then recovery would rebuild them anyway. Nearly all
-look-ups are for the end of the log and need no I/O; older ones read the file, 8 bytes for each halving.
-A mapping would cost address space for every idle segment, and a full disk would kill the process by
-SIGBUS instead of raising.
+Entries are written to the file when they leave the warm section (the newest 8 KiB, kept in memory; Kafka's
+term for the same entries) or when the segment is closed: until then recovery would rebuild them anyway. Nearly
+all look-ups are for the end of the log and need no I/O; older ones read one entry of the file for each step of
+the binary search. A memory mapping would cost address space for every idle segment, and a full disk would end
+the process by SIGBUS instead of raising.
 
-Nothing here is checksummed. `CorruptIndex` is raised by what cannot be; the segment verifies a position
-against the batch that lies there, and rebuilds the index when they disagree.
+Nothing here is checksummed. `CorruptIndex` is raised for impossible content; the segment verifies a position
+against the batch at that position, and rebuilds the index when they disagree.
 
 Source: AbstractIndex, OffsetIndex, TimeIndex of Kafka.
 """
@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from storage.files import Files
 
-#: Bytes of the newest entries that are kept in memory, at least (twice as many before they are written).
+#: Bytes of the newest entries that are kept in memory, at least (up to twice as many before they are written).
 WARM_BYTES = 8192
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -48,7 +48,7 @@ class OffsetPosition(NamedTuple):
 
 
 class TimestampOffset(NamedTuple):
-    """A record or batch by time: `offset` is of the batch's last record in the index, exact in answers."""
+    """A record or batch by time. `offset` is the batch's last one in the index, the record's own in look-up results."""
 
     timestamp: int
     offset: int
@@ -56,24 +56,24 @@ class TimestampOffset(NamedTuple):
 
 
 class Index:
-    """Entries of two integers, the first one growing; what both indexes share."""
+    """The common part of both indexes: entries of two integers, the first one growing."""
 
     ENTRY: Struct
-    #: Entries that are always kept free.
+    #: Number of entries that are always kept free.
     RESERVED_ENTRIES = 0
 
     def __init__(self, path: Path, *, base_offset: int, max_bytes: int, files: Files, is_new: bool) -> None:
         """Opens nothing: a closed segment's index is not touched before the first look-up."""
         self.path = path
         self.base_offset = base_offset
-        #: With so many entries the segment must be rolled before it grows.
+        #: With this number of entries the segment must be rolled before the next append.
         self.full_count = max_bytes // self.ENTRY.size - self.RESERVED_ENTRIES
         self._files = files
         self._fd: int | None = None
-        #: The newest entries: the number of the first one of them, and their bytes. A thread may look there beside the
-        #: loop that appends: so entries are added behind these bytes, and for all else both are replaced as one.
+        #: The newest entries: the number of the first one of them, and their bytes. A thread may read them while the
+        #: event loop appends: so new entries are added at the end, and any other change replaces the whole tuple.
         self._warm = (0, bytearray())
-        #: Entries that the file has.
+        #: Number of entries in the file.
         self._written_count = 0
         self.count = 0
         #: The newest entry as stored; (-1, -1) without one.
@@ -87,9 +87,9 @@ class Index:
     # -- opening and closing -----------------------------------------------------------------------
 
     def load(self, *, may_block: bool = True) -> None:
-        """Read the end of the file; called before the first use. Raises CorruptIndex; WouldBlock, if it may not.
+        """Read the end of the file; called before the first use. Raises CorruptIndex; WouldBlock unless `may_block`.
 
-        The file is believed to be cut: its size gives the number of entries.
+        The file is assumed to have no bytes after the entries: its size gives their number.
         """
         if self._is_loaded:
             return
@@ -112,11 +112,11 @@ class Index:
 
     @property
     def is_as_found(self) -> bool:
-        """Whether the file is the one that was there when the index was opened, and holds exactly the entries."""
+        """Whether the file has not changed since the index was opened, and holds exactly the entries."""
         return not self.is_changed and (not self._is_loaded or self._is_cut)
 
     def _warm_up(self, *, may_block: bool = True) -> None:
-        """Have the newest entries of the file in memory."""
+        """Read the newest entries of the file into memory."""
         size = self.ENTRY.size
         start = max(self.count - WARM_BYTES // size, 0)
         with self._file() as fd:
@@ -124,18 +124,18 @@ class Index:
             self._warm = (start, bytearray(data))
 
     def open_existing(self) -> None:
-        """Open the file for reading. Raises FileNotFoundError, where all else makes a missing file."""
+        """Open the file for reading. Raises FileNotFoundError; all other methods create a missing file."""
         self._fd = self._files.open(self.path)
 
     def _opened(self) -> int:
-        """For look-ups behind the newest entries: it stays open."""
+        """The descriptor for look-ups of older entries, which stays open."""
         if self._fd is None:
             self._fd = self._files.open(self.path, write=True, create=True)
         return self._fd
 
     @contextmanager
     def _file(self) -> Iterator[int]:
-        """For all else, which is rare: thousands of partitions that are only written to hold no descriptors for it."""
+        """A descriptor for rare uses, closed afterwards: thousands of partitions that are only written to hold none."""
         fd = self._fd
         if fd is not None:
             yield fd
@@ -147,12 +147,12 @@ class Index:
             self._files.close(fd)
 
     def make(self) -> None:
-        """Make the file of a new segment, where there is none."""
+        """Create the file of a new segment, if it does not exist."""
         with self._file():
             self._is_cut = True
 
     def reset(self) -> None:
-        """Forget all entries: the segment is indexed anew."""
+        """Remove all entries, before the index is rebuilt."""
         self.count = self._written_count = 0
         self._warm = (0, bytearray())
         self._last = _NO_ENTRY
@@ -162,7 +162,7 @@ class Index:
         self._is_loaded = self._is_cut = True
 
     def write(self) -> None:
-        """Bring the file up to date with memory."""
+        """Write the entries that the file lacks."""
         if self._written_count < self.count:
             size = self.ENTRY.size
             start, warm = self._warm
@@ -173,7 +173,7 @@ class Index:
             self._written_count = self.count
 
     def trim(self) -> None:
-        """Write what is missing and cut the file to its entries; the segment gets no more of them."""
+        """Write the missing entries and truncate the file to its entries, when the segment is closed to appends."""
         if not self._is_loaded or self._is_cut:
             return
         self.write()
@@ -183,7 +183,7 @@ class Index:
         self._is_cut = True
 
     def close(self) -> None:
-        """Give the descriptor back. Does not write: see `trim`."""
+        """Close the descriptor. Does not write: see `trim`."""
         if self._fd is not None:
             self._files.close(self._fd)
             self._fd = None
@@ -208,7 +208,7 @@ class Index:
         if number >= start:
             try:
                 first, second = self.ENTRY.unpack_from(warm, (number - start) * size)
-            except struct_error as error:  # in a thread, beside a truncation
+            except struct_error as error:  # a concurrent truncation, seen by a thread
                 raise CorruptIndex(f"{self.path} ends before entry {number}") from error
         else:
             data = self._files.pread(self._opened(), size, number * size, may_block=may_block)
@@ -218,9 +218,9 @@ class Index:
         return first, second
 
     def _count_up_to(self, target: int, *, field: int = 0, may_block: bool = True) -> int:
-        """How many entries have `field` <= `target`: a binary search, in the warm part if the answer is there."""
+        """How many entries have `field` <= `target`: a binary search, in the warm section if the result is there."""
         low, high = 0, self.count
-        start, _ = self._warm  # once: it moves under a thread that looks
+        start, _ = self._warm  # read once: it may be replaced while a thread searches
         if low < start < high:
             if self._entry(start)[field] <= target:
                 low = start + 1
@@ -252,26 +252,26 @@ class Index:
 
 
 class OffsetIndex(Index):
-    """Where in the segment an offset is to be looked for."""
+    """Offset index: from which file position to look for an offset."""
 
     ENTRY = Struct(">ii")
 
     @property
     def last_offset(self) -> int:
-        """Of the newest entry; the segment's base without one."""
+        """The offset of the newest entry; the segment's base offset without one."""
         return self.base_offset + (self._last[0] if self.count else 0)
 
     def append(self, offset: int, position: int) -> None:
-        """`offset` is the last one of the batch at `position`. Raises CorruptIndex if it does not grow."""
+        """Add the batch at `position` whose last offset is `offset`. Raises CorruptIndex unless `offset` grows."""
         relative = offset - self.base_offset
         if relative <= self._last[0]:
             raise CorruptIndex(f"{offset=} <= {self.last_offset=} in {self.path}")
         self._append(relative, position)
 
     def lookup(self, offset: int, *, may_block: bool = True) -> OffsetPosition:
-        """The newest entry at or before `offset`, else the segment's beginning. Raises WouldBlock, if it may not.
+        """The newest entry at or before `offset`, else the segment's beginning. Raises WouldBlock unless `may_block`.
 
-        Cost: no I/O for the newest 1,024 entries (4 MiB of log or more), else one read for each halving.
+        Cost: no I/O for the newest 1,024 entries (4 MiB of log or more), else one read per step of the binary search.
         """
         at = self._count_up_to(offset - self.base_offset, may_block=may_block)
         if not at:
@@ -284,7 +284,7 @@ class OffsetIndex(Index):
         return OffsetPosition(self.base_offset + relative, position)
 
     def upper_bound(self, position: int) -> int | None:
-        """An offset of a batch at or after `position`, None behind the last entry."""
+        """The last offset of the first indexed batch at or after `position`; None if no entry is there."""
         at = self._count_up_to(position - 1, field=1)
         return self.entry(at).offset if at < self.count else None
 
@@ -294,10 +294,10 @@ class OffsetIndex(Index):
 
 
 class TimeIndex(Index):
-    """Which offset is to be looked for, for a timestamp."""
+    """Time index: from which offset to look for a timestamp."""
 
     ENTRY = Struct(">qi")
-    #: One place is kept for the entry that closing the segment adds.
+    #: Room for the entry that is added when the segment is closed.
     RESERVED_ENTRIES = 1
 
     @property
@@ -307,10 +307,10 @@ class TimeIndex(Index):
         return TimestampOffset(timestamp, self.base_offset + max(relative, 0))
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """The largest timestamp so far is `timestamp`, of the batch that ends with `offset`.
+        """Add the largest timestamp so far, which the batch that ends with `offset` has.
 
         Nothing is added unless the timestamp is larger than the last one. Raises CorruptIndex if the
-        offset goes back.
+        offset is smaller than the last one.
         """
         last_timestamp, last_relative = self._last
         if timestamp <= last_timestamp:
@@ -321,7 +321,7 @@ class TimeIndex(Index):
         self._append(timestamp, relative)
 
     def lookup(self, timestamp: int) -> TimestampOffset:
-        """The newest entry at or before `timestamp`: records after its offset may be newer than it."""
+        """The newest entry at or before `timestamp`: only records after its offset may have a later timestamp."""
         at = self._count_up_to(timestamp)
         return self.entry(at - 1) if at else TimestampOffset(-1, self.base_offset)
 

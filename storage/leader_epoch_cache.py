@@ -1,18 +1,18 @@
-"""Where each leader epoch begins in a log (KIP-101), and the file that keeps it.
+"""Leader epoch cache: where each leader epoch begins in a log (KIP-101), and its `leader-epoch-checkpoint` file.
 
     epoch         0     1        3
     offset        0     3        7          9
                   |-----|--------|----------|  log end
 
-Each entry says: batches from `start_offset` to the next entry's were written by the leader of `epoch`.
-Epoch 2 led and wrote nothing. A follower asks where its own last epoch ends in the leader's log and cuts
-off what it has beyond, so that two logs can never differ below the high watermark.
+An entry means: the leader of `epoch` wrote the batches from `start_offset` up to the next entry's start.
+The leader of epoch 2 wrote nothing. A follower asks where its own last epoch ends in the leader's log and
+truncates what it has beyond that offset, so that two logs never differ below the high watermark.
 
 Invariant: epochs and start offsets both grow strictly from entry to entry.
 
-The file `leader-epoch-checkpoint` is replaced at every change, so that it is right after the process
-dies; `flush` puts it on the disk, which the log does before it moves its recovery point. What an
-operating system's crash takes from it, recovery finds again in the batches behind that point.
+The file `leader-epoch-checkpoint` is replaced at every change, so that it is correct after the process
+crashes; `flush` puts it on the disk, which the log does before it moves its recovery point. If the operating
+system crashes, entries that are lost from the file are recovered from the batches after that point.
 
 Source: KIP-101, KIP-279, KIP-320; LeaderEpochFileCache of Kafka.
 """
@@ -70,9 +70,9 @@ class LeaderEpochCache:
 
     @classmethod
     def open(cls, path: Path, files: Files) -> "LeaderEpochCache":
-        """What the file holds. A missing or corrupt file is an empty cache: recovery reads the log instead."""
+        """Read the file. A missing or corrupt file gives an empty cache: recovery reads the log instead."""
         cache = cls(path=path, files=files)
-        # A process that was killed may have left it to the operating system.
+        # A process that was killed may have written the file without flushing it.
         cache._changes.note()
         try:
             for entry in decode(files.read(path)):
@@ -84,13 +84,13 @@ class LeaderEpochCache:
             cache._entries.clear()
         return cache
 
-    # -- what the log tells it ---------------------------------------------------------------------
+    # -- updates -----------------------------------------------------------------------------------
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """The leader of `epoch` writes from `start_offset` on. True if that was news.
+        """Record that the leader of `epoch` writes from `start_offset` on. True if the cache has changed.
 
-        Entries that contradict it (of this or a later epoch, or from this offset on) go: they speak of
-        records that are not there.
+        Entries that contradict it (of this or a later epoch, or from this offset on) are removed: they
+        describe records that are not in the log.
         """
         if (
             self._entries
@@ -114,37 +114,37 @@ class LeaderEpochCache:
         ):
             removed.append(entries.pop())
         if len(removed) > 1 or (removed and removed[0].start_offset != entry.start_offset):
-            # One entry with the same start is a leader that wrote nothing: no contradiction.
+            # A single entry with the same start is a leader that wrote nothing: no contradiction.
             _LOG.warning("%s: %s contradicts %s", self.path, entry, removed)
         entries.append(entry)
         return True
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """The log ends at `end_offset` now: entries from there on go."""
+        """The log now ends at `end_offset`: remove the entries that start there or later."""
         if self._entries and self._entries[-1].start_offset >= end_offset:
             del self._entries[bisect_left(self._entries, end_offset, key=_start_offset) :]
             self._write()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log begins at `start_offset` now: the epoch that holds it begins there, earlier ones go."""
+        """The log now begins at `start_offset`: the epoch of that offset starts there, earlier ones are removed."""
         kept = _from(self._entries, start_offset)
         if kept != self._entries:
             self._entries = kept
             self._write()
 
     def replace(self, entries: Iterable[EpochEntry]) -> None:
-        """Know these instead, in one step: half of what was read from the log would be believed after a crash."""
+        """Replace all entries and write the file once: after a crash a partly rebuilt file would be believed."""
         self._entries = []
         for entry in entries:
             self._assign(entry)
         self._write()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         self._entries = []
         self._write()
 
-    # -- what it answers ---------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -153,7 +153,7 @@ class LeaderEpochCache:
 
     @property
     def latest_epoch(self) -> int | None:
-        """The newest epoch, whether it wrote anything or not."""
+        """The newest epoch, even if its leader wrote nothing."""
         return self._entries[-1].epoch if self._entries else None
 
     @property
@@ -185,7 +185,7 @@ class LeaderEpochCache:
         """Where `epoch` ends in this log, as (largest known epoch <= `epoch`, end offset).
 
         The end is exclusive: the start of the next larger epoch, or `log_end_offset` for
-        the epoch that is still being written. None if `epoch` is newer than all we know.
+        the epoch that is still being written. None if `epoch` is newer than every known epoch.
         Cost: O(log n) in the number of epochs; no I/O.
         Source: KIP-101 step 4.3; the returned epoch: KIP-279.
 
@@ -200,18 +200,18 @@ class LeaderEpochCache:
         after = bisect_right(self._entries, epoch, key=_epoch)
         if after == len(self._entries):
             return None
-        # Older than the first entry: retention has deleted what that leader wrote. Ending the epoch
-        # where our log begins makes the follower copy us from our start. Kafka answers the same.
+        # Older than the first entry: retention has deleted what that leader wrote. If the epoch ends where
+        # this log begins, the follower truncates to that offset and copies this log from there. As Kafka does.
         known = self._entries[after - 1].epoch if after else epoch
         return known, self._entries[after].start_offset
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """Who led when `offset` was written; None before the first entry."""
+        """The leader epoch in which `offset` was written; None before the first entry."""
         after = bisect_right(self._entries, offset, key=_start_offset)
         return self._entries[after - 1].epoch if after else None
 
     def entries_in_range(self, start_offset: int, end_offset: int) -> list[EpochEntry]:
-        """The entries of a log that held [start_offset, end_offset) only.
+        """The entries of a log that holds only [start_offset, end_offset).
 
         >>> cache = LeaderEpochCache([EpochEntry(0, 0), EpochEntry(1, 3), EpochEntry(3, 7)])
         >>> cache.entries_in_range(4, 7)
@@ -223,7 +223,7 @@ class LeaderEpochCache:
     # -- the file ----------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        """Replace the file without waiting for the disk: about 60 us, once in a leadership."""
+        """Replace the file without waiting for the disk: about 60 us, once per leader epoch."""
         if self.path is None or self._files is None:
             return
         self._files.write_atomically(self.path, encode(self._entries), durable=False)
@@ -241,7 +241,7 @@ class LeaderEpochCache:
         """The log's directory has been renamed."""
         if self.path is not None:
             self.path = directory / FILE_NAME
-            self._changes.note()  # a flush that runs may not have found it
+            self._changes.note()  # a flush that is running may not have found the file
 
 
 def _from(entries: list[EpochEntry], start_offset: int) -> list[EpochEntry]:

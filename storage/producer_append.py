@@ -1,17 +1,17 @@
-"""The rules of one producer in one log: sequences, epochs and the ends of transactions (KIP-98, KIP-890).
+"""Append rules of one producer in one log: sequences, epochs and transaction markers (KIP-98, KIP-890).
 
-A producer numbers its records, for each partition, from 0 on and on past 2**31 - 1 to 0 again. Of each producer the
-last five batches are kept (a producer has at most five requests in flight), so that a batch that is sent once more is
-recognised and answered with the offsets it got the first time:
+A producer numbers its records per partition from 0 on; after 2**31 - 1 the sequence wraps to 0. The last five batches
+of each producer are kept (a producer has at most five requests in flight), so that a batch that is sent again is
+recognised, and the response has the offsets that it got the first time:
 
     epoch of the batch   its first sequence        what happens
     older                any                       InvalidProducerEpoch
     same                 a batch of the last five  duplicate: nothing is written
     same                 last sequence + 1         written
     same                 any other                 OutOfOrderSequenceNumber
-    newer                0                         written; earlier batches are forgotten
+    newer                0                         written; earlier batches are dropped
     newer                any other                 OutOfOrderSequenceNumber
-    producer not known   any                       written: what it wrote before may have been deleted
+    unknown producer     any                       written: what it wrote before may have been deleted
 
 Source: ProducerStateEntry and ProducerAppendInfo of Kafka 4.3.1.
 """
@@ -36,7 +36,7 @@ from protocol.records.batch import (
 from protocol.records.control import EndTransactionMarker
 from storage.append_origin import AppendOrigin
 
-#: Batches of a producer that can be recognised: its largest `max.in.flight.requests.per.connection`.
+#: Batches of a producer that are recognised as duplicates: its largest `max.in.flight.requests.per.connection`.
 BATCHES_RETAINED: Final = 5
 
 _SEQUENCE_MASK: Final = 2**31 - 1
@@ -65,16 +65,16 @@ class BatchMetadata(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class ProducerState:
-    """What is known of one producer in one log."""
+    """The state of one producer in one log."""
 
     producer_id: int
     epoch: int = NO_PRODUCER_EPOCH
-    #: Of the coordinator that ended its last transaction here; None before the first.
+    #: Epoch of the coordinator that ended its last transaction here; None before the first.
     coordinator_epoch: int | None = None
     last_timestamp: int = NO_TIMESTAMP
     #: Where its open transaction begins; None without one.
     transaction_first_offset: int | None = None
-    #: Of `epoch`, oldest first; empty if all we know comes from markers.
+    #: Batches of `epoch`, oldest first; empty if the epoch is known from a marker only.
     batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=BATCHES_RETAINED))
 
     @property
@@ -83,15 +83,15 @@ class ProducerState:
         return self.batches[-1].last_sequence if self.batches else None
 
     def enter_epoch(self, epoch: int) -> None:
-        """Sequences begin anew in each epoch: batches of another one are no duplicates any more."""
+        """Adopt the epoch. Sequences restart at 0 in each epoch, so batches of another one are dropped."""
         if self.epoch != epoch:
             self.batches.clear()
             self.epoch = epoch
 
     def next_batch(self, header: BatchHeader) -> BatchMetadata | None:
-        """What to remember of a data batch that just follows the last one, outside of transactions; else None.
+        """The metadata of a data batch that directly follows the last one, outside of transactions; else None.
 
-        Everything that could be wrong with a batch, or change more than the list of batches, gives None.
+        None for every batch that could be wrong, or that changes more than the list of batches.
         """
         batches = self.batches
         if (
@@ -106,11 +106,11 @@ class ProducerState:
         last_sequence = (header.base_sequence + delta) & _SEQUENCE_MASK
         for batch in batches:
             if batch.last_sequence == last_sequence:
-                return None  # sequences have wrapped, or a follower copied odd ones: perhaps a duplicate
+                return None  # sequences have wrapped, or a follower copied unusual ones: perhaps a duplicate
         return BatchMetadata(last_sequence, header.base_offset + delta, delta, header.max_timestamp)
 
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
-        """The batch of these sequences, if it was written before."""
+        """The batch with the same epoch and sequences, if it was written before."""
         if header.producer_epoch == self.epoch:
             last_sequence = header.last_sequence
             delta = header.last_offset_delta
@@ -137,7 +137,7 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerAppend:
-    """The batches of one producer in one append, checked against what is known of it."""
+    """The batches of one producer in one append, checked against its known state."""
 
     __slots__ = ("_known", "_origin", "state", "transactions")
 
@@ -160,7 +160,7 @@ class ProducerAppend:
         self.transactions: list[OngoingTransaction] = []
 
     def add_batch(self, header: BatchHeader) -> None:
-        """A data batch, with the offsets it is to have."""
+        """Check and add a data batch that has its final offsets."""
         state = self.state
         epoch = header.producer_epoch
         if epoch < state.epoch:
@@ -204,7 +204,7 @@ class ProducerAppend:
     def end_transaction(
         self, marker: EndTransactionMarker, *, epoch: int, offset: int, transaction_version: int
     ) -> CompletedTransaction | None:
-        """A marker at `offset`; None if there was nothing to end."""
+        """Check and add a marker at `offset`; returns None if no transaction was open."""
         state = self.state
         self._check_marker_epoch(epoch, transaction_version)
         if state.coordinator_epoch is not None and state.coordinator_epoch > marker.coordinator_epoch:
@@ -221,14 +221,14 @@ class ProducerAppend:
         return completed
 
     def _check_marker_epoch(self, epoch: int, transaction_version: int) -> None:
-        """Since transaction version 2 each marker has a new epoch, so that a late one cannot end the next (KIP-890)."""
+        """Since transaction version 2 a marker bumps the epoch, so that a late one cannot end the next (KIP-890)."""
         current = self.state.epoch
         if transaction_version < 2:
             if epoch < current:
                 self._refuse_epoch(epoch, f"older than {current}")
         elif epoch <= current:
-            # The same marker once more: its transaction is over, writing it again does no harm. The epoch cannot
-            # grow beyond the last one, so there it is let through in any case.
+            # The same marker again: its transaction has ended, so writing the marker again is harmless. The epoch
+            # cannot grow beyond the largest one, so a marker of that epoch is always accepted.
             is_repeated = epoch == current and (
                 self.state.transaction_first_offset is None or epoch == _MAX_EPOCH
             )
@@ -236,7 +236,7 @@ class ProducerAppend:
                 self._refuse_epoch(epoch, f"not newer than {current}")
 
     def _refuse_epoch(self, epoch: int, why: str) -> None:
-        # A follower copies what its leader wrote, whatever it is.
+        # A follower appends what its leader wrote, without checks.
         if self._origin is not AppendOrigin.REPLICATION:
             raise InvalidProducerEpoch(f"Epoch {epoch} of producer {self.state.producer_id} is {why}")
 

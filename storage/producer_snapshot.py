@@ -1,8 +1,8 @@
-"""The `.snapshot` files: a log's producers at an offset, so that opening a log need not read all of it.
+"""Producer snapshots (`.snapshot` files): producer state at an offset, so that opening a log need not read all of it.
 
 Layout (version 1), big-endian: version 2, CRC-32C 4 (of all that follows it), count 4, and for each producer: id 8,
 epoch 2, last sequence 4, last offset 8, offset delta 4, timestamp 8, coordinator epoch 4, first offset of its open
-transaction 8; -1 for what there is not. Only the last of a producer's batches is kept.
+transaction 8; -1 for an absent value. Only the last batch of each producer is kept.
 
 Source: ProducerSnapshot.json and ProducerStateManager of Kafka 4.3.1.
 """
@@ -23,7 +23,7 @@ _ENTRY = Struct(">qhiqiqiq")
 
 
 class CorruptSnapshot(Exception):
-    """The file is not a snapshot that can be trusted: an older one, or the log itself, must do."""
+    """The file is not a valid snapshot: an older snapshot, or the log itself, is read instead."""
 
 
 def encode(producers: Mapping[int, ProducerState]) -> bytes:
@@ -87,9 +87,9 @@ def _state(
 
 
 def _in_javas_order(producers: Mapping[int, ProducerState]) -> Iterable[ProducerState]:
-    """As a java.util.HashMap of the same keys iterates, so that the same log gives Kafka's bytes.
+    """The order in which a java.util.HashMap of the same keys iterates, so that the same log gives Kafka's bytes.
 
-    Exact as long as no producer expired (Java's table never shrinks again) and none of 2**32 ids is in use.
+    Exact as long as no producer has expired (Java's table never shrinks) and every producer id is below 2**32.
     """
     slots = 16
     while len(producers) > slots * 3 // 4:

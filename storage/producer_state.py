@@ -1,7 +1,7 @@
-"""What a log remembers of its producers: duplicates, open transactions, and when to forget (KIP-98).
+"""Producer state of a log: idempotence, open transactions and expiry of producer ids (KIP-98).
 
-The rules are in `producer_append`. An append goes in three steps, so that nothing is remembered that was not
-written: `analyze` decides, the log writes, `apply` remembers. A transaction goes through three sets of offsets:
+The rules are in `producer_append`. An append has three steps, so that only written batches are recorded:
+`analyze` checks, the log writes, `apply` records. A transaction passes through these states:
 
     first batch           a marker ends it              the high watermark passes the marker
     ongoing ------------> unreplicated ---------------> stable: nothing is kept
@@ -29,19 +29,19 @@ __all__ = [
     "NO_UPDATES", "BatchMetadata", "CompletedTransaction", "ProducerState", "ProducerStateManager", "ProducerUpdates",
 ]  # fmt: skip
 
-#: How much later than `transaction.max.timeout.ms` an open transaction counts as hanging.
+#: How long after `transaction.max.timeout.ms` an open transaction counts as hanging.
 LATE_TRANSACTION_BUFFER_MS: Final = 5 * 60 * 1000
 #: Default of `producer.id.expiration.ms`.
 
 
 class ProducerUpdates(NamedTuple):
-    """What an append will change, once it is written."""
+    """The changes of producer state that an append makes, once it is written."""
 
     appends: tuple[ProducerAppend, ...] = ()
     completed: tuple[CompletedTransaction, ...] = ()
-    #: The batch is already in the log, here: write nothing, and forget the rest of this.
+    #: The batch is already in the log, at these offsets: nothing is written, the other fields are empty.
     duplicate: BatchMetadata | None = None
-    #: In place of `appends`: the next batch of a producer, and nothing else happens.
+    #: In place of `appends`: the next batch of a known producer, with no other change.
     next_batch: tuple[ProducerState, BatchMetadata] | None = None
 
 
@@ -62,26 +62,26 @@ class ProducerStateManager:
     def __init__(
         self, *, producer_id_expiration_ms: Callable[[], int] = default_producer_id_expiration_ms
     ) -> None:
-        """`producer_id_expiration_ms` is asked each time: the configuration may be altered."""
+        """`producer_id_expiration_ms` is called at each use: the configuration may be altered."""
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._producers: dict[int, ProducerState] = {}
         #: By first offset, ascending: transactions begin in the order of offsets.
         self._ongoing: dict[int, OngoingTransaction] = {}
-        #: By first offset, in no order: ended by a marker that the high watermark has not passed.
+        #: By first offset, unordered: ended by a marker that the high watermark has not passed.
         self._unreplicated: dict[int, CompletedTransaction] = {}
-        #: End, exclusive, of the log that this knows.
+        #: End, exclusive, of the part of the log that this state covers.
         self.map_end_offset = 0
-        #: End of the log as of the last snapshot that was written or loaded.
+        #: Offset of the last snapshot that was written or loaded.
         self.last_snapshot_offset = 0
 
     @property
     def producers(self) -> Mapping[int, ProducerState]:
-        """By producer id; to look at only."""
+        """Producer state by producer id; read only."""
         return self._producers
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is known, so that a snapshot is not worth a file."""
+        """Whether there is no producer state, so that no snapshot file is needed."""
         return not self._producers and not self._unreplicated
 
     # Appends
@@ -93,11 +93,11 @@ class ProducerStateManager:
         origin: AppendOrigin,
         transaction_version: int = 0,
     ) -> ProducerUpdates:
-        """Check batches, with their final offsets, that are about to be written in this order.
+        """Check batches, with their final offsets, that are about to be written in this order. Changes nothing.
 
-        `transaction_version` is the one of the coordinator that sends a marker; 0 for all that followers copy.
+        `transaction_version` is that of the coordinator that sends a marker; 0 for everything that followers copy.
         Raises InvalidProducerEpoch, OutOfOrderSequenceNumber, InvalidTxnState, TransactionCoordinatorFenced; and
-        InvalidRecord for a control batch of a producer that is no marker. Changes nothing.
+        InvalidRecord for a producer's control batch that is not a transaction marker.
         """
         appends: dict[int, ProducerAppend] = {}
         completed: list[CompletedTransaction] = []
@@ -135,7 +135,7 @@ class ProducerStateManager:
         return ProducerUpdates(tuple(appends.values()), tuple(completed))
 
     def apply(self, updates: ProducerUpdates) -> None:
-        """Remember what was written. Completed transactions stay open until `complete`."""
+        """Record what was written. Completed transactions stay open until `complete`."""
         if updates.next_batch is not None:
             producer, batch = updates.next_batch
             producer.batches.append(batch)
@@ -158,21 +158,24 @@ class ProducerStateManager:
     # Transactions
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """The last stable offset that the completion will leave, for the transaction index; before `complete`."""
+        """The last stable offset after the completion, for the transaction index. Called before `complete`."""
         for transaction in self._ongoing.values():
             if transaction.producer_id != completed.producer_id:
                 return transaction.first_offset
         return completed.last_offset + 1
 
     def complete(self, completed: CompletedTransaction) -> None:
-        """The marker is in the log; the transaction stays unstable until the high watermark passes it."""
+        """The marker is in the log; the transaction stays unstable until the high watermark passes the marker."""
         assert completed.first_offset in self._ongoing, f"{completed=} was not begun"
         del self._ongoing[completed.first_offset]
         self._unreplicated[completed.first_offset] = completed
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """First offset of a transaction that is undecided, or decided above the high watermark; None without any."""
+        """First offset of a transaction that is open, or whose marker is not below the high watermark; None without.
+
+        The last stable offset is this one where it is below the high watermark, else the high watermark (KIP-98).
+        """
         first = next(iter(self._ongoing), None)
         if self._unreplicated:
             unreplicated = min(self._unreplicated)
@@ -181,11 +184,11 @@ class ProducerStateManager:
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """First offset of a transaction without a marker; None without any."""
+        """First offset of an open transaction (one without a marker); None without any."""
         return next(iter(self._ongoing), None)
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Transactions whose marker is below it are stable now."""
+        """Transactions whose marker is below the high watermark become stable."""
         if self._unreplicated:
             self._forget_unreplicated(high_watermark)
 
@@ -196,7 +199,7 @@ class ProducerStateManager:
             del self._unreplicated[first_offset]
 
     def has_late_transaction(self, now_ms: int, *, max_transaction_timeout_ms: int) -> bool:
-        """Whether the oldest open transaction has been left without its end for too long (a hanging one)."""
+        """Whether the oldest open transaction has been open for too long (a hanging transaction)."""
         oldest = next(iter(self._ongoing.values()), None)
         state = None if oldest is None else self._producers.get(oldest.producer_id)
         if state is None or state.last_timestamp <= 0:
@@ -212,14 +215,14 @@ class ProducerStateManager:
         )
 
     def remove_expired(self, now_ms: int) -> int:
-        """Forget producers that have been silent for `producer.id.expiration.ms`; how many there were."""
+        """Remove producers that have written nothing for `producer.id.expiration.ms`; returns how many were removed."""
         expired = [number for number, state in self._producers.items() if self._is_expired(state, now_ms)]
         for number in expired:
             del self._producers[number]
         return len(expired)
 
     def on_log_start_offset(self, log_start_offset: int, *, latest_snapshot_offset: int | None) -> None:
-        """The log begins later now; producers stay known, their transactions before it do not matter any more."""
+        """The log start offset has advanced: producers are kept, completed transactions before it are removed."""
         self._forget_unreplicated(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         self.last_snapshot_offset = (
@@ -227,7 +230,7 @@ class ProducerStateManager:
         )
 
     def reset(self, offset: int, *, last_snapshot_offset: int | None = None) -> None:
-        """Know nothing, as of `offset`: before a snapshot is loaded, or when a log begins anew there."""
+        """Remove all state, as of `offset`: before a snapshot is loaded, or when the log is restarted there."""
         self._producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
@@ -235,11 +238,11 @@ class ProducerStateManager:
         self.last_snapshot_offset = offset if last_snapshot_offset is None else last_snapshot_offset
 
     def sibling(self) -> "ProducerStateManager":
-        """One that knows nothing yet, for the same log."""
+        """An empty one with the same configuration, for the same log."""
         return ProducerStateManager(producer_id_expiration_ms=self._producer_id_expiration_ms)
 
     def replace(self, other: "ProducerStateManager") -> None:
-        """Know what `other` knows, which is not used any more."""
+        """Adopt the state of `other`, which must not be used afterwards."""
         self._producers, self._ongoing, self._unreplicated = (
             other._producers,
             other._ongoing,
@@ -248,7 +251,7 @@ class ProducerStateManager:
         self.map_end_offset, self.last_snapshot_offset = other.map_end_offset, other.last_snapshot_offset
 
     def load(self, producers: Iterable[ProducerState], *, offset: int, now_ms: int) -> None:
-        """Take over a snapshot of `offset` (see storage.producer_snapshot) in place of all that is known."""
+        """Replace all state by a snapshot of `offset` (see storage.producer_snapshot)."""
         self.reset(offset)
         for state in producers:
             if not self._is_expired(state, now_ms):

@@ -1,4 +1,4 @@
-"""What is asked of each record of a produced batch: a key, a time that can be, an offset that follows.
+"""Checks of each record of a produced batch: key, timestamp, offset.
 
 Source: LogValidator.validateRecord of Kafka 4.3.1.
 """
@@ -11,12 +11,12 @@ from protocol.records.batch import NO_TIMESTAMP, BatchHeader
 from protocol.records.record import parse_payload
 from storage.log_config import LogConfig
 
-#: How many bad records of a batch are told; the others are bad by implication.
+#: Most invalid records of a batch that are reported one by one; the whole batch is rejected in any case.
 MAX_RECORD_ERRORS: Final = 1000
 
 
 class InvalidRecords(InvalidRecord):
-    """Some records of a batch are not acceptable; nothing of the batch is written."""
+    """Some records of a batch are invalid; nothing of the batch is written."""
 
     def __init__(self, message: str, record_errors: Sequence[tuple[int, str]]) -> None:
         super().__init__(message)
@@ -25,13 +25,13 @@ class InvalidRecords(InvalidRecord):
 
 
 class InvalidTimestamps(InvalidRecords):
-    """Some records of a batch are too old, too far in the future, or claim the broker's time."""
+    """Some records of a batch are too old, too far in the future, or claim LogAppendTime."""
 
     code = ErrorCode.invalid_timestamp
 
 
 class RecordsFound(NamedTuple):
-    """What the records say, that the header may not."""
+    """Values from the records, which the header may contradict."""
 
     first_timestamp: int
     max_timestamp: int
@@ -42,9 +42,9 @@ class RecordsFound(NamedTuple):
 def look_at_records(
     header: BatchHeader, payload: bytes, config: LogConfig, now_ms: int, *, is_log_append_time: bool
 ) -> RecordsFound:
-    """Keys, timestamps and offsets of every record, of which none is kept: a batch may have millions.
+    """Check key, timestamp and offset of every record. No record is kept in memory: a batch may have millions.
 
-    Raises InvalidRecords or InvalidTimestamps with all that is wrong, up to a bound.
+    Raises InvalidRecords or InvalidTimestamps with the errors of at most `MAX_RECORD_ERRORS` records.
     """
     errors: list[tuple[int, str]] = []
     errors_count = 0

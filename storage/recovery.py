@@ -1,14 +1,14 @@
-"""Opening a log's directory: what a crash left is put right, and nothing is believed that can be wrong.
+"""Log loading and recovery: opens a log's directory, and repairs what a crash has left.
 
-    1. files      what was being deleted or cleaned goes; a finished `.swap` takes its place
-    2. segments   an index that is missing or impossible is made anew from the log
-    3. batches    after an unclean stop: from the recovery point on, every batch is checked (CRC, length,
-                  offsets); the log ends before the first bad one. Indexes, epochs, producers and aborted
-                  transactions of what was checked are made anew
-    4. epochs     must agree with the batches, else they are read from them
+    1. files      files that were being deleted or cleaned are removed; a finished `.swap` replaces its sources
+    2. segments   an index that is missing or impossible is rebuilt from the log
+    3. batches    after an unclean shutdown: from the recovery point on, every batch is checked (CRC, length,
+                  offsets); the log is truncated before the first bad one. Indexes, epochs, producers and
+                  aborted transactions of the checked part are rebuilt
+    4. epochs     must agree with the batches, else they are read from the batches
     5. producers  the newest good snapshot, and the batches after it
 
-Opening a second time changes nothing. I/O errors pass through: the directory is then offline.
+Opening a second time changes nothing. I/O errors are raised to the caller, which takes the directory offline.
 
 Source: LogLoader and LogSegment.recover of Kafka.
 """
@@ -30,10 +30,10 @@ from storage.segment_files import SegmentSettings
 from storage.segments import Segments
 from storage.snapshot_files import SnapshotFiles, replay, replay_headers
 
-#: Bytes that are read at a time.
+#: Bytes of one read.
 CHUNK_BYTES = 4 * 1024 * 1024
 
-#: A segment that is this long takes a moment to check, which is told.
+#: The recovery of a segment of this size takes a while, and is logged as INFO.
 TOLD_BYTES = 64 * 1024 * 1024
 
 _LOG = getLogger(__name__)
@@ -42,19 +42,19 @@ _NOT_A_BATCH = (CorruptMessage, UnsupportedForMessageFormat)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """What is known before a log's directory is opened."""
+    """The input of `load`: what is known before a log's directory is opened."""
 
     directory: Path
     files: Files
     settings: SegmentSettings
     now_ms: int
-    #: Whether the directory has just been made: there is nothing to look for in it.
+    #: Whether the directory has just been created, so that it has no files to load.
     is_new: bool = False
-    #: Whether the log was closed as it should be.
+    #: Whether the log was closed by a clean shutdown.
     is_clean: bool
-    #: Everything before was flushed, by the checkpoint.
+    #: From the checkpoint: everything before it was flushed.
     recovery_point: int
-    #: By the checkpoint; the first segment may begin later.
+    #: From the checkpoint; the first segment may begin later.
     log_start_offset: int
     epochs: LeaderEpochCache
     producers: ProducerStateManager
@@ -62,7 +62,7 @@ class Loading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A log's directory, opened."""
+    """The result of `load`: the contents of a log's directory."""
 
     segments: Segments
     snapshots: SnapshotFiles
@@ -74,7 +74,7 @@ class Loaded:
 
 
 def load(loading: Loading) -> Loaded:
-    """Open the directory; see the module."""
+    """Open the directory in the five steps of the module's docstring."""
     names = [] if loading.is_new else _finish_swaps(loading, _remove_temporary(loading))
     snapshots = SnapshotFiles(loading.directory, loading.files, _offsets(names, file_names.PRODUCER_SNAPSHOT))
     segments = _load_segments(loading, names)
@@ -88,7 +88,7 @@ def load(loading: Loading) -> Loaded:
         end_offset = loading.log_start_offset
     log_start_offset = max(loading.log_start_offset, segments[0].base_offset)
     _check_epochs(loading, segments, end_offset)
-    # In this order: an epoch that is moved to the start of an empty log has no batch, and would go by the next opening.
+    # In this order: an epoch that is moved to the start of an empty log has no batch; the next opening would remove it.
     loading.epochs.truncate_from_start(log_start_offset)
     loading.epochs.truncate_from_end(end_offset)
     if loading.is_clean or loading.producers.map_end_offset != end_offset:
@@ -105,14 +105,14 @@ def load(loading: Loading) -> Loaded:
     snapshots.write(loading.producers)
     segments[-1].reopen_to_appends()
     for segment in segments:
-        # Whoever uses it opens it again; most of ten thousand partitions are idle.
+        # Opened again at the next use; most of ten thousand partitions are idle.
         segment.close_files()
     return Loaded(
         segments=Segments(segments),
         snapshots=snapshots,
         log_start_offset=log_start_offset,
         log_end_offset=end_offset,
-        # Only a flush may move it: what has been recovered now may still be in memory only.
+        # Only a flush may move it: what has just been recovered may not be on the disk yet.
         recovery_point=end_offset if loading.is_clean else min(loading.recovery_point, end_offset),
         doubtful_from=doubtful_from if doubtful_from is not None and doubtful_from < end_offset else None,
     )
@@ -127,7 +127,7 @@ def _offsets(names: list[str], ending: str) -> list[int]:
 
 
 def _remove_temporary(loading: Loading) -> list[str]:
-    """The names that stay, after what was being deleted or written has gone."""
+    """Remove the files that were being deleted or written; returns the names of the others."""
     kept = []
     names = loading.files.list(loading.directory)
     cleaned_from = min(_offsets(names, file_names.CLEANED), default=None)
@@ -136,10 +136,10 @@ def _remove_temporary(loading: Loading) -> list[str]:
         is_temporary = name.endswith((file_names.DELETED, file_names.CLEANED, ".tmp")) and (
             offset is not None or name.endswith(".tmp")
         )
-        # KRaft snapshots that are being deleted are their owner's affair.
+        # KRaft snapshots that are being deleted are removed by the metadata log.
         is_temporary = is_temporary and not name.endswith(".checkpoint.deleted")
-        # Kafka splits a segment whose offsets overflow into several, the later ones first: swaps beside
-        # a `.cleaned` that comes before them are half of such a split.
+        # Kafka splits a segment whose offsets overflow into several, the last one first: a `.swap` at or after
+        # the lowest `.cleaned` offset belongs to an incomplete split.
         is_half_split = (
             name.endswith(file_names.SWAP)
             and cleaned_from is not None
@@ -155,7 +155,7 @@ def _remove_temporary(loading: Loading) -> list[str]:
 
 
 def _finish_swaps(loading: Loading, names: list[str]) -> list[str]:
-    """Put segments that compaction had finished in the place of their sources; the names after that."""
+    """Replace the sources of finished compacted segments (`.swap`); returns the names of the files afterwards."""
     swaps = _offsets(names, file_names.LOG + file_names.SWAP)
     if not any(name.endswith(file_names.SWAP) for name in names):
         return names
@@ -215,12 +215,12 @@ def _load_segments(loading: Loading, names: list[str]) -> list[Segment]:
 
 
 def _is_flushed(loading: Loading, segment: Segment, segments: list[Segment]) -> bool:
-    """Whether the segment ends before the recovery point."""
+    """Whether the segment ends at or before the recovery point."""
     return any(segment.base_offset < other.base_offset <= loading.recovery_point for other in segments)
 
 
 def _reindex(segment: Segment) -> None:
-    """Indexes from the headers of a segment that is trusted; it ends where it cannot be read any more."""
+    """Rebuild the indexes of a trusted segment from its headers; a damaged segment is truncated at the damage."""
     try:
         segment.rebuild_indexes()
     except _NOT_A_BATCH as error:
@@ -232,7 +232,7 @@ def _end_offset(segment: Segment) -> int:
     try:
         return segment.next_offset()
     except _NOT_A_BATCH as error:
-        # It was closed as it should be, and yet its end cannot be read: the disk has changed it.
+        # It was closed cleanly, and yet its end cannot be read: the data has changed on the disk.
         _LOG.error("%s is damaged: %s", segment, error)
         return _recover_segment(segment, None, None)[0]
 
@@ -263,7 +263,11 @@ def _begin_anew(loading: Loading, segments: list[Segment]) -> Segment:
 def _recover(
     loading: Loading, segments: list[Segment], snapshots: SnapshotFiles
 ) -> tuple[list[Segment], int | None]:
-    """Check everything from the recovery point on; the segments that are left, and where the first gap is."""
+    """Check everything from the recovery point on; returns the remaining segments and the offset of the first gap.
+
+    Invariant: the remaining unflushed segments do not overlap, and hold sound batches only. A gap does not end the
+    log, as a compacted log has gaps too (see README.md, "After a crash").
+    """
     unflushed = [segment for segment in segments if not _is_flushed(loading, segment, segments)]
     start = unflushed[0].base_offset
     producers = loading.producers
@@ -278,7 +282,7 @@ def _recover(
     gap: int | None = None
     for number, segment in enumerate(unflushed):
         if segment.base_offset < end_offset:
-            # Of before a truncation, as its removal is not on the disk: what is in the way of the first is not flushed.
+            # Left from before a truncation: its removal is not on the disk, so what has replaced it was not flushed.
             _remove_from(number, unflushed, segments)
             break
         if gap is None and segment.base_offset > max(end_offset, loading.log_start_offset):
@@ -310,9 +314,9 @@ def _remove_from(number: int, unflushed: list[Segment], segments: list[Segment])
 def _recover_segment(
     segment: Segment, epochs: LeaderEpochCache | None, producers: ProducerStateManager | None, epoch: int = -1
 ) -> tuple[int, int]:
-    """Check every batch, index it, and cut the segment before the first bad one; the next offset and the last epoch.
+    """Check and index every batch, and truncate the segment before the first bad one.
 
-    `epoch` is that of the batches before the segment.
+    `epoch` is the last one of the batches before the segment. Returns the next offset and the last epoch.
     """
     segment.begin_rebuild()
     if producers is not None:
@@ -333,11 +337,11 @@ def _recover_segment(
 
 
 def valid_batches(segment: Segment, epoch: int = -1) -> Iterator[tuple[BatchHeader, int, memoryview]]:
-    """Batches from the segment's beginning to the first one that is not whole and sound, with their positions.
+    """The batches, with their positions, from the segment's beginning up to the first incomplete or corrupt one.
 
-    One of an older epoch than the one before it, or than `epoch`, is not sound either: it is left from before
-    a truncation that did not reach the disk.
-    Cost: one read for 4 MiB, CRC at 34 us for a MiB, 2 us for a batch.
+    A batch of an older epoch than the batch before it, or than `epoch`, ends them too: it is left from before
+    a truncation that did not reach the disk. Invariant: offsets grow, and known epochs never decrease.
+    Cost: one read per 4 MiB, CRC at 34 us per MiB, 2 us per batch.
     """
     next_offset = segment.base_offset
     for header, position, batch in walk(segment):
@@ -355,7 +359,7 @@ def valid_batches(segment: Segment, epoch: int = -1) -> Iterator[tuple[BatchHead
 
 
 def walk(segment: Segment) -> Iterator[tuple[BatchHeader, int, memoryview]]:
-    """Batches as their lengths say, as long as there are headers and whole batches."""
+    """The batches by their length fields, up to the first invalid header or incomplete batch; CRCs are not checked."""
     position, size = 0, segment.size
     chunk, chunk_start = memoryview(b""), 0
     while position + HEADER_SIZE_BYTES <= size:
@@ -379,7 +383,7 @@ def walk(segment: Segment) -> Iterator[tuple[BatchHeader, int, memoryview]]:
 
 
 def _check_epochs(loading: Loading, segments: list[Segment], end_offset: int) -> None:
-    """The newest batch's epoch must be known, and the oldest batch must not be older than all epochs."""
+    """Rebuild the epoch cache unless it has the newest batch's epoch and begins at or before the oldest batch."""
     epochs = loading.epochs
     first = next((segment for segment in segments if segment.size), None)
     last = next((segment for segment in reversed(segments) if segment.size), None)
@@ -394,7 +398,7 @@ def _check_epochs(loading: Loading, segments: list[Segment], end_offset: int) ->
         _LOG.error("%s is damaged: %s", loading.directory, error)
         return
     if newest.last_offset < loading.log_start_offset:
-        return  # no batch is left of which an epoch would have to be known
+        return  # no batch is left, so no epoch has to be known
     earliest = epochs.earliest
     if newest.partition_leader_epoch < 0 or (
         earliest is not None
@@ -418,10 +422,10 @@ def _check_epochs(loading: Loading, segments: list[Segment], end_offset: int) ->
 
 
 def _rebuild_transaction_indexes(loading: Loading, segments: list[Segment], names: set[str]) -> None:
-    """Make corrupt transaction indexes anew, from the producers' state before their segments."""
+    """Rebuild corrupt transaction indexes from the producer state at the start of their segments."""
     for segment in segments:
         if file_names.of_offset(segment.base_offset, file_names.TRANSACTION_INDEX) not in names:
-            continue  # none, or one that has just been made
+            continue  # there is none, or it has just been rebuilt
         try:
             segment.transactions.check()
             continue

@@ -1,8 +1,8 @@
 """The transaction index of one segment: its aborted transactions, for read_committed consumers (KIP-98).
 
 `.txnindex`: entries of 34 bytes in the order of their markers: version 0, producer id, first offset,
-last offset (of the marker), last stable offset when the marker was written. There is no file while there
-is no entry.
+last offset (of the marker), last stable offset when the marker was written. The file exists only if there
+are entries.
 
 Source: TransactionIndex and AbortedTxn of Kafka.
 """
@@ -30,7 +30,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """The aborted transactions of one segment. Small: kept in memory once it was read."""
+    """The aborted transactions of one segment, kept in memory after the first read: they are few."""
 
     def __init__(self, path: Path, *, base_offset: int, files: Files, is_new: bool) -> None:
         self.path = path
@@ -48,7 +48,7 @@ class TransactionIndex:
         return self._entries
 
     def check(self) -> None:
-        """Raises CorruptIndex if the file is not a transaction index."""
+        """Read the file, if there is one. Raises CorruptIndex if it is not a valid transaction index."""
         if self._entries is None and self._files.exists(self.path):
             self._entries = self._read()
 
@@ -70,7 +70,7 @@ class TransactionIndex:
         return entries
 
     def append(self, transaction: AbortedTransaction) -> None:
-        """Add an entry, in the file at once. Raises CorruptIndex if its marker is not the last one."""
+        """Add an entry and write it to the file. Raises CorruptIndex unless its marker is after all others."""
         entries = self.entries
         if entries and transaction.last_offset <= entries[-1].last_offset:
             raise CorruptIndex(f"{transaction} after {entries[-1]} in {self.path}")
@@ -87,20 +87,24 @@ class TransactionIndex:
             self._files.close(fd)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop transactions that were aborted at or after `offset`."""
+        """Remove the transactions whose marker is at or after `offset`."""
         kept = [entry for entry in self.entries if entry.last_offset < offset]
         if len(kept) != len(self.entries):
             self._write(b"", at=len(kept))
             self._entries = kept
 
     def reset(self) -> None:
-        """Forget all entries: the segment is indexed anew."""
+        """Remove all entries, before the index is rebuilt."""
         self._entries = []
         if self._files.exists(self.path):
             self._write(b"", at=0)
 
     def aborted_in(self, first_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """Those that overlap [first_offset, end_offset), and whether no later segment can have more."""
+        """The transactions that overlap [first_offset, end_offset), and whether no later segment can have more.
+
+        They are complete at an entry whose last stable offset is at or after `end_offset`: every transaction that
+        ends later begins at or after that one.
+        """
         found = []
         for entry in self.entries:
             if entry.last_offset >= first_offset and entry.first_offset < end_offset:

@@ -1,34 +1,35 @@
-"""What a leader checks before it appends, and what it makes of the records (Kafka's LogValidator).
+"""Validation of a record batch before a leader appends it: checks, offsets, conversion (Kafka's LogValidator).
 
 A leader's append is one batch of magic 2. In order:
 
-1. one whole batch, no other behind it; base offset 0; at most `max.message.bytes`; CRC-32C; no control batch; count,
-   offset range, sequence and transaction flag that fit together;
-2. records with keys where the topic is compacted, timestamps within the topic's bounds;
-3. then offsets from `first_offset` on, the leader epoch, the broker's time where the topic is LogAppendTime, and
+1. check: one whole batch with no other after it; base offset 0; at most `max.message.bytes`; CRC-32C; no control
+   batch; consistent count, offset range, sequence and transaction flag;
+2. check: records with keys where the topic is compacted, timestamps within the topic's bounds;
+3. assign: offsets from `first_offset` on, the leader epoch, the broker's time where the topic is LogAppendTime, and
    the topic's codec where `compression.type` names another one.
 
-Step 2 needs the records. Kafka walks through all of them in every batch (and decompresses for it), which in Python
-would cost 2 us a record, many times all the rest. They are only opened where the answer depends on them:
+Step 2 needs the records. Kafka iterates over all of them in every batch (and decompresses for it), which in Python
+would cost 2 us per record, many times the cost of the rest. A batch is opened only where the result depends on its
+records:
 
-- compacted topic (keys), or another codec to be written (the batch is rebuilt anyway);
+- the topic is compacted (keys), or another codec is to be written (the batch is rebuilt anyway);
 - CreateTime with `message.timestamp.before.max.ms` set, a header whose maximum is after the upper bound, or
-  timestamps in it that contradict each other (maximum before base, none at all): the records say which;
-- a header that claims LogAppendTime, which is the broker's to say;
-- the first `FRAMES_WALKED` lengths of an uncompressed batch do not lead through it.
+  timestamps in it that contradict each other (maximum before base, none at all): the error names the records;
+- the header claims LogAppendTime, which only the broker may set;
+- the first `FRAMES_WALKED` record lengths of an uncompressed batch do not fit into it.
 
-Otherwise the header is believed, after the CRC has shown that it is what the client wrote. What a client can do to
-us that it cannot do to Kafka is therefore: have a batch stored whose payload is not what its header says (a codec's
-garbage, another number of records, a maximum timestamp that no record has). That harms readers of its own topic, as
-garbage in a value would; nothing of ours takes a payload for sound. `deep=True` checks all that Kafka checks.
+Otherwise the header is trusted, after the CRC has shown that it is what the client wrote. So this broker, unlike
+Kafka, stores a batch whose payload contradicts its header (invalid compressed data, another number of records, a
+maximum timestamp that no record has). That harms readers of the client's own topic, as garbage in a value would; no
+part of the broker relies on a payload being sound. `deep=True` checks all that Kafka checks.
 
-A large batch that must be opened takes as long as its records are many: a megabyte may hold a hundred of them, and
-millions of records. `is_quick` refuses it (TakesLong), so that whoever cannot wait has it validated in a thread: the
-result is appended like the batch itself, and only gets its offsets then.
+The cost of opening a batch grows with the number of its records: a megabyte may hold a hundred or millions of them.
+With `is_quick` a large batch raises TakesLong, so that a caller that must not block has it validated in a thread: the
+result is appended like the batch itself, and gets its offsets then.
 
-Other differences: a transactional batch without producer id, and a producer id with a negative epoch, are refused; a
-payload that its codec cannot read is INVALID_RECORD, where Kafka mostly answers UNKNOWN_SERVER_ERROR; negative
-timestamps and gaps between inner offsets, over which Kafka's rebuilding stumbles, are kept and closed.
+Other differences: a transactional batch without producer id, and a producer id with a negative epoch, are rejected; a
+payload that its codec cannot read is INVALID_RECORD, where Kafka mostly returns UNKNOWN_SERVER_ERROR; negative
+timestamps, which Kafka's rebuilding cannot handle, are kept, and gaps between inner offsets, likewise, are closed.
 """
 
 from typing import Final, NamedTuple
@@ -79,23 +80,23 @@ __all__ = [
 #: How many records' lengths are followed in an uncompressed batch that is not opened: 0.15 us each.
 FRAMES_WALKED: Final = 4
 
-#: What is opened although nobody may wait: about a millisecond's work.
+#: Most records of a batch that is opened on the event loop: about a millisecond's work.
 QUICK_RECORDS: Final = 500
-#: The same for the payload, compressed or not.
+#: The same bound in bytes of the payload, compressed or not.
 QUICK_BYTES: Final = 64 * 1024
 
 _MAX_LONG: Final = 2**63 - 1
 #: `compression.type`s under which an uncompressed batch stays as it is.
 _KEEPING_UNCOMPRESSED: Final = ("producer", "uncompressed")
 _new_tuple = tuple.__new__
-#: A length, attributes, two deltas, two lengths and a count, of a byte each.
+#: A length, attributes, two deltas, two lengths and a count, of one byte each.
 _SMALLEST_RECORD_BYTES: Final = 7
-#: More records than this do not fit into what a batch may decompress to: a count that would burn offsets.
+#: Most records that fit into the largest decompressed payload: a larger count is false, and would waste offsets.
 _MOST_RECORDS: Final = MAX_DECOMPRESSED_BYTES // _SMALLEST_RECORD_BYTES
 
 
 class TakesLong(Exception):
-    """The batch must be opened, and is large: validate a copy of it in a thread."""
+    """The batch must be opened and is large: the caller validates a copy of it in a thread."""
 
 
 class ValidatedRecords(NamedTuple):
@@ -103,16 +104,16 @@ class ValidatedRecords(NamedTuple):
 
     #: With the offsets and leader epoch that were assigned.
     header: BatchHeader
-    #: What to write, in order. Two buffers (16 bytes and the rest) if the caller's could not be patched in place and
-    #: nothing else had to change; one otherwise, and always for control batches.
+    #: The bytes to write, in order. Two buffers (16 bytes and the rest) if the caller's could not be patched in place
+    #: and nothing else had to change; one otherwise, and always for control batches.
     buffers: tuple[bytes | memoryview, ...]
-    #: Of all buffers.
+    #: Size of all buffers together.
     size_bytes: int
     #: The largest timestamp in the batch, or the broker's time; -1 for none.
     max_timestamp: int
-    #: The broker's time if the topic is LogAppendTime; the producer is told.
+    #: The broker's time if the topic is LogAppendTime; the Produce response has it.
     log_append_time_ms: int | None
-    #: Whether these are not the caller's bytes any more: codec or inner offsets were changed.
+    #: Whether the batch was rebuilt: the codec or inner offsets have changed.
     is_rebuilt: bool
 
 
@@ -127,15 +128,15 @@ def validate(
     deep: bool = False,
     is_quick: bool = False,
 ) -> ValidatedRecords:
-    """Check the one batch in `records`, and give it offsets from `first_offset` on.
+    """Check the one batch in `records`, and assign offsets from `first_offset` on.
 
-    `records` is patched in place if it is writable, otherwise left alone. Bytes after the batch that are not a whole
-    batch are dropped, as Kafka does. `deep` opens every batch; see the module's docstring, also for `is_quick`. What was
-    validated before only gets its offsets.
+    `records` is patched in place if it is writable, otherwise it is not changed. Bytes after the batch that are not a
+    whole batch are dropped, as in Kafka. `deep` opens every batch; see the module's docstring, also for `is_quick`.
+    ValidatedRecords, of an earlier call, only get their offsets.
     Cost: 2 us and the CRC (0.8 us for 16 KiB) for `_usual` batches, 3 us for others that need not be opened.
 
     Raises CorruptMessage, InvalidRecord, MessageTooLarge, UnsupportedCompressionType, UnsupportedForMessageFormat,
-    and InvalidRecords or InvalidTimestamps with the records' own errors; TakesLong if it shall be quick.
+    and InvalidRecords or InvalidTimestamps with the errors per record; TakesLong only with `is_quick`.
     """
     if type(records) is memoryview:
         view = records
@@ -160,7 +161,7 @@ def validate(
     if is_client:
         _check_fields(header)
     source = target = header.compression
-    # Markers are only compressed if they come so.
+    # A control batch that is not compressed stays so.
     if config.compression_type != "producer" and not (header.is_control and source is Compression.NONE):
         target = Compression.of_name(config.compression_type)
     log_append_time_ms = now_ms if config.message_timestamp_type == "LogAppendTime" else None
@@ -198,7 +199,7 @@ def validate(
 
 
 def _placed(validated: ValidatedRecords, *, first_offset: int, leader_epoch: int) -> ValidatedRecords:
-    """What was validated under other offsets, under these; in place if it is writable."""
+    """Assign these offsets to a batch that was validated with others; in place if it is writable."""
     (buffer,) = validated.buffers
     batch = memoryview(buffer)
     buffers: tuple[bytes | memoryview, ...] = (batch,)
@@ -214,11 +215,11 @@ def _placed(validated: ValidatedRecords, *, first_offset: int, leader_epoch: int
 def _usual(
     view: memoryview, first_offset: int, now_ms: int, config: LogConfig, leader_epoch: int
 ) -> ValidatedRecords | None:
-    """What `validate` gives for what nearly all producers send, without a function for each rule.
+    """Fast path: the result of `validate` for the batches that nearly all producers send, in one function.
 
-    None, with nothing changed, wherever the least is unusual: then the other functions decide. They alone are
-    the rules; this is held equal to them by a test. It saves 2 of the 5 us that validation takes of the 35 of a
-    small Produce (bench: pipelined-200b).
+    None, with nothing changed, for any other batch: then the other functions decide. They define the rules; a test
+    checks that this one agrees with them. It saves 2 us of the 5 us of validation, in the 35 us of a small Produce
+    (bench: pipelined-200b).
     """
     size_bytes = len(view)
     if size_bytes < HEADER_SIZE_BYTES or view.readonly:
@@ -268,7 +269,7 @@ def _only_header(view: memoryview, origin: AppendOrigin) -> BatchHeader:
 
 
 def _check_fields(header: BatchHeader) -> None:
-    """What the header of a producer's batch may say."""
+    """Check that the header fields of a producer's batch are consistent. Raises InvalidRecord."""
     count = header.records_count
     if count <= 0 or header.last_offset_delta != count - 1:
         raise InvalidRecord(f"{count} records in offsets 0 to {header.last_offset_delta}")
@@ -286,7 +287,7 @@ def _check_fields(header: BatchHeader) -> None:
 def _is_header_enough(
     header: BatchHeader, batch: memoryview, config: LogConfig, now_ms: int, log_append_time_ms: int | None
 ) -> bool:
-    """Whether no record of a not compacted topic, in its own codec, has to be looked at."""
+    """Whether the records need not be read, for a topic that is not compacted and a batch that keeps its codec."""
     attributes = header.attributes
     if attributes & LOG_APPEND_TIME_FLAG:
         return False
@@ -301,7 +302,7 @@ def _is_header_enough(
 
 
 def _is_framed(batch: memoryview, count: int) -> bool:
-    """Whether the first records' lengths lead from one to the next, and the last one's to the end."""
+    """Whether the first `FRAMES_WALKED` records fit into the batch by their lengths; if there are no more, exactly."""
     position = HEADER_SIZE_BYTES
     end = len(batch)
     if count * _SMALLEST_RECORD_BYTES > end - position:
@@ -335,7 +336,7 @@ def _in_place(
     max_timestamp: int,
     log_append_time_ms: int | None,
 ) -> ValidatedRecords:
-    """The same payload under new offsets; the timestamps in the header only if they change."""
+    """The same payload with new offsets; the header's timestamps are patched only if they change."""
     if log_append_time_ms is not None:
         max_timestamp = log_append_time_ms
     if (
@@ -350,7 +351,7 @@ def _in_place(
         )
         header = read_header(batch)
     elif batch.readonly and header.attributes & CONTROL_FLAG:
-        batch = memoryview(bytearray(batch))  # small, and the producers' state reads it: in one piece
+        batch = memoryview(bytearray(batch))  # in one buffer: it is small, and the producer state reads it
     buffers: tuple[bytes | memoryview, ...]
     if batch.readonly:
         buffers = patched(batch, base_offset=first_offset, leader_epoch=leader_epoch)
@@ -374,20 +375,20 @@ def _open(
     origin: AppendOrigin,
     is_quick: bool,
 ) -> ValidatedRecords:
-    """Look at every record; keep the payload if codec and inner offsets can stay."""
+    """Check every record; keep the payload if codec and inner offsets stay the same."""
     if is_quick and (header.records_count > QUICK_RECORDS or len(batch) > QUICK_BYTES):
         raise TakesLong
     try:
         payload = payload_of(header, batch, max_bytes=QUICK_BYTES if is_quick else MAX_DECOMPRESSED_BYTES)
     except CorruptMessage as reason:
         if is_quick:
-            raise TakesLong from None  # too much of it, or not what the codec writes: there is time to tell
-        # The checksum was right: it is the producer's mistake, and sending it again would not help.
+            raise TakesLong from None  # larger than the bound, or invalid data: the thread finds out which
+        # The checksum is correct, so the producer's data is wrong: a retry would not help.
         raise InvalidRecord(reason.message) from None
     found = look_at_records(
         header, payload, config, now_ms, is_log_append_time=log_append_time_ms is not None
     )
-    # Kafka counts the offsets of uncompressed batches without looking at those inside.
+    # As in Kafka, the inner offsets of an uncompressed batch that keeps its codec are ignored: gaps between them stay.
     if header.records_count == 0 or (
         header.compression is target and not (found.has_gaps and header.is_compressed)
     ):
@@ -418,7 +419,7 @@ def _open(
             is_transactional=header.is_transactional,
         )
     else:
-        # Building the records anew would give the same bytes: only the codec is another.
+        # Rebuilding the records would give the same payload: only the codec changes.
         rebuilt = assemble(
             compress(target, payload, level=level),
             base_offset=first_offset,
@@ -445,7 +446,7 @@ def _open(
 
 
 def _level(target: Compression, config: LogConfig) -> int | None:
-    """The topic's level for the codec, which with `producer` need not be the topic's own codec."""
+    """The topic's compression level for a codec; with `compression.type=producer` it is the producer's codec."""
     match target:
         case Compression.GZIP:
             return config.compression_gzip_level

@@ -1,8 +1,8 @@
-"""Cold segments: a thread reads what a look-up on the event loop needs, so that it is in memory.
+"""Warming of cold segments: a thread reads what a look-up on the event loop needs into the page cache.
 
-`LogReader.read(may_block=False)` raises WouldBlock instead of waiting for the disk. A segment belongs to the loop's
-thread, which may append to it, truncate it, close or delete it meanwhile. So the thread reads the same files as a
-segment of its own, and only the page cache is changed.
+`LogReader.read(may_block=False)` raises WouldBlock instead of waiting for the disk. A segment belongs to the event
+loop's thread, which may append to it, truncate, close or delete it meanwhile. So the thread opens the same files as a
+Segment object of its own, and changes nothing but the page cache.
 """
 
 from contextlib import suppress
@@ -15,17 +15,17 @@ from storage.segment import Segment
 
 
 def warm_up(segment: Segment, offset: int, *, max_bytes: int, files: Files) -> None:
-    """Read what `segment.read` reads for `offset`: index, headers, at most `max_bytes` but one batch. [any thread]
+    """Read what `segment.read` reads for `offset`: index, headers, `max_bytes` or at least one batch. [any thread]
 
-    Damage is left to the segment's own read, which reports or repairs it. Raises OSError; FileNotFoundError if the files
-    are gone: none is made.
+    Damage is ignored: the segment's own read reports or repairs it. Raises OSError; FileNotFoundError if the files
+    do not exist: none is created.
     """
     beside = Segment.load(
         segment.directory, segment.base_offset, settings=segment.settings, files=files, now_ms=0, suffix=segment.suffix
     )  # fmt: skip
     try:
         beside.open_existing()
-        # The index of an active segment lacks its newest entries on the disk: a few headers more are read.
+        # The index file of an active segment lacks its newest entries: some more headers are read.
         with suppress(CorruptIndex, CorruptMessage, UnsupportedForMessageFormat):
             found = beside.find_by_index(offset)
             if found is not None:

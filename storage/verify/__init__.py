@@ -1,24 +1,24 @@
-"""Read-only verification of what lies on disk: is everything in a log's folder what the log's batches say?
+"""Read-only verification of log directories: do a log's files agree with its batches, and replicas with each other?
 
-    inspect(directory, files)            a log's folder or a data folder -> Report, with what was read
+    inspect(directory, files)            a log's folder or a data folder -> Report, with counts of what was read
     verify(directory, files)             the same -> its findings only
     compare(*directories, files=files)   replicas: the same bytes up to the lower log end, or high watermark?
 
-| what | is held against |
+| what | is compared with |
 |---|---|
 | batches | their CRC, each other (offsets, leader epochs), the segment's name |
 | `.index`, `.timeindex` | the batches they point at; a closed segment's last entry: its largest timestamp |
-| `.txnindex`, `.snapshot` | a replay of the producers, as far as the log knows them |
+| `.txnindex`, `.snapshot` | a replay of the producers, as far as the log has their batches |
 | `leader-epoch-checkpoint` | the epochs in the batches |
 | the folder's checkpoints | the logs' ends |
 | `partition.metadata` | other partitions of the topic, other topics, the other replicas |
 | `quorum-state` | the epochs of the metadata log and its snapshots |
-| `*.checkpoint` | themselves; where the metadata log begins |
-| `meta.properties` | themselves; other replicas' cluster |
-| `.kafka_cleanshutdown` | themselves |
+| `*.checkpoint` | their own format; the start of the metadata log |
+| `meta.properties` | their own format; the cluster id of other replicas |
+| `.kafka_cleanshutdown` | their own format |
 
 Files that are left over from deletions and compactions are notes, not errors. Nothing is repaired: opening a log
-does that (`storage.recovery`). A log that is being written may be seen in the middle of a write.
+does that (`storage.recovery`). A log that is being written may be read in the middle of a write.
 """
 
 from pathlib import Path
@@ -32,5 +32,5 @@ __all__ = ["Bound", "Finding", "PartitionReport", "Report", "Severity", "compare
 
 
 def verify(directory: Path, files: Files, *, is_compacted: bool | None = None) -> list[Finding]:
-    """Everything worth telling about a log's folder, or a data folder; see `inspect`."""
+    """All findings about a log's folder, or a data folder; see `inspect`."""
     return inspect(directory, files, is_compacted=is_compacted).findings

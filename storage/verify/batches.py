@@ -1,4 +1,4 @@
-"""The batches of a log: each one whole and sound, and all of them in the order of their offsets."""
+"""Verification of a log's batches: each one sound, and all in offset order."""
 
 from pathlib import Path
 
@@ -8,25 +8,25 @@ from protocol.records.record import records
 from storage.index import MAX_RELATIVE_OFFSET
 from storage.verify.findings import Findings
 
-#: Why there may be a gap that is no loss.
+#: The message of a gap; in a compacted log it is no error.
 _GAP = "offsets {} to {} are missing (as compaction leaves it; this log is not known to be compacted)"
 
 
 class BatchCheck:
-    """Shown all segments with their batches, in order.
+    """Is passed all segments with their batches in offset order.
 
-    `may_have_gaps`: the log is compacted. `is_deep`: the records are read, too (compressed ones are decompressed).
+    `may_have_gaps`: the log is compacted. `is_deep`: the records are checked, too (compressed ones are decompressed).
     """
 
     def __init__(self, findings: Findings, *, may_have_gaps: bool, is_deep: bool) -> None:
         self._findings, self._may_have_gaps, self._is_deep = findings, may_have_gaps, is_deep
         self._log = Path()
         self._base_offset = 0
-        #: Of the log so far, exclusive; None before the first batch.
+        #: End of the log so far, exclusive; None before the first segment.
         self.end_offset: int | None = None
 
     def begin_segment(self, log: Path, base_offset: int) -> None:
-        """The batches of the next segment follow."""
+        """Start the next segment."""
         self._log, self._base_offset = log, base_offset
         end = self.end_offset
         if end is not None and base_offset < end:
@@ -36,7 +36,7 @@ class BatchCheck:
         self.end_offset = max(end or 0, base_offset)
 
     def on_batch(self, header: BatchHeader, batch: memoryview, position: int) -> bool:
-        """The next batch; False if nothing in it can be believed."""
+        """Check the next batch; returns False if it is corrupt."""
         assert self.end_offset is not None, "begin_segment comes first"
         if not crc_is_valid(batch):
             self._error(header, position, "the batch's CRC is wrong")

@@ -1,4 +1,4 @@
-"""Replicas of logs, batch by batch: up to the lower of their ends they must be the same bytes.
+"""Comparison of replicas, batch by batch: up to the lower log end offset they must be the same bytes.
 
     one      [ ======== | ============================== | ==== | ....... ]
     another      [ ==== | ============================== | ==== ]
@@ -6,11 +6,11 @@
                  |        by one of them at least        lower high watermark
                  higher log start
 
-What only one of them has is left out, and segments need not begin at the same offsets. Replicas are compacted each
-on its own: before the higher of the cleaners' checkpoints batches and records may be missing, but what both have
-must be equal. Of brokers that were killed, or whose last leader was lost, only what is below the lower high
-watermark must agree (`Bound.HIGH_WATERMARK`): what is behind it is truncated when they meet again. It is that of
-the checkpoint, which is some seconds old.
+Offsets that only one of them has are not compared, and segments need not begin at the same offsets. Each replica is
+compacted independently: before the higher of the cleaners' checkpoints batches and records may be missing, but what
+both have must be equal. After brokers were killed, or the last leader was lost, only records below the lower high
+watermark must agree (`Bound.HIGH_WATERMARK`): later ones are truncated when the replicas fetch again. The high
+watermark is that of the checkpoint, which is some seconds old.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ from storage.verify.partition import partition_of
 
 
 class Bound(Enum):
-    """Up to where replicas must be equal."""
+    """The offset up to which replicas must be equal."""
 
     LOG_END = "log-end"
     HIGH_WATERMARK = "high-watermark"
@@ -43,9 +43,9 @@ class _Replica(NamedTuple):
     directory: Path
     log_start_offset: int
     log_end_offset: int
-    #: By the checkpoint; None if that does not say.
+    #: From the checkpoint; None if it has no entry.
     high_watermark: int | None
-    #: Up to where its cleaner has been.
+    #: The first dirty offset by the cleaner's checkpoint.
     cleaned_to: int
 
 
@@ -57,11 +57,11 @@ class _Batch(NamedTuple):
 
 
 def compare(*directories: Path, files: Files, up_to: Bound = Bound.LOG_END) -> Report:
-    """Two or more folders of one log; or brokers' data folders, with every log that several of them have.
+    """Compare two or more folders of one log; or brokers' data folders, with every log that several of them have.
 
-    All `log.dirs` of all brokers may be named. Of each log, the replica that ends last is held against each of the
-    others: a report for each of these, whose counts are of what is equal. A log that only one folder has is noted.
-    OSError passes. Cost: one read of every log, for each replica but one.
+    All `log.dirs` of all brokers may be given. The replica with the largest log end offset is compared with each of
+    the others: one report for each of these, which counts the equal batches. A log that only one folder has is noted.
+    Raises OSError. Cost: one read of both logs for each comparison.
     """
     assert len(directories) > 1, directories
     if is_partition_folder(directories[0], files):
@@ -82,7 +82,7 @@ def compare(*directories: Path, files: Files, up_to: Bound = Bound.LOG_END) -> R
 
 
 def _check_owners(directories: Sequence[Path], files: Files, findings: Findings) -> None:
-    """The folders are one cluster's. What one says of itself is verified where it is verified alone."""
+    """Check that the folders belong to one cluster. An unreadable file is left to `inspect` of that folder."""
     first: tuple[MetaProperties, Path] | None = None
     for directory in directories:
         try:
@@ -100,7 +100,7 @@ def _check_owners(directories: Sequence[Path], files: Files, findings: Findings)
 
 
 def _compare_replicas(directories: Sequence[Path], files: Files, up_to: Bound) -> list[PartitionReport]:
-    # Equal to the longest one up to their own end, any two are equal up to the lower of their ends.
+    # If each is equal to the longest one up to its own end, any two are equal up to the lower of their ends.
     replicas = sorted(
         (_look(directory, files) for directory in directories), key=lambda it: -it.log_end_offset
     )
@@ -108,7 +108,7 @@ def _compare_replicas(directories: Sequence[Path], files: Files, up_to: Bound) -
 
 
 def _look(directory: Path, files: Files) -> _Replica:
-    """Where the log begins and ends, and what the folder's checkpoints say of it."""
+    """The start and end of the log, and its offsets in the folder's checkpoints."""
     start = end = 0
     if logs := _log_files(directory, files):
         start = end = file_names.offset_of(logs[0].name) or 0
@@ -129,12 +129,12 @@ def _checkpoint(directory: Path, name: str, partition: TopicPartition | None, fi
     try:
         offsets = OffsetCheckpoint(directory.resolve().parent / name, files).read()
     except CorruptCheckpoint:
-        return None  # told where the data folder is verified
+        return None  # reported by `inspect` of the data folder
     return None if partition is None else offsets.get(partition)
 
 
 def _compare_logs(one: _Replica, other: _Replica, files: Files, up_to: Bound) -> PartitionReport:
-    """The first difference, if there is one, is told of `one`."""
+    """Compare up to the first difference, which is reported for `one`."""
     start = max(one.log_start_offset, other.log_start_offset)
     cleaned_to = max(one.cleaned_to, other.cleaned_to)
     end = min(one.log_end_offset, other.log_end_offset)
@@ -181,17 +181,17 @@ def _compare_logs(one: _Replica, other: _Replica, files: Files, up_to: Bound) ->
 
 
 def _compare_topic_ids(one: Path, other: Path, files: Files, findings: Findings) -> None:
-    """Replicas of one topic: a log of an older one of the same name may have the same bytes, or none."""
+    """Check that both are of the same topic: a log of a deleted topic of that name may have the same bytes, or none."""
     try:
         mine, theirs = partition_metadata.read(one, files), partition_metadata.read(other, files)
     except ValueError:
-        return  # told where the folder is verified
+        return  # reported by `inspect` of the folder
     if mine is not None and theirs is not None and mine != theirs:
         findings.error(one / partition_metadata.FILE_NAME, f"topic id {mine}, but {other} has {theirs}")
 
 
 def _log_files(directory: Path, files: Files) -> list[Path]:
-    """Those of the segments, in the order of their offsets."""
+    """The segments' `.log` files, in offset order."""
     return [
         directory / name
         for name in files.list(directory)
@@ -209,12 +209,12 @@ def _batches(directory: Path, files: Files, findings: Findings) -> Iterator[_Bat
 
 
 def _next(batches: Iterator[_Batch], start: int) -> _Batch | None:
-    """The next one that reaches beyond `start`."""
+    """The next batch that ends after `start`."""
     return next((batch for batch in batches if batch.header.next_offset > start), None)
 
 
 def _difference(one: _Batch, two: _Batch, *, may_lack: bool) -> str | None:
-    """What differs in two batches of the same base offset; with `may_lack` only in records that both have."""
+    """The difference of two batches of the same base offset; with `may_lack` only of records that both have."""
     if one.data == two.data:
         return None
     if may_lack:

@@ -1,4 +1,4 @@
-"""A whole data folder: its own files, every log in it, and the checkpoints against the logs."""
+"""Verification of a data folder (one of `log.dirs`): its own files, every log in it, and its checkpoints."""
 
 import json
 from collections import Counter
@@ -22,12 +22,12 @@ _CHECKPOINTS: Final = (
     checkpoints.HIGH_WATERMARK_FILE,
     checkpoints.CLEANER_FILE,
 )
-#: Remote segments' indexes: a cache, nothing is lost with it.
+#: Folders that hold no log: a cache of remote segments' indexes, which can be fetched again.
 _NO_LOGS: Final = frozenset({"remote-log-index-cache"})
 
 
 def is_partition_folder(directory: Path, files: Files) -> bool:
-    """Whether this is one log's folder, and not a folder of logs."""
+    """Whether this is the folder of one log, not a data folder."""
     known = (leader_epoch_cache.FILE_NAME, partition_metadata.FILE_NAME)
     return any(
         name in known or (name.endswith(file_names.LOG) and file_names.offset_of(name) is not None)
@@ -55,7 +55,7 @@ def inspect(
 
 
 def log_folders(directory: Path, files: Files, findings: Findings) -> list[str]:
-    """The names of the logs' folders; those that are on their way out are noted, and not among them."""
+    """The names of the logs' folders, without those being deleted, which are noted."""
     names = []
     for name in files.list(directory):
         path = directory / name
@@ -90,7 +90,7 @@ def _check_own_files(directory: Path, files: Files, findings: Findings) -> None:
 
 
 def _check_topic_ids(partitions: list[PartitionReport], files: Files, findings: Findings) -> None:
-    """All partitions of a topic have its id, and no other topic has it."""
+    """Check that all partitions of a topic have its id, and that no other topic has it."""
     ids: dict[str, tuple[UUID, Path]] = {}
     topics: dict[UUID, tuple[str, Path]] = {}
     for report in partitions:
@@ -98,7 +98,7 @@ def _check_topic_ids(partitions: list[PartitionReport], files: Files, findings: 
         try:
             topic_id = partition_metadata.read(report.directory, files)
         except ValueError:
-            continue  # told by the partition
+            continue  # reported with the partition
         if partition is None or topic_id is None:
             continue
         path = report.directory / partition_metadata.FILE_NAME
@@ -117,7 +117,7 @@ def _check_topic_ids(partitions: list[PartitionReport], files: Files, findings: 
 def _check_checkpoint(
     path: Path, partitions: list[PartitionReport], files: Files, findings: Findings
 ) -> None:
-    """No checkpoint may name an offset behind a log's end."""
+    """Check that no checkpoint has an offset beyond a log's end, or a partition twice."""
     reports: dict[TopicPartition, PartitionReport] = {}
     for report in partitions:
         if partition := partition_of(report.directory):
@@ -141,7 +141,7 @@ def _check_checkpoint(
 
 
 def _names_in(path: Path, files: Files) -> list[str]:
-    """Of each line its partition, as a table would not tell that it has one twice."""
+    """The partition of each line; a dictionary would hide duplicates."""
     try:
         return checkpoints.decode(files.read(path), lambda words: f"{words[0]}-{int(words[1])}")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""`leader-epoch-checkpoint`, held against the batches: each of them says which leader wrote it (KIP-101)."""
+"""Verification of `leader-epoch-checkpoint` against the leader epochs in the batches (KIP-101)."""
 
 from bisect import bisect_right
 from operator import attrgetter
@@ -11,23 +11,23 @@ from storage.files import Files
 from storage.leader_epoch_cache import EpochEntry
 from storage.verify.findings import Findings
 
-#: Findings about batches and epochs that are told; the rest is counted.
+#: Most disagreements between batches and epochs that are reported one by one; the others are counted.
 MAX_TOLD = 10
 
 _start_offset = attrgetter("start_offset")
 
 
 class EpochCheck:
-    """Shown all batches of a log, in order, then finished."""
+    """Is passed all batches of a log in offset order, then `finish` is called."""
 
     def __init__(self, path: Path, files: Files, findings: Findings, *, log_start_offset: int) -> None:
         self._path, self._findings, self._log_start_offset = path, findings, log_start_offset
         self._entries: list[EpochEntry] = []
-        #: Whether there is a file that can be read, so that batches can contradict it.
+        #: Whether the file is valid, so that batches are compared with it.
         self._is_known = False
         self._is_missing = False
         self._disagreements_count = 0
-        #: The newest one of a batch; -1 before the first.
+        #: The newest leader epoch of a batch; -1 before the first.
         self.last_epoch = -1
         try:
             self._entries = leader_epoch_cache.decode(files.read(path))
@@ -46,7 +46,7 @@ class EpochCheck:
         return self._entries[after - 1].epoch if after else None
 
     def on_batch(self, log: Path, header: BatchHeader, position: int) -> None:
-        """The next batch, which lies in the segment `log`."""
+        """Check the next batch, which is in the segment `log`."""
         epoch = header.partition_leader_epoch
         if epoch < 0:
             return
@@ -71,7 +71,7 @@ class EpochCheck:
                 return
 
     def finish(self, end_offset: int) -> None:
-        """There are no more batches: the log ends."""
+        """Finish at the log's end."""
         if self._is_missing and self.last_epoch >= 0:
             self._findings.error(self._path, "the checkpoint is missing, and batches have leader epochs")
         if self._disagreements_count > MAX_TOLD:

@@ -1,4 +1,4 @@
-"""What a verification has found."""
+"""Findings and reports of a verification."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class Severity(Enum):
-    """Whether something is wrong, or only worth knowing."""
+    """Whether a finding is an error, or information only."""
 
     NOTE = "note"
     ERROR = "error"
@@ -14,13 +14,13 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing about one file or folder."""
+    """A finding about one file or folder."""
 
     path: Path
     message: str
-    #: Byte in the file, where that says something.
+    #: Byte position in the file, if the finding has one.
     position: int | None = None
-    #: In the log, where that says something.
+    #: Offset in the log, if the finding has one.
     offset: int | None = None
     severity: Severity = Severity.ERROR
 
@@ -39,7 +39,7 @@ class Finding:
 
 
 class Findings:
-    """Collects findings: what every check is given."""
+    """Collects findings; passed to every check."""
 
     def __init__(self) -> None:
         self.all: list[Finding] = []
@@ -47,27 +47,27 @@ class Findings:
     def error(
         self, path: Path, message: str, *, position: int | None = None, offset: int | None = None
     ) -> None:
-        """Something is wrong."""
+        """Add an error."""
         self.all.append(Finding(path=path, message=message, position=position, offset=offset))
 
     def note(self, path: Path, message: str, *, position: int | None = None) -> None:
-        """Something is as it may be, and yet worth knowing."""
+        """Add a note: a valid state that the operator may want to know of."""
         self.all.append(Finding(path=path, message=message, position=position, severity=Severity.NOTE))
 
 
 @dataclass(slots=True, kw_only=True)
 class PartitionReport:
-    """One log's folder: what was read, and what was found."""
+    """The report of one log's folder: counts of what was read, and the findings."""
 
     directory: Path
     findings: list[Finding] = field(default_factory=list)
     segments_count: int = 0
     batches_count: int = 0
-    #: Of all segments' logs.
+    #: Size of all segments' `.log` files.
     size_bytes: int = 0
-    #: Base of the first segment; None without any.
+    #: Base offset of the first segment; None without any.
     first_offset: int | None = None
-    #: Exclusive: behind the last batch that can be read.
+    #: Exclusive: the offset after the last readable batch.
     end_offset: int = 0
 
     @property
@@ -78,15 +78,15 @@ class PartitionReport:
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """All that was verified."""
+    """The report of a verification or comparison."""
 
     partitions: list[PartitionReport] = field(default_factory=list)
-    #: What belongs to no single log: checkpoints, meta.properties.
+    #: Findings about files that belong to no single log: checkpoints, meta.properties.
     folder_findings: list[Finding] = field(default_factory=list)
 
     @property
     def findings(self) -> list[Finding]:
-        """Everything that was found, in the order of the folders."""
+        """All findings, in the order of the folders."""
         return [*self.folder_findings, *(each for part in self.partitions for each in part.findings)]
 
     @property

@@ -1,8 +1,8 @@
-"""The offset index and the time index of one segment, held against its batches.
+"""Verification of one segment's offset index and time index against its batches.
 
-Both are exact in what Kafka 4 writes: an offset index entry has the position and the last offset of one batch; a
+Kafka 4 writes exact entries in both: an offset index entry has the position and the last offset of one batch; a
 time index entry has the timestamp and the last offset of the first batch that reached a new maximum. The last
-entry of a closed segment's time index is the maximum of the whole segment.
+entry of a closed segment's time index has the largest timestamp of the whole segment.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ def read_entries(
 ) -> list[tuple[int, int]] | None:
     """The entries of an index file; None if there is no file.
 
-    The active segment's file may end with room for more entries, a hole of zeros.
+    The active segment's file may end with zeros: preallocated room for more entries.
     """
     try:
         data = files.read(path)
@@ -38,7 +38,7 @@ def read_entries(
 
 
 class OffsetIndexCheck:
-    """`.index`: shown all batches of its segment, in order, then finished."""
+    """`.index`: is passed all batches of its segment in order, then `finish` is called."""
 
     def __init__(
         self, path: Path, files: Files, findings: Findings, *, base_offset: int, is_active: bool
@@ -74,7 +74,7 @@ class OffsetIndexCheck:
             )
 
     def finish(self) -> None:
-        """There are no more batches."""
+        """Finish the checks: remaining entries are errors, as no batch has confirmed them."""
         if self._is_missing and self._has_batches:
             self._findings.error(self._path, "the index is missing")
         for number, (position, (entry, _)) in enumerate(self._pending.items()):
@@ -84,7 +84,7 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """`.timeindex`: shown all batches of its segment, in order, then finished."""
+    """`.timeindex`: is passed all batches of its segment in order, then `finish` is called."""
 
     def __init__(
         self, path: Path, files: Files, findings: Findings, *, base_offset: int, is_active: bool
@@ -125,7 +125,7 @@ class TimeIndexCheck:
                 )
 
     def finish(self) -> None:
-        """There are no more batches."""
+        """Finish the checks: remaining entries are errors, as no batch has confirmed them."""
         if self._is_missing and self._has_batches:
             self._findings.error(self._path, "the index is missing")
         elif not self._is_active and self._last_timestamp != self._max_timestamp:

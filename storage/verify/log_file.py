@@ -1,4 +1,4 @@
-"""Reading a `.log` (or `.checkpoint`) file from its beginning to where it stops being a log."""
+"""Reads a `.log` (or `.checkpoint`) file from its beginning up to the first byte that is not a whole batch."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,15 +7,15 @@ from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
 from protocol.records.batch import HEADER_SIZE_BYTES, BatchHeader, read_header
 from storage.files import Files
 
-#: One read.
+#: Bytes of one read.
 CHUNK_BYTES = 1024 * 1024
 
 
 class LogFile:
-    """Batches as their lengths say; CRCs are the reader's affair.
+    """The batches by their length fields; the caller checks the CRCs.
 
-    After `batches` has come to its end, `end_position` is the first byte behind the last whole batch. It is the
-    file's size, or `stopped` says why there is no batch at that position.
+    After `batches` has ended, `end_position` is the first byte after the last whole batch. It is the file's
+    size, or `stopped` is the reason why there is no batch at that position.
     """
 
     def __init__(self, path: Path, files: Files) -> None:
@@ -24,11 +24,11 @@ class LogFile:
         self.size_bytes = files.size_of(path) or 0
         self.end_position = 0
         self.stopped: str | None = None
-        #: Whether nothing but zeros follows: room that was allocated ahead (`log.preallocate`).
+        #: Whether only zeros follow: space that was preallocated (`log.preallocate`).
         self.is_preallocated = False
 
     def batches(self) -> Iterator[tuple[BatchHeader, int, memoryview]]:
-        """(header, position, bytes) of each batch, in order. Never raises for what the bytes are; OSError passes."""
+        """(header, position, bytes) of each batch, in order. Raises OSError, but nothing for corrupt bytes."""
         fd = self._files.open(self.path)
         try:
             yield from self._batches(fd)
@@ -48,7 +48,7 @@ class LogFile:
             try:
                 header = read_header(chunk, at)
             except (CorruptMessage, UnsupportedForMessageFormat) as error:
-                # The position in the message is the chunk's; ours is told beside it.
+                # The position in the message is relative to the chunk; the finding has the one in the file.
                 self.stopped = (error.message or "not a record batch").partition(" at byte ")[0]
                 return
             if position + header.size_bytes > size:

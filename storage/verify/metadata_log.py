@@ -1,4 +1,4 @@
-"""What only the metadata log has: snapshots (`.checkpoint`, KIP-630) and `quorum-state` (KIP-595)."""
+"""Verification of the metadata log's own files: snapshots (`.checkpoint`, KIP-630), `quorum-state` (KIP-595)."""
 
 import json
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from storage.verify.log_file import LogFile
 
 
 def snapshot_end_of(path: Path) -> int | None:
-    """The end offset in a snapshot's name; None for `bootstrap.checkpoint` and the first voters' at 0."""
+    """The end offset in a snapshot's name; None for `bootstrap.checkpoint` and the initial voters' snapshot at 0."""
     end, _, epoch = path.stem.partition("-")
     return int(end) if end.isdigit() and epoch.isdigit() and int(end) else None
 
@@ -27,7 +27,7 @@ def snapshot_epoch_of(path: Path) -> int:
 
 
 def check_snapshot(path: Path, files: Files, findings: Findings) -> None:
-    """A snapshot is whole: sound batches in order, and a footer at its end."""
+    """Check that a snapshot is complete: sound batches in order, and a footer at its end."""
     log = LogFile(path, files)
     next_offset, is_complete = 0, False
     for header, position, batch in log.batches():
@@ -55,10 +55,10 @@ def check_snapshot(path: Path, files: Files, findings: Findings) -> None:
 
 
 def check_quorum_state(path: Path, files: Files, findings: Findings, *, last_epoch: int) -> None:
-    """The file names an epoch, and none that is older than what the log and its snapshots have.
+    """Check that the file has a leader epoch, which is not older than those of the log and its snapshots.
 
-    `last_epoch`: the newest of these, -1 without any. The file is on the disk before anything is done in its epoch,
-    so that not even a crash leaves an older one: its node would vote, or lead, once more where it has done so.
+    `last_epoch`: the newest of these, -1 without any. The file is flushed before the node acts in its epoch, so that
+    a crash never leaves an older one: with it the node could vote, or lead, a second time in the same epoch.
     """
     try:
         state = json.loads(files.read(path))
@@ -81,7 +81,7 @@ def check_quorum_state(path: Path, files: Files, findings: Findings, *, last_epo
 def check_snapshots_cover(
     directory: Path, snapshots: Iterable[Path], findings: Findings, *, first_offset: int, end_offset: int
 ) -> None:
-    """What the log does not have any more is in a snapshot; one that ends behind the log will replace it."""
+    """Check that a snapshot covers the offsets before the log's first; one that ends after the log will replace it."""
     ends = {path: snapshot_end_of(path) or 0 for path in snapshots}
     if first_offset > max(ends.values(), default=0):
         findings.error(directory, f"the log begins at {first_offset}, and no snapshot has what was before")

@@ -1,4 +1,4 @@
-"""One log's folder: every file in it, held against the batches."""
+"""Verification of one log's folder: every file in it, compared with the batches."""
 
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,7 +23,7 @@ from storage.verify.metadata_log import (
 )
 from storage.verify.producers import ProducerCheck
 
-#: Topics that Kafka compacts whatever anybody says.
+#: Internal topics that are always compacted.
 COMPACTED_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 _TEMPORARY: Final = (file_names.DELETED, file_names.CLEANED, file_names.SWAP, ".tmp", ".part")
@@ -33,28 +33,28 @@ _KNOWN: Final = frozenset({leader_epoch_cache.FILE_NAME, partition_metadata.FILE
 
 
 class _Files(NamedTuple):
-    """The files of the folder, by what they are."""
+    """The files of the folder, by kind."""
 
     logs: dict[int, Path]
-    #: Base offsets by extension of an index.
+    #: Base offsets of the index files, by extension.
     indexes: dict[str, set[int]]
     snapshots: dict[int, Path]
-    #: Of the metadata log (KIP-630).
+    #: Snapshots of the metadata log (KIP-630).
     checkpoints: list[Path]
 
 
 class _Totals(NamedTuple):
-    """What the segments have, all together."""
+    """Totals of all segments."""
 
     end_offset: int
     batches_count: int
     size_bytes: int
-    #: Newest leader epoch of a batch; -1 without any.
+    #: The newest leader epoch of a batch; -1 without any.
     last_epoch: int
 
 
 def partition_of(directory: Path) -> TopicPartition | None:
-    """The partition that a folder's name says, also of one that is moved away or in."""
+    """The partition by a folder's name, also of a deleted, stray or future log; None for other names."""
     name = directory.resolve().name
     if name.endswith(file_names.FUTURE_DIRECTORY):
         return file_names.topic_partition_of(name.rpartition(".")[0])
@@ -64,11 +64,11 @@ def partition_of(directory: Path) -> TopicPartition | None:
 def inspect_partition(
     directory: Path, files: Files, *, is_compacted: bool | None = None, is_deep: bool = False
 ) -> PartitionReport:
-    """Read everything in the folder of one log; nothing is changed.
+    """Verify everything in the folder of one log; nothing is changed.
 
-    `is_compacted` None: found out by the topic's name, the cleaner's checkpoint in the folder above, and batches
-    that have lost records; if none of these says so, missing offsets are errors. OSError passes.
-    Cost: one read of the logs (three of a compacted one that nothing names so).
+    `is_compacted` None: inferred from the topic's name, the cleaner's checkpoint in the parent folder, and batches
+    that have lost records; if none of these shows compaction, missing offsets are errors. Raises OSError.
+    Cost: one read of the logs (three if only the batches show that it is compacted).
     """
     findings = Findings()
     found = _sort_out(directory, files, findings)
@@ -151,7 +151,7 @@ def _is_known_to_be_compacted(directory: Path, files: Files) -> bool:
 
 
 def _has_lost_records(found: _Files, files: Files) -> bool:
-    """Whether a batch has fewer records than offsets: only compaction does that."""
+    """Whether a batch has fewer records than offsets, which only compaction causes."""
     return any(
         header.records_count <= header.last_offset_delta
         for path in found.logs.values()
@@ -163,16 +163,16 @@ def _checkpoint_above(directory: Path, name: str, files: Files) -> dict[TopicPar
     try:
         return OffsetCheckpoint(directory.resolve().parent / name, files).read()
     except CorruptCheckpoint:
-        return {}  # told where the data folder is verified
+        return {}  # reported with the data folder
 
 
 def _log_start_offset(directory: Path, found: _Files, files: Files) -> int:
-    """From where on offsets can be read: earlier ones need not be known to anybody."""
+    """The log start offset: files need not know about earlier offsets."""
     first = min(found.logs, default=0)
     partition = partition_of(directory)
     starts = _checkpoint_above(directory, checkpoints.LOG_START_OFFSET_FILE, files)
     if directory.resolve().name == METADATA_LOG:
-        # It has no checkpoint: it begins where the oldest of its snapshots ends.
+        # It has no checkpoint: its start is the end of its oldest snapshot.
         ends = [end for path in found.checkpoints if (end := snapshot_end_of(path)) is not None]
         return max(first, min(ends, default=0))
     return max(first, starts.get(partition, 0)) if partition is not None else first
@@ -209,7 +209,7 @@ def _check_segments(
         size_bytes += segment.log.size_bytes
     end_offset = check.end_offset or 0
     epochs.finish(end_offset)
-    # The active segment's snapshot is written by a clean stop.
+    # The producer snapshot at the log end is written by a clean shutdown.
     is_closed = files.exists(directory.resolve().parent / CLEAN_SHUTDOWN_FILE)
     producers.finish(end_offset, is_closed=is_closed)
     return _Totals(end_offset, batches_count, size_bytes, epochs.last_epoch)
@@ -239,12 +239,12 @@ class _SegmentCheck:
         )
 
     def on_batch(self, header: BatchHeader, position: int) -> None:
-        """The next sound batch."""
+        """Check the next sound batch."""
         self._offsets.on_batch(header, position)
         self._times.on_batch(header)
 
     def finish(self) -> None:
-        """The log has been read to its end."""
+        """Finish the checks, after the log has been read to its end."""
         log = self.log
         if log.stopped is not None and log.is_preallocated and self._is_active:
             self._findings.note(log.path, "room that was allocated ahead follows", position=log.end_position)
@@ -255,7 +255,7 @@ class _SegmentCheck:
 
 
 def check_segment(path: Path, files: Files, *, is_active: bool) -> Findings:
-    """One segment's indexes only, against the log beside them (for a dump of one file).
+    """Verify only one segment's indexes, against its log (for a dump of one file).
 
     `path` is the log's; raises FileNotFoundError if it is missing.
     """

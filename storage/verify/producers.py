@@ -1,8 +1,8 @@
-"""Producer snapshots and transaction indexes, held against what the batches say of producers.
+"""Verification of producer snapshots and transaction indexes against the producers' batches.
 
-The log is replayed as recovery would do it, and what comes out is compared: a `.snapshot` with what is known at its
-offset, a `.txnindex` with the abort markers of its segment. Where the log lacks offsets (compaction, or a beginning
-that has been deleted) the files may know more than the batches; then only what cannot be is an error.
+The log is replayed as in recovery, and the result is compared: a `.snapshot` with the producer state at its offset,
+a `.txnindex` with the abort markers of its segment. Where the log lacks offsets (compaction, or a beginning that has
+been deleted) the files may know more than the batches; then only an impossible content is an error.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ from storage.verify.findings import Findings
 
 
 class ProducerCheck:
-    """Shown all segments with their batches, in order, then finished.
+    """Is passed all segments with their batches in offset order, then `finish` is called.
 
     `snapshots` are the files by their offsets; `is_compacted`: offsets may be missing.
     """
@@ -46,10 +46,10 @@ class ProducerCheck:
         self._seed(snapshots.get(first_offset))
 
     def _seed(self, path: Path | None) -> None:
-        """What was known where the log begins, if there is a snapshot of it."""
+        """Load the snapshot at the log's first offset, if there is one."""
         states = None if path is None else self._read(path)
         if states is not None:
-            # No clock here: nothing has expired.
+            # With time 0 no producer has expired.
             self._producers.load(states, offset=self._first_offset, now_ms=0)
         self._snapshots = [each for each in self._snapshots if each[1] != path or states is None]
 
@@ -65,7 +65,7 @@ class ProducerCheck:
     # Transaction indexes
 
     def begin_segment(self, index_path: Path, base_offset: int) -> None:
-        """The batches of the next segment follow."""
+        """Start the next segment."""
         self._index_path = index_path
         self._indexed = {}
         try:
@@ -83,7 +83,7 @@ class ProducerCheck:
             self._indexed[entry.last_offset] = entry
 
     def end_segment(self) -> None:
-        """There are no more batches in the segment."""
+        """Finish the segment: entries that no batch has confirmed are errors."""
         for entry in self._indexed.values():
             self._findings.error(
                 self._index_path, f"{entry}: no aborted transaction ends there", offset=entry.last_offset
@@ -92,7 +92,7 @@ class ProducerCheck:
     # Batches
 
     def on_batch(self, log: Path, header: BatchHeader, batch: memoryview, position: int) -> None:
-        """The next batch; one whose CRC is wrong is not shown."""
+        """Check the next batch; a batch with a wrong CRC must not be passed."""
         self._compare_snapshots(header.base_offset)
         if header.producer_id < 0:
             return
@@ -100,7 +100,7 @@ class ProducerCheck:
         try:
             updates = producers.analyze(((header, batch),), origin=AppendOrigin.REPLICATION)
         except KafkaError as error:
-            # Where batches are missing between two of a producer, they need not fit.
+            # In a compacted log, batches between two of a producer may be missing, so that these need not fit.
             if not self._is_compacted:
                 self._findings.error(log, str(error), position=position, offset=header.base_offset)
             return
@@ -124,7 +124,7 @@ class ProducerCheck:
             self._accept_older_transaction(header)
 
     def _accept_older_transaction(self, header: BatchHeader) -> None:
-        """A marker whose transaction's records are not in the log any more: the index is all that is known of it."""
+        """Accept the index entry of a marker whose transaction has no records left in the log."""
         entry = self._indexed.get(header.last_offset)
         may_be = entry is not None and (self._is_compacted or entry.first_offset < self._first_offset)
         if entry is not None and may_be and entry.producer_id == header.producer_id:
@@ -152,7 +152,7 @@ class ProducerCheck:
     # Snapshots
 
     def _compare_snapshots(self, offset: int) -> None:
-        """All that is before `offset` has been seen."""
+        """Compare the snapshots up to `offset`, after all batches before it have been replayed."""
         while self._snapshots and self._snapshots[0][0] <= offset:
             at, path = self._snapshots.pop(0)
             for state in self._read(path) or ():
@@ -175,7 +175,7 @@ class ProducerCheck:
         if state.last_timestamp != known.last_timestamp:
             return f"timestamp {state.last_timestamp}, but the log says {known.last_timestamp}"
         seen = known.batches[-1] if known.batches else None
-        # The file has one timestamp for each producer: that of its last batch or marker.
+        # The file has one timestamp per producer: that of its last batch or marker.
         is_same = last == seen or (last and seen and last[:3] == seen[:3])
         if not is_same and (seen is not None or (last and last.last_offset >= self._first_offset)):
             return f"{last}, but the log says {seen}"
@@ -187,7 +187,7 @@ class ProducerCheck:
         return None
 
     def finish(self, end_offset: int, *, is_closed: bool) -> None:
-        """There are no more batches: the log ends. `is_closed`: cleanly, so that a snapshot was written then."""
+        """Finish at the log's end. `is_closed`: by a clean shutdown, which writes a snapshot."""
         self._compare_snapshots(end_offset)
         for at, path in self._snapshots:
             self._findings.error(path, f"is of offset {at}, behind the log's end {end_offset}")
