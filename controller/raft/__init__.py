@@ -1,1 +1,1 @@
-"""Raft without I/O, and its driver: `machine` is the way in, and opens with the map."""
+"""KRaft: the state machine without I/O, and its driver. Start with `machine`: it has the diagram and the map."""

@@ -1,6 +1,7 @@
-"""What all parts of the machine share: the log, the role, requests that wait, and the effects of the current event.
+"""The shared state of one replica: the log, the role, delayed Fetches, and the effects of the current event.
 
-The parts are modules of functions over a `Core`; `machine.Raft` is the front that drivers see.
+The parts are modules of functions over a `Core`; `machine.Raft` is the interface for drivers.
+Source: KafkaRaftClient (its fields), QuorumState of Kafka 4.3.1.
 """
 
 import logging
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger(__name__)
 
-#: A leader resigns if it has not heard a majority for so many fetch timeouts; more than one, so that a follower
-#: whose Fetch is on its way does not count as lost.
+#: Check quorum: a leader resigns if no majority has fetched for so many fetch timeouts. More than one, so that a
+#: follower whose Fetch is in flight does not count as lost.
 CHECK_QUORUM_FACTOR: Final = 1.5
 
 #: The least time between two log lines about another node with this node's id.
@@ -55,11 +56,11 @@ NAMESAKE_LOG_INTERVAL_MS: Final = 10_000
 
 @dataclass(slots=True, kw_only=True)
 class ParkedFetch:
-    """A Fetch that found nothing new, and is answered when there is something or its time is up."""
+    """A delayed Fetch: it found nothing new, and completes when there is something, or at its deadline."""
 
     token: Any
     request: Any
-    #: The listener by which it came: the leader's address in the answer is that of this listener.
+    #: The listener that received it: the response names the leader's address on this listener.
     listener_name: str
     fetch_offset: int
     deadline_ms: int
@@ -77,24 +78,24 @@ class Core:
     role: Role
     #: The time of the current event.
     now_ms: int = 0
-    #: As far as this replica knows; None until it has heard from a leader, or is one and has committed something.
+    #: As far as this replica knows; None until a leader reports one, or this replica leads and has committed something.
     high_watermark: int | None = None
     parked: list[ParkedFetch] = field(default_factory=list)
-    #: When a shutdown is given up; None: nobody has asked for one.
+    #: When a shutdown stops waiting for its completion; None while none was requested.
     shutdown_deadline_ms: int | None = None
     is_over: bool = False
-    #: What a node refused last, by its id: said once, not fifty times a second.
+    #: The last error response of each node, by its id: logged once, not fifty times a second.
     complaints: dict[int, tuple[type[Response], ErrorCode]] = field(default_factory=dict)
     #: When another node with this node's id was last logged.
     namesake_logged_ms: int | None = None
-    #: The last leader and epoch that could not be.
+    #: The last contradictory leader and epoch that a message named (`discovery.contradicts`).
     contradiction: tuple[int | None, int] | None = None
     effects: list[Effect] = field(default_factory=list)
-    #: What listeners were told last.
+    #: What listeners were last notified of.
     told_leader: LeaderAndEpoch | None = None
     _correlation_id: int = 0
 
-    # -- who we are ------------------------------------------------------------------------------------
+    # -- this replica ----------------------------------------------------------------------------------
 
     @property
     def me(self) -> ReplicaKey:
@@ -103,12 +104,12 @@ class Core:
 
     @property
     def myself(self) -> Voter:
-        """This replica as a voter's entry should say."""
+        """This replica's entry in the voter set, as it should be."""
         return Voter(self.me, dict(self.settings.endpoints), SUPPORTED_KRAFT_VERSIONS)
 
     @property
     def voters(self) -> VoterSet:
-        """Who votes, by the end of the log."""
+        """The voter set as of the end of the log, committed or not."""
         return self.history.voters
 
     @property
@@ -118,12 +119,12 @@ class Core:
 
     @property
     def epoch(self) -> int:
-        """The latest epoch that this replica has heard of."""
+        """The latest epoch that this replica knows of."""
         return self.role.epoch
 
     @property
     def leader_id(self) -> int | None:
-        """Who leads the epoch as this replica tells others; a leader that has resigned says itself."""
+        """The leader of the epoch as this replica reports it to others; a Resigned leader still reports itself."""
         match self.role:
             case Leader() | Resigned():
                 return self.me.id
@@ -134,7 +135,7 @@ class Core:
 
     @property
     def leader_endpoints(self) -> Endpoints:
-        """Where it is; empty if unknown."""
+        """The leader's addresses by listener name; empty if unknown."""
         match self.role:
             case Leader() | Resigned():
                 return self.settings.endpoints
@@ -145,13 +146,13 @@ class Core:
 
     @property
     def leader_and_epoch(self) -> LeaderAndEpoch:
-        """Who leads the epoch and can be asked to write; this node, once it has resigned, cannot."""
+        """The epoch's leader, if it accepts writes; leader_id is None once this node, as the leader, has resigned."""
         is_past = self.leader_id == self.me.id and not isinstance(self.role, Leader)
         return LeaderAndEpoch(None if is_past else self.leader_id, self.epoch)
 
     @property
     def voted(self) -> ReplicaKey | None:
-        """Whom this replica has voted for in this epoch."""
+        """The replica that this one has voted for in this epoch."""
         match self.role:
             case Candidate():
                 return self.me
@@ -161,7 +162,7 @@ class Core:
                 return None
 
     def endpoints_of(self, leader_id: int | None, address: Address | None) -> Endpoints:
-        """Where a leader is: as a message says or, if that says nothing, as the voter set knows."""
+        """A leader's addresses: the one that a message names; without one, those in the voter set."""
         if leader_id is None:
             return {}
         if address is not None:
@@ -171,7 +172,7 @@ class Core:
     # -- effects ---------------------------------------------------------------------------------------
 
     def persist(self) -> None:
-        """Make durable what must not be forgotten of the role: the epoch, its leader, the vote in it."""
+        """Write the durable part of the role to `quorum-state`: the epoch, its leader, the vote in it."""
         kraft_version = self.history.kraft_version
         voted = self.voted
         state = QuorumState(
@@ -186,11 +187,11 @@ class Core:
         self.effects.append(Persist(state))
 
     def flush(self) -> None:
-        """Make durable what was appended, or truncated."""
+        """Make the log durable up to its end, a truncation included."""
         self.effects.append(Flush(self.log.end.offset))
 
     def note_namesake(self, what: str, directory_id: UUID) -> None:
-        """Another node has this node's id: it is refused, asks again at once, and is logged now and then."""
+        """Log that another node uses this node's id, at most once in NAMESAKE_LOG_INTERVAL_MS: it retries at once."""
         last_ms = self.namesake_logged_ms
         if last_ms is None or self.now_ms - last_ms >= NAMESAKE_LOG_INTERVAL_MS:
             self.namesake_logged_ms = self.now_ms
@@ -207,7 +208,7 @@ class Core:
         self.effects.append(Reply(token, response))
 
     def send(self, node: Node, build: Callable[[], Request]) -> bool:
-        """Send what `build` gives unless the node backs off or still has another request; whether it was sent."""
+        """Send the request that `build` returns; False if the node backs off or has a request in flight."""
         if not self.peers.is_ready(node, self.now_ms):
             return False
         self._correlation_id += 1
@@ -224,7 +225,7 @@ class Core:
         return True
 
     def send_to_voter(self, voter_id: int, build: Callable[[], Request]) -> int:
-        """Send to a voter, if it is ready and can be reached; returns when it is ready for the next request."""
+        """Send to a voter if it is ready and has an endpoint; returns when it is ready for the next request."""
         node = self.voters.node(voter_id, listener_name=self.settings.listener_name)
         if node is None:
             logger.warning(
@@ -235,20 +236,23 @@ class Core:
         return self.peers.ready_at_ms(node, self.now_ms)
 
     def commit(self, high_watermark: int) -> None:
-        """Everything before this offset is committed, and more than was known before."""
+        """Advance the high watermark: everything before this offset is committed. Larger than the previous one."""
         self.high_watermark = high_watermark
         self.log.update_high_watermark(high_watermark)
         self.effects.append(Committed(high_watermark))
 
     def tell_leader(self) -> None:
-        """Tell of the leader if it is news."""
+        """Notify listeners of the leader and epoch if they have changed."""
         if self.leader_and_epoch != self.told_leader:
             self.told_leader = self.leader_and_epoch
             self._supersede(LeaderChanged)
             self.effects.append(LeaderChanged(self.told_leader))
 
     def _supersede(self, kind: type[Persist | LeaderChanged]) -> None:
-        """Drop an effect of this kind that a new one follows, before anybody was told anything: one fsync less."""
+        """Drop an earlier effect of this kind, which a new one replaces: one fsync less.
+
+        Only while nothing but Persist and LeaderChanged stands behind it: a Reply or Send may depend on it.
+        """
         for place in range(len(self.effects) - 1, -1, -1):
             effect = self.effects[place]
             if isinstance(effect, kind):
@@ -257,18 +261,18 @@ class Core:
                 break
 
     def snapshot_loaded(self, snapshot: OffsetAndEpoch) -> None:
-        """The log begins anew."""
+        """Notify listeners that the log now starts at the end of this snapshot."""
         self.effects.append(SnapshotLoaded(snapshot))
 
     def fail(self, reason: str) -> None:
-        """Stop for good."""
+        """Stop the machine: a fatal error."""
         logger.critical("raft stops: %s", reason)
         self.effects.append(Fatal(reason))
         self.is_over = True
 
     @property
     def check_quorum_timeout_ms(self) -> int:
-        """How long a leader goes on without hearing from a majority."""
+        """How long a leader stays leader while no majority fetches."""
         return int(self.settings.fetch_timeout_ms * CHECK_QUORUM_FACTOR)
 
     def random_election_timeout_ms(self) -> int:

@@ -1,6 +1,7 @@
-"""DescribeQuorum 0-2: the leader, the high watermark, and how far everybody is (KIP-595, KIP-836, KIP-853).
+"""DescribeQuorum 0-2: the leader, the high watermark, and the progress of each replica (KIP-595, KIP-836, KIP-853).
 
-Times are those of `now_ms`, which starts as the time of day; the leader itself is always caught up, just now.
+Times are those of `now_ms`, which starts as the time of day; the leader's own row has the current time in both.
+Source: KafkaRaftClient.handleDescribeQuorumRequest of Kafka 4.3.1.
 """
 
 from collections.abc import Iterable
@@ -23,9 +24,9 @@ from protocol.messages.describe_quorum import (
 
 
 def answer(core: Core, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """What this node knows as the leader.
+    """The state of the quorum, as its leader knows it.
 
-    Errors: UNKNOWN_TOPIC_OR_PARTITION for all that is asked for unless it is our partition alone;
+    Errors: UNKNOWN_TOPIC_OR_PARTITION for every requested partition unless the metadata partition is the only one;
     NOT_LEADER_OR_FOLLOWER.
     """
     if only_partition(request.topics) is None:

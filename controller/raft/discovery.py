@@ -1,6 +1,6 @@
-"""What any message teaches about the epoch and its leader, before it is looked at for itself.
+"""Discovery of the epoch and its leader: the common part of every message, handled before its own content.
 
-A later epoch is always followed; within an epoch, a leader is learnt once and is never another one.
+A replica always moves to a later epoch. Invariant: an epoch has at most one leader; once known, it never changes.
 Source: KafkaRaftClient.maybeHandleCommonResponse and maybeTransition of Kafka 4.3.1.
 """
 
@@ -15,20 +15,20 @@ from protocol.schema import Response
 
 
 class Outcome(Enum):
-    """What becomes of a response, or of whom it came from."""
+    """The result of handling a response."""
 
-    #: It has been dealt with; its sender may be asked again at once.
+    #: The response is handled; the next request may be sent to its sender at once.
     DONE = auto()
-    #: It was no use; its sender is left alone for a moment.
+    #: The response was of no use; the next request to its sender waits for `retry_backoff_ms`.
     BACK_OFF = auto()
-    #: It is of this epoch and no error that every response can have: its own handler goes on.
+    #: The response is of this epoch and has none of the common errors: its own handler continues.
     GO_ON = auto()
 
 
 def contradicts(core: Core, leader_id: int | None, epoch: int) -> bool:
-    """Whether somebody claims another leader for our epoch than the one we know.
+    """Whether a message names a leader of our epoch that is not the one we know.
 
-    That cannot be among correct nodes: two nodes have one id, or one has lost its disk and kept its identity.
+    Correct nodes never do: two nodes share one id, or a node has lost its disk and kept its identity.
     """
     if leader_id is not None and leader_id == core.me.id:
         return epoch == core.epoch and core.leader_id != core.me.id
@@ -36,12 +36,12 @@ def contradicts(core: Core, leader_id: int | None, epoch: int) -> bool:
 
 
 def learn(core: Core, leader_id: int | None, epoch: int, endpoints: Endpoints) -> bool:
-    """Take in what a message says about `epoch`, which is not older than ours; False if that cannot be.
+    """Apply what a message says about `epoch`, which is not older than ours; False if that is impossible.
 
-    Nor can the last epoch that there is room for: nobody could be elected after it, ever.
+    LAST_EPOCH is impossible, too: no node could be elected after it.
     """
     if epoch >= LAST_EPOCH or contradicts(core, leader_id, epoch):
-        if core.contradiction != (leader_id, epoch):  # said once, not with every message
+        if core.contradiction != (leader_id, epoch):  # logged once, not for every message
             core.contradiction = (leader_id, epoch)
             logger.error(
                 "told of leader %s in epoch %d, which cannot be (%s leads epoch %d): ignored",
@@ -57,8 +57,8 @@ def learn(core: Core, leader_id: int | None, epoch: int, endpoints: Endpoints) -
             transitions.become_follower(core, epoch, leader_id, endpoints)
         else:
             if leader_id == core.me.id:
-                # Its disk has lost that it led the epoch, or another node has its id. As the epoch has a leader,
-                # it votes for nobody in it.
+                # This node's disk has lost that it led the epoch, or another node has its id. Since the epoch has
+                # a leader, this node does not vote in it.
                 logger.error(
                     "a node with this node's id, %d, leads epoch %d of the metadata quorum: another node has the same "
                     "node.id, or this one has lost the quorum-state of that epoch",
@@ -76,21 +76,21 @@ def learn(core: Core, leader_id: int | None, epoch: int, endpoints: Endpoints) -
 def take_response(
     core: Core, error: ErrorCode, leader_id: int | None, epoch: int, endpoints: Endpoints
 ) -> Outcome:
-    """What every response about the quorum has in common: the sender's epoch, its leader, and some errors."""
+    """Handle the common part of a response: the sender's epoch, its leader, and the common errors."""
     if epoch < core.epoch or error is ErrorCode.unknown_leader_epoch:
-        return Outcome.BACK_OFF  # the sender has yet to learn of our epoch
+        return Outcome.BACK_OFF  # the sender does not know our epoch yet
     if epoch > core.epoch or error in (ErrorCode.fenced_leader_epoch, ErrorCode.not_leader_or_follower):
         former = core.role
         learn(core, leader_id, epoch, endpoints)
-        # Kafka asks again at once even if nothing was learnt; while there is no leader, that is without a pause.
+        # Kafka retries at once even if nothing was learnt: while there is no leader, it retries without a pause.
         return Outcome.BACK_OFF if core.role is former else Outcome.DONE
     if contradicts(core, leader_id, epoch):
         learn(core, leader_id, epoch, endpoints)
         return Outcome.BACK_OFF
     is_leaderless = isinstance(core.role, Unattached | Prospective | Candidate) and not core.leader_endpoints
     if is_leaderless and leader_id is not None and leader_id != core.me.id and endpoints:
-        # If it has brought records, too, they are asked for again: none may be in the log before it is durable who
-        # leads the epoch. (Kafka takes them at once, but writes quorum-state before.)
+        # Records in the same response are dropped and fetched again: no record may be in the log before
+        # the epoch's leader is durable. (Kafka appends them at once, but writes quorum-state first.)
         transitions.become_follower(core, epoch, leader_id, endpoints)
         return Outcome.DONE
     if error in (ErrorCode.invalid_voter_key, ErrorCode.broker_not_available, ErrorCode.invalid_request):
@@ -100,7 +100,7 @@ def take_response(
 
 
 def refused(core: Core, sender_id: int, response: Response, error: ErrorCode) -> Outcome:
-    """A node has answered by an error that needs a person, or by nothing that can be understood: leave it for now."""
+    """Log an error response that an operator must resolve, or a malformed one, once per node and error; back off."""
     complaint = (type(response), error)
     if core.complaints.get(sender_id) != complaint:
         core.complaints[sender_id] = complaint
@@ -109,7 +109,7 @@ def refused(core: Core, sender_id: int, response: Response, error: ErrorCode) ->
 
 
 def error_of(code: int) -> ErrorCode:
-    """An error code from the wire; one that this software does not know is as good as unknown_server_error."""
+    """An error code from the wire; an unknown one counts as unknown_server_error."""
     try:
         return ErrorCode(code)
     except ValueError:

@@ -1,8 +1,8 @@
-"""What Raft asks its driver to do. Effects are carried out strictly in their order, each before the next begins.
+"""Effects: what the Raft machine asks its driver to do. They are carried out strictly in order, one after the other.
 
-The order is where the safety lies: a vote is durable before it is given (`Persist` before `Reply`), and what a
-follower has is durable before it asks for more (`Flush` before `Send`), because the leader counts the offset that
-is asked for as stored.
+Safety depends on the order. A vote is durable before it is granted (`Persist` before `Reply`). A follower's records are
+durable before its next Fetch (`Flush` before `Send`), because the leader counts everything before the fetch offset
+as stored.
 """
 
 from dataclasses import dataclass
@@ -21,21 +21,21 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Make the log durable up to this offset (exclusive), a truncation to it included, then call `Raft.flushed` with it."""
+    """Make the log durable up to this offset (exclusive), a truncation to it included; then call `Raft.flushed`."""
 
     end_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """Send a request; `Raft.answered` is to be called once, with this very object, whatever becomes of it."""
+    """Send a request. The driver calls `Raft.answered` exactly once with this same object, also on failure."""
 
     to: Address
-    #: Negative if it is not known who lives at this address.
+    #: Negative if the id of the node at this address is not known (bootstrap servers).
     node_id: int
     message: Request
     timeout_ms: int
-    #: Tells an answer that is waited for from one that comes too late.
+    #: Distinguishes the expected response from a late one.
     correlation_id: int
 
 
@@ -49,33 +49,33 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Everything in the log before this offset is committed. Only ever grows."""
+    """Everything in the log before this offset is committed. Never decreases."""
 
     high_watermark: int
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderChanged:
-    """There is a new epoch, or it has a leader now, or its leader (this node) has given up."""
+    """There is a new epoch, or the epoch has a leader now, or its leader (this node) has resigned."""
 
     leader: LeaderAndEpoch
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLoaded:
-    """The log now begins behind this snapshot: whoever replays it must forget all and begin with the snapshot."""
+    """The log now starts at the end of this snapshot: listeners reset their state and load the snapshot."""
 
     snapshot: OffsetAndEpoch
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The shutdown that was asked for is complete, or has taken too long. The last effect there is."""
+    """The requested shutdown is complete, or has timed out. The machine returns no effect after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fatal:
-    """This node must stop: to go on could lose what was committed. The last effect there is."""
+    """This node must stop, because continuing could lose committed records. The machine returns no effect after it."""
 
     reason: str
 

@@ -1,8 +1,9 @@
-"""BeginQuorumEpoch and EndQuorumEpoch, both sides: a leader says that it leads, or that it does so no more.
+"""BeginQuorumEpoch and EndQuorumEpoch, both sides: a leader announces that it leads, or that it has resigned.
 
-Begin goes to voters that do not fetch, again and again: they do not know yet who has won. End lets a voter run for
-election without waiting for its fetches to time out: the one with the longest log at once, the others after pauses
-that double, so that they do not take votes from each other. Source: KIP-595, KIP-853.
+Begin is repeated to the voters that do not fetch: they may not know yet which candidate has won. End lets a voter start
+an election before its fetch timeout: the one with the longest log at once, the others after pauses that double, so
+that they do not split the vote.
+Source: KIP-595, KIP-853; KafkaRaftClient.handleBeginQuorumEpochRequest, handleEndQuorumEpochRequest of Kafka 4.3.1.
 """
 
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ from protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumE
 def answer_begin(
     core: Core, request: BeginQuorumEpochRequest, *, listener_name: str
 ) -> BeginQuorumEpochResponse:
-    """Somebody leads an epoch: follow it."""
+    """Handle BeginQuorumEpoch: the sender leads the epoch, so follow it."""
     if is_other_cluster(core, request.cluster_id):
         return BeginQuorumEpochResponse(error_code=ErrorCode.inconsistent_cluster_id)
     asked = only_partition(request.topics)
@@ -48,7 +49,7 @@ def answer_begin(
 
 
 def answer_end(core: Core, request: EndQuorumEpochRequest, *, listener_name: str) -> EndQuorumEpochResponse:
-    """The leader of an epoch leads it no more: run for election, in one's turn."""
+    """Handle EndQuorumEpoch: the leader has resigned; start an election after this voter's pause."""
     if is_other_cluster(core, request.cluster_id):
         return EndQuorumEpochResponse(error_code=ErrorCode.inconsistent_cluster_id)
     asked = only_partition(request.topics)
@@ -67,7 +68,7 @@ def answer_end(core: Core, request: EndQuorumEpochRequest, *, listener_name: str
 
 def _learn(core: Core, leader_id: int, epoch: int, listeners: Sequence[Any]) -> ErrorCode | None:
     endpoints = endpoints_of(listeners) or core.voters.endpoints(leader_id)
-    # Kafka's node stops when it is told of two leaders of one epoch; we refuse the second.
+    # A Kafka node stops when messages name two leaders of one epoch; this one refuses the second.
     return None if learn(core, leader_id, epoch, endpoints) else ErrorCode.invalid_request
 
 
@@ -82,9 +83,10 @@ def _successors(asked: PartitionData) -> list[ReplicaKey]:
 def election_pause_ms(
     successors: Sequence[ReplicaKey], me: ReplicaKey, *, election_backoff_max_ms: int
 ) -> int:
-    """How long to wait before running for election, by one's place among the preferred successors.
+    """How long a voter waits before it starts an election, by its place among the preferred successors.
 
-    None for the first; the last, and whoever is not among them, waits for the maximum.
+    The first does not wait. The pause doubles with each place after the second, up to the maximum; a voter that is
+    not among them waits for the maximum. An empty list names no order: no voter waits.
 
     >>> keys = [ReplicaKey(1), ReplicaKey(2), ReplicaKey(3)]
     >>> [election_pause_ms(keys, ReplicaKey(id), election_backoff_max_ms=1000) for id in (1, 2, 3, 4)]
@@ -100,7 +102,7 @@ def election_pause_ms(
 
 
 def send_begin(core: Core) -> int:
-    """Tell voters that do not fetch; returns when to look again."""
+    """Send BeginQuorumEpoch to voters that do not fetch; returns when to check again."""
     role = core.role
     assert isinstance(role, Leader), role
     if core.now_ms >= role.begin_quorum_at_ms:
@@ -112,7 +114,7 @@ def send_begin(core: Core) -> int:
 
 
 def send_end(core: Core) -> int:
-    """Tell voters that have not acknowledged it; returns when to try again."""
+    """Send EndQuorumEpoch to voters that have not acknowledged it; returns when to retry."""
     role = core.role
     assert isinstance(role, Resigned), role
     again_ms = NEVER_MS
@@ -125,7 +127,7 @@ def send_end(core: Core) -> int:
 def epoch_answered(
     core: Core, sender_id: int, response: BeginQuorumEpochResponse | EndQuorumEpochResponse
 ) -> Outcome:
-    """A voter has answered either."""
+    """Handle a voter's response to BeginQuorumEpoch or EndQuorumEpoch."""
     error = error_of(response.error_code)
     row = only_partition(response.topics)
     if error is ErrorCode.none and row is not None:

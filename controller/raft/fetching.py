@@ -1,15 +1,16 @@
-"""Fetch, as the leader answers it (KIP-595; versions 17 and 18: KIP-853, KIP-1166).
+"""Fetch, the leader's response (KIP-595; versions 17 and 18: KIP-853, KIP-1166).
 
-One question says three things: "my log ends at this offset, with a record of this epoch" - so everything before it
-is stored there; "I follow you in this epoch"; "I know this much to be committed". The answer is one of
+A request reports three things: the replica's log end offset with the epoch of its last record, so everything before
+that offset is stored there; the epoch in which it follows; the high watermark that it knows. The response has one of
 
-| the follower's log | answer |
+| the follower's log | response |
 |---|---|
-| is the beginning of ours | records, or none |
-| has records that ours has not | `diverging_epoch`: cut there, and ask again |
-| ends before ours begins, or is empty while we have a snapshot | `snapshot_id`: fetch that first |
+| is a prefix of the leader's log | records, or none |
+| has records that the leader's log lacks | `diverging_epoch`: truncate there, and fetch again |
+| ends before the leader's log starts, or is empty while the leader has a snapshot | `snapshot_id`: fetch it first |
 
-and always the high watermark. An answer without any news is held back until there is some or `max_wait_ms` is over.
+and always the high watermark. A response without news is delayed until there is some, or for `max_wait_ms`.
+Source: KafkaRaftClient.tryCompleteFetchRequest, ValidOffsetAndEpoch of Kafka 4.3.1.
 """
 
 from typing import Final
@@ -21,22 +22,23 @@ from controller.raft.types import BOOTSTRAP_SNAPSHOT, NOBODY, PARTITION
 from protocol.error_code import ErrorCode
 from protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, PartitionData, SnapshotId
 
-#: Of records or of a snapshot in one answer, whatever was asked for: it is read at once, by who has votes to answer.
+#: Of records or of a snapshot in one response, whatever limit the request has: they are read on the actor, and Vote
+#: requests wait meanwhile.
 MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
 
 
 def bounded(max_bytes: int) -> int:
-    """How many bytes an answer may have to a request that names so many."""
+    """The size limit of a response to a request with this `max_bytes`: 1 to MAX_ANSWER_BYTES."""
     return min(max(max_bytes, 1), MAX_ANSWER_BYTES)
 
 
 def replica_id(request: FetchRequest) -> int:
-    """Who asks; negative for a consumer. Its place changed with version 15."""
+    """The replica that sent the request; negative for a consumer. The field moved in version 15."""
     return request.replica_id if request.replica_id >= 0 else request.replica_state.replica_id
 
 
 def is_absurd(request: FetchRequest, asked: FetchPartition) -> bool:
-    """Whether no replica could have asked so."""
+    """Whether the request is invalid: no correct replica sends it."""
     return (
         request.max_wait_ms < 0
         or asked.fetch_offset < 0
@@ -57,10 +59,10 @@ def leader_error(core: Core, epoch: int) -> ErrorCode | None:
 
 
 def validate(core: Core, asked: FetchPartition) -> Validation:
-    """What the follower's log is to ours."""
+    """How the follower's log relates to ours: a prefix of it, diverging, or in need of a snapshot."""
     latest = core.log.latest_snapshot
     if asked.fetch_offset == 0 and latest is not None and latest != BOOTSTRAP_SNAPSHOT:
-        # An empty log: a snapshot is shorter than the history that it sums up.
+        # An empty log: the snapshot is shorter than the history that it replaces.
         return NeedsSnapshot(latest)
     return core.log.validate(asked.fetch_offset, asked.last_fetched_epoch)
 
@@ -68,7 +70,7 @@ def validate(core: Core, asked: FetchPartition) -> Validation:
 def row_for(
     core: Core, role: Leader, validation: Validation, asked: FetchPartition, *, max_bytes: int
 ) -> PartitionData:
-    """The leader's answer."""
+    """The leader's row for the metadata partition."""
     row = PartitionData(
         partition_index=PARTITION,
         log_start_offset=core.log.log_start_offset,
@@ -86,7 +88,7 @@ def row_for(
 
 
 def error_row(core: Core, error: ErrorCode) -> PartitionData:
-    """A refusal."""
+    """The row with an error and no records."""
     return PartitionData(
         partition_index=PARTITION,
         error_code=error,
@@ -97,7 +99,7 @@ def error_row(core: Core, error: ErrorCode) -> PartitionData:
 
 
 def is_news(row: PartitionData, asked: FetchPartition) -> bool:
-    """Records, a place to cut at, a snapshot, or a high watermark that the follower does not know (KIP-1166)."""
+    """Records, a diverging epoch, a snapshot, or a high watermark that the follower does not know (KIP-1166)."""
     return (
         bool(row.records)
         or row.diverging_epoch != EpochEndOffset()

@@ -1,13 +1,13 @@
-"""A follower or observer at work: what it fetches from whom, and what an answer does to its log.
+"""Fetch and FetchSnapshot of a follower or observer: where it sends them, and what a response does to its log.
 
-    Fetch ----> records              append, make durable, ask for the next ones
-           |--> diverging_epoch      cut the log there, and ask again
-           |--> snapshot_id          FetchSnapshot, piece by piece ----> whole: the log begins anew behind it
-           |                                                       |---> gone, or nonsense: back to Fetch
+    Fetch ----> records              append, make durable, fetch the next ones
+           |--> diverging_epoch      truncate the log there, and fetch again
+           |--> snapshot_id          FetchSnapshot, chunk by chunk ----> complete: the log starts at its end
+           |                                                       |---> deleted or inconsistent: back to Fetch
            '--> another leader/epoch follow that one
 
-A voter asks for more only when what it has is durable: `Flush` stands before the next `Send`. So it does for every node
-that has truncated its log: what the log gets next must not be on the disk together with what was truncated.
+A voter fetches more only after its records are durable: `Flush` stands before the next `Send`. The same holds for every
+node after a truncation: the records appended next must not be on the disk together with the truncated ones.
 Source: KafkaRaftClient.handleFetchResponse and handleFetchSnapshotResponse of Kafka 4.3.1; KIP-595, KIP-630.
 """
 
@@ -30,15 +30,15 @@ from protocol.messages.fetch_snapshot import FetchSnapshotResponse, PartitionSna
 
 
 def leader_node(core: Core, role: Follower) -> Node | None:
-    """Where to send requests for the leader."""
+    """The leader as the destination of requests; None if its address on our listener is unknown."""
     address = role.leader_endpoints.get(core.settings.listener_name)
     return None if address is None else Node(role.leader_id, address)
 
 
 def send_fetch(core: Core) -> int:
-    """Ask the leader for more; returns when to look again.
+    """Send the next Fetch or FetchSnapshot to the leader; returns when to check again.
 
-    While the leader does not answer, somebody else is asked in between: there may be a new one.
+    While the leader does not respond, Fetches go to bootstrap servers or other voters: there may be a new leader.
     """
     role = core.role
     assert isinstance(role, Follower), role
@@ -64,7 +64,7 @@ def _next_request(core: Core, role: Follower):  # type: ignore[no-untyped-def]  
 
 
 def send_fetch_to_anybody(core: Core) -> int:
-    """Ask one of the bootstrap servers, or voters, who leads; returns when to try again."""
+    """Send a Fetch to one of the bootstrap servers or voters to find the leader; returns when to retry."""
     node = core.peers.ready_bootstrap(core.now_ms)
     if node is not None:
         core.send(node, lambda: fetch_request(core))
@@ -72,10 +72,11 @@ def send_fetch_to_anybody(core: Core) -> int:
 
 
 def truncation_offset(log: RaftLog, diverging: OffsetAndEpoch) -> int:
-    """Where to cut a log that agrees with the leader's up to `diverging` at most.
+    """The offset to truncate to, for a log that agrees with the leader's log up to `diverging` at most.
 
-    The leader says where its largest epoch that is not after ours ends. If we have that epoch, too, the shorter of
-    both ends counts; otherwise what we have of an earlier epoch is all that may agree (KIP-595, "Log reconciliation").
+    The leader reports its largest epoch that is not after ours, and where that epoch ends. If this log has the epoch,
+    too, the smaller of the two end offsets counts. Otherwise only our records of earlier epochs may agree
+    (KIP-595, "Log reconciliation"), and the next Fetch reports the last of those.
     """
     if diverging.epoch == 0:
         return min(diverging.offset, log.end.offset)
@@ -92,14 +93,14 @@ def _take_leader(
     row: PartitionData | PartitionSnapshotResponse,
     response: FetchResponse | FetchSnapshotResponse,
 ) -> Outcome:
-    """What the row teaches about the leader, and the rest of the answer about where it is."""
+    """Apply the leader and epoch that the row names, with the leader's address from the response."""
     leader_id = node_of(row.current_leader.leader_id)
     endpoints = core.endpoints_of(leader_id, address_of(leader_id, response.node_endpoints))
     return take_response(core, error, leader_id, row.current_leader.leader_epoch, endpoints)
 
 
 def fetch_answered(core: Core, sender_id: int, response: FetchResponse) -> Outcome:
-    """The leader, or somebody who was asked for it, has answered a Fetch."""
+    """Handle a response to Fetch: of the leader, or of another node that was asked for the leader."""
     error = error_of(response.error_code)
     row: PartitionData | None = only_partition(response.responses)
     if error is not ErrorCode.none or row is None:
@@ -154,7 +155,7 @@ def _append(core: Core, role: Follower, row: PartitionData) -> Outcome:
             core.log.append_as_follower(row.records, epoch=role.epoch)
         except (
             CorruptMessage
-        ) as error:  # the leader's fault, or the network's; what the disk refuses ends the node
+        ) as error:  # the fault of the leader or the network; an I/O error here ends the node
             logger.warning(
                 "records from leader %d cannot be appended at %d: %s", role.leader_id, end_offset, error
             )
@@ -168,7 +169,7 @@ def _append(core: Core, role: Follower, row: PartitionData) -> Outcome:
 
 
 def learn_high_watermark(core: Core, offset: int) -> None:
-    """The leader's high watermark, as far as it concerns what is here. It never moves back."""
+    """Adopt the leader's high watermark, bounded by the log end offset. Invariant: it never moves back."""
     reached = min(offset, core.log.end.offset)
     if offset >= 0 and (core.high_watermark is None or reached > core.high_watermark):
         core.commit(reached)
@@ -189,7 +190,7 @@ def _begin_snapshot(core: Core, role: Follower, snapshot: OffsetAndEpoch) -> Out
         return Outcome.BACK_OFF
     give_up_snapshot(role)
     role.download = core.log.begin_snapshot(snapshot)
-    if role.download is None:  # stored already, by a predecessor that stopped before it began anew behind it
+    if role.download is None:  # stored already, by a process that ended before it loaded the snapshot
         _load_snapshot(core, snapshot)
         return Outcome.DONE
     role.snapshot_id = snapshot
@@ -198,14 +199,14 @@ def _begin_snapshot(core: Core, role: Follower, snapshot: OffsetAndEpoch) -> Out
 
 
 def give_up_snapshot(role: Follower) -> None:
-    """Fetch records again: the leader will say from which snapshot on, if there are none."""
+    """Abandon the download and fetch records again; the leader names another snapshot if it has no such records."""
     if role.download is not None:
         role.download.delete()
     role.download = role.snapshot_id = None
 
 
 def snapshot_answered(core: Core, sender_id: int, response: FetchSnapshotResponse) -> Outcome:
-    """The leader has sent a piece of a snapshot, or says that it has not got it any more."""
+    """Handle a response to FetchSnapshot: a chunk of the snapshot, or an error if the leader has deleted it."""
     error = error_of(response.error_code)
     row: PartitionSnapshotResponse | None = only_partition(response.topics)
     if error is not ErrorCode.none or row is None:
@@ -257,13 +258,13 @@ def _take_piece(core: Core, role: Follower, row: PartitionSnapshotResponse) -> O
 def _load_snapshot(core: Core, snapshot: OffsetAndEpoch) -> None:
     log = core.log
     if not log.truncate_to_latest_snapshot():
-        # The log is no shorter, or ends in a later epoch: of a leader whose records nobody else has kept. The leader
-        # of this epoch would not have named a snapshot if its log went on where ours ends, and what is committed
-        # is in the snapshot, so the rest may go. (Kafka's node stops here.)
+        # The log is no shorter than the snapshot, or ends in a later epoch, of a leader whose records no other
+        # replica has kept. The leader of this epoch would not name a snapshot if its log continued where ours ends.
+        # Committed records are in the snapshot, so the uncommitted ones are truncated. (A Kafka node stops here.)
         log.truncate_to(log.high_watermark)
         core.history.truncate(log.end.offset)
         if not log.truncate_to_latest_snapshot():
-            return  # all of the snapshot was here, and committed
+            return  # the log has everything in the snapshot already, committed
     core.flush()
     logger.info("node %d has loaded snapshot %s", core.me.id, snapshot)
     core.history.reload()

@@ -1,8 +1,8 @@
-"""Voter sets and kraft.version levels by the offsets at which the log sets them.
+"""Voter set history: voter sets and kraft.version levels by the offsets of their control records.
 
-The latest entry holds, committed or not; an uncommitted one goes when a new leader has it truncated. It always tells
-what is in the log up to its end: whoever appends or truncates calls `read` or `truncate`.
-Source: KRaftControlRecordStateMachine and VoterSetHistory of Kafka 4.3.1.
+The latest entry is in effect, committed or not (KIP-853); an uncommitted one is removed if a new leader truncates it.
+Invariant: the history reflects the log up to its end. `read` follows every append, `truncate` every truncation.
+Source: KRaftControlRecordStateMachine, VoterSetHistory and KRaftVersionHistory of Kafka 4.3.1.
 """
 
 from bisect import bisect_left, bisect_right
@@ -24,7 +24,7 @@ class _Values(Generic[_T]):
         self.values: list[_T] = []
 
     def add(self, offset: int, value: _T) -> None:
-        if self.offsets and self.offsets[-1] == offset:  # a snapshot has all of its records at one offset
+        if self.offsets and self.offsets[-1] == offset:  # all records of a snapshot have one offset
             self.values[-1] = value
         else:
             assert not self.offsets or self.offsets[-1] < offset, (self.offsets, offset)
@@ -41,7 +41,7 @@ class _Values(Generic[_T]):
 
 
 class QuorumHistory:
-    """What the log says about the quorum itself."""
+    """The control records of the log that describe the quorum, as values by offset."""
 
     def __init__(self, log: RaftLog, static_voters: VoterSet) -> None:
         self._log = log
@@ -49,37 +49,37 @@ class QuorumHistory:
         self.reload()
 
     def reload(self) -> None:
-        """Forget all; read the latest snapshot and the log."""
+        """Rebuild the history from the latest snapshot and the log."""
         self._voters = _Values[VoterSet]()
         self._kraft_versions = _Values[int]()
         self._read(None)
 
     def read(self, start_offset: int) -> None:
-        """Take in what was appended from `start_offset` on."""
+        """Add the control records appended from `start_offset` on."""
         self._read(start_offset)
 
     def truncate(self, end_offset: int) -> None:
-        """Forget what stood at `end_offset` and behind."""
+        """Remove entries at `end_offset` and after it."""
         self._voters.truncate(end_offset)
         self._kraft_versions.truncate(end_offset)
 
     @property
     def voters(self) -> VoterSet:
-        """Who votes now."""
+        """The voter set in effect: the log's latest, else the configured one."""
         return self._voters.values[-1] if self._voters.values else self._static_voters
 
     @property
     def voters_offset(self) -> int | None:
-        """Where the log says so: -1 in the snapshot (0, 0) only; None: nowhere, voters are configured."""
+        """The offset of the latest voter set: -1 if only the snapshot (0, 0) has one; None if voters are configured."""
         return self._voters.offsets[-1] if self._voters.offsets else None
 
     @property
     def kraft_version(self) -> int:
-        """The level that holds now."""
+        """The level in effect."""
         return self._kraft_versions.values[-1] if self._kraft_versions.values else 0
 
     def voters_at(self, offset: int) -> VoterSet | None:
-        """Who voted when the record at `offset` was the last one; None if the log did not say. For snapshots."""
+        """The voter set when the record at `offset` was the last one; None if the log had none. For snapshots."""
         return self._voters.at(offset)
 
     def kraft_version_at(self, offset: int) -> int:

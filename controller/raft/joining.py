@@ -1,13 +1,13 @@
-"""What a follower sees to by itself: that its entry in the voter set is right, or that it gets one (KIP-853).
+"""Voter updates and auto-join: a follower keeps its entry in the voter set correct, or has itself added (KIP-853).
 
 | this node | where | sends the leader |
 |---|---|---|
 | a voter whose endpoints or versions are not those in the log | kraft.version 1 | UpdateRaftVoter |
 | a voter, once to each leader | kraft.version 0 | UpdateRaftVoter: the leader needs it for an upgrade |
-| a controller that is no voter | kraft.version 1 and `controller.quorum.auto.join.enable` | AddRaftVoter |
-| the same, while its id votes with another disk | as above | RemoveRaftVoter of that one first |
+| a controller that is not a voter | kraft.version 1 and `controller.quorum.auto.join.enable` | AddRaftVoter |
+| the same, while its id is a voter with another directory id | as above | RemoveRaftVoter of that one first |
 
-Looked at once in a fetch timeout. Source: KafkaRaftClient.pollFollowerAsVoter, pollFollowerAsObserver of Kafka 4.3.1.
+Checked once per fetch timeout. Source: KafkaRaftClient.pollFollowerAsVoter, pollFollowerAsObserver of Kafka 4.3.1.
 """
 
 from controller.raft.core import Core
@@ -30,7 +30,7 @@ from protocol.schema import Request
 
 
 def send_voter_change(core: Core) -> bool:
-    """Ask the leader for what the table says, if it is time; whether a request was sent."""
+    """Send the leader the request of the table, if it is due; whether one was sent."""
     role = core.role
     assert isinstance(role, Follower), role
     if core.now_ms < role.update_voter_at_ms:
@@ -38,7 +38,7 @@ def send_voter_change(core: Core) -> bool:
     node = leader_node(core, role)
     request = _wanted(core, role)
     if request is not None and (node is None or not core.peers.is_ready(node, core.now_ms)):
-        return False  # as soon as the leader has answered the Fetch
+        return False  # retried as soon as the leader has answered the Fetch
     role.update_voter_at_ms = core.now_ms + core.settings.fetch_timeout_ms
     return request is not None and node is not None and core.send(node, lambda: request)
 
@@ -88,7 +88,7 @@ def _update_request(core: Core) -> UpdateRaftVoterRequest:
 
 
 def update_answered(core: Core, sender_id: int, response: UpdateRaftVoterResponse) -> Outcome:
-    """The leader has taken the update, or is it no more."""
+    """Handle the response to UpdateRaftVoter: the leader has applied the update, or is not the leader any more."""
     error = error_of(response.error_code)
     leader = response.current_leader
     leader_id = node_of(leader.leader_id)
@@ -100,7 +100,7 @@ def update_answered(core: Core, sender_id: int, response: UpdateRaftVoterRespons
         return outcome
     role = core.role
     if error in (ErrorCode.none, ErrorCode.unsupported_version) and isinstance(role, Follower):
-        role.has_updated_leader = role.has_fetched = True  # it lives, and leads
+        role.has_updated_leader = role.has_fetched = True  # the leader runs, and leads
         role.fetch_deadline_ms = core.now_ms + core.settings.fetch_timeout_ms
         return Outcome.DONE
     return refused(core, sender_id, response, error)
@@ -109,7 +109,7 @@ def update_answered(core: Core, sender_id: int, response: UpdateRaftVoterRespons
 def change_answered(
     core: Core, sender_id: int, response: AddRaftVoterResponse | RemoveRaftVoterResponse
 ) -> Outcome:
-    """The leader has taken this node in, or removed its former self; or it cannot now: the next time comes."""
+    """Handle the response to AddRaftVoter or RemoveRaftVoter: the change is made, or retried a fetch timeout later."""
     error = error_of(response.error_code)
     expected = (
         ErrorCode.none,

@@ -1,11 +1,11 @@
-"""What a leader knows of its followers: how far each has stored the log, when it was heard of, what is committed.
+"""Follower progress as the leader knows it: how far each replica has stored the log, its last Fetch, check quorum.
 
-A follower's Fetch at offset n says that it has stored everything before n durably. What a majority of the voters has
-stored is committed, once a record of the leader's own epoch is among it: an older record that a majority has may
-still be replaced by a leader that never saw it (the Raft paper's figure 8). The leader itself counts as one voter,
-by what it has flushed - unless it has been removed from the voter set, whose change it then sees through as the
-leader of others.
-Source: LeaderState of Kafka 4.3.1; KIP-595, KAFKA-15489 (check quorum), KIP-853.
+A follower's Fetch at offset n reports that everything before n is durable there. Records that a majority of the voters
+has stored are committed once a record of the leader's own epoch is among them: a majority may have an older record,
+and a leader without it may still replace it (the Raft paper's figure 8). The leader itself counts as one voter,
+by what it has flushed; a leader that has been removed from the voter set does not count, and leads until that change
+is committed.
+Source: LeaderState, LeaderState.ReplicaState of Kafka 4.3.1; KIP-595, KAFKA-15489 (check quorum), KIP-853.
 """
 
 from collections.abc import Iterable
@@ -15,27 +15,31 @@ from typing import Final
 from controller.raft.types import ReplicaKey
 from controller.raft.voters import VoterSet
 
-#: After so long without a Fetch an observer is forgotten.
+#: An observer that has not fetched for so long is removed.
 OBSERVER_SESSION_TIMEOUT_MS: Final = 300_000
-#: A replica that has fetched within this time, and been caught up once, may become a voter.
+#: A replica that has fetched within this time, and was caught up once, may become a voter.
 CAUGHT_UP_WITHIN_MS: Final = 3_600_000
 
 
 @dataclass(slots=True)
 class Progress:
-    """One replica, as the leader sees it. Offsets and times are None before the first Fetch of this epoch."""
+    """One replica's progress. Offsets and times are None before its first Fetch in this epoch."""
 
     key: ReplicaKey
     #: Everything before it is durable there.
     end_offset: int | None = None
     last_fetch_ms: int | None = None
-    #: When it had everything that the leader had.
+    #: The last time at which it had everything in the leader's log.
     last_caught_up_ms: int | None = None
     #: Where the leader's log ended at the last Fetch.
     leader_end_offset: int | None = None
 
     def fetched(self, end_offset: int, *, leader_end_offset: int, now_ms: int) -> None:
-        """A Fetch has come. Who now reaches the end of the last time was caught up at the last time."""
+        """Record a Fetch at `end_offset`.
+
+        A replica that reaches the leader's log end offset of its previous Fetch was caught up at that Fetch. Under
+        constant appends no Fetch reaches the current end, and a replica that keeps up would never count as caught up.
+        """
         caught_up_ms: int | None = None
         if end_offset >= leader_end_offset:
             caught_up_ms = now_ms
@@ -49,7 +53,7 @@ class Progress:
 
 
 def majority_offset(end_offsets: Iterable[int | None]) -> int | None:
-    """The largest offset that more than half of the voters have reached; None if too many are unknown.
+    """The largest offset that a majority of the voters has reached; None if too many are unknown.
 
     >>> majority_offset([10, 7, None]), majority_offset([10, None, None]), majority_offset([10, 7, 5, 3])
     (7, None, 5)
@@ -66,11 +70,11 @@ class Followers:
         self._me = me
         self.voters: dict[int, Progress] = {voter.key.id: Progress(voter.key) for voter in voters}
         self.observers: dict[ReplicaKey, Progress] = {}
-        #: Who has fetched since the last time that a majority had.
+        #: Voters that have fetched since the last time that a majority had.
         self._heard: set[int] = set()
 
     def set_voters(self, voters: VoterSet) -> None:
-        """The voter set has changed; progress is kept, by whichever name a replica goes."""
+        """Replace the voter set; each replica keeps its progress as it becomes a voter or an observer."""
         former, self.voters = self.voters, {}
         for voter in voters:
             progress = self._find(voter.key, former) or Progress(voter.key)
@@ -92,13 +96,13 @@ class Followers:
         return self._find(key, self.voters)
 
     def flushed(self, end_offset: int) -> None:
-        """What the leader itself has made durable."""
+        """Record what the leader itself has made durable."""
         mine = self.find(self._me)
         assert mine is not None, self.voters
         mine.end_offset = max(mine.end_offset or 0, end_offset)
 
     def fetched(self, key: ReplicaKey, end_offset: int, *, leader_end_offset: int, now_ms: int) -> bool:
-        """A replica has asked for what is at `end_offset`; whether a majority of voters was heard since last time."""
+        """Record a replica's Fetch at `end_offset`; the result is that of `heard`."""
         progress = self.find(key)
         if progress is None:
             progress = self.observers[key] = Progress(key)
@@ -106,7 +110,10 @@ class Followers:
         return self.heard(key)
 
     def heard(self, key: ReplicaKey) -> bool:
-        """A replica lives and follows; whether a majority of the voters was heard of since the last time it was."""
+        """Record contact; True once a majority of the voters has been in contact since the last reset.
+
+        The leader counts as in contact, unless it is not a voter any more.
+        """
         voter = self.voters.get(key.id)
         if voter is not None and voter.key.names(key):
             self._heard.add(key.id)
@@ -118,15 +125,15 @@ class Followers:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the leader is the only voter: nobody has to be heard of."""
+        """Whether the leader is the only voter: check quorum needs no contact then."""
         return list(self.voters) == [self._me.id]
 
     def committed_offset(self) -> int | None:
-        """What a majority of the voters has stored; the leader's epoch is not looked at here."""
+        """What a majority of the voters has stored; the caller checks that it reaches into the leader's own epoch."""
         return majority_offset(progress.end_offset for progress in self.voters.values())
 
     def silent(self, *, since_ms: int) -> list[ReplicaKey]:
-        """Voters beside the leader that have not fetched after `since_ms`."""
+        """Voters other than the leader that have not fetched after `since_ms`."""
         return [
             progress.key
             for id, progress in self.voters.items()
@@ -142,7 +149,7 @@ class Followers:
         return [progress.key for progress in others]
 
     def is_caught_up(self, key: ReplicaKey, *, now_ms: int) -> bool:
-        """Whether an observer keeps up well enough to become a voter: else commits would wait for it."""
+        """Whether an observer keeps up well enough to become a voter; otherwise commits would wait for it."""
         progress = self.observers.get(key)
         return (
             progress is not None
@@ -152,7 +159,7 @@ class Followers:
         )
 
     def forget_gone_observers(self, *, now_ms: int) -> None:
-        """Observers that have not fetched for OBSERVER_SESSION_TIMEOUT_MS."""
+        """Remove observers that have not fetched for OBSERVER_SESSION_TIMEOUT_MS."""
         for key, progress in list(self.observers.items()):
             last_ms = progress.last_fetch_ms or 0
             if key != self._me and now_ms - last_ms >= OBSERVER_SESSION_TIMEOUT_MS:

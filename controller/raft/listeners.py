@@ -1,12 +1,12 @@
-"""Who follows the metadata log on this node, and what they have been told: the same things, in the same order.
+"""Listeners of the metadata log on this node: all are notified of the same events, in the same order.
 
     commit      one batch of the log, once; with the records that take effect with it
-    snapshot    in place of everything that was told before
-    leader      who leads an epoch; to the leader itself only behind everything that was committed before its epoch
+    snapshot    replaces everything notified before
+    leader      the leader of an epoch; the leader's own listeners only after everything committed before its epoch
 
-Metadata transactions (KIP-868) are resolved here, once for all listeners: records of one that is open are held back,
-and come with the batch that ends it. Records that this software does not know end the node, whoever listens.
-Source: KafkaRaftClient.ListenerContext, MetadataBatchLoader of Kafka 4.3.1.
+Metadata transactions (KIP-868) are resolved here, once for all listeners: the records of an open transaction are held
+back, and take effect with the batch that ends it. Records that this software does not know stop the node.
+Source: RaftClient.Listener, KafkaRaftClient.ListenerContext, MetadataBatchLoader of Kafka 4.3.1.
 """
 
 import logging
@@ -26,24 +26,24 @@ NOBODY_YET: Final = LeaderAndEpoch(None, -1)
 
 
 class QuorumListener(Protocol):
-    """Somebody who follows the metadata log. Called on the loop, in the order of the log; must not wait.
+    """A listener of the metadata log. Called on the event loop, in the order of the log; must not wait.
 
-    A listener that raises ends the node: its state is not what the log says, and nothing would mend it. A disk that
-    fails is for the listener to handle. Kafka's brokers log such a failure and go on without the change.
+    A listener that raises stops the node: its state no longer matches the log, and nothing would repair it. A listener
+    handles I/O errors itself. Kafka's brokers log such a failure and continue without the change.
     """
 
     def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
         """One batch is committed, and these records take effect with it.
 
-        Those of a metadata transaction come together with the batch that ends it; outside of transactions the
-        records stand at `base_offset` and the offsets that follow. A batch of control records has none.
+        Those of a metadata transaction come together, with the batch that ends it; outside of transactions the
+        records have the offsets from `base_offset` on. A batch of control records has no records here.
         """
 
     def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
-        """Forget everything: this is the state before `snapshot.offset`."""
+        """Replace the state: these records are the whole state before `snapshot.offset`."""
 
     def on_leader(self, leader: LeaderAndEpoch) -> None:
-        """There is a new epoch, or a leader of it, or its leader has given up."""
+        """There is a new epoch, or the epoch has a leader now, or its leader has resigned."""
 
 
 class Listeners:
@@ -52,23 +52,23 @@ class Listeners:
     def __init__(self) -> None:
         self._all: list[QuorumListener] = []
         self._transactions = TransactionFilter()
-        #: Behind the last batch that listeners know of.
+        #: End offset of the last batch that listeners were notified of.
         self.end_offset = 0
-        #: Bytes of the log that they have been told of since the start, snapshots not counted.
+        #: Bytes of the log that they were notified of since the start, snapshots not counted.
         self.log_bytes = 0
         self.leader = NOBODY_YET
 
     @property
     def is_transaction_open(self) -> bool:
-        """Whether records before `end_offset` wait for the end of their metadata transaction."""
+        """Whether records before `end_offset` are held back until their metadata transaction ends."""
         return self._transactions.is_open
 
     def add(self, listener: QuorumListener) -> None:
-        """Tell it what is to come."""
+        """Add a listener of all later events."""
         self._all.append(listener)
 
     def tell_commit(self, chunk: Chunk) -> None:
-        """The next batch is committed. Raises InvalidMetadata."""
+        """Notify: the next batch is committed. Raises InvalidMetadata."""
         assert chunk.base_offset == self.end_offset, (chunk.base_offset, self.end_offset)
         records = self._taking_effect(chunk)
         self.end_offset = chunk.end_offset
@@ -78,7 +78,7 @@ class Listeners:
         )
 
     def tell_snapshot(self, chunks: Sequence[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
-        """The log begins behind this snapshot. Raises InvalidMetadata."""
+        """Notify: the log starts at the end of this snapshot. Raises InvalidMetadata."""
         for records in chunks:
             _check(records)
         self._transactions = TransactionFilter()
@@ -86,7 +86,7 @@ class Listeners:
         self._call([listener.on_snapshot for listener in self._all], chunks, snapshot)
 
     def tell_leader(self, leader: LeaderAndEpoch) -> None:
-        """Somebody leads, or nobody. Raises InvalidMetadata."""
+        """Notify of the leader and epoch, if they have changed. Raises InvalidMetadata."""
         if leader == self.leader:
             return
         self.leader = leader
@@ -95,7 +95,7 @@ class Listeners:
     def _taking_effect(self, chunk: Chunk) -> list[MetadataRecord]:
         """The records that take effect with this batch."""
         records = chunk.records
-        # Nearly all batches have neither: what types there are costs a tenth of a look at each record.
+        # Nearly all batches have neither: the set of types costs a tenth of a check of each record.
         kinds = set(map(type, records))
         if self._transactions.is_open or not kinds.isdisjoint(TRANSACTION_MARKERS):
             located = self._transactions.take(enumerate(records, start=chunk.base_offset))
@@ -106,7 +106,7 @@ class Listeners:
         return records
 
     def _call(self, functions: Sequence[Callable[..., None]], *arguments: object) -> None:
-        """Call all listeners, then raise the first failure: what is committed is so for the others, too."""
+        """Call all listeners, then raise the first failure: the others are notified even if one fails."""
         failure: InvalidMetadata | None = None
         for function in functions:
             try:
@@ -125,7 +125,7 @@ class Listeners:
 
 
 def _check(records: Iterable[MetadataRecord]) -> None:
-    """A cluster of the future may mean more by its records than this software knows."""
+    """Refuse an unknown metadata.version: records of a newer cluster may mean more than this software knows."""
     for record in records:
         if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION:
             known = UNDERSTOOD_FEATURES[METADATA_VERSION]

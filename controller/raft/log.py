@@ -1,6 +1,6 @@
-"""The replicated log as Raft needs it. `controller.metadata_log` is one, on a disk.
+"""RaftLog: the replicated log as Raft needs it. `controller.metadata_log` implements it on a disk.
 
-All calls are synchronous and reach no further than the page cache; what is durable is said by the driver
+All calls are synchronous and write no further than the page cache; the driver reports what is durable
 (`Raft.flushed`). Source: RaftLog and ReplicatedLog of Kafka 4.3.1, KIP-595, KIP-630.
 """
 
@@ -14,19 +14,19 @@ from protocol.records.quorum import QuorumMessage
 
 @dataclass(frozen=True, slots=True)
 class Valid:
-    """The other log is the beginning of this one."""
+    """The other log is a prefix of this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diverging:
-    """The other log is not the beginning of this one: it may agree up to here, and must be cut."""
+    """The other log is not a prefix of this one: it agrees up to `end` at most, and must be truncated."""
 
     end: OffsetAndEpoch
 
 
 @dataclass(frozen=True, slots=True)
 class NeedsSnapshot:
-    """The other log ends before this one begins: it must begin with this snapshot."""
+    """The other log ends before this one starts: it must load this snapshot first."""
 
     snapshot: OffsetAndEpoch
 
@@ -35,20 +35,20 @@ Validation = Valid | Diverging | NeedsSnapshot
 
 
 class SnapshotDownload(Protocol):
-    """A snapshot that is coming in pieces. Nobody sees it before it is frozen."""
+    """A snapshot that is downloaded in chunks. It is not a snapshot of the log before it is frozen."""
 
     @property
     def size(self) -> int:
-        """Bytes so far: the position of the next piece."""
+        """Bytes so far: the position of the next chunk."""
 
     def append(self, data: bytes | memoryview) -> None:
-        """Add the next piece."""
+        """Add the next chunk."""
 
     def freeze(self) -> None:
-        """Check it and make it, durably, one of the log's snapshots. Raises KafkaError if it is damaged."""
+        """Validate it and make it, durably, one of the log's snapshots. Raises KafkaError if it is corrupt."""
 
     def delete(self) -> None:
-        """Give it up. Does nothing after `freeze`."""
+        """Abandon the download and delete its file. Does nothing after `freeze`."""
 
 
 class RaftLog(Protocol):
@@ -56,7 +56,7 @@ class RaftLog(Protocol):
 
     @property
     def log_start_offset(self) -> int:
-        """Where the log begins: 0, or the end of a snapshot."""
+        """Where the log starts: 0, or the end offset of a snapshot."""
 
     @property
     def end(self) -> OffsetAndEpoch:
@@ -64,7 +64,7 @@ class RaftLog(Protocol):
 
     @property
     def high_watermark(self) -> int:
-        """The offset that `update_high_watermark` was last told, never below the log's start."""
+        """The offset last given to `update_high_watermark`, never below the log start offset."""
 
     @property
     def latest_snapshot(self) -> OffsetAndEpoch | None:
@@ -75,10 +75,10 @@ class RaftLog(Protocol):
         """The oldest snapshot."""
 
     def end_offset_for_epoch(self, epoch: int) -> OffsetAndEpoch:
-        """The largest epoch here that is not after `epoch`, and where it ends."""
+        """The largest epoch of this log that is not after `epoch`, and where it ends (exclusive)."""
 
     def validate(self, offset: int, epoch: int) -> Validation:
-        """Whether a log that ends at `offset`, with a last record of `epoch`, is the beginning of this one."""
+        """Whether a log that ends at `offset`, with a last record of `epoch`, is a prefix of this one."""
 
     def append_control(self, messages: Sequence[QuorumMessage], *, epoch: int, now_ms: int) -> int:
         """Append one control batch as the leader of `epoch`; returns its base offset."""
@@ -86,19 +86,19 @@ class RaftLog(Protocol):
     def append_as_follower(self, data: bytes | memoryview, *, epoch: int) -> None:
         """Append whole batches as the leader of `epoch` has sent them.
 
-        Sound batches at the front are kept even if it raises: CorruptMessage for bytes that are damaged, or do
-        not follow on the log's end, or are of a later epoch than `epoch`. What the disk refuses (OSError,
-        KafkaStorageError) ends the node.
+        Raises CorruptMessage for batches that are corrupt, do not start at the log end offset, or are of a later
+        epoch than `epoch`; valid batches before those stay appended. An I/O error (OSError, KafkaStorageError) stops
+        the node.
         """
 
     def read(self, offset: int, *, max_bytes: int) -> bytes | memoryview:
         """Whole batches from `offset` on, committed or not: up to `max_bytes`, but at least one if there is any."""
 
     def truncate_to(self, offset: int) -> None:
-        """Forget everything from `offset` on. It is flushed before the next append."""
+        """Remove everything from `offset` on. The truncation is durable before the next append."""
 
     def truncate_to_latest_snapshot(self) -> bool:
-        """Begin anew behind the latest snapshot if that is ahead of the log; whether it was."""
+        """Empty the log and start it at the end of the latest snapshot, if that is ahead of the log; whether it was."""
 
     def update_high_watermark(self, offset: int) -> None:
         """Everything before `offset` is committed."""
@@ -106,14 +106,14 @@ class RaftLog(Protocol):
     def quorum_messages(self, start_offset: int | None = None) -> Iterator[tuple[int, QuorumMessage]]:
         """Control records with their offsets, uncommitted ones included, from `start_offset` to the log's end.
 
-        None: from the beginning of all there is: first those in the latest snapshot, all at its last offset
-        (end offset - 1; thus -1 for the snapshot (0, 0)), then those in the log behind it.
+        None: everything, first those in the latest snapshot, all at its last offset (end offset - 1; thus -1 for the
+        snapshot (0, 0)), then those in the log after it.
         """
 
     def snapshot_chunk(
         self, snapshot: OffsetAndEpoch, *, position: int, max_bytes: int
     ) -> tuple[bytes | memoryview, int] | None:
-        """Bytes of a snapshot from `position` on (none behind its end), and its size; None if there is none such."""
+        """Bytes of a snapshot from `position` on (none past its end), and its size; None if it does not exist."""
 
     def begin_snapshot(self, snapshot: OffsetAndEpoch) -> SnapshotDownload | None:
-        """Make room for a snapshot that the leader has; None if it is here already."""
+        """Begin the download of a snapshot from the leader; None if it is here already."""

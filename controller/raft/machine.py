@@ -1,11 +1,11 @@
-"""Raft, as Kafka's controllers speak it: a state machine without clock, socket, disk or thread.
+"""KRaft, the Raft of Kafka's controllers (KIP-595): a state machine without clock, socket, disk or thread.
 
     (now_ms, event) -> [effects]
 
-An event is a request, an answer, the passing of time, or something that the driver did to the log. The machine reads
-and writes the log through `RaftLog`, at once; all else that shall happen it says in effects (`effects`).
+An event is a request, a response, the passing of time, or something that the driver did to the log. The machine reads
+and writes the log through `RaftLog` directly, and returns everything else as effects (`effects`).
 
-                  a leader is found
+                  a leader is known
     Unattached ------------------------> Follower <---------------.
       |    ^                                |                     | refused, the leader
       |    | refused,                       | fetch timeout       | is known
@@ -13,63 +13,67 @@ and writes the log through `RaftLog`, at once; all else that shall happen it say
       |    '--------------------------- Prospective --------------'
       '--- election timeout ------------>   |   ^
                                             |   | election timeout
-                 a majority would vote:     v   |
+                 pre-vote won:              v   |
                  epoch + 1, own vote     Candidate
                                             |
-                 a majority votes           v
-                                          Leader --- no majority fetches; asked to; not a voter any more --> Resigned
+                 vote won                   v
+                                          Leader --- no majority fetches; requested; not a voter any more --> Resigned
                                                                                                                 |
-    any role --- a later epoch, with a leader that can be reached ------> Follower                              |
-    any role --- a later epoch, without one ----------------------------> Unattached <--- after a while, epoch + 1
+    any role --- a later epoch, its leader's address known -------------> Follower                              |
+    any role --- a later epoch, otherwise ------------------------------> Unattached <--- timeout, epoch + 1 ---'
 
-| from | to | when | durable before anything else |
+| from | to | when | made durable first |
 |---|---|---|---|
 | any | Unattached, Follower | a message of a later epoch | epoch, leader |
 | Unattached, Prospective, Candidate | Follower | a message names the leader of this epoch | leader |
 | Unattached, Prospective | the same | it votes for a candidate of its epoch | vote |
 | Unattached | Prospective | voter, election timeout | |
-| Follower | Prospective | voter, no Fetch answered well within the fetch timeout | |
-| Prospective | Candidate | a majority would vote for it; or somebody knows no pre-votes | epoch + 1, vote |
-| Prospective | Follower, Unattached | a majority would not, or the election timeout | |
-| Candidate | Leader | a majority votes for it | leader |
+| Follower | Prospective | voter, no successful Fetch within the fetch timeout | |
+| Prospective | Candidate | a majority grants the pre-vote; or a voter does not support pre-votes | epoch + 1, vote |
+| Prospective | Follower, Unattached | a majority cannot be reached any more, or the election timeout | |
+| Candidate | Leader | a majority grants the vote | leader |
 | Candidate | Prospective | election timeout (1 to 2 times, at random) | |
-| Leader | Resigned | no majority has fetched for 1.5 fetch timeouts; asked to; removed, and that is committed | |
+| Leader | Resigned | no majority has fetched for 1.5 fetch timeouts; requested; its removal is committed | |
 | Resigned | Unattached | election timeout | epoch + 1 |
 
-A start resumes the role that `quorum-state` tells; a leader resumes as Resigned, never as Leader, since it cannot know
-what it has lost of its epoch. Observers (brokers, and controllers that are no voters) are only ever Unattached or
-Follower. The only voter of a quorum is its leader at once.
+A restart resumes the role in `quorum-state`. A leader resumes as Resigned, never as Leader, since it cannot know which
+records of its epoch it has lost. Observers (brokers, and controllers that are not voters) are always Unattached or
+Follower. The only voter of a quorum becomes its leader at once.
 
 Where the rules are:
 
 | file | rules of |
 |---|---|
 | `transitions` | what each transition keeps, persists, starts and ends |
-| `voting` | who votes for whom; pre-votes (KIP-996) |
-| `epochs` | BeginQuorumEpoch, EndQuorumEpoch; who runs first after a leader has gone |
-| `discovery` | what every message teaches about the epoch and its leader |
-| `leading` | followers' progress, the majority's offset, check quorum (KAFKA-15489) |
-| `fetching`, `serving` | what a Fetch is answered; what it moves; the high watermark |
-| `following` | what an answer to Fetch or FetchSnapshot does here; truncation (KIP-595) |
-| `snapshots` | FetchSnapshot (KIP-630) |
-| `reconfiguration`, `joining` | changes of the voter set, both sides (KIP-853) |
+| `voting` | when a replica grants a vote or pre-vote (KIP-996) |
+| `epochs` | BeginQuorumEpoch, EndQuorumEpoch; the order of candidates after a leader has resigned |
+| `discovery` | the epoch and leader in every message |
+| `leading` | follower progress, the majority's offset, check quorum (KAFKA-15489) |
+| `fetching`, `serving` | the leader's response to Fetch; delayed Fetches; the high watermark |
+| `following` | responses to Fetch and FetchSnapshot, on the follower; truncation (KIP-595) |
+| `snapshots` | FetchSnapshot (KIP-630), on the leader |
+| `reconfiguration`, `joining` | changes of the voter set, on the leader and on the voter (KIP-853) |
 | `describing` | DescribeQuorum (KIP-595, KIP-836) |
-| `polling` | what is due when |
+| `polling` | timeouts and retries |
 
 What differs from Kafka 4.3.1 on purpose:
 
-- The leader counts as a voter by what it has flushed; Kafka counts what it has appended, before its fsync.
-- A Fetch that was held back tells of its replica when it comes, not again when it is answered.
-- Fetch and FetchSnapshot are answered with 8 MiB at most, whatever they ask for: it is read at once.
-- Impossible messages (two leaders in one epoch, INVALID_REQUEST as an answer, a piece of another snapshot) are
-  refused or ignored, and logged; Kafka's node stops. Both stop when told to truncate what is committed.
-- A follower whose log ends in a later epoch than the snapshot it is to load cuts what is not committed; Kafka's stops.
-- Peers that taught nothing new are asked again after `retry_backoff_ms`; Kafka asks at once.
-- Of several that ask for pre-votes with equal logs, the one with the largest id goes first: it refuses the others. Kafka's
-  voters grant each other the pre-vote, and may then split the vote.
-- A candidate that finds records of its own epoch in its log resumes as Resigned, too; one that knows who has won resumes
-  as its follower, where Kafka's asks for votes once more.
-- A leader that resigns tells its listeners (no leader in this epoch); Kafka's learn of it with the next epoch.
+- The leader's own offset, as a voter, is what it has flushed; Kafka counts what it has appended, before its fsync.
+- A delayed Fetch updates its replica's progress when it arrives, not again when it completes.
+- Responses to Fetch and FetchSnapshot have 8 MiB at most, whatever limit the request has: the data is read at once.
+- Impossible messages (two leaders in one epoch, INVALID_REQUEST in a response, a chunk of another snapshot) are
+  refused or ignored, and logged; a Kafka node stops. Both stop if a leader's response requires the truncation of
+  committed records.
+- A follower whose log ends in a later epoch than the snapshot that it loads truncates its uncommitted records; a Kafka
+  node stops.
+- A peer whose response had nothing new is asked again after `retry_backoff_ms`; Kafka retries at once.
+- Of several voters that request pre-votes with equal logs, the one with the largest id goes first: it refuses the
+  others. Kafka's voters grant each other the pre-vote, and may then split the vote.
+- A candidate that finds records of its own epoch in its log resumes as Resigned, too. One that knows the winner resumes
+  as its follower, where Kafka's requests votes once more.
+- A leader that resigns notifies its listeners (no leader in this epoch); Kafka's are notified with the next epoch.
+
+Source: KafkaRaftClient, QuorumState of Kafka 4.3.1; KIP-595, KIP-630, KIP-853, KIP-996.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -111,9 +115,9 @@ from protocol.schema import Request, Response
 if TYPE_CHECKING:
     from random import Random
 
-#: Bootstrap servers have node ids from here downwards, as Kafka's; nobody knows their real ones.
+#: Bootstrap servers have node ids from here downwards, as in Kafka, since their real ids are unknown.
 _FIRST_BOOTSTRAP_ID = -2
-#: How long a shutdown may take to hand over; Kafka's.
+#: How long a shutdown waits for another leader; Kafka's value.
 SHUTDOWN_TIMEOUT_MS = 5_000
 
 
@@ -121,13 +125,13 @@ class Raft:
     """One replica of the metadata log: voter or observer.
 
     `now_ms` is in milliseconds, never goes back, and starts as the time of day: timestamps of control records and
-    of DescribeQuorum are taken from it. After Fatal or Stopped nothing has an effect any more.
+    of DescribeQuorum are taken from it. After Fatal or Stopped the machine ignores all events.
     """
 
     def __init__(
         self, *, settings: RaftSettings, log: RaftLog, election: QuorumState | None, random: "Random"
     ) -> None:
-        """`election`: what `quorum-state` says, None if there is none. The log is read for voters."""
+        """`election`: the content of `quorum-state`, None without that file. Reads the log for the voter set."""
         static_voters = VoterSet.of_addresses(settings.static_voters, listener_name=settings.listener_name)
         peers = Peers(
             _bootstrap_nodes(settings),
@@ -144,13 +148,13 @@ class Raft:
             random=random,
             role=Unattached(epoch=0, election_deadline_ms=NEVER_MS),
         )
-        #: When `tick` has something to do; NEVER_MS if it never has.
+        #: When `tick` is due; NEVER_MS if it is not.
         self.next_deadline_ms = 0
 
     # -- events ----------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> list[Effect]:
-        """Resume. To be called once, first of all."""
+        """Resume from `quorum-state` and the log. Called once, before every other event."""
         core = self._begin(now_ms)
         transitions.become_initial(core, self._election)
         return self._end()
@@ -158,9 +162,9 @@ class Raft:
     def receive(
         self, now_ms: int, request: Request, token: object, *, listener_name: str | None = None
     ) -> list[Effect]:
-        """A request has come by this listener (None: by the first).
+        """A request has arrived on this listener (None: the first).
 
-        Every token is replied to once, at once or later, unless the machine stops before (Stopped, Fatal).
+        Every token gets one Reply, at once or later, unless the machine stops before (Stopped, Fatal).
         """
         core = self._begin(now_ms)
         if not core.is_over:
@@ -196,8 +200,8 @@ class Raft:
     def answered(self, now_ms: int, sent: Send, response: Any) -> list[Effect]:  # noqa: ANN401 any response
         """`sent` was answered; None: it timed out, the connection broke, or the answer could not be read.
 
-        A peer that does not speak the version which a message needs (VoteRequest with `pre_vote`: 2) is told by
-        the response's error code, UNSUPPORTED_VERSION.
+        If the peer does not support the version that the message needs (VoteRequest with `pre_vote`: 2), the response
+        has the error code UNSUPPORTED_VERSION.
         """
         core = self._begin(now_ms)
         if not core.is_over and core.peers.is_expected(sent.node_id, sent.correlation_id):
@@ -231,12 +235,12 @@ class Raft:
                 raise TypeError(f"no response of a quorum: {type(response).__name__}")
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Time has passed: to be called when `next_deadline_ms` has come. Harmless at any time."""
+        """Time has passed. Called at `next_deadline_ms`; harmless at any other time."""
         self._begin(now_ms)
         return self._end()
 
     def appended(self, now_ms: int, end_offset: int) -> list[Effect]:
-        """The driver has appended records up to this offset, as the leader; nothing if it leads no more by now."""
+        """The driver has appended records up to this offset, as the leader; ignored if the node no longer leads."""
         core = self._begin(now_ms)
         if not core.is_over and isinstance(core.role, Leader):
             assert end_offset <= core.log.end.offset, (end_offset, core.log.end)
@@ -244,14 +248,14 @@ class Raft:
         return self._end()
 
     def flushed(self, now_ms: int, end_offset: int) -> list[Effect]:
-        """Everything before this offset is durable here: a `Flush` was carried out, with no event in between."""
+        """Everything before this offset is durable here: a `Flush` was carried out; no other event came in between."""
         core = self._begin(now_ms)
         if not core.is_over and isinstance(core.role, Leader):
             serving.flushed(core, end_offset)
         return self._end()
 
     def resign(self, now_ms: int, epoch: int) -> list[Effect]:
-        """Lead this epoch no more; nothing if this node does not lead it."""
+        """Resign the leadership of this epoch; ignored if this node does not lead it."""
         core = self._begin(now_ms)
         if isinstance(core.role, Leader) and core.role.epoch == epoch:
             core.role.must_resign = True
@@ -266,7 +270,7 @@ class Raft:
         return self._end()
 
     def shutdown(self, now_ms: int, *, timeout_ms: int = SHUTDOWN_TIMEOUT_MS) -> list[Effect]:
-        """Hand over, if this node leads, and stop: `Stopped` says when."""
+        """Shut down: the leader of other voters resigns first. The effect `Stopped` marks completion."""
         core = self._begin(now_ms)
         if core.shutdown_deadline_ms is None:
             core.shutdown_deadline_ms = now_ms + timeout_ms
@@ -282,21 +286,21 @@ class Raft:
         effects, core.effects = core.effects, []
         return effects
 
-    # -- what there is to know -------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------
 
     @property
     def role(self) -> Role:
-        """What this replica is. Not to be changed."""
+        """This replica's role. Read only."""
         return self._core.role
 
     @property
     def leader_and_epoch(self) -> LeaderAndEpoch:
-        """Who leads the epoch; nobody, if this node did and has resigned."""
+        """The leader of the epoch; leader_id is None if it is not known, or is this node and has resigned."""
         return self._core.leader_and_epoch
 
     @property
     def leader_address(self) -> Address | None:
-        """Where the leader listens, by `listener_name`."""
+        """The leader's address on `listener_name`; None if it is not known."""
         if self.leader_and_epoch.leader_id is None:
             return None
         return self._core.leader_endpoints.get(self._core.settings.listener_name)
@@ -308,36 +312,36 @@ class Raft:
 
     @property
     def epoch_start_offset(self) -> int | None:
-        """Where the epoch begins that this node leads: what stands before is of former leaders."""
+        """Start of the epoch that this node leads: records before it are of former leaders. None if it leads none."""
         role = self._core.role
         return role.epoch_start_offset if isinstance(role, Leader) else None
 
     @property
     def high_watermark(self) -> int | None:
-        """Everything before it is committed; None if this node has not heard of it since it started."""
+        """Everything before it is committed; None until this node learns it after its start."""
         return self._core.high_watermark
 
     @property
     def is_voter(self) -> bool:
-        """Whether this node votes by the end of its log."""
+        """Whether this node is a voter as of the end of its log."""
         return self._core.is_voter
 
     @property
     def voters(self) -> VoterSet:
-        """Who votes by the end of the log, committed or not."""
+        """The voter set as of the end of the log, committed or not."""
         return self._core.voters
 
     @property
     def kraft_version(self) -> int:
-        """The level by the end of the log."""
+        """The level as of the end of the log."""
         return self._core.history.kraft_version
 
     def voters_at(self, offset: int) -> VoterSet | None:
-        """Who voted by the record at `offset`; None under kraft.version 0. For the snapshot behind that record."""
+        """The voter set as of the record at `offset`; None under kraft.version 0. For a snapshot up to that record."""
         return self._core.history.voters_at(offset)
 
     def kraft_version_at(self, offset: int) -> int:
-        """The level by the record at `offset`. For the snapshot behind that record."""
+        """The level as of the record at `offset`. For a snapshot up to that record."""
         return self._core.history.kraft_version_at(offset)
 
 

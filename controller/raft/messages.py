@@ -1,6 +1,6 @@
-"""Raft's requests and responses: each is about the one partition of the metadata topic, wrapped in two lists.
+"""Raft's requests and responses: each is about the single partition of the metadata topic, wrapped in two lists.
 
-What is built here has the fields of all versions; the encoder leaves out what a version has not.
+Messages built here have the fields of all versions; the encoder omits those that a version does not have.
 Source: RaftUtil of Kafka 4.3.1.
 """
 
@@ -55,10 +55,10 @@ class _NodeEndpoint(Protocol):
 
 
 def only_partition(topics: Sequence[Any]) -> Any | None:  # noqa: ANN401 a partition's row, of any message
-    """The row of our partition; None unless the message is about it and nothing else.
+    """The row of the metadata partition; None unless the message has this row and no other.
 
-    Empty lists are no exception: Kafka 4.3.1 takes the first element of them in FetchSnapshot, and its
-    controller stops (CVE-2026-83525).
+    Also None for empty lists: Kafka 4.3.1 reads their first element in FetchSnapshot, and its controller stops
+    (CVE-2026-83525).
     """
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         return None
@@ -78,34 +78,34 @@ def _index(row: Any) -> int:  # noqa: ANN401 as above
 
 
 def node_of(id: int) -> int | None:
-    """A node id from the wire."""
+    """A node id from the wire; None if it is negative (-1: unknown)."""
     return None if id < 0 else id
 
 
 def address_of(node_id: int | None, node_endpoints: Iterable[_NodeEndpoint]) -> Address | None:
-    """Where the message says that a node is."""
+    """A node's address among the endpoints of a message; None if it is not there."""
     return next((Address(each.host, each.port) for each in node_endpoints if each.node_id == node_id), None)
 
 
 def endpoints_of(listeners: Iterable[_Listener]) -> Endpoints:
-    """Listeners that a message names."""
+    """The listeners in a message, as addresses by listener name."""
     return {each.name: Address(each.host, each.port) for each in listeners}
 
 
 def is_other_cluster(core: Core, cluster_id: str | None) -> bool:
-    """Whether a request is meant for another cluster; one without a cluster id is believed."""
+    """Whether a request is meant for another cluster; one without a cluster id is accepted."""
     return cluster_id is not None and cluster_id != core.settings.cluster_id
 
 
 def fences(core: Core, epoch: int, sender_id: int) -> ErrorCode | None:
-    """Why Vote, BeginQuorumEpoch or EndQuorumEpoch is refused; None if it is not."""
+    """The error for a Vote, BeginQuorumEpoch or EndQuorumEpoch with a stale or invalid epoch or sender, else None."""
     if epoch < core.epoch:
         return ErrorCode.fenced_leader_epoch
     return ErrorCode.invalid_request if sender_id < 0 or epoch >= LAST_EPOCH else None
 
 
 def is_for_me(core: Core, voter_id: int, directory_id: UUID) -> bool:
-    """Whether Vote or BeginQuorumEpoch is meant for this replica; version 0 names nobody."""
+    """Whether Vote or BeginQuorumEpoch is meant for this replica; version 0 names no voter, and is accepted."""
     return voter_id < 0 or ReplicaKey(voter_id, directory_id).names(core.me)
 
 
@@ -113,7 +113,7 @@ def is_for_me(core: Core, voter_id: int, directory_id: UUID) -> bool:
 
 
 def vote_request(core: Core, voter: ReplicaKey, *, pre_vote: bool) -> VoteRequest:
-    """Asks a voter for its vote, or (`pre_vote`) whether it would give it."""
+    """Requests a voter's vote, or its pre-vote (`pre_vote`)."""
     end = core.log.end
     row = vote.PartitionData(
         partition_index=PARTITION,
@@ -130,7 +130,7 @@ def vote_request(core: Core, voter: ReplicaKey, *, pre_vote: bool) -> VoteReques
 
 
 def begin_request(core: Core, voter: ReplicaKey) -> BeginQuorumEpochRequest:
-    """Tells a voter that we lead this epoch, and where we are."""
+    """Announces to a voter that this node leads the epoch, and at which addresses."""
     row = begin_quorum_epoch.PartitionData(
         partition_index=PARTITION,
         voter_directory_id=voter.directory_id,
@@ -149,7 +149,7 @@ def begin_request(core: Core, voter: ReplicaKey) -> BeginQuorumEpochRequest:
 
 
 def end_request(core: Core, successors: Sequence[ReplicaKey]) -> EndQuorumEpochRequest:
-    """Tells a voter that we lead this epoch no more, and who should run first."""
+    """Announces to a voter that this node has resigned from the epoch, and the order of the next candidates."""
     row = end_quorum_epoch.PartitionData(
         partition_index=PARTITION,
         leader_id=core.me.id,
@@ -171,7 +171,7 @@ def end_request(core: Core, successors: Sequence[ReplicaKey]) -> EndQuorumEpochR
 
 
 def fetch_request(core: Core) -> FetchRequest:
-    """Asks for what comes behind our log, and says how it ends and what we know to be committed."""
+    """Requests the records after the end of our log; reports that end, its epoch, and the high watermark known here."""
     end, settings = core.log.end, core.settings
     row = fetch.FetchPartition(
         partition=PARTITION,
@@ -192,7 +192,7 @@ def fetch_request(core: Core) -> FetchRequest:
 
 
 def fetch_snapshot_request(core: Core, snapshot: OffsetAndEpoch, *, position: int) -> FetchSnapshotRequest:
-    """Asks for a piece of a snapshot."""
+    """Requests a chunk of a snapshot."""
     row = fetch_snapshot.PartitionSnapshot(
         partition=PARTITION,
         current_leader_epoch=core.epoch,
@@ -212,7 +212,7 @@ def fetch_snapshot_request(core: Core, snapshot: OffsetAndEpoch, *, position: in
 
 
 def _leader_endpoint(core: Core, listener_name: str, endpoint: Callable[..., E]) -> list[E]:
-    """Where the leader is reached over this listener, as an answer's node endpoints; nowhere, while that is not known."""
+    """The leader's endpoint on this listener, as a response's node endpoints; empty while it is not known."""
     address = core.leader_endpoints.get(listener_name)
     if address is None or core.leader_id is None:
         return []
@@ -220,12 +220,12 @@ def _leader_endpoint(core: Core, listener_name: str, endpoint: Callable[..., E])
 
 
 def leader_or_nobody(core: Core) -> int:
-    """The leader as it stands on the wire."""
+    """The leader's id on the wire: -1 if it is not known."""
     return NOBODY if core.leader_id is None else core.leader_id
 
 
 def vote_response(core: Core, error: ErrorCode, *, granted: bool, listener_name: str) -> VoteResponse:
-    """The answer to Vote, with the epoch and leader that we know."""
+    """The response to Vote, with the epoch and leader that this node knows."""
     row = vote.PartitionDataResponse(
         partition_index=PARTITION,
         error_code=error,
@@ -239,7 +239,7 @@ def vote_response(core: Core, error: ErrorCode, *, granted: bool, listener_name:
 
 
 def begin_response(core: Core, error: ErrorCode, *, listener_name: str) -> BeginQuorumEpochResponse:
-    """The answer to BeginQuorumEpoch."""
+    """The response to BeginQuorumEpoch."""
     row = begin_quorum_epoch.PartitionDataResponse(
         partition_index=PARTITION,
         error_code=error,
@@ -254,7 +254,7 @@ def begin_response(core: Core, error: ErrorCode, *, listener_name: str) -> Begin
 
 
 def end_response(core: Core, error: ErrorCode, *, listener_name: str) -> EndQuorumEpochResponse:
-    """The answer to EndQuorumEpoch."""
+    """The response to EndQuorumEpoch."""
     row = end_quorum_epoch.PartitionDataResponse(
         partition_index=PARTITION,
         error_code=error,
@@ -269,7 +269,7 @@ def end_response(core: Core, error: ErrorCode, *, listener_name: str) -> EndQuor
 
 
 def fetch_response(core: Core, row: fetch.PartitionData, *, listener_name: str) -> FetchResponse:
-    """The answer to Fetch around its partition's row."""
+    """The response to Fetch around its partition's row."""
     row.current_leader = fetch.LeaderIdAndEpoch(leader_id=leader_or_nobody(core), leader_epoch=core.epoch)
     response = FetchResponse(
         responses=[fetch.FetchableTopicResponse(topic_id=TOPIC_ID, topic=TOPIC, partitions=[row])]
@@ -281,7 +281,7 @@ def fetch_response(core: Core, row: fetch.PartitionData, *, listener_name: str) 
 def fetch_snapshot_response(
     core: Core, row: fetch_snapshot.PartitionSnapshotResponse, *, listener_name: str
 ) -> FetchSnapshotResponse:
-    """The answer to FetchSnapshot around its partition's row."""
+    """The response to FetchSnapshot around its partition's row."""
     row.current_leader = fetch_snapshot.LeaderIdAndEpoch(
         leader_id=leader_or_nobody(core), leader_epoch=core.epoch
     )
@@ -295,7 +295,7 @@ def fetch_snapshot_response(
 def voter_change_response(
     error: ErrorCode, message: str | None = None, *, is_addition: bool
 ) -> AddRaftVoterResponse | RemoveRaftVoterResponse:
-    """The answer to AddRaftVoter or RemoveRaftVoter."""
+    """The response to AddRaftVoter or RemoveRaftVoter."""
     if message is None and error:
         message = error.name
     cls = AddRaftVoterResponse if is_addition else RemoveRaftVoterResponse

@@ -1,10 +1,10 @@
-"""To whom a request may be sent now: at most one is under way to each node, and a failure is followed by a pause.
+"""RequestManager: which nodes are ready for a request. Each has one in flight at most; a backoff follows a failure.
 
-    ready --sent--> awaiting --answered well--> ready
-                       |----- answered badly, or not at all --> backing off --retry_backoff_ms--> ready
-                       |----- request_timeout_ms --> timed out (as good as ready; its answer is ignored)
+    ready --sent--> in flight --success--> ready
+                       |----- error response, or failure --> backing off --retry_backoff_ms--> ready
+                       |----- request_timeout_ms --> timed out (as ready; a late response is ignored)
 
-Every change of role forgets all of it: answers to what an earlier role has asked are not waited for.
+Every change of role resets it: responses to requests of an earlier role are ignored.
 Source: RequestManager of Kafka 4.3.1.
 """
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Connection:
-    #: Of the request that is waited for; None while backing off.
+    #: Of the request in flight; None while backing off.
     correlation_id: int | None
-    #: When waiting, or backing off, ends.
+    #: When the request times out, or the backoff ends.
     until_ms: int
 
 
 class Peers:
-    """All nodes that this one talks to."""
+    """The request state of all nodes that this one sends requests to."""
 
     def __init__(
         self, bootstrap: list[Node], *, retry_backoff_ms: int, request_timeout_ms: int, random: "Random"
@@ -43,12 +43,12 @@ class Peers:
         return known is None or now_ms >= known.until_ms
 
     def is_backing_off(self, node: Node, now_ms: int) -> bool:
-        """Whether its last request has failed a moment ago."""
+        """Whether its last request has failed, less than `retry_backoff_ms` ago."""
         known = self._connections.get(node.id)
         return known is not None and known.correlation_id is None and now_ms < known.until_ms
 
     def has_timed_out(self, node: Node, now_ms: int) -> bool:
-        """Whether its last request was not answered in time."""
+        """Whether its last request has timed out."""
         known = self._connections.get(node.id)
         return known is not None and known.correlation_id is not None and now_ms >= known.until_ms
 
@@ -58,13 +58,13 @@ class Peers:
         return now_ms if known is None else max(now_ms, known.until_ms)
 
     def has_any_in_flight(self, now_ms: int) -> bool:
-        """Whether any request is waited for. There must not be two Fetches: both would bring the same records."""
+        """Whether any request is in flight. Two Fetches at a time would return the same records twice."""
         return any(
             each.correlation_id is not None and now_ms < each.until_ms for each in self._connections.values()
         )
 
     def ready_bootstrap(self, now_ms: int) -> Node | None:
-        """A random one of those who may know the leader; None while anything is under way, or all of them back off."""
+        """A random node that may know the leader; None while any request is in flight, or all of them back off."""
         if not self._bootstrap or self.has_any_in_flight(now_ms):
             return None
         first = self._random.randrange(len(self._bootstrap))
@@ -72,7 +72,7 @@ class Peers:
         return next((node for node in in_turn if self.is_ready(node, now_ms)), None)
 
     def bootstrap_at_ms(self, now_ms: int) -> int:
-        """When `ready_bootstrap` may find somebody."""
+        """When `ready_bootstrap` may return a node again; NEVER_MS if there are no such nodes."""
         if not self._bootstrap:
             return NEVER_MS
         in_flight = [
@@ -85,16 +85,16 @@ class Peers:
         )
 
     def sent(self, node: Node, correlation_id: int, now_ms: int) -> None:
-        """A request is on its way."""
+        """A request was sent."""
         self._connections[node.id] = _Connection(correlation_id, now_ms + self._request_timeout_ms)
 
     def is_expected(self, node_id: int, correlation_id: int) -> bool:
-        """Whether the answer to this request is waited for."""
+        """Whether this request is the last one sent to the node, and still awaits its response."""
         known = self._connections.get(node_id)
         return known is not None and known.correlation_id == correlation_id
 
     def answered(self, node_id: int, correlation_id: int, now_ms: int, *, well: bool) -> None:
-        """The request was answered `well`, or badly or not at all. Nothing, if it is not waited for any more."""
+        """The request succeeded (`well`), or failed: an error response, or none. Ignored unless it is expected."""
         if not self.is_expected(node_id, correlation_id):
             return
         if well:
@@ -103,9 +103,9 @@ class Peers:
             self._connections[node_id] = _Connection(None, now_ms + self._retry_backoff_ms)
 
     def reset(self, node: Node) -> None:
-        """Forget what is under way to this node."""
+        """Forget this node's request or backoff: it is ready, and a late response is ignored."""
         self._connections.pop(node.id, None)
 
     def reset_all(self) -> None:
-        """Forget everything that is under way."""
+        """Forget the requests and backoffs of all nodes."""
         self._connections.clear()

@@ -1,7 +1,7 @@
-"""What is to be done when nothing happens: send what is due, give up what has taken too long.
+"""Timeouts and retries of each role: send the requests that are due, abandon what has timed out.
 
-Run after every event, and when the time comes that the last run has named. Each function is one role's part, and
-returns that time. Source: KafkaRaftClient.pollCurrentState of Kafka 4.3.1.
+`poll` runs after every event, and at the time that its last run has returned. Each function is the part of one role,
+and returns that time. Source: KafkaRaftClient.pollCurrentState of Kafka 4.3.1.
 """
 
 from controller.raft import epochs, following, joining, reconfiguration, serving, transitions, voting
@@ -10,12 +10,12 @@ from controller.raft.effects import Stopped
 from controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from controller.raft.types import NEVER_MS
 
-#: Changes of the role in one instant. More only come about with timeouts of 0 ms, where they would never end.
+#: Role transitions in one call. More occur only with timeouts of 0 ms, where they would never end.
 _MAX_CHANGES = 10
 
 
 def poll(core: Core) -> int:
-    """Do all that is due now; returns when to look again."""
+    """Do everything that is due; returns when to run again, NEVER_MS if at no time."""
     for _ in range(_MAX_CHANGES):
         if core.is_over or _stop(core):
             return NEVER_MS
@@ -29,7 +29,7 @@ def poll(core: Core) -> int:
 
 
 def _stop(core: Core) -> bool:
-    """Whether a shutdown is complete: nobody needs this node to hand over, or it has tried for long enough."""
+    """Complete a requested shutdown if it can: no election needs this node, or its timeout is over. Whether it did."""
     deadline_ms = core.shutdown_deadline_ms
     if deadline_ms is None:
         return False
@@ -110,7 +110,7 @@ def _poll_resigned(core: Core, role: Resigned) -> int:
     if core.shutdown_deadline_ms is not None:
         return at_ms
     if core.now_ms >= role.deadline_ms:
-        # A later epoch, in which it may vote and be elected again; the own id as leader is gone with the old one.
+        # A later epoch, in which this node may vote and be elected again: in the old one it is known as the leader.
         transitions.become_unattached(core, core.epoch + 1)
         return core.now_ms
     return min(at_ms, role.deadline_ms)

@@ -1,20 +1,20 @@
-"""One node's Raft at work: `Raft` decides, this waits, writes, sends and tells.
+"""Raft's driver: `Raft` decides; this waits for events and carries out effects (writes, requests, notifications).
 
     requests of other nodes --|                          |--> quorum-state, fsync      (off the loop, awaited)
-    answers to our requests --|                          |--> requests to other nodes  (tasks of their own)
-    timers                  --|--> a queue --> Raft -----|--> answers to requests
+    responses, failures     --|                          |--> requests to other nodes  (a task each)
+    timers                  --|--> a queue --> Raft -----|--> responses to requests
     append --> the log      --|    one at a time         |--> listeners: commits, snapshots, leaders
 
-It is one actor: an event is put through the machine only when every effect of the event before it has been carried
-out, in order. `append` alone does not wait for its turn: records reach the log (not the disk) at once, and the next
-flush takes along whatever has gathered while the disk was busy.
+It is one actor: the machine gets the next event only after every effect of the previous one was carried out, in
+order. Only `append` does not wait for its turn: records reach the log (not the disk) at once, and the next flush
+covers all that were appended while the disk was busy (group commit).
 
-A process has one quorum, whatever its roles: a controller's votes, a broker's follows. Listeners are told the same
-things in the same order, each batch once: what is committed, that a snapshot takes the place of everything, and who
-leads (`controller.raft.telling`).
+A process has one quorum, whatever its roles: a controller's is a voter, a broker's an observer. All listeners get the
+same notifications in the same order: each committed batch once, a snapshot that replaces everything, and changes of
+the leader (`controller.raft.telling`).
 
     opened --start--> running --stop--> stopped
-                              --the disk fails, or the log cannot be understood--> failed: the node has to stop
+                              --I/O error, or an unknown record in the log--> failed: the node has to stop
 
 Source: KafkaRaftClient of Kafka 4.3.1 (poll, ListenerContext), KafkaRaftManager; KIP-595, KIP-630.
 """
@@ -58,40 +58,40 @@ from storage.files import Files
 
 logger: Final = logging.getLogger(__name__)
 
-#: More requests than these are not held: each voter and observer has one or two, the rest is somebody's mistake.
+#: Limit of requests without a response yet: each voter and observer has one or two, so more are a fault.
 MAX_WAITING_REQUESTS: Final = 10_000
-#: More events than these do not wait for the actor: requests are refused with NotController, and sent again. They pile up
-#: while the disk does not answer, since peers that have given up ask again. What this node itself does is not refused,
-#: and bounded: an answer for each request that it has sent, one event for all appends, one for a resignation.
+#: Limit of queued events: beyond it, requests are refused with NotController, and their senders retry. Requests queue
+#: up while the disk does not respond, since peers time out and retry. Events of this node itself are not refused, but
+#: bounded: one for each request that it has sent, one for all appends, one for a resignation.
 MAX_WAITING_EVENTS: Final = 20_000
 
 
 class SendRequest(Protocol):
-    """The way to other nodes."""
+    """Sends a request to another node."""
 
     def __call__(self, to: Address, message: Request, timeout_ms: int) -> Awaitable[Response]:
-        """Send and wait for the answer. Raises OSError, TimeoutError or KafkaError if there is none."""
+        """Send and wait for the response. Raises OSError, TimeoutError or KafkaError if there is none."""
 
 
 class Cancellable(Protocol):
     """A timer that has been set."""
 
     def cancel(self) -> None:
-        """It must not ring any more."""
+        """Cancel the timer: its function is not called."""
 
 
 class QuorumFailed(Exception):
-    """Raft cannot go on: the node has to stop, or would risk what is committed."""
+    """Raft cannot continue without risk to committed records: the node has to stop."""
 
 
 class _Event(NamedTuple):
-    #: By the machine's clock.
+    #: On the machine's clock.
     arrived_ms: int
     decide: Callable[[int], list[Effect]]
 
 
 class Quorum:
-    """The replica of the metadata log on this node, voter or observer. Made by `open`."""
+    """The replica of the metadata log on this node, voter or observer. Created by `open`."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Quorum:
         self._call_later = call_later
         self._send = send
         self._on_failure = on_failure
-        # The machine's clock never goes back, but reads as the wall clock did at the beginning: it dates records.
+        # The machine's clock is monotonic, but starts as the wall clock: it gives records their timestamps.
         self._clock_start_ms = now_ms() - int(monotonic() * 1000)
         self._clean_at_ms = self._clock_start_ms + int(monotonic() * 1000) + CLEAN_INTERVAL_MS
         self._events: deque[_Event] = deque()
@@ -129,7 +129,7 @@ class Quorum:
         self._failure: BaseException | None = None
         self._sending: dict[asyncio.Task[None], None] = {}
         self._waiting: dict[asyncio.Future[Response], None] = {}
-        #: Effects that are decided, and come before anything else is.
+        #: Effects that were decided outside of the queue; they are carried out before the next event.
         self._owed: deque[list[Effect]] = deque()
         self._listeners = Listeners()
         self._telling = Telling(
@@ -158,10 +158,10 @@ class Quorum:
         is_clean: bool = False,
         log_settings: MetadataLogSettings | None = None,
     ) -> "Quorum":
-        """Open the metadata log in this log directory, or begin it. [any thread]
+        """Open the metadata log in this log directory, or create it. [any thread]
 
-        `is_clean`: this directory was closed as it should be; else the end of the log is looked for.
-        `on_failure` is told why the node cannot go on. Raises InvalidMetadata and OSError.
+        `is_clean`: this directory was shut down cleanly; else the log's end is recovered.
+        `on_failure` is called with the error that stops the node after `start`. Raises InvalidMetadata and OSError.
         """
         log = MetadataLog.open(
             log_dir,
@@ -174,7 +174,8 @@ class Quorum:
         election = quorum_state.read(log.directory, files)
         others = set() if election is None else set(election.voters) - {settings.node_id}
         if others and list(settings.static_voters) == [settings.node_id]:
-            # Kafka does not look. A node that was told to decide alone must not do so in the folder of a quorum.
+            # Kafka does not check this. A node configured as the only voter must not lead alone with the log
+            # directory of a larger quorum.
             raise InvalidMetadata(
                 f"{log.directory / quorum_state.FILE_NAME} says that {sorted(others)} vote, too, but node "
                 f"{settings.node_id} is configured as the only voter."
@@ -193,10 +194,10 @@ class Quorum:
         )
 
     async def start(self) -> None:
-        """Begin to take part; returns when there is nothing more to do at the moment.
+        """Start the actor; returns once nothing is due any more.
 
-        A single voter leads then, and its listeners know all that it has written as such. Raises InvalidMetadata
-        for what cannot be understood, QuorumFailed and OSError.
+        A single voter leads then, and its listeners were notified of all that it has written as the leader. Raises
+        InvalidMetadata for records that are unknown or invalid, QuorumFailed and OSError.
         """
         assert self._worker is None, "the quorum was started before"
         loop = asyncio.get_running_loop()
@@ -205,7 +206,7 @@ class Quorum:
         await self._settled
 
     async def stop(self) -> None:
-        """Leave the others in peace, and close the log. A leader tells the voters that it goes. Raises OSError."""
+        """Stop, and close the log; a leader first sends EndQuorumEpoch to the voters. Raises OSError."""
         if self._worker is not None:
             if not self._worker.done():
                 self._enqueue(self._raft.shutdown)
@@ -214,55 +215,55 @@ class Quorum:
             await self._upkeep.end()
         await self._run_blocking(self._log.close)
 
-    # -- what the node sees of it ----------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------
 
     @property
     def node_id(self) -> int:
-        """This node."""
+        """This node's id."""
         return self._settings.node_id
 
     @property
     def voters(self) -> VoterSet:
-        """Who votes, by the end of the log."""
+        """The voter set as of the end of the log."""
         return self._raft.voters
 
     @property
     def is_only_voter(self) -> bool:
-        """Whether this node decides alone."""
+        """Whether this node is the only voter."""
         return self._raft.voters.is_only_voter(self._settings.key)
 
     @property
     def kraft_version(self) -> int:
-        """The finalized level of kraft.version, by the end of the log."""
+        """The finalized level of kraft.version, as of the end of the log."""
         return self._raft.kraft_version
 
     @property
     def leader(self) -> LeaderAndEpoch:
-        """Who leads, as far as this node knows; the leader itself may not have caught up yet."""
+        """The leader as far as this node knows; if it is this node, its listeners may not be notified of that yet."""
         return self._telling.leader
 
     def leader_address(self) -> Address | None:
-        """Where the leader is reached by the controllers' listener; None if it is not known."""
+        """The leader's address on the controllers' listener; None if it is not known."""
         return self._raft.leader_address
 
     @property
     def end_offset(self) -> int:
-        """Where the next record will stand."""
+        """The log end offset: where the next record is appended."""
         return self._log.end_offset
 
     @property
     def told_offset(self) -> int:
-        """Behind the last batch that listeners know of; committed."""
+        """Last applied offset, exclusive: the end of the last batch that listeners were notified of; committed."""
         return self._listeners.end_offset
 
     @property
     def told_bytes(self) -> int:
-        """Bytes of the log that listeners have been told of since the start, snapshots not counted."""
+        """Bytes of the log that listeners were notified of since the start, snapshots not counted."""
         return self._listeners.log_bytes
 
     @property
     def is_transaction_open(self) -> bool:
-        """Whether records before `told_offset` wait for the end of their metadata transaction."""
+        """Whether records before `told_offset` are held back until their metadata transaction ends."""
         return self._listeners.is_transaction_open
 
     @property
@@ -273,9 +274,9 @@ class Quorum:
     # -- the log's writers and readers -----------------------------------------------------------------
 
     def append(self, records: Sequence[MetadataRecord], *, epoch: int, metadata_version: int) -> int:
-        """Append records as one batch, not yet durable; its base offset. For the leader of `epoch` alone.
+        """Append records as one batch, not yet durable; returns its base offset. Only for the leader of `epoch`.
 
-        Listeners are told when it is committed. Raises NotController, also if the disk does not take it.
+        Listeners are notified once it is committed. Raises NotController, also on an I/O error, which stops the node.
         """
         if self._failure is not None or self._is_over or not self._raft.is_leader_of(epoch):
             raise NotController("This node does not lead the metadata quorum any more.")
@@ -293,7 +294,7 @@ class Quorum:
         return chunk.base_offset
 
     def resign(self, epoch: int) -> None:
-        """Give up the leadership of this epoch, if it is not over anyway."""
+        """Resign the leadership of this epoch; ignored if this node does not lead it."""
         self._enqueue(lambda now_ms: self._raft.resign(now_ms, epoch))
 
     def upgrade_kraft_version(self, level: int, *, epoch: int, validate_only: bool = False) -> None:
@@ -301,15 +302,15 @@ class Quorum:
         effects = self._raft.upgrade_kraft_version(
             self._raft_now_ms(), epoch=epoch, version=level, validate_only=validate_only
         )
-        # They are in the log, as after `append`. What is to be done about them comes before what is decided later.
+        # The records are in the log, as after `append`. Their effects are carried out before those of later events.
         self._owed.append(effects)
         self._wake.set()
 
     async def handle(self, request: Request, *, listener_name: str | None = None) -> Response:
-        """Answer another node's request about the quorum: Vote, Fetch, DescribeQuorum, AddRaftVoter, ...
+        """Handle another node's request about the quorum: Vote, Fetch, DescribeQuorum, AddRaftVoter, ...
 
-        `listener_name`: by which it came; None: the first. Takes as long as a Fetch finds nothing new. Raises
-        NotController when this node stops meanwhile.
+        `listener_name`: the listener that received it; None: the first. A Fetch without news waits up to its
+        `max_wait_ms`. Raises NotController when this node stops meanwhile, or has too many requests.
         """
         if self._failure is not None or self._is_over:
             raise NotController("This node does not take part in the metadata quorum.")
@@ -322,14 +323,14 @@ class Quorum:
         return await answer
 
     def subscribe(self, listener: QuorumListener) -> None:
-        """Tell the listener all that is to come, behind those who have subscribed before. Before `start` only."""
+        """Register a listener; listeners are called in the order of registration. Only before `start`."""
         assert self._worker is None, "the log is told once, from its beginning"
         self._listeners.add(listener)
 
     def write_snapshot(self, copy: Callable[[], MetadataImage]) -> bool:
-        """Begin to write what `copy` gives as the snapshot of everything that was told; whether it was begun.
+        """Begin to write the image that `copy` returns as the snapshot before `told_offset`; whether it was begun.
 
-        It is not if one is being written or is there already, or while a metadata transaction is open: its records
+        False if a snapshot is being written or exists already, or while a metadata transaction is open: its records
         are before `told_offset`, but not in the image. Raises InvalidMetadata and OSError.
         """
         if self._is_over or self.is_transaction_open:
@@ -376,14 +377,15 @@ class Quorum:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            self._fail(error)  # what it waited for was cancelled, not this task
+            self._fail(error)  # the awaited operation was cancelled, not this task
         except Exception as error:  # noqa: BLE001 (told to the node, which stops)
             self._fail(error)
 
     def _next(self) -> Callable[[int], list[Effect]] | None:
-        """What the machine is to see now.
+        """The machine's next event; None if there is none.
 
-        What has arrived before a deadline counts as in time, however long the disk has kept us from looking at it.
+        An event that arrived before the deadline comes first, however long the actor was blocked by the disk: a slow
+        disk must not look like a silent leader or follower.
         """
         deadline_ms = self._raft.next_deadline_ms
         if self._events and self._events[0].arrived_ms <= deadline_ms:
@@ -393,7 +395,7 @@ class Quorum:
         return self._events.popleft().decide if self._events else None
 
     async def _rest(self) -> None:
-        """Wait for an event, the machine's deadline, or the next look at what the log may let go."""
+        """Wait for an event, the machine's deadline, or the next cleaning of the log."""
         self._wake.clear()
         deadline_ms = min(self._raft.next_deadline_ms, self._clean_at_ms)
         timer = self._call_later(max(0, deadline_ms - self._raft_now_ms()) / 1000, self._wake.set)
@@ -435,7 +437,7 @@ class Quorum:
 
     async def _flush(self, end_offset: int) -> None:
         await self._run_blocking(self._log.flush, end_offset)
-        # In front of what waits, as it has begun before that.
+        # In front of the queued events, since the flush has begun before them.
         self._events.appendleft(_Event(0, lambda now_ms: self._raft.flushed(now_ms, end_offset)))
 
     async def _ask(self, sent: Send) -> None:
@@ -447,14 +449,14 @@ class Quorum:
                 "no answer of node %d at %s to %s: %r", sent.node_id, sent.to, type(sent.message), error
             )
             if isinstance(error, UnsupportedVersion) and isinstance(sent.message, VoteRequest):
-                # It knows no pre-votes (KIP-996): Raft then asks for its vote at once.
+                # The voter does not support pre-votes (KIP-996): Raft then requests its vote at once.
                 response = VoteResponse(error_code=ErrorCode.unsupported_version)
         except Exception:
             logger.exception("a request to node %d at %s has failed", sent.node_id, sent.to)
         self._enqueue(lambda now_ms: self._raft.answered(now_ms, sent, response))
 
     def _fail(self, error: BaseException) -> None:
-        """Nothing more is decided, written or told here; what is in memory may not be what the log says."""
+        """Stop all processing and notify the node: the state in memory may differ from the log."""
         if self._failure is not None:
             return
         self._failure = error
@@ -469,7 +471,7 @@ class Quorum:
         self._on_failure(error)
 
     def _end(self) -> None:
-        """Nobody is answered or led any more."""
+        """End leadership, cancel the requests in flight, and refuse those that wait for a response."""
         self._is_over = True
         self._wake.set()
         with suppress(InvalidMetadata):  # a listener that cannot follow any more, and this is the end anyway
@@ -483,5 +485,5 @@ class Quorum:
 
 def _reply(effect: Reply) -> None:
     assert isinstance(effect.token, asyncio.Future)
-    if not effect.token.done():  # who asked may have gone
+    if not effect.token.done():  # the request may have been cancelled
         effect.token.set_result(effect.response)

@@ -1,13 +1,13 @@
-"""Changing who votes while the quorum works: AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter, kraft.version (KIP-853).
+"""Dynamic voter changes, on the leader: AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter, kraft.version (KIP-853).
 
-One change of one voter at a time: the next one is refused until the last is committed, and the leader begins with
-none before it has committed something in its epoch - a change of a former leader might still be undone. A change
-holds from the moment when it is in the log: the new set commits it.
+Invariant: one change of one voter at a time. The next one is refused until the previous one is committed, and the first
+one until the leader has committed a record of its epoch: a former leader's change might still be truncated. A change is
+in effect as soon as it is in the log: the new set commits it.
 
     AddRaftVoter     refused | ApiVersions to the new voter -> KRaftVoters appended -> committed: answered
     RemoveRaftVoter  refused | KRaftVoters appended -> committed: answered; a leader that has removed itself resigns
     UpdateRaftVoter  refused | KRaftVoters appended, answered at once
-                             | kraft.version 0: remembered by the leader, for the upgrade to 1
+                             | kraft.version 0: kept in the leader's memory, for the upgrade to 1
 
 Source: AddVoterHandler, RemoveVoterHandler, UpdateVoterHandler, KRaftVersionUpgrade of Kafka 4.3.1.
 """
@@ -33,7 +33,7 @@ KRAFT_VERSION = "kraft.version"
 
 
 class _Refused(Exception):
-    """Why a change cannot be made, told to whoever asked for it."""
+    """A change is refused: the error and the message of the response."""
 
     def __init__(self, error: ErrorCode, message: str | None = None) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class _Refused(Exception):
 
 
 def answer_add(core: Core, request: AddRaftVoterRequest, token: object) -> None:
-    """Begin to add a voter, or refuse it."""
+    """Handle AddRaftVoter: begin the addition, or refuse it."""
     try:
         _begin_addition(core, request, token)
     except _Refused as refused:
@@ -84,9 +84,9 @@ def _begin_addition(core: Core, request: AddRaftVoterRequest, token: object) -> 
 
 
 def versions_answered(core: Core, sender_id: int, response: ApiVersionsResponse | None) -> Outcome:
-    """The new voter has told which levels of kraft.version it understands: append the new voter set.
+    """Handle the new voter's ApiVersions response, which has its kraft.version levels: append the new voter set.
 
-    Or give up, also if it does not answer (None).
+    An error or no response (None) ends the change with REQUEST_TIMED_OUT.
     """
     role = core.role
     change = role.voter_change if isinstance(role, Leader) else None
@@ -129,7 +129,7 @@ def _append_addition(core: Core, change: VoterChange, supported: VersionRange) -
         )
     voters = core.voters.with_voter(Voter(change.voter, change.endpoints, supported))
     assert voters is not None, (change, core.voters)
-    if not change.ack_when_committed:  # the change is under way all the same, and excludes others
+    if not change.ack_when_committed:  # the change is in progress all the same, and excludes others
         core.reply(change.token, voter_change_response(ErrorCode.none, is_addition=True))
         change.token = None
     _append(core, change, voters)
@@ -139,7 +139,7 @@ def _append_addition(core: Core, change: VoterChange, supported: VersionRange) -
 
 
 def answer_remove(core: Core, request: RemoveRaftVoterRequest, token: object) -> None:
-    """Begin to remove a voter, or refuse it."""
+    """Handle RemoveRaftVoter: append the smaller voter set, or refuse it."""
     try:
         role = _leader(core, request.cluster_id)
         voter = ReplicaKey(request.voter_id, request.voter_directory_id)
@@ -171,7 +171,7 @@ def answer_remove(core: Core, request: RemoveRaftVoterRequest, token: object) ->
 def answer_update(
     core: Core, request: UpdateRaftVoterRequest, *, listener_name: str
 ) -> UpdateRaftVoterResponse:
-    """Take in where a voter listens now and what it understands."""
+    """Handle UpdateRaftVoter: a voter's current endpoints and kraft.version levels."""
     try:
         error = ErrorCode.none
         _update(core, request)
@@ -225,10 +225,10 @@ def _update(core: Core, request: UpdateRaftVoterRequest) -> None:
 
 
 def upgrade(core: Core, *, epoch: int, version: int, validate_only: bool) -> None:
-    """Raise kraft.version from 0 to 1: the voters, with what each has told of itself, go into the log.
+    """Raise kraft.version from 0 to 1: append the voter set, as the voters have reported it by UpdateRaftVoter.
 
     Raises NotController unless this node leads `epoch`; InvalidUpdateVersion for a downgrade, an unknown level, or
-    when a voter does not understand it or has not told so yet. Nothing if the level holds already.
+    if a voter does not support it or has not reported its levels yet. Does nothing if the level is in effect already.
     """
     role = core.role
     if not isinstance(role, Leader) or role.epoch != epoch:
@@ -248,7 +248,7 @@ def upgrade(core: Core, *, epoch: int, version: int, validate_only: bool) -> Non
         )
     if not voters.supports(version):
         raise InvalidUpdateVersion(f"{what} because not all of the voters support it")
-    # Who has told its versions has told its directory, too.
+    # A voter that has reported its kraft.version levels has reported its directory id, too.
     assert all(key.directory_id != ZERO_UUID for key in voters.keys), voters
     if validate_only:
         return
@@ -257,11 +257,11 @@ def upgrade(core: Core, *, epoch: int, version: int, validate_only: bool) -> Non
     serving.append_control(core, messages)
 
 
-# -- what all changes have in common ---------------------------------------------------------------------
+# -- common to all changes -------------------------------------------------------------------------------
 
 
 def expire(core: Core) -> None:
-    """Give up a change that takes too long. If it is in the log already, it may still be committed."""
+    """End a change that has timed out. If it is in the log already, it may still be committed."""
     role = core.role
     change = role.voter_change if isinstance(role, Leader) else None
     if change is not None and change.deadline_ms <= core.now_ms:

@@ -1,7 +1,7 @@
-"""What a replica is in an epoch: six roles, each with what it must remember and until when it lasts.
+"""A replica's role in an epoch (Kafka's EpochState): six roles, each with its state and its deadline.
 
 `machine` has the diagram of the transitions between them, `transitions` carries them out. Times are absolute, in
-the milliseconds of `now_ms`; NEVER_MS is a time that does not come.
+the milliseconds of `now_ms`; NEVER_MS is later than every time.
 Source: UnattachedState, FollowerState, ProspectiveState, CandidateState, LeaderState, ResignedState of Kafka 4.3.1.
 """
 
@@ -16,29 +16,29 @@ from controller.raft.voters import VoterSet
 
 @dataclass(slots=True)
 class Ballot:
-    """The votes of one election, by voter: granted, refused, or None as long as there is no answer."""
+    """The votes of one election (Kafka's EpochElection), by voter: granted, refused, or None without a response."""
 
     voters: VoterSet
     votes: dict[int, bool | None]
 
     @classmethod
     def begin(cls, voters: VoterSet, my_id: int) -> "Ballot":
-        """Only the own vote is known, and it is granted."""
+        """The ballot with this replica's own vote, which is granted."""
         return cls(voters, {id: True if id == my_id else None for id in voters.ids})
 
     def record(self, voter_id: int, *, granted: bool) -> None:
-        """What a voter has answered. Who votes not is not counted."""
+        """Record a response. Responses from non-voters are ignored."""
         if voter_id in self.votes:
             self.votes[voter_id] = granted
 
     @property
     def granting(self) -> list[int]:
-        """Who has granted the vote."""
+        """The voters that have granted the vote."""
         return [id for id, granted in self.votes.items() if granted]
 
     @property
     def unanswered(self) -> list[ReplicaKey]:
-        """Whose answer is not known."""
+        """The voters that have not responded."""
         return [self.voters.voters[id].key for id, granted in self.votes.items() if granted is None]
 
     @property
@@ -54,12 +54,12 @@ class Ballot:
 
 @dataclass(slots=True, kw_only=True)
 class Unattached:
-    """Knows the epoch, and not where its leader is. Asks around; a voter runs for election when time is up."""
+    """Knows the epoch, but not its leader's address; sends Fetches to find it. A voter has an election timeout."""
 
     epoch: int
-    #: Known by id at most: a leader that can be reached makes a Follower.
+    #: Only the id may be known: with the leader's address the role is Follower.
     leader_id: int | None = None
-    #: Whom it has voted for in this epoch.
+    #: The candidate that it has voted for in this epoch.
     voted: ReplicaKey | None = None
     #: NEVER_MS for an observer.
     election_deadline_ms: int
@@ -67,7 +67,7 @@ class Unattached:
 
 @dataclass(slots=True, kw_only=True)
 class Follower:
-    """Fetches from the leader of the epoch. A voter whose fetches bring nothing for too long runs for election."""
+    """Fetches from the epoch's leader. A voter without a successful Fetch in the fetch timeout becomes Prospective."""
 
     epoch: int
     leader_id: int
@@ -75,9 +75,9 @@ class Follower:
     leader_endpoints: Endpoints
     voted: ReplicaKey | None = None
     fetch_deadline_ms: int
-    #: When to look again whether this voter's entry in the voter set is right (KIP-853).
+    #: When to check again whether this voter's entry in the voter set is correct (KIP-853).
     update_voter_at_ms: int
-    #: Whether the leader has answered a fetch well. If not, it may not live, and others may try (KIP-996).
+    #: Whether a Fetch from the leader has succeeded. If not, it may have failed, so pre-votes are granted (KIP-996).
     has_fetched: bool = False
     #: Whether the leader knows our endpoints, where they are not in the log (kraft.version 0).
     has_updated_leader: bool = False
@@ -88,10 +88,10 @@ class Follower:
 
 @dataclass(slots=True, kw_only=True)
 class Prospective:
-    """Asks whether it would be elected, in the epoch that it is in: a node that cannot win disturbs nobody (KIP-996)."""
+    """Requests pre-votes in its current epoch: a node that cannot win does not raise the epoch (KIP-996)."""
 
     epoch: int
-    #: The leader that it has lost, or that it knows by id only; it goes back to it if it would not be elected.
+    #: The leader that it has lost, or knows by id only; it returns to it if it loses the pre-vote.
     leader_id: int | None = None
     leader_endpoints: Endpoints = field(default_factory=dict)
     voted: ReplicaKey | None = None
@@ -101,7 +101,7 @@ class Prospective:
 
 @dataclass(slots=True, kw_only=True)
 class Candidate:
-    """Has begun a new epoch, voted for itself, and asks for votes."""
+    """Has started a new epoch, voted for itself, and requests votes."""
 
     epoch: int
     ballot: Ballot
@@ -110,51 +110,51 @@ class Candidate:
 
 @dataclass(slots=True, kw_only=True)
 class VoterChange:
-    """An AddRaftVoter or RemoveRaftVoter that the leader is at; there is one at a time."""
+    """An AddRaftVoter or RemoveRaftVoter in progress; there is at most one at a time."""
 
-    #: Of the request; None once it was answered before the change is committed (ack_when_committed=false).
+    #: Of the request; None if it was answered before the commit (ack_when_committed=false).
     token: Any
     is_addition: bool
-    #: An addition waits for the answer to ApiVersions from this voter first.
+    #: An addition first waits for this voter's response to ApiVersions.
     voter: ReplicaKey
     endpoints: Endpoints
     ack_when_committed: bool = True
-    #: Where the new voter set stands; None as long as it was not appended.
+    #: The offset of the new voter set; None before it is appended.
     offset: int | None = None
     deadline_ms: int
 
 
 @dataclass(slots=True, kw_only=True)
 class Leader:
-    """Won the election of its epoch: the only one who appends."""
+    """Won the election of its epoch: the only replica that appends new records in it."""
 
     epoch: int
-    #: Its first record, LeaderChange. Nothing is committed before this record is (Raft's section 5.4.2).
+    #: The offset of its first record, LeaderChange. Older records are committed only with this one (Raft, 5.4.2).
     epoch_start_offset: int
     followers: Followers
     #: None until something of this epoch is committed.
     high_watermark: int | None = None
-    #: When to resign for want of a majority that fetches (KAFKA-15489).
+    #: When to resign if no majority fetches (KAFKA-15489).
     check_quorum_deadline_ms: int
-    #: When to send BeginQuorumEpoch to those who do not fetch.
+    #: When to send BeginQuorumEpoch to voters that do not fetch.
     begin_quorum_at_ms: int
     voter_change: VoterChange | None = None
-    #: The voters with endpoints and directory ids that they have told; kraft.version 0 only, where these are
+    #: The voters with the endpoints and directory ids that they have reported; kraft.version 0 only, where these are
     #: not in the log but needed for the upgrade to 1.
     told_voters: VoterSet | None = None
-    #: Resign at the next occasion.
+    #: Resign at the next poll.
     must_resign: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
 class Resigned:
-    """Led this epoch, and does so no more. Tells the voters; votes for nobody in this epoch."""
+    """Has led this epoch and resigned. Sends EndQuorumEpoch to the voters; grants no vote in this epoch."""
 
     epoch: int
-    #: Who has not acknowledged EndQuorumEpoch.
+    #: The voters that have not acknowledged EndQuorumEpoch.
     unacknowledged: set[int]
     preferred_successors: list[ReplicaKey] = field(default_factory=list)
-    #: When to begin a later epoch as Unattached.
+    #: When to start the next epoch as Unattached.
     deadline_ms: int
 
 

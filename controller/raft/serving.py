@@ -1,7 +1,7 @@
-"""The leader at work: followers' Fetches come in, the high watermark goes out, and what waits for either is answered.
+"""Fetch and the high watermark, on the leader: replica progress, commits, and the requests that wait for them.
 
-A Fetch moves its replica's progress; progress of a majority moves the high watermark; that is told to everybody whose
-Fetch is held back, and completes the change of the voter set that may be under way.
+A Fetch advances its replica's progress. The progress of a majority advances the high watermark. That completes the
+delayed Fetches, and the voter change in progress.
 Source: KafkaRaftClient.handleFetchRequest, LeaderState.maybeUpdateHighWatermark of Kafka 4.3.1.
 """
 
@@ -18,12 +18,12 @@ from protocol.error_code import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
 from protocol.records.quorum import QuorumMessage
 
-#: Fetches that are held back at a time; one more is answered at once. Each is of another connection.
+#: Limit of delayed Fetches, each of another connection; one more is answered at once.
 MAX_PARKED: Final = 10_000
 
 
 def answer_fetch(core: Core, request: FetchRequest, token: object, *, listener_name: str) -> None:
-    """Answer a Fetch, or hold it back."""
+    """Handle Fetch: reply at once, or delay it until there is news or its `max_wait_ms` is over."""
     if is_other_cluster(core, request.cluster_id):
         return core.reply(token, FetchResponse(error_code=ErrorCode.inconsistent_cluster_id))
     asked = only_partition(request.topics)
@@ -50,7 +50,7 @@ def answer_fetch(core: Core, request: FetchRequest, token: object, *, listener_n
 
 
 def append_control(core: Core, messages: Sequence[QuorumMessage]) -> None:
-    """Write control records as the leader. New voters vote at once."""
+    """Append control records as the leader. A new voter set is in effect at once (KIP-853)."""
     role = core.role
     assert isinstance(role, Leader), role
     base_offset = core.log.append_control(messages, epoch=role.epoch, now_ms=core.now_ms)
@@ -64,14 +64,14 @@ def append_control(core: Core, messages: Sequence[QuorumMessage]) -> None:
 
 
 def appended(core: Core) -> None:
-    """The leader's log has grown: those who wait get it at once, before the own disk has it."""
+    """The leader's log has grown: complete delayed Fetches at once, before the records are durable on the leader."""
     end_offset = core.log.end.offset
     _release(core, [each for each in core.parked if each.fetch_offset < end_offset])
     core.flush()
 
 
 def flushed(core: Core, end_offset: int) -> None:
-    """The leader itself has made its log durable up to here: it counts as one voter."""
+    """The leader has made its own log durable up to `end_offset`: its own progress as a voter."""
     role = core.role
     assert isinstance(role, Leader), role
     role.followers.flushed(min(end_offset, core.log.end.offset))
@@ -79,7 +79,7 @@ def flushed(core: Core, end_offset: int) -> None:
 
 
 def heard(core: Core, replica: ReplicaKey) -> None:
-    """A replica has shown that it lives and follows, other than by a Fetch."""
+    """Record contact with a replica by another request than Fetch, for check quorum."""
     role = core.role
     assert isinstance(role, Leader), role
     if role.followers.heard(replica):
@@ -87,10 +87,10 @@ def heard(core: Core, replica: ReplicaKey) -> None:
 
 
 def advance(core: Core) -> None:
-    """Commit what a majority has stored, and tell whoever waits for that.
+    """Advance the high watermark to what a majority has stored, and complete the requests that wait for it.
 
-    The high watermark never moves back, though the majority's offset may: a change of the voter set can count a
-    replica that has less. It says nothing until the epoch's own first record is committed.
+    Invariant: the high watermark never moves back, though the majority's offset may: a new voter set can count a
+    replica that has less. It stays unknown until the epoch's own first record is committed.
     """
     role = core.role
     assert isinstance(role, Leader), role
@@ -111,12 +111,12 @@ def advance(core: Core) -> None:
 
 
 def expire_parked(core: Core) -> None:
-    """Answer those who have waited for long enough."""
+    """Complete the delayed Fetches whose `max_wait_ms` is over."""
     _release(core, [each for each in core.parked if each.deadline_ms <= core.now_ms])
 
 
 def give_up(core: Core, former: Leader) -> None:
-    """This node leads no more: nothing that waits will come from here."""
+    """This node has stopped leading: refuse delayed Fetches and the voter change with NOT_LEADER_OR_FOLLOWER."""
     parked, core.parked = core.parked, []
     for each in parked:
         row = fetching.error_row(core, ErrorCode.not_leader_or_follower)
@@ -125,7 +125,7 @@ def give_up(core: Core, former: Leader) -> None:
 
 
 def end_change(core: Core, error: ErrorCode, message: str | None = None) -> None:
-    """The change of the voter set that is under way is done, or given up."""
+    """End the voter change in progress, completed or failed, and answer its request."""
     role = core.role
     assert isinstance(role, Leader), role
     _end_change_of(core, role, error, message)
@@ -138,7 +138,7 @@ def _end_change_of(core: Core, role: Leader, error: ErrorCode, message: str | No
 
 
 def _answer(core: Core, asked: FetchPartition, replica: ReplicaKey, *, max_bytes: int) -> PartitionData:
-    """The row for a Fetch that has just come: what it says of the replica's log is taken in first."""
+    """The row for a Fetch that has just arrived; the replica's progress is updated first."""
     if (error := fetching.leader_error(core, asked.current_leader_epoch)) is not None:
         return fetching.error_row(core, error)
     role = core.role
@@ -159,7 +159,7 @@ def _answer(core: Core, asked: FetchPartition, replica: ReplicaKey, *, max_bytes
 
 
 def _release(core: Core, waiting: list[ParkedFetch]) -> None:
-    """Answer Fetches that were held back; that they were held back says nothing new of the replicas."""
+    """Complete delayed Fetches. The replicas' progress is not updated again: their logs were known at arrival."""
     role = core.role
     if not waiting or not isinstance(role, Leader):
         return

@@ -1,4 +1,7 @@
-"""FetchSnapshot, as the leader answers it (KIP-630): a piece of a snapshot's file, from a position on."""
+"""FetchSnapshot, the leader's response (KIP-630): a chunk of a snapshot's file, from a position on.
+
+Source: KafkaRaftClient.handleFetchSnapshotRequest of Kafka 4.3.1.
+"""
 
 from controller.raft import fetching, serving
 from controller.raft.core import Core
@@ -16,10 +19,10 @@ from protocol.messages.fetch_snapshot import (
 
 
 def answer(core: Core, request: FetchSnapshotRequest, *, listener_name: str) -> FetchSnapshotResponse:
-    """A piece of the snapshot that is asked for.
+    """Handle FetchSnapshot: a chunk of the requested snapshot.
 
-    Errors: INVALID_REQUEST unless it is about one partition - none at all included (CVE-2026-83525: Kafka 4.3.1's
-    controller stops at that); UNKNOWN_TOPIC_OR_PARTITION for another one; those of `fetching.leader_error`;
+    Errors: INVALID_REQUEST unless the request has exactly one partition (none: CVE-2026-83525, Kafka 4.3.1's
+    controller stops at that); UNKNOWN_TOPIC_OR_PARTITION for another partition; those of `fetching.leader_error`;
     SNAPSHOT_NOT_FOUND, also for the bootstrap snapshot; POSITION_OUT_OF_RANGE.
     """
     if is_other_cluster(core, request.cluster_id):

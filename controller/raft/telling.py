@@ -1,12 +1,12 @@
-"""What listeners are told, and from where: from memory what this node has appended itself, else from the log.
+"""Listener dispatch: committed batches from memory if this node has appended them, else from the log.
 
     high watermark --> the batches before it, in order   --'
-    snapshot       --> all that is in it                 --+--> Listeners
-    leader         --> at once, but to the leader itself --'
-                       only behind its epoch's first record
+    snapshot       --> all records in it                 --+--> Listeners
+    leader         --> at once; on the leader itself     --'
+                       only after its epoch's first record
 
 Records are read and decoded in another thread, once for all listeners, a mebibyte at a time.
-Source: KafkaRaftClient.ListenerContext of Kafka 4.3.1.
+Source: KafkaRaftClient.ListenerContext, BatchAccumulator of Kafka 4.3.1.
 """
 
 import logging
@@ -21,15 +21,15 @@ from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 
 logger: Final = logging.getLogger(__name__)
 
-#: Batches of this node that are not committed yet are kept in memory up to so many bytes; those beyond are read from
-#: the log when they are committed.
+#: Uncommitted batches of this node are kept in memory up to so many bytes; those beyond are read from the log
+#: when they are committed.
 MAX_APPENDED_BYTES: Final = 64 * 1024 * 1024
-#: So much of the log is read and decoded at a time, before listeners are told of it.
+#: So much of the log is read and decoded at a time, before listeners are notified of it.
 READ_BYTES: Final = 1024 * 1024
 
 
 class Telling:
-    """The one who tells. Used by the quorum's worker, one call at a time, but for `appended`."""
+    """Notifies the listeners. Used by the quorum's worker, one call at a time; only `appended` may come in between."""
 
     def __init__(
         self,
@@ -40,16 +40,16 @@ class Telling:
         epoch_start_offset: Callable[[], int | None],
         run_blocking: Callable[..., Awaitable[Any]],
     ) -> None:
-        """`epoch_start_offset`: where the epoch of this node begins, while it leads."""
+        """`epoch_start_offset`: where the epoch that this node leads starts; None while it does not lead."""
         self._log = log
         self._listeners = listeners
         self._node_id = node_id
         self._epoch_start_offset = epoch_start_offset
         self._run_blocking = run_blocking
-        #: Appended in this epoch and not yet dispatched; perhaps not all of it.
+        #: Batches appended in this epoch and not yet dispatched; those beyond MAX_APPENDED_BYTES are missing.
         self._appended: deque[Chunk] = deque()
         self._appended_bytes = 0
-        #: As far as this node knows; listeners may hear of it later.
+        #: The leader as far as this node knows; listeners may be notified later.
         self.leader = NOBODY_YET
 
     def appended(self, chunk: Chunk) -> None:
@@ -59,7 +59,7 @@ class Telling:
             self._appended_bytes += chunk.size_bytes
 
     async def commits(self, high_watermark: int) -> None:
-        """Everything before it is committed. Raises InvalidMetadata."""
+        """Everything before the high watermark is committed: notify listeners. Raises InvalidMetadata."""
         while (start_offset := self._listeners.end_offset) < high_watermark:
             while self._appended and self._appended[0].base_offset < start_offset:
                 self._take_appended()
@@ -99,21 +99,21 @@ class Telling:
         self._tell_leader_when_due()
 
     async def load_snapshot(self, snapshot: OffsetAndEpoch) -> None:
-        """The log begins behind this snapshot. Raises InvalidMetadata, OSError."""
+        """The log starts at the end of this snapshot: notify listeners. Raises InvalidMetadata, OSError."""
         self._forget_appended()
         chunks = await self._run_blocking(lambda: list(self._log.snapshot_records(snapshot)))
         self._listeners.tell_snapshot(chunks, snapshot)
 
     def change_leader(self, leader: LeaderAndEpoch) -> None:
-        """There is a new epoch, or a leader of it, or its leader has given up."""
+        """There is a new epoch, or the epoch has a leader now, or its leader has resigned."""
         logger.info("metadata quorum: epoch %d, leader %s", leader.epoch, leader.leader_id)
-        # What an earlier epoch of ours has left in the log may be cut off: if it stays, it is read from there.
+        # Batches that this node appended in an earlier epoch may be truncated; those that stay are read from the log.
         self._forget_appended()
         self.leader = leader
         self._tell_leader_when_due()
 
     def _tell_leader_when_due(self) -> None:
-        """A leader hears of it when all that was committed before its epoch is told, its first record included."""
+        """Notify of the leader; on the leader itself only after everything before its epoch, and its first record."""
         if self.leader.leader_id == self._node_id:
             start_offset = self._epoch_start_offset()
             if start_offset is None or self._listeners.end_offset <= start_offset:
@@ -121,6 +121,6 @@ class Telling:
         self._listeners.tell_leader(self.leader)
 
     def end(self) -> None:
-        """Nobody leads any more, as far as listeners are concerned."""
+        """Notify listeners that there is no leader: this node stops."""
         self.leader = LeaderAndEpoch(None, self.leader.epoch)
         self._listeners.tell_leader(self.leader)

@@ -1,7 +1,7 @@
-"""How a replica changes its role: what each change keeps, makes durable, starts and ends. `machine` has the diagram.
+"""Role transitions: what each one keeps, makes durable, starts and ends. `machine` has the diagram.
 
-Everywhere: a vote is kept as long as the epoch lasts, so that no replica votes twice in one; requests that wait for a
-leader are refused when it stops to lead; answers that an earlier role was waiting for are forgotten.
+Invariants: a vote is kept while the epoch lasts, so that no replica votes twice in an epoch; delayed requests are
+refused when their leader stops leading; responses to requests of an earlier role are ignored.
 Source: QuorumState of Kafka 4.3.1.
 """
 
@@ -17,13 +17,14 @@ from protocol.records.quorum import QuorumMessage
 
 
 def become_initial(core: Core, election: QuorumState | None) -> None:
-    """The role after a start, from `quorum-state` (None: there is none) and the log."""
+    """The role after a start, from `quorum-state` (None without that file) and the log."""
     end = core.log.end
     epoch = election.leader_epoch if election is not None else 0
     deadline_ms = core.now_ms + core.random_election_timeout_ms()
     role: Role
     if election is None or epoch < end.epoch:
-        # The log knows a later epoch than the file: the vote in it, if there was one, is the leader's business.
+        # The log has a later epoch than the file. This replica's vote in it, if any, is unknown; the epoch has
+        # elected its leader already.
         role = Unattached(epoch=max(epoch, end.epoch), election_deadline_ms=deadline_ms)
     else:
         voted = (
@@ -33,9 +34,9 @@ def become_initial(core: Core, election: QuorumState | None) -> None:
         is_open = election.leader_id is None
         has_begun = is_open and voted_for_me and epoch > 0 and end.epoch == epoch
         if election.leader_id == core.me.id or has_begun:
-            # We led this epoch, or were about to: what we have written in it may be lost in part. To write
-            # anew in the same epoch could give one (offset, epoch) to two records. (Records of another leader
-            # of this epoch were not fetched before that leader was known durably.)
+            # This node led the epoch, or was about to. Some of its records of the epoch may be lost: writing again
+            # in the same epoch could give one (offset, epoch) to two records. (The records are not of another
+            # leader of this epoch: they are fetched only after that leader is in `quorum-state`.)
             role = _resigned(core, epoch=epoch, successors=[])
         elif is_open and voted_for_me and core.is_voter:
             ballot = Ballot.begin(core.voters, core.me.id)
@@ -55,7 +56,7 @@ def become_initial(core: Core, election: QuorumState | None) -> None:
 
 
 def become_unattached(core: Core, epoch: int, *, leader_id: int | None = None) -> None:
-    """A later epoch whose leader is not known; or the same one, after a Prospective was refused."""
+    """A later epoch whose leader, or its address, is not known; or the same one, after a lost pre-vote."""
     former = core.role
     assert epoch > core.epoch or (epoch == core.epoch and isinstance(former, Prospective)), (epoch, former)
     voted = core.voted if epoch == core.epoch else None
@@ -76,7 +77,7 @@ def become_unattached(core: Core, epoch: int, *, leader_id: int | None = None) -
 
 
 def vote_for(core: Core, candidate: ReplicaKey) -> None:
-    """Vote in this epoch, once. Who is voted for has as good a chance as we: our own time begins anew."""
+    """Grant the vote of this epoch, once, and reset the election timeout: the candidate may win."""
     deadline_ms = core.now_ms + core.random_election_timeout_ms()
     match core.role:
         case Unattached(voted=None) as role:
@@ -90,7 +91,7 @@ def vote_for(core: Core, candidate: ReplicaKey) -> None:
 
 
 def become_follower(core: Core, epoch: int, leader_id: int, endpoints: Endpoints) -> None:
-    """An epoch has a leader that can be reached."""
+    """The epoch has a leader whose address is known."""
     assert endpoints, (epoch, leader_id)
     assert leader_id != core.me.id, (epoch, leader_id)
     assert epoch >= core.epoch, (epoch, leader_id, core.role)
@@ -101,7 +102,7 @@ def become_follower(core: Core, epoch: int, leader_id: int, endpoints: Endpoints
 
 
 def become_prospective(core: Core) -> None:
-    """Time for an election, if we would win it."""
+    """An election or fetch timeout: request pre-votes, in the same epoch (KIP-996)."""
     assert core.is_voter, core.voters
     assert not isinstance(core.role, Leader | Prospective), core.role
     role = Prospective(
@@ -119,7 +120,7 @@ def become_prospective(core: Core) -> None:
 
 
 def become_candidate(core: Core) -> None:
-    """A new epoch, and the own vote in it."""
+    """The pre-vote is won, or not supported: start the next epoch, with this replica's vote for itself."""
     assert core.is_voter, core.voters
     assert isinstance(core.role, Prospective), core.role
     role = Candidate(
@@ -134,7 +135,7 @@ def become_candidate(core: Core) -> None:
 
 
 def become_leader(core: Core) -> None:
-    """The election is won: write the epoch's first records, for nothing older is committed before they are."""
+    """The election is won: append the epoch's first records; older records are not committed before these are."""
     candidate = core.role
     assert isinstance(candidate, Candidate), candidate
     assert candidate.ballot.is_won, candidate
@@ -159,11 +160,12 @@ def become_leader(core: Core) -> None:
     ]
     if history.kraft_version >= RECONFIGURABLE:
         is_in_log = history.voters_offset is not None and history.voters_offset >= 0
-        # A node that is alone may do without a listener: where it once was stays in the log.
+        # The only voter may have no listener: its former endpoints stay in the log.
         updated = core.voters.with_updated(core.myself) if settings.endpoints else core.voters
         assert updated is not None, (core.me, core.voters)
         if not is_in_log or updated != core.voters:
-            # The bootstrap snapshot is not replicated: the log must say who votes. Or we have moved.
+            # The bootstrap snapshot is not replicated, so the log must have the voter set. Or this node's
+            # endpoints have changed.
             messages += [KRaftVersionRecord(k_raft_version=history.kraft_version), updated.to_record()]
     logger.info(
         "node %d leads epoch %d from offset %d", settings.node_id, role.epoch, role.epoch_start_offset
@@ -174,7 +176,7 @@ def become_leader(core: Core) -> None:
 
 
 def become_resigned(core: Core) -> None:
-    """Lead no more, and name those who should follow."""
+    """Resign: EndQuorumEpoch names the preferred successors."""
     assert isinstance(core.role, Leader), core.role
     role = _resigned(core, epoch=core.epoch, successors=core.role.followers.successors())
     _enter(core, role, durably=False)

@@ -1,4 +1,4 @@
-"""The small values that Raft speaks of, and what a node is told of itself.
+"""Raft's value types (ReplicaKey, OffsetAndEpoch, LeaderAndEpoch), and a node's settings (QuorumConfig).
 
 Source: KIP-595, KIP-853; ReplicaKey, OffsetAndEpoch, LeaderAndEpoch and QuorumConfig of Kafka 4.3.1.
 """
@@ -16,25 +16,25 @@ from storage.log_directory import METADATA_TOPIC_ID
 TOPIC: Final = "__cluster_metadata"
 PARTITION: Final = 0
 TOPIC_ID: Final = METADATA_TOPIC_ID
-#: A time that does not come, and is larger than any that does.
+#: No time: larger than every time of the clock.
 NEVER_MS: Final = 2**62
-#: What stands on the wire for "no node" and "no offset".
+#: The wire's value for "no node" and "no offset".
 NOBODY: Final = -1
-#: The last epoch that the wire has room for. No node gets there by elections, and none could be elected after it.
+#: The largest epoch of the wire format (int32). Elections do not reach it, and no node could be elected after it.
 LAST_EPOCH: Final = 2**31 - 1
-#: The feature level from which voters stand in the log and can be changed (KIP-853).
+#: The kraft.version level from which the voter set is in the log and can be changed (KIP-853).
 RECONFIGURABLE: Final = 1
 
 
 class ReplicaKey(NamedTuple):
-    """A replica: the node's id, and which disk it lives on. A lost disk makes another replica (KIP-853)."""
+    """A replica: the node's id, and the id of its metadata log directory. A lost disk: another replica (KIP-853)."""
 
     id: int
-    #: ZERO_UUID: not known, as of voters that are only configured (kraft.version 0).
+    #: ZERO_UUID: not known, as for configured voters (kraft.version 0).
     directory_id: UUID = ZERO_UUID
 
     def __repr__(self) -> str:
-        """As Kafka writes it: the text is part of answers that operators read.
+        """As Kafka writes it: the text is part of error messages that operators read.
 
         >>> str(ReplicaKey(1, UUID(int=1))), str([ReplicaKey(2)])
         ('ReplicaKey(id=1, directoryId=AAAAAAAAAAAAAAAAAAAAAQ)', '[ReplicaKey(id=2, directoryId=<undefined>)]')
@@ -43,7 +43,7 @@ class ReplicaKey(NamedTuple):
         return f"ReplicaKey(id={self.id}, directoryId={directory})"
 
     def names(self, other: "ReplicaKey") -> bool:
-        """Whether a voter with this key is `other`. A key without a directory id names the node on any disk.
+        """Whether a voter with this key is `other`. A key without a directory id matches the node on any disk.
 
         >>> ReplicaKey(1).names(ReplicaKey(1, UUID(int=7))), ReplicaKey(1, UUID(int=7)).names(ReplicaKey(1))
         (True, False)
@@ -52,9 +52,9 @@ class ReplicaKey(NamedTuple):
 
 
 class OffsetAndEpoch(NamedTuple):
-    """A place in the log's history: an end offset (exclusive), and the epoch of the record before it.
+    """A position in the log's history: an end offset (exclusive), and the epoch of the record before it.
 
-    Compared as Raft compares logs: the later epoch wins, whatever the offsets.
+    Compared as Raft compares logs: by epoch first, then by offset.
 
     >>> OffsetAndEpoch(offset=9, epoch=1) < OffsetAndEpoch(offset=3, epoch=2)
     True
@@ -76,38 +76,38 @@ class OffsetAndEpoch(NamedTuple):
         return (self[1], self[0]) >= (other[1], other[0])
 
 
-#: The snapshot that a log directory is formatted with: it is never replicated, since the first leader writes
-#: what it says into the log.
+#: The snapshot that a log directory is formatted with. It is never replicated, since the first leader appends
+#: its content to the log.
 BOOTSTRAP_SNAPSHOT: Final = OffsetAndEpoch(offset=0, epoch=0)
 
 
 class LeaderAndEpoch(NamedTuple):
-    """Who leads an epoch; None: nobody yet, or nobody any more."""
+    """An epoch and its leader; leader_id is None if it is not known yet, or has resigned."""
 
     leader_id: int | None
     epoch: int
 
 
 class Address(NamedTuple):
-    """Where a node can be reached."""
+    """Host and port of a listener."""
 
     host: str
     port: int
 
 
 class Node(NamedTuple):
-    """Somebody to send requests to. Bootstrap servers, whose ids nobody knows, have ids below -1."""
+    """A destination of requests. Bootstrap servers, whose ids are not known, have ids below -1."""
 
     id: int
     address: Address
 
 
-#: Where a controller listens: address by the listener's name.
+#: A controller's endpoints: addresses by listener name.
 Endpoints = Mapping[str, Address]
 
 
 class VersionRange(NamedTuple):
-    """The levels of a feature that a node understands, both ends included."""
+    """The levels of a feature that a node supports, both ends included."""
 
     min_version: int
     max_version: int
@@ -116,7 +116,7 @@ class VersionRange(NamedTuple):
         return isinstance(version, int) and self.min_version <= version <= self.max_version
 
 
-#: The kraft.version levels that this software understands.
+#: The kraft.version levels that this software supports.
 SUPPORTED_KRAFT_VERSIONS: Final = VersionRange(0, 1)
 
 
@@ -128,15 +128,15 @@ class RaftSettings:
     #: Of the directory with the metadata log (meta.properties).
     directory_id: UUID
     cluster_id: str
-    #: By which voters reach each other: the first of controller.listener.names.
+    #: The listener on which voters reach each other: the first of controller.listener.names.
     listener_name: str
-    #: Where this node listens as a controller; empty for a broker.
+    #: This node's controller listeners; empty for a broker.
     endpoints: Endpoints = field(default_factory=dict)
     #: controller.quorum.voters; empty if voters are found through bootstrap servers.
     static_voters: Mapping[int, Address] = field(default_factory=dict)
     #: controller.quorum.bootstrap.servers
     bootstrap_servers: tuple[Address, ...] = ()
-    #: Whether this node has the role of a controller. An observer that has not is never flushed, and never joins.
+    #: Whether this node has the controller role. An observer without it does not flush its appends, and never joins.
     can_become_voter: bool = True
     auto_join_enable: bool = False
     election_timeout_ms: int = 1_000

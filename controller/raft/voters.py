@@ -1,8 +1,10 @@
-"""Who votes: `VoterSet`, from the configuration (kraft.version 0) or from KRaftVoters records (kraft.version 1).
+"""VoterSet: the voters, from the configuration (kraft.version 0) or from KRaftVoters records (kraft.version 1).
 
-A voter set never changes; the methods that change one return another. Changes are of one voter at a time, so that
-any majority of the old set and any majority of the new one have a voter in common: two leaders in one epoch, one
-by each set, cannot be. A change takes effect as soon as it is appended, committed or not (KIP-853).
+A voter set is immutable; methods that change one return a new one. Invariant: one voter changes at a time, so that
+every majority of the old set shares a voter with every majority of the new one. Otherwise two leaders could be elected
+in one epoch, one by each set: {1,2} of {1,2,3}, and {3,4,5} of {1,2,3,4,5} after two additions at once. A change is
+in effect as soon as it is appended, committed or not (KIP-853).
+Source: VoterSet of Kafka 4.3.1.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +18,7 @@ from protocol.messages.voters_record import Voter as VoterRow
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """One voter, where it listens, and the kraft.version levels that it understands."""
+    """One voter, its endpoints, and the kraft.version levels that it supports."""
 
     key: ReplicaKey
     endpoints: Endpoints
@@ -31,7 +33,7 @@ class VoterSet:
 
     @classmethod
     def of_addresses(cls, voters: Mapping[int, Address], *, listener_name: str) -> Self:
-        """The voters of controller.quorum.voters, of whom nothing is known but where they are."""
+        """The voters of controller.quorum.voters, of which only ids and addresses are known."""
         return cls(
             {
                 id: Voter(ReplicaKey(id), {listener_name: address}, VersionRange(0, 0))
@@ -41,7 +43,7 @@ class VoterSet:
 
     @classmethod
     def of_record(cls, record: VotersRecord) -> Self:
-        """The voters that a control record names."""
+        """The voters in a KRaftVoters control record."""
         return cls(
             {
                 row.voter_id: Voter(
@@ -57,7 +59,7 @@ class VoterSet:
         )
 
     def to_record(self) -> VotersRecord:
-        """The control record that names these voters."""
+        """The KRaftVoters control record of these voters."""
         return VotersRecord(
             voters=[
                 VoterRow(
@@ -94,63 +96,63 @@ class VoterSet:
 
     @property
     def majority(self) -> int:
-        """So many voters are more than half."""
+        """The smallest number of voters that is more than half."""
         return len(self) // 2 + 1
 
     def is_voter(self, replica: ReplicaKey) -> bool:
-        """Whether this replica votes: the right node and, where the set knows it, the right disk."""
+        """Whether this replica is a voter: its id matches and, if the set has one, its directory id."""
         voter = self.voters.get(replica.id)
         return voter is not None and voter.key.names(replica)
 
     def is_only_voter(self, replica: ReplicaKey) -> bool:
-        """Whether nobody but this replica votes."""
+        """Whether this replica is the only voter."""
         return len(self) == 1 and self.is_voter(replica)
 
     def endpoints(self, voter_id: int) -> Endpoints:
-        """Where a voter listens; nowhere if it is none."""
+        """A voter's endpoints; empty if the id is not a voter's."""
         voter = self.voters.get(voter_id)
         return voter.endpoints if voter is not None else {}
 
     def node(self, voter_id: int, *, listener_name: str) -> Node | None:
-        """Where to send requests for a voter; None if it does not listen there."""
+        """A voter as the destination of requests; None if it has no endpoint for this listener."""
         address = self.endpoints(voter_id).get(listener_name)
         return None if address is None else Node(voter_id, address)
 
     def differs_from(self, voter: Voter) -> bool:
-        """Whether the set has this voter, but knows it otherwise: it has moved, or was updated."""
+        """Whether the set has this voter with other endpoints or levels: it has moved, or was upgraded."""
         known = self.voters.get(voter.key.id)
         return known is not None and known.key.names(voter.key) and known != voter
 
     def supports(self, kraft_version: int) -> bool:
-        """Whether every voter understands this level."""
+        """Whether every voter supports this level."""
         return all(kraft_version in voter.kraft_versions for voter in self)
 
     def with_voter(self, voter: Voter) -> "VoterSet | None":
-        """With one more; None if the id is taken, whatever the disk."""
+        """The set with this voter added; None if a voter has this id, on any disk."""
         return None if voter.key.id in self.voters else self._with(voter)
 
     def without_voter(self, key: ReplicaKey) -> "VoterSet | None":
-        """With one less; None if it is no voter by exactly this key, or the last one."""
+        """The set without this voter; None if no voter has exactly this key, or if it is the last one."""
         voter = self.voters.get(key.id)
         if voter is None or voter.key != key or len(self) == 1:
             return None
         return VoterSet({id: each for id, each in self.voters.items() if id != key.id})
 
     def with_updated(self, voter: Voter) -> "VoterSet | None":
-        """With this voter's new endpoints and versions; None if it is no voter."""
+        """The set with this voter's new endpoints and levels; None if it is not a voter."""
         return self._with(voter) if self.is_voter(voter.key) else None
 
     def with_directory(self, voter: Voter) -> "VoterSet | None":
-        """As `with_updated`, but also on another disk: how configured voters get directory ids. None if it is none."""
+        """As `with_updated`, but on any disk: configured voters get directory ids. None if the id is not a voter's."""
         return self._with(voter) if voter.key.id in self.voters else None
 
     def _with(self, voter: Voter) -> "VoterSet":
         return VoterSet(dict(sorted({**self.voters, voter.key.id: voter}.items())))
 
     def has_overlapping_majority(self, other: "VoterSet") -> bool:
-        """Whether every majority here shares a voter with every majority there.
+        """Whether every majority of this set shares a voter with every majority of the other.
 
-        Not if both can be filled up, first with voters of their own, then with different common ones.
+        False if two disjoint majorities exist: each takes the voters of its own set first, then different common ones.
         """
         mine, others = set(self.keys), set(other.keys)
         needed = max(0, self.majority - len(mine - others)) + max(0, other.majority - len(others - mine))

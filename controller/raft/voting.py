@@ -1,9 +1,10 @@
 """Vote and PreVote, both sides (KIP-595, KIP-853, KIP-996).
 
-A standard vote is given once in an epoch, durably, to a candidate whose log is not behind ours: it has every
-committed record then, because a majority has. A pre-vote is an opinion and costs nothing: "you would be elected".
-Nobody whose leader answers holds that opinion, so that a node which was cut off and comes back with a shorter log,
-or with a stale view, cannot raise everybody's epoch.
+A standard vote is granted once per epoch, durably, to a candidate whose log is not behind ours. Invariant: an elected
+candidate has every committed record, because a majority has each of them and each voter of its majority compares logs.
+A pre-vote is an opinion, "this node can be elected", and changes no state. A follower whose Fetch has succeeded refuses
+it, so that a node that was partitioned, and returns with a shorter log or a stale epoch, does not raise the epoch.
+Source: KafkaRaftClient.handleVoteRequest, EpochState.canGrantVote of Kafka 4.3.1.
 """
 
 from controller.raft import transitions
@@ -33,8 +34,8 @@ def grants(role: Role, candidate: ReplicaKey, *, is_up_to_date: bool, is_pre_vot
     | Leader | no | no |
     | Follower | if it has never fetched from the leader, and the log is not behind | no |
     | Candidate, Resigned | if the log is not behind | no |
-    | Unattached, Prospective | if the log is not behind | again to whom it has voted for; else, if it has not |
-    |  |  | voted and knows no leader, if the log is not behind |
+    | Unattached, Prospective | if the log is not behind | again to the candidate that it has voted for; if it has |
+    |  |  | not voted and knows no leader: if the log is not behind |
     """
     match role:
         case Leader():
@@ -52,17 +53,17 @@ def grants(role: Role, candidate: ReplicaKey, *, is_up_to_date: bool, is_pre_vot
 
 
 def runs_first(role: Role, my_id: int, rival_id: int) -> bool:
-    """Whether of two whose logs are equal this one is to be elected, so that the other one had better not run.
+    """Whether this replica goes first of two with equal logs, so it refuses the pre-vote of the other.
 
-    Followers whose fetches their leader has answered together miss it together. Each would be told by the other
-    that it can be elected, vote for itself, and refuse the other: a second round, an election timeout later. So the
-    one with the smaller id waits, unless it has refused the other one, which does not ask it again then.
+    Followers whose Fetches complete together reach their fetch timeouts together. Each would get the other's pre-vote,
+    vote for itself, and refuse the other: a split vote, and a second round an election timeout later. So the smaller id
+    waits. Exception: the smaller id has refused this replica's pre-vote already, and is not asked again.
     """
     return isinstance(role, Prospective) and my_id > rival_id and role.ballot.votes.get(rival_id) is not False
 
 
 def answer_vote(core: Core, request: VoteRequest, *, listener_name: str) -> VoteResponse:
-    """Give or refuse a vote. A later epoch in it is followed, whatever becomes of the vote."""
+    """Handle Vote: grant or refuse it. A later epoch in the request is adopted in both cases."""
     if is_other_cluster(core, request.cluster_id):
         return VoteResponse(error_code=ErrorCode.inconsistent_cluster_id)
     asked = only_partition(request.topics)
@@ -73,7 +74,7 @@ def answer_vote(core: Core, request: VoteRequest, *, listener_name: str) -> Vote
 
 
 def _decide(core: Core, voter_id: int, asked: PartitionData) -> tuple[ErrorCode, bool]:
-    # A candidate's epoch is new, so no record can be of it; a Prospective's epoch is the one that it is in.
+    # A candidate's epoch is new and has no records; a Prospective's epoch is its current one, which may have some.
     newest_record_epoch = asked.replica_epoch - (not asked.pre_vote)
     if asked.last_offset < 0 or asked.last_offset_epoch < 0 or asked.last_offset_epoch > newest_record_epoch:
         return ErrorCode.invalid_request, False
@@ -104,7 +105,7 @@ def _decide(core: Core, voter_id: int, asked: PartitionData) -> tuple[ErrorCode,
 
 
 def send_votes(core: Core) -> int:
-    """Ask everybody who has not answered, as long as the election can be won; returns when to try again."""
+    """Send Vote to the voters without a response while the election can be won; returns when to retry."""
     role = core.role
     assert isinstance(role, Prospective | Candidate), role
     if role.ballot.is_lost:
@@ -118,10 +119,10 @@ def send_votes(core: Core) -> int:
 
 
 def vote_answered(core: Core, sender_id: int, response: VoteResponse) -> Outcome:
-    """A voter has answered."""
+    """Handle a response to Vote: record it; become candidate or leader if the ballot is won."""
     top_error = error_of(response.error_code)
     if top_error is ErrorCode.unsupported_version and isinstance(core.role, Prospective):
-        # Somebody does not know pre-votes: there are none then (KIP-996).
+        # A voter does not support pre-votes: skip the pre-vote (KIP-996).
         transitions.become_candidate(core)
         return Outcome.DONE
     row = only_partition(response.topics)
@@ -149,7 +150,7 @@ def vote_answered(core: Core, sender_id: int, response: VoteResponse) -> Outcome
 
 
 def lose_pre_vote(core: Core) -> None:
-    """It would not be elected: back to the leader, if it knows one, or to asking around."""
+    """The pre-vote is lost, or timed out: become Follower if the leader's address is known, else Unattached."""
     role = core.role
     assert isinstance(role, Prospective), role
     if role.leader_id is not None and role.leader_endpoints and role.leader_id != core.me.id:
