@@ -1,4 +1,7 @@
-"""The services of one broker, as its API handlers see them."""
+"""The services of one broker that its API handlers use.
+
+Source: the fields of kafka.server.KafkaApis and BrokerServer of Kafka 4.3.1.
+"""
 
 from dataclasses import dataclass
 

@@ -1,9 +1,9 @@
-"""The way to the active controller, wherever it is: in this process, or at the leader that the quorum knows.
+"""Node-to-controller channel: requests to the active controller, in this process or at the quorum's leader.
 
-A broker's own requests go as they are, clients' requests in an envelope (`broker.envelope`). A request is
-sent again, after a pause or as soon as there is another leader, while there is no leader, the leader has
-gone, or whoever was asked does not lead any more; until its time is over. What was asked may then have been
-carried out twice, or once though the answer says it failed; Kafka's brokers do the same.
+A broker's own requests are sent as they are, clients' requests in an envelope (`broker.envelope`). A request is
+retried, after a pause or as soon as the leader changes, while no leader is known, the leader is unreachable, or
+the node that received it is no longer the leader; until its timeout. A retried request may therefore be carried
+out twice, or once although the response reports a failure; Kafka's brokers do the same.
 Source: NodeToControllerRequestThread, ForwardingManager, RaftControllerNodeProvider of Kafka 4.3.1.
 """
 
@@ -30,46 +30,46 @@ from protocol.errors import (
 
 logger = logging.getLogger(__name__)
 
-#: The pause before a request is tried again; a new leader ends it.
+#: The pause before a request is retried; a new leader ends it.
 RETRY_BACKOFF_S: Final = 0.1
-#: The pause while the controller of this process is elected but not yet active: it will be in a moment.
+#: The pause while the controller of this process is elected but not yet active, which takes a moment.
 LOCAL_BACKOFF_S: Final = 0.01
-#: What log lines call it, wherever it is.
+#: The controller's name in log lines, local or remote.
 _CONTROLLER: Final = "the active controller"
 
 
 class TakesRequests(Protocol):
-    """A controller, near or far."""
+    """A controller, local or remote."""
 
     async def request(self, api_key: int, message: Any, context: RequestContext | None = None) -> Any:  # noqa: ANN401
-        """Ask, and wait for the answer; `context` is the client's for whom it is asked, if any."""
+        """Send a request and wait for its response; `context` is that of the forwarded client's request, if any."""
 
 
 class ControllerChannel(TakesRequests, Protocol):
-    """One way to the active controller, as those who ask see it."""
+    """A channel to the active controller, as its callers see it."""
 
     async def request(self, api_key: int, message: Any, context: RequestContext | None = None) -> Any:  # noqa: ANN401
-        """Send a message and wait for the answer to it.
+        """Send a message and wait for its response.
 
-        `context` is the client's whose request is forwarded (KIP-590), None when the broker asks for
-        itself. Where the controller is in this process, records that the request committed are in this
-        broker's image when the answer is there; else they will be soon. Raises RequestTimedOut.
+        `context` is that of the client's request that is forwarded (KIP-590), None for the broker's own
+        requests. If the controller is in this process, records that the request committed are in this
+        broker's image when the response arrives; otherwise they arrive later. Raises RequestTimedOut.
         """
 
     @property
     def controller_versions(self) -> Mapping[int, range] | None:
-        """What the controller that was asked last serves, by API key; None if that is this process, or not known."""
+        """The versions that the last contacted controller serves, by API key; None if local or unknown."""
 
 
 class LocalController(Protocol):
-    """The controller of this process; refuses with NotController what it gets while it is not the active one."""
+    """The controller of this process; raises NotController while it is not the active one."""
 
     async def request(self, api_key: int, message: Any, context: RequestContext | None = None) -> Any:  # noqa: ANN401
-        """Decide, commit, answer."""
+        """Decide, commit, respond."""
 
 
 class QuorumView(Protocol):
-    """What a node's replica of the metadata log says of who leads."""
+    """The quorum's leader as a node's replica of the metadata log knows it."""
 
     @property
     def node_id(self) -> int:
@@ -77,14 +77,14 @@ class QuorumView(Protocol):
 
     @property
     def leader(self) -> tuple[int | None, int]:
-        """The leader's id, None while nobody is known to lead, and its epoch."""
+        """The leader's id, None while no leader is known, and its epoch."""
 
     def leader_address(self) -> Address | None:
-        """Where the leader is reached by controllers' listeners."""
+        """The leader's address on the controllers' listeners."""
 
 
 class LeaderWatch:
-    """Who leads the quorum, and a bell that rings when that changes; a listener of the quorum."""
+    """The quorum's current leader, and an event that is set when it changes; a listener of the quorum."""
 
     def __init__(self, quorum: QuorumView) -> None:
         self._quorum = quorum
@@ -92,7 +92,7 @@ class LeaderWatch:
 
     @property
     def leader_id(self) -> int | None:
-        """Who leads, as far as this node knows."""
+        """The leader that this node knows, or None."""
         return self._quorum.leader[0]
 
     @property
@@ -107,23 +107,23 @@ class LeaderWatch:
 
     @property
     def address(self) -> Address | None:
-        """Where the leader is reached, if it is known and elsewhere."""
+        """The leader's address if the leader is known and is another node."""
         return None if self.is_here or self.leader_id is None else self._quorum.leader_address()
 
     def changed(self, *, timeout_s: float) -> Coroutine[Any, Any, None]:
-        """Wait for another leader than the one at the moment of the call, for so long at most."""
-        return _rung(self._changed, timeout_s)  # this bell, though it is waited for later
+        """Wait for a change of leader after the moment of the call, for `timeout_s` at most."""
+        return _rung(self._changed, timeout_s)  # the event of this moment, although it is awaited later
 
     def on_leader(self, leader: object) -> None:
-        """There is a new epoch, or a leader of it."""
+        """A new epoch, or its leader, is known."""
         bell, self._changed = self._changed, asyncio.Event()
         bell.set()
 
     def on_commit(self, records: object, base_offset: int, end_offset: int) -> None:
-        """Records do not say who leads."""
+        """Ignored: records do not contain the leader."""
 
     def on_snapshot(self, chunks: object, snapshot: object) -> None:
-        """Nor do snapshots."""
+        """Ignored: snapshots do not contain the leader."""
 
 
 async def _rung(bell: asyncio.Event, timeout_s: float) -> None:
@@ -133,7 +133,7 @@ async def _rung(bell: asyncio.Event, timeout_s: float) -> None:
 
 
 class QuorumChannel:
-    """See the module. One for each purpose: requests of one channel wait for one another at the controller."""
+    """See the module. One for each purpose: requests of one channel queue behind each other at the controller."""
 
     def __init__(
         self,
@@ -147,10 +147,10 @@ class QuorumChannel:
         timeout_ms: int,
         request_timeout_ms: int,
     ) -> None:
-        """`timeout_ms` is for the whole of a request, `request_timeout_ms` for one attempt.
+        """`timeout_ms` bounds a request with its retries, `request_timeout_ms` one attempt.
 
-        `outages` is where attempts that fail are logged; the channels of a node share it. `unreachable` gives the
-        addresses of controllers that do not answer, with the reasons: why no leader is known.
+        `outages` logs failed attempts; the channels of a node share it. `unreachable` returns the addresses of
+        controllers that do not respond, with the reasons; they explain why no leader is known.
         """
         self._unreachable = unreachable
         self._runtime = runtime
@@ -191,7 +191,7 @@ class QuorumChannel:
                     self._outages.answered(_CONTROLLER)
                     return response
             except NotController:
-                pass  # it was, a moment ago
+                pass  # the leader has changed a moment ago
             except (Disconnected, TimeoutError) as error:
                 reason = str(error)
                 logger.debug("%s to the controller: %s", ApiKey(api_key).name, error)
@@ -204,16 +204,16 @@ class QuorumChannel:
                 raise RequestTimedOut(f"No controller has answered within {self._timeout_s:g} s: {reason}.")
 
     def _why_not_here(self) -> str:
-        """Why this node does not answer as the controller although it is the last known leader."""
+        """The reason why this node does not respond as the controller although it is the last known leader."""
         return (
             f"the leader of the metadata quorum has this node's id, {self._leader.node_id}, and this node is not the "
             "active controller; if that lasts, another node has the same node.id"
         )
 
     async def _ask_here(self, asking: Coroutine[Any, Any, Any], left_s: float) -> Any:  # noqa: ANN401
-        """The answer of this process's controller. Raises TimeoutError.
+        """The response of this process's controller. Raises TimeoutError.
 
-        One attempt for the whole time: what it has decided stays in the log, and is decided once.
+        One attempt for the whole timeout: its decision stays in the log, and a retry would decide twice.
         """
         try:
             async with asyncio.timeout(left_s):
@@ -222,7 +222,7 @@ class QuorumChannel:
             raise TimeoutError("the active controller is this node, and has not committed it") from None
 
     async def _unless_deposed(self, address: Address, asking: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
-        """Wait for the answer, but not of one who is known not to lead any more: it may have died in silence."""
+        """Wait for the response until the node is known to lead no longer: it may have crashed without closing."""
         task = asyncio.ensure_future(asking)
         try:
             while not task.done():
@@ -259,7 +259,7 @@ class QuorumChannel:
         if envelope.error_code == ErrorCode.unsupported_version:
             raise UnsupportedVersion(f"The controller does not serve API {api_key} v{context.version}.")
         if envelope.error_code != ErrorCode.none:
-            # The two nodes do not fit together; the client cannot do anything about it.
+            # The two nodes are incompatible; the client cannot change that.
             logger.error("the controller refuses an envelope: %s", ErrorCode(envelope.error_code).name)
             raise UnknownServerError
         try:

@@ -1,4 +1,7 @@
-"""The configuration in effect: the node's own properties under what the metadata log has altered since."""
+"""The effective configuration: the node's static properties, overridden by the dynamic configurations (KIP-226).
+
+Source: DynamicBrokerConfig and KRaftMetadataCache.config of Kafka 4.3.1.
+"""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -14,7 +17,7 @@ from storage.log_config import TOPIC_CONFIGS, LogConfig
 
 logger = logging.getLogger(__name__)
 
-#: What may be altered for resources other than brokers.
+#: The configurations that may be altered for resources other than brokers.
 _DEFINITIONS: Final[dict[ConfigResourceType, Mapping[str, ConfigKey]]] = {
     ConfigResourceType.TOPIC: TOPIC_CONFIGS,
     ConfigResourceType.GROUP: GROUP_CONFIGS,
@@ -23,7 +26,7 @@ _DEFINITIONS: Final[dict[ConfigResourceType, Mapping[str, ConfigKey]]] = {
 
 
 class ClusterConfig:
-    """Puts static and dynamic configurations together, for the broker and for its topics (KIP-226)."""
+    """Combines static and dynamic configurations, for the broker and for its topics (KIP-226)."""
 
     def __init__(self, static: BrokerConfig, metadata: MetadataCache) -> None:
         self.current = static
@@ -31,9 +34,9 @@ class ClusterConfig:
         self._metadata = metadata
         self._cluster = ConfigResource(ConfigResourceType.BROKER, "")
         self._own = ConfigResource(ConfigResourceType.BROKER, str(static.node_id))
-        #: The cluster's and the broker's dynamic values that `current` was made of, or that could not be applied.
+        #: The cluster's and the broker's dynamic values that `current` is made of, or that could not be applied.
         self._seen: tuple[dict[str, str], dict[str, str]] = ({}, {})
-        #: What `log_dynamic_warnings` has logged of the values that hold.
+        #: The warnings about current values that `log_dynamic_warnings` has logged.
         self._logged: frozenset[str] = frozenset()
 
     def concerns(self, delta: MetadataDelta) -> bool:
@@ -41,9 +44,9 @@ class ClusterConfig:
         return self._cluster in delta.configs_changed or self._own in delta.configs_changed
 
     def refresh(self) -> BrokerConfig:
-        """The configuration by the image as it is now; where it cannot be, the one before stays.
+        """The configuration according to the current image; an invalid one leaves the previous one in effect.
 
-        Cost: two comparisons where nothing has been altered, else all configurations are parsed.
+        Cost: two comparisons if nothing was altered, else all configurations are parsed.
         """
         image = self._metadata.image
         dynamic = (dict(image.config(self._cluster)), dict(image.config(self._own)))
@@ -60,14 +63,14 @@ class ClusterConfig:
         return self.current.log_config(self._metadata.image.topic_config(name))
 
     def log_dynamic_warnings(self) -> None:
-        """Log which of this broker's dynamic values have no effect, each sentence when it becomes true."""
+        """Log which of this broker's dynamic values have no effect, each warning once while it applies."""
         found = frozenset(notices.dynamic_warnings(self.current))
         for warning in sorted(found - self._logged):
             logger.warning("%s", warning)
         self._logged = found
 
     def log_altered_warnings(self, delta: MetadataDelta) -> None:
-        """Log which values of topics, groups and client metrics have been altered and have no effect."""
+        """Log which altered values of topics, groups and client metrics have no effect."""
         for resource in delta.configs_changed:
             for warning in self._warnings_of(resource):
                 logger.warning("%s %r: %s", resource.type.name, resource.name, warning)

@@ -1,9 +1,9 @@
-"""Cordoned log directories (KIP-1066): they keep what is in them, and get no new replicas.
+"""Cordoned log directories (KIP-1066): they keep their replicas and receive no new ones.
 
-    cordoned.log.dirs, altered for this broker --> storage: new logs go elsewhere; no replica may move there
-                                               --heartbeat--> controller: a broker whose directories are all
-                                                              cordoned is given no new replicas by itself
-What somebody assigns by hand is accepted, as by Kafka; if all directories are cordoned, it goes to the first one.
+    cordoned.log.dirs, altered for this broker --> storage: new logs use other directories; no replica moves there
+                                               --heartbeat--> controller: assigns no new replicas to a broker
+                                                              whose directories are all cordoned
+A manual assignment is accepted, as by Kafka; if all directories are cordoned, it uses the first one.
 Source: DynamicLogConfig, LogManager.nextLogDirs, BrokerLifecycleManager of Kafka 4.3.1.
 """
 
@@ -21,5 +21,5 @@ def cordoned_paths(config: BrokerConfig) -> frozenset[Path]:
 
 
 def is_known_to(image: MetadataImage) -> bool:
-    """Whether the cluster is told of cordoned directories."""
+    """Whether the metadata version has cordoned directories, so that heartbeats report them."""
     return (image.metadata_version or 0) >= CORDONED_DIRECTORIES_4_3_IV0

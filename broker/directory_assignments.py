@@ -1,10 +1,10 @@
-"""Tells the controller in which log directory a replica lies, where it does not know, or knows otherwise (KIP-858).
+"""Reports the log directory of a replica to the controller where the metadata names none or another one (KIP-858).
 
-    a partition is new or different --> the metadata names another directory than this broker --> to be told
-    to be told --AssignReplicasToDirs, many in one request--> the metadata says so --> nothing left to tell
-                  '-- refused or lost: again, after a pause that doubles --'
+    a partition is new or changed --> the metadata names another directory than this broker --> pending
+    pending --AssignReplicasToDirs, many in one request--> the metadata names this directory --> done
+               '-- refused or lost: retried after a pause that doubles --'
 
-Whoever has one directory has nothing to tell: the controller fills it in by itself. Source: AssignmentsManager of
+A broker with one directory reports nothing: the controller fills it in itself. Source: AssignmentsManager of
 Kafka 4.3.1.
 """
 
@@ -31,11 +31,11 @@ from protocol.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-#: Replicas that one request tells of; Kafka's MAX_ASSIGNMENTS_PER_REQUEST.
+#: Maximum number of replicas in one request; Kafka's MAX_ASSIGNMENTS_PER_REQUEST.
 MAX_PER_REQUEST: Final = 2250
 FIRST_BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 10.0
-#: Pauses do not double more often: they are at the maximum long before, and a float would overflow some day.
+#: Maximum exponent of the backoff. The pause reaches its maximum long before; without it a float would overflow.
 _MAX_DOUBLINGS: Final = 30
 
 #: (topic id, index).
@@ -49,9 +49,9 @@ def misplaced(
     node_id: int,
     located: Callable[[TopicPartition], UUID | None],
 ) -> dict[Place, UUID]:
-    """Those of the partitions with a replica here of which the metadata does not know the directory, and which it is.
+    """The partitions with a replica here whose directory in the metadata differs from the actual one, with the latter.
 
-    `located` finds the directory of a log; None: there is none, or it is offline.
+    `located` returns the directory of a log; None if there is no log, or its directory is offline.
     """
     if (image.metadata_version or 0) < DIRECTORIES_3_7_IV2:
         return {}
@@ -86,20 +86,20 @@ class DirectoryAssignments:
         self._broker_epoch = broker_epoch
         self._image = image
         self._located = located
-        #: What may have to be told. In order, so that a simulation goes the same way twice.
+        #: Replicas that may have to be reported. Ordered, so that a simulation is reproducible.
         self._pending: dict[Place, None] = {}
         self._telling: asyncio.Task[None] | None = None
         self._failures = 0
 
     def look_at_all(self) -> None:
-        """See to every replica that this broker has."""
+        """Check every replica that this broker has."""
         image = self._image()
         self._note(
             (topic_id, index) for topic_id, topic in image.topics_by_id.items() for index in topic.partitions
         )
 
     def look_at(self, delta: MetadataDelta) -> None:
-        """See to what has changed; to everything, if directories have just become known to the metadata."""
+        """Check what has changed; all replicas if metadata.version has changed, since it may now have directories."""
         if "metadata.version" in delta.features_changed:
             self.look_at_all()
             return
@@ -110,11 +110,11 @@ class DirectoryAssignments:
         )
 
     def look_at_places(self, places: Iterable[Place]) -> None:
-        """See to these replicas: they are, or will soon be, in a directory that is new to them."""
+        """Check these replicas: they are, or will soon be, in another directory than before."""
         self._note(places)
 
     def stop(self) -> None:
-        """Tell nothing more."""
+        """Send no further requests."""
         if self._telling is not None:
             self._telling.cancel()
 
@@ -131,7 +131,7 @@ class DirectoryAssignments:
                 del self._pending[place]
             refused = asked
             try:
-                # What has become true, or is gone, meanwhile need not be told.
+                # Checked again: meanwhile the metadata may name the right directory, or the replica may be gone.
                 wrong = misplaced(self._image(), asked, node_id=self._node_id, located=self._located)
                 refused = await self._request(wrong) if wrong else []
             finally:
@@ -142,7 +142,7 @@ class DirectoryAssignments:
                 await asyncio.sleep(min(FIRST_BACKOFF_S * 2**doublings, MAX_BACKOFF_S))
 
     async def _request(self, wrong: dict[Place, UUID]) -> list[Place]:
-        """Send; those that are to be told again."""
+        """Send one request; returns the replicas that have to be sent again."""
         request = AssignReplicasToDirsRequest(
             broker_id=self._node_id, broker_epoch=self._broker_epoch(), directories=_by_directory(wrong)
         )

@@ -1,7 +1,8 @@
-"""From a request frame to the buffers of its response.
+"""Request dispatch: from a request frame to the buffers of its response.
 
-Nothing here waits. A handler that answers at once is called and answered on the spot; one that must
-wait hands back an awaitable, which the connection waits for before it looks at its next request.
+Nothing here waits. The response of a handler that does not wait is encoded at once; a handler that must
+wait returns an awaitable, and the connection awaits it before it handles its next request.
+Source: KafkaApis.handle and RequestChannel of Kafka 4.3.1.
 """
 
 import logging
@@ -23,14 +24,17 @@ logger = logging.getLogger(__name__)
 
 
 class Dispatcher:
-    """Calls handlers; one for each node."""
+    """Calls the handlers; one for each broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._served = {key: KAFKA_VERSIONS[ApiKey(key)] for key in modules()}
 
     def __call__(self, frame: memoryview, connection: Connection) -> Reply:
-        """Answer one frame. Raises MalformedMessage, also for what is not served: the connection is closed, as by Kafka."""
+        """Respond to one frame. Raises MalformedMessage, also for an API or version that is not served.
+
+        The connection is then closed, as by Kafka.
+        """
         header, body_at = parse_request_header(frame)
         key, version = header.api_key, header.api_version
         versions = self._served.get(key)
@@ -78,9 +82,9 @@ def _answer(header: RequestHeader, version: int, message: Response) -> Buffers:
 
 
 def _refusal(served: Api, request: Request, context: RequestContext, error: Exception) -> Any:  # noqa: ANN401
-    """The whole request failed: its response with the error, if it has a place for one.
+    """The response to a request that failed as a whole, with the error, if the response has a field for it.
 
-    Raises the error again where there is none; the connection is then closed, as Kafka does.
+    Raises the error again if it has none; the connection is then closed, as by Kafka.
     """
     if isinstance(error, MalformedMessage):
         raise error

@@ -1,9 +1,9 @@
 """Envelopes: a client's request inside a request from a broker to the active controller (KIP-590).
 
-    EnvelopeRequest   the client's request with its header, who the client is, where it connects from
+    EnvelopeRequest   the client's request with its header, the client's principal and address
     EnvelopeResponse  the response with its header; or an error of the envelope itself, or NOT_CONTROLLER
 
-The principal is Kafka's DefaultPrincipalData behind its version, as DefaultKafkaPrincipalBuilder writes it.
+The principal is encoded as its version and Kafka's DefaultPrincipalData, as by DefaultKafkaPrincipalBuilder.
 Source: ForwardingManager, EnvelopeUtils, RequestChannel.Request.buildResponseSend of Kafka 4.3.1.
 """
 
@@ -32,7 +32,7 @@ from protocol.messages.default_principal_data import DefaultPrincipalData
 from protocol.messages.envelope import EnvelopeRequest
 from protocol.schema import Request, Response
 
-#: What a broker may forward for a client; Kafka's ApiKeys.forwardable.
+#: The APIs that a broker may forward for a client; Kafka's ApiKeys.forwardable.
 FORWARDABLE: Final = frozenset(
     {
         ApiKey.CREATE_TOPICS,
@@ -84,10 +84,10 @@ def wrap_request(message: Request, context: RequestContext) -> EnvelopeRequest:
 
 
 def unwrap_request(envelope: EnvelopeRequest, listener_name: str) -> Forwarded:
-    """What an envelope holds.
+    """The request that an envelope holds.
 
-    Raises PrincipalDeserializationFailure, InvalidRequest for an envelope that makes no sense, and
-    UnsupportedVersion for a request in it that cannot be read.
+    Raises PrincipalDeserializationFailure, InvalidRequest for an invalid envelope, and
+    UnsupportedVersion for a request in it that cannot be parsed.
     """
     principal = _principal(envelope.request_principal)
     if len(envelope.client_host_address) not in _IP_ADDRESS_BYTES:
@@ -111,7 +111,7 @@ def unwrap_request(envelope: EnvelopeRequest, listener_name: str) -> Forwarded:
 
 
 def wrap_response(header: RequestHeader, encoded: bytes) -> bytes:
-    """What an EnvelopeResponse carries: header and body, as the client would get them."""
+    """The data of an EnvelopeResponse: header and body as the client would receive them."""
     return response_header(header.api_key, header.api_version, header.correlation_id) + encoded
 
 
@@ -125,7 +125,7 @@ def unwrap_response(data: bytes | None, context: RequestContext) -> Response:
 
 
 def says_not_controller(response: Any) -> bool:  # noqa: ANN401 a response, or a row of one
-    """Whether the response, or a row of it, says that this was not the active controller."""
+    """Whether the response, or a row of it, has the error NOT_CONTROLLER."""
     if getattr(response, "error_code", 0) == ErrorCode.not_controller:
         return True
     return any(
@@ -137,7 +137,7 @@ def says_not_controller(response: Any) -> bool:  # noqa: ANN401 a response, or a
 
 @cache
 def _rows_with_errors(kind: type) -> tuple[str, ...]:
-    """The lists of a message whose rows, or rows of theirs, have an error code: others need not be looked through."""
+    """The list fields of a message whose rows, or nested rows, have an error code; other fields are skipped."""
     return tuple(
         name
         for name, hint in get_type_hints(kind).items()
@@ -169,7 +169,7 @@ def _principal(data: bytes | None) -> str:
 
 
 def _address_bytes(host: str) -> bytes:
-    """Four or sixteen bytes; a simulated host has a name only, and then nobody's address is told."""
+    """Four or sixteen bytes; 0.0.0.0 for a simulated host, which has a name only."""
     try:
         return ip_address(host.partition("%")[0]).packed
     except ValueError:

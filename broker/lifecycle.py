@@ -1,14 +1,14 @@
-"""A broker's standing with the controller: registered, caught up, unfenced, leaving.
+"""Broker lifecycle: registration, heartbeats, fencing and controlled shutdown.
 
     STARTING   --registered--> fenced, and heartbeats begin
-    fenced     --the controller says: caught up--> this broker knows the metadata as of its registration
+    fenced     --heartbeat response: is_caught_up--> this broker has the metadata as of its registration
     fenced     --serve(): it no longer asks to be fenced--> RUNNING
     RUNNING    --heartbeats were missed--> fenced until the next one
-    registered --STALE_BROKER_EPOCH--> registers again: the registration is not this one's any more
+    registered --STALE_BROKER_EPOCH--> registers again: a later registration has replaced this one
     RUNNING    --leave(): controlled shutdown--> gone, when leadership has moved away
-    registered --a log directory has failed, and no controller hears of it--> gone (KIP-858)
+    registered --a failed log directory could not be reported to a controller in time--> gone (KIP-858)
 
-The controller may be anywhere and change at any time: every request goes over a channel that finds it.
+The active controller may change at any time: every request uses a channel that finds it.
 Source: KIP-631, KIP-500; BrokerLifecycleManager and BrokerRegistrationTracker of Kafka 4.3.1.
 """
 
@@ -31,18 +31,18 @@ from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHea
 
 logger = logging.getLogger(__name__)
 
-#: How often a starting or leaving broker asks; a running one asks every broker.heartbeat.interval.ms.
+#: The heartbeat interval of a starting or leaving broker; a running one uses broker.heartbeat.interval.ms.
 _IMPATIENT_S: Final = 0.01
-#: How often a registration is tried that the controller may accept later.
+#: The pause before a refused registration is retried, where the controller may accept it later.
 _REGISTRATION_BACKOFF_S: Final = 0.5
-#: Between two log lines about refusals of the same kind.
+#: The minimum interval of two log lines about refusals of the same kind.
 _REFUSAL_LOG_S: Final = 10.0
-#: So long a broker may be refused for features that it will claim as soon as it has read of them in the metadata log.
+#: For so long UNSUPPORTED_VERSION is not final: the broker claims further features once it has read them in the log.
 _LEARNING_S: Final = 10.0
-#: A leaving broker waits for so long at most, and no longer after so many heartbeats in a row without an answer.
+#: The bounds of a controlled shutdown: its duration, and the number of failed heartbeats in a row.
 _LEAVE_TIMEOUT_S: Final = 60.0
 _MAX_FAILURES_WHEN_LEAVING: Final = 2
-#: Refusals that no waiting changes, and what they mean for an operator.
+#: Refusals that a retry does not change, and their meaning for an operator.
 _FINAL_REFUSALS: Final[Mapping[int, str]] = {
     ErrorCode.inconsistent_cluster_id: (
         "its log directories were formatted for another cluster than the controllers'. "
@@ -60,7 +60,7 @@ class RegistrationRefused(Exception):
 
 
 class BrokerLifecycle:
-    """Registers the broker, keeps it alive by heartbeats, and takes leave for it."""
+    """Registers the broker, sends its heartbeats, and carries out its controlled shutdown."""
 
     def __init__(
         self,
@@ -73,9 +73,9 @@ class BrokerLifecycle:
         features: Callable[[], Mapping[str, range]],
         cordoned_log_dirs: Callable[[], Sequence[UUID] | None] = lambda: None,
     ) -> None:
-        """`features` are those that this broker claims, half-open, by what it knows of the cluster.
+        """`features` returns the features that this broker claims (half-open ranges), given the metadata it has.
 
-        `cordoned_log_dirs` is asked when it has caught up (KIP-1066); None: the controller is not to be told.
+        `cordoned_log_dirs` is called once the broker has caught up (KIP-1066); None: they are not reported.
         """
         self._runtime = runtime
         self._config = config
@@ -88,19 +88,19 @@ class BrokerLifecycle:
         self.broker_epoch = -1
         self.is_fenced = True
         self._is_registered = False
-        #: Why the last attempt to register has failed.
+        #: Why the last registration attempt failed.
         self._refusal = ""
         self._refusals = SeldomLog(logger, monotonic=runtime.monotonic, interval_s=_REFUSAL_LOG_S)
         self._wants_fence = True
         self._is_leaving = False
-        #: When the last heartbeat was sent that the controller took.
+        #: When the last heartbeat that the controller accepted was sent.
         self._heard_at = runtime.monotonic()
-        #: Whether the last heartbeat was not answered.
+        #: Whether the last heartbeat got no response.
         self._is_unheard = False
         self._learning_until: float | None = None
-        #: Told in a sentence why this broker had better end.
+        #: Called with the reason, one sentence, when this broker should stop.
         self.on_failure: Callable[[str], None] = lambda why: None
-        #: Failed log directories that the controller knows of, and since when others were not told.
+        #: Failed log directories that were reported to the controller, and since when others are unreported.
         self._told_offline: frozenset[UUID] = frozenset()
         self._untold_since: dict[UUID, float] = {}
         self._wants_beat = asyncio.Event()
@@ -116,9 +116,9 @@ class BrokerLifecycle:
         log_dirs: Sequence[UUID],
         previous_broker_epoch: int | None,
     ) -> None:
-        """Make this incarnation of the broker known, and begin to send heartbeats. Raises RegistrationRefused.
+        """Register this incarnation of the broker, and begin to send heartbeats. Raises RegistrationRefused.
 
-        Waits for a controller, and for the session of a predecessor to end, for
+        Waits for a controller, and for the end of the previous incarnation's session, for
         initial.broker.registration.timeout.ms at most.
         """
         self._request = registration.BrokerRegistrationRequest(
@@ -161,9 +161,9 @@ class BrokerLifecycle:
         self._keeping_alive = self._runtime.supervise(self._keep_alive, name="broker-heartbeat")
 
     def _may_learn(self, error: ErrorCode) -> bool:
-        """Whether the refusal may only mean that this broker does not know the cluster's features yet.
+        """Whether the cause of the refusal may be that this broker has not read the cluster's features yet.
 
-        Kafka's brokers always claim the same ones; ours claim what they do not serve only where it is finalized.
+        Kafka's brokers always claim the same features; ours claim those that they do not serve only if finalized.
         """
         now = self._runtime.monotonic()
         if error != ErrorCode.unsupported_version:
@@ -173,7 +173,7 @@ class BrokerLifecycle:
         return now < self._learning_until
 
     async def caught_up(self) -> None:
-        """Wait until this broker knows the metadata up to its registration, as the controller sees it."""
+        """Wait until the controller reports that this broker has the metadata up to its registration."""
         await asyncio.shield(self._caught_up)
 
     async def serve(self) -> None:
@@ -184,23 +184,23 @@ class BrokerLifecycle:
 
     @property
     def may_be_replaced(self) -> bool:
-        """Whether the controller may have given this broker's leaderships to others, for all that it has heard."""
+        """Whether the controller may have moved this broker's leaderships: it is fenced, or its session has expired."""
         session_s = self._config.get("broker.session.timeout.ms") / 1000
         return self.is_fenced or self._runtime.monotonic() - self._heard_at >= session_s
 
     def beat_soon(self) -> None:
-        """There is something that the controller should hear before the next heartbeat is due."""
+        """Send the next heartbeat at once: there is something to report to the controller."""
         self._wants_beat.set()
 
     def register_again(self) -> None:
-        """What the controller knows of this broker is not enough any more: send it anew."""
+        """Send the registration again: its contents have changed, or the controller no longer accepts it."""
         self._is_registered = False
         self.beat_soon()
 
     async def leave(self) -> None:
         """Controlled shutdown: wait until the controller has moved this broker's leaderships away.
 
-        Gives up after a while, and sooner if no controller answers: a broker that must go, goes.
+        Gives up after `_LEAVE_TIMEOUT_S`, and sooner if no controller responds; the broker then stops all the same.
         """
         await self.give_up()
         if not self._is_registered or not self._config.get("controlled.shutdown.enable"):
@@ -242,9 +242,9 @@ class BrokerLifecycle:
             self._wants_beat.clear()
 
     def _watch_offline_log_dirs(self) -> None:
-        """End the broker when no controller could be told of a failed directory for log.dir.failure.timeout.ms.
+        """Stop the broker if a failed directory could not be reported to a controller for log.dir.failure.timeout.ms.
 
-        The others count on replicas that are not there any more: partitions stay without a leader until they know.
+        Until then the controller counts on replicas that are gone, and elects no other leaders for their partitions.
         Source: KIP-858; BrokerLifecycleManager.propagateDirectoryFailure.
         """
         now = self._runtime.monotonic()
@@ -258,11 +258,11 @@ class BrokerLifecycle:
             )
 
     def _is_waiting(self) -> bool:
-        """Caught up, and not ready yet: the controller has no news for this broker."""
+        """Whether the broker has caught up and is not ready yet: frequent heartbeats would change nothing."""
         return self._caught_up.done() and self._wants_fence
 
     async def _try_to_register(self) -> ErrorCode:
-        """One attempt; NONE if it succeeded."""
+        """One registration attempt; `ErrorCode.none` if it succeeded."""
         self._request.features = [
             registration.Feature(
                 name=name, min_supported_version=levels.start, max_supported_version=levels.stop - 1
@@ -292,8 +292,8 @@ class BrokerLifecycle:
         return error_code
 
     async def _try_to_beat(self) -> BrokerHeartbeatResponse | None:
-        """One heartbeat; None if it failed, which a later one may not."""
-        # Before, it does not know how it is configured.
+        """One heartbeat; None if it failed, and a later one may succeed."""
+        # Before it has caught up, the broker does not know its dynamic configuration.
         cordoned = self._cordoned_log_dirs() if self._caught_up.done() else None
         sent_at = self._runtime.monotonic()
         request = BrokerHeartbeatRequest(
@@ -310,14 +310,14 @@ class BrokerLifecycle:
                 ApiKey.BROKER_HEARTBEAT, request
             )
         except KafkaError as error:
-            # While no controller can be reached each heartbeat fails: that is told once.
+            # While no controller is reachable each heartbeat fails: that is logged once.
             logger.log(
                 logging.DEBUG if self._is_unheard else logging.WARNING, "a heartbeat failed: %s", error
             )
             self._is_unheard = True
             return None
         except Exception:
-            # Without heartbeats the broker would be fenced: whatever this was, the next one may pass.
+            # Without heartbeats the broker would be fenced: after any exception the next one may succeed.
             logger.exception("a heartbeat failed")
             return None
         if self._is_unheard:
@@ -344,7 +344,7 @@ class BrokerLifecycle:
 
 
 def _meaning(refusal: ErrorCode) -> str:
-    """What a refusal that may pass means."""
+    """The meaning of a refusal that may be temporary."""
     if refusal is ErrorCode.duplicate_broker_registration:
         return (
             "a process with the same node.id has a session (DUPLICATE_BROKER_REGISTRATION). If this broker was "

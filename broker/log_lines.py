@@ -1,7 +1,7 @@
-"""Lines of the log: one for each message, whatever a client has put into it.
+"""Log lines: exactly one line for each message, also if it contains text from clients.
 
-Names, reasons and ids come from clients and may hold anything: a line break that is followed by a date and a level
-would read like a line of ours.
+Names, reasons and ids come from clients and may contain anything: a line break followed by a date and a level
+would look like a log line of the broker.
 """
 
 import logging
@@ -13,7 +13,7 @@ __all__ = ["FORMAT", "LineFormatter", "OutageLog", "SeldomLog"]
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-#: Control characters (C0, DEL, C1), and the separators that Unicode takes for line breaks, too.
+#: Control characters (C0, DEL, C1), and the separators that Unicode also treats as line breaks.
 _UNSEEN: Final = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
 #: As Python would spell them.
 _ESCAPES: Final = {code: chr(code).encode("unicode_escape").decode() for code in _UNSEEN}
@@ -23,7 +23,7 @@ _ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
 class LineFormatter(logging.Formatter):
-    r"""Escapes what would break a line or move a terminal's cursor; tracebacks keep their lines, indented.
+    r"""Escapes characters that break a line or move a terminal's cursor; tracebacks keep their lines, indented.
 
     >>> said = logging.makeLogRecord({"msg": "member left: %s", "args": ("tired\n2026 CRITICAL: disk on fire",)})
     >>> LineFormatter("INFO %(message)s").format(said)
@@ -35,12 +35,12 @@ class LineFormatter(logging.Formatter):
         return super().formatMessage(record).translate(_ESCAPES)
 
     def formatException(self, ei: _ExceptionInfo) -> str:  # noqa: N802
-        """All lines but the first are indented: an exception may say what a client has said."""
+        """All lines but the first are indented: an exception may contain a client's text."""
         return super().formatException(ei).translate(_ESCAPES_BUT_BREAKS).replace("\n", "\n  ")
 
 
 class SeldomLog:
-    """Lines about what may repeat many times a second: each text once in `interval_s`, and how many were left out.
+    """Rate-limited lines about frequent events: each text once in `interval_s`, with the number of omitted ones.
 
     Texts are distinguished by their format, before arguments are filled in. `monotonic` is in seconds.
     """
@@ -49,11 +49,11 @@ class SeldomLog:
         self._logger = logger
         self._monotonic = monotonic
         self._interval_s = interval_s
-        #: When each text was last written, and how often it was left out since.
+        #: When each text was last written, and how often it was omitted since.
         self._written: dict[str, list[float]] = {}
 
     def write(self, level: int, text: str, *arguments: object) -> None:
-        """Write a line, unless one of this text was written a moment ago."""
+        """Write a line, unless one with this text was written less than `interval_s` ago."""
         now = self._monotonic()
         last = self._written.get(text)
         if last is not None and now - last[0] < self._interval_s:
@@ -68,9 +68,9 @@ class SeldomLog:
 
 
 class OutageLog:
-    """Lines about peers that do not answer: after `patience_s` without an answer, then once in `interval_s` at most.
+    """Lines about peers that do not respond: after `patience_s` without a response, then once in `interval_s` at most.
 
-    A peer that comes back sooner is not worth a line: in each election and each restart some cannot be reached.
+    Shorter outages are not logged: in each election and each restart some peers are unreachable for a moment.
     """
 
     def __init__(
@@ -85,13 +85,13 @@ class OutageLog:
         self._monotonic = monotonic
         self._patience_s = patience_s
         self._interval_s = interval_s
-        #: By peer: since when it does not answer, and when that is written next.
+        #: By peer: since when it does not respond, and when that is logged next.
         self._since: dict[str, list[float]] = {}
-        #: Why each peer that does not answer did not the last time.
+        #: The reason of the last failure, by peer that does not respond.
         self.reasons: dict[str, str] = {}
 
     def failed(self, peer: str, reason: object) -> None:
-        """`peer` has not answered, once more."""
+        """A request to `peer` has failed."""
         now = self._monotonic()
         outage = self._since.setdefault(peer, [now, now + self._patience_s])
         self.reasons[peer] = str(reason)
@@ -102,7 +102,7 @@ class OutageLog:
             )
 
     def answered(self, peer: str) -> None:
-        """`peer` has answered."""
+        """`peer` has responded."""
         if not self._since or (outage := self._since.pop(peer, None)) is None:
             return
         del self.reasons[peer]

@@ -1,4 +1,4 @@
-"""The command line: `ottla broker` and `ottla version`; the other commands come from `broker.commands` and `broker.tools`."""
+"""The command line: `ottla broker` and `ottla version`; other commands are in `broker.commands` and `broker.tools`."""
 
 import asyncio
 import gc
@@ -23,7 +23,7 @@ from protocol.errors import KafkaError
 
 _INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
 _FAILED = 1
-#: Read at once from an input that nobody is interested in, but for its end.
+#: Bytes of one read of the standard input, of which only the end matters.
 _INPUT_BYTES = 4096
 
 
@@ -92,7 +92,7 @@ async def _serve(runtime: ProductionRuntime, config: BrokerConfig, *, until_stdi
             stopping.set()
 
     def on_failure(failure: "asyncio.Future[str]") -> None:
-        # As Kafka, without a clean stop: with a disk that does not answer there might be none.
+        # As Kafka, without a clean stop: a disk that does not respond could block it.
         if not failure.cancelled():
             click.echo(f"Error: {failure.result()}", err=True)
             sys.stderr.flush()
@@ -103,13 +103,13 @@ async def _serve(runtime: ProductionRuntime, config: BrokerConfig, *, until_stdi
         runtime.loop.add_signal_handler(number, on_signal, number)
     if until_stdin_ends:
         runtime.loop.add_reader(sys.stdin.fileno(), on_input)
-    # Rarely, from here on: the metadata log's replay makes objects by the hundred thousand, and hardly a cycle.
+    # Collect rarely from here on: the metadata log's replay creates 100,000s of objects, and hardly a cycle.
     gc.set_threshold(50_000, 20, 50)
     node = await _start_unless_stopped(runtime, config, stopping)
     if node is None:
         return
     node.failure.add_done_callback(on_failure)
-    # What start-up made lives as long as the process: the collector need not look at it again.
+    # Objects of the start-up stay until the process ends: the collector need not visit them again.
     gc.collect()
     gc.freeze()
     click.echo(node.ready_line())
@@ -127,7 +127,7 @@ async def _serve(runtime: ProductionRuntime, config: BrokerConfig, *, until_stdi
 async def _start_unless_stopped(
     runtime: ProductionRuntime, config: BrokerConfig, stopping: asyncio.Event
 ) -> Node | None:
-    """The started node; None if it was asked to stop before: a broker may wait for a controller for long."""
+    """The started node; None if a signal arrived before: a broker may wait long for a controller."""
     starting = asyncio.ensure_future(Node.start(runtime, config))
     stopped = asyncio.ensure_future(stopping.wait())
     await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,7 @@
-"""The slow life of a node: retention, flushes, checkpoints and compaction, step by step beside the requests."""
+"""Background work of the log manager: retention, flushes, checkpoints, and the log cleaner's compaction.
+
+Source: the scheduled tasks of LogManager, and LogCleaner, of Kafka 4.3.1.
+"""
 
 import asyncio
 import logging
@@ -13,7 +16,7 @@ from storage.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 
-#: How often the log manager is asked what is due; it knows the intervals of each kind of work itself.
+#: How often the log manager is asked for jobs that are due; it keeps the interval of each kind of job itself.
 _STEP_S = 1.0
 
 
@@ -41,24 +44,24 @@ class Maintenance:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._cleaner_backoff_ms = config().log_cleaner_backoff_ms
-        #: Set when the pause of compaction has another length.
+        #: Set when log.cleaner.backoff.ms has changed.
         self._backoff_changed = asyncio.Event()
 
     def on_config_changed(self) -> None:
-        """The configuration has changed; all but a pause that has begun reads it when it needs it."""
+        """The configuration has changed. Only a running pause must be notified; all else reads it when needed."""
         if self._cleaner_backoff_ms != self._config().log_cleaner_backoff_ms:
             self._cleaner_backoff_ms = self._config().log_cleaner_backoff_ms
             self._backoff_changed.set()
 
     def start(self) -> None:
-        """Begin; the first steps come after `log.initial.task.delay.ms`."""
+        """Start the tasks; maintenance begins after `log.initial.task.delay.ms`, compaction after its back-off."""
         self._tasks = [
             self._runtime.supervise(self._maintain, name="log-maintenance"),
             self._runtime.supervise(self._clean, name="log-cleaner"),
         ]
 
     async def stop(self) -> None:
-        """Begin nothing more, and wait for the job that is running."""
+        """Start no further job, and wait for the running one."""
         self._is_stopping = True
         for task in self._tasks:
             task.cancel()
@@ -75,7 +78,7 @@ class Maintenance:
         try:
             jobs = self._logs.maintain(self._runtime.now_ms())
             self._after_retention()
-        except Exception:  # whatever it is: the next second has its own work
+        except Exception:  # of any kind: the next step is independent of this one
             logger.exception("log maintenance failed")
             return []
         return jobs
@@ -85,10 +88,10 @@ class Maintenance:
             await self._back_off()
             while self._config().log_cleaner_enable and (job := self._cleaning_job()) is not None:
                 if not await self._run(job):
-                    break  # it would be chosen again at once
+                    break  # the same log would be chosen again at once
 
     async def _back_off(self) -> None:
-        """The pause of compaction; it begins again when its length is altered, as Kafka restarts its cleaners."""
+        """The cleaner's pause; it starts again when its length is altered, as Kafka restarts its cleaners."""
         while True:
             self._backoff_changed.clear()
             try:
@@ -104,12 +107,12 @@ class Maintenance:
             return None
 
     def _check_cleaning(self) -> None:
-        """In the cleaning's thread: a slow one must not hold up the node's end."""
+        """Raise if the node stops: slow cleaning must not delay it. [in the cleaner's thread]"""
         if self._is_stopping:
             raise CleaningStopped
 
     async def _run(self, job: BackgroundJob) -> bool:
-        """All parts of the job; whether none failed. What fails is told, and ends nothing but itself."""
+        """Run all parts of the job; False if one failed. A failure is logged and ends this job only."""
         part: BackgroundJob | None = job
         is_good = True
         while part is not None and is_good:
@@ -119,8 +122,8 @@ class Maintenance:
         return is_good
 
     async def _run_in_thread(self, job: BackgroundJob) -> bool:
-        """One half of the job; when this is cancelled, the other one, too."""
-        # Shielded: a thread cannot be stopped half way, and whoever stops us must know that it has ended.
+        """Run the thread's half of a part; if this is cancelled, finish the part as well."""
+        # Shielded: a thread cannot be interrupted, and `stop` must return after its end.
         running = asyncio.ensure_future(self._runtime.run_blocking(job.run, pool=Pool.UPKEEP))
         try:
             await asyncio.shield(running)
@@ -135,7 +138,7 @@ class Maintenance:
 
 
 def _finish(job: BackgroundJob) -> tuple[bool, BackgroundJob | None]:
-    """The other half: whether it went well, and the next part."""
+    """The loop's half of a part: whether it succeeded, and the next part."""
     try:
         return True, job.finish()
     except Exception:

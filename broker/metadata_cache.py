@@ -1,8 +1,9 @@
-"""What this broker knows of the cluster: the metadata log's image, and the look-ups that handlers need.
+"""Metadata cache: the image of the metadata log on this broker, and the look-ups that handlers need.
 
-The image is replayed from committed records only, as the quorum tells them: an answer may be older than the
-controller's state but never ahead of it. Where records are gone before this node has read them, a snapshot
-takes the image's place, and whoever follows changes is told of all that is different in it.
+The image is replayed from committed records only, in the order of the log: a look-up may return older state than
+the controller's but never newer. If records were removed before this node has read them, a snapshot replaces the
+image, and listeners are notified of all differences.
+Source: KRaftMetadataCache and MetadataLoader of Kafka 4.3.1.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +31,7 @@ class MetadataCache:
     """Read-only look-ups in the image of this node; a listener of the quorum."""
 
     def __init__(self, image: MetadataImage, *, kraft_version: Callable[[], int] = lambda: 0) -> None:
-        """`kraft_version` asks the quorum, whose control records say it."""
+        """`kraft_version` returns the quorum's kraft.version, which only control records contain."""
         self.image = image
         #: The last offset of the metadata log that the image holds; -1 before the first one.
         self.last_applied_offset = -1
@@ -38,7 +39,7 @@ class MetadataCache:
         self._listeners: list[Callable[[MetadataDelta, MetadataImage], None]] = []
 
     def on_change(self, listener: Callable[[MetadataDelta, MetadataImage], None]) -> None:
-        """Have `listener` called after each change of the image from now on, behind those that were added before."""
+        """Call `listener` after each further change of the image, after the listeners that were added before."""
         self._listeners.append(listener)
 
     def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
@@ -46,13 +47,13 @@ class MetadataCache:
         try:
             delta = self.image.replay_all(records)
         except Exception as error:
-            # Whatever it is: this image is not what the log says, and the node's controller would decide on it.
+            # Any exception: this image differs from the log's state, and the node's controller would decide on it.
             raise InvalidMetadata(f"in the metadata log's batch at offset {base_offset}: {error}") from error
         self.last_applied_offset = end_offset - 1
         self._tell(delta)
 
     def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: tuple[int, int]) -> None:
-        """Begin anew with what holds before the snapshot's offset (offset, epoch)."""
+        """Replace the image by the snapshot's state, as of before its offset; `snapshot` is (offset, epoch)."""
         image = MetadataImage()
         for records in chunks:
             image.replay_all(records)
@@ -62,7 +63,7 @@ class MetadataCache:
         self._tell(delta)
 
     def on_leader(self, leader: object) -> None:
-        """Who leads the quorum is nothing that the image says."""
+        """Ignored: the image does not contain the quorum's leader."""
 
     def _tell(self, delta: MetadataDelta) -> None:
         for listener in self._listeners:
@@ -70,7 +71,7 @@ class MetadataCache:
 
     @property
     def finalized_features(self) -> Mapping[str, int]:
-        """Levels above 0, kraft.version included, which stands in the log's control records only."""
+        """Levels above 0, including kraft.version, which only the log's control records contain."""
         level = self._kraft_version()
         return {**self.image.features, KRAFT_VERSION: level} if level else self.image.features
 
@@ -96,7 +97,7 @@ class MetadataCache:
         return [row for row in self.registered_brokers(listener_name) if not row[0].is_fenced]
 
     def registered_brokers(self, listener_name: str) -> list[tuple[BrokerImage, Endpoint]]:
-        """Brokers that can be reached over this listener if they live, by id."""
+        """Brokers, fenced or not, with an endpoint of this listener, by id."""
         return [
             (broker, broker.endpoints[listener_name])
             for _, broker in sorted(self.image.brokers.items())
@@ -104,7 +105,7 @@ class MetadataCache:
         ]
 
     def endpoint(self, broker_id: int | None, listener_name: str) -> Endpoint | None:
-        """Where a broker listens under this listener's name."""
+        """The broker's endpoint of this listener, or None."""
         broker = self.broker(broker_id)
         return broker.endpoints.get(listener_name) if broker else None
 
@@ -114,7 +115,7 @@ class MetadataCache:
         return broker is not None and not broker.is_fenced and listener_name in broker.endpoints
 
     def offline_replicas(self, partition: PartitionImage, listener_name: str) -> list[int]:
-        """The replicas whose broker is gone, fenced or not on this listener, or has lost their directory."""
+        """The replicas whose broker is unregistered, fenced or not on this listener, or has lost their directory."""
         return [
             replica
             for replica, directory in zip(partition.replicas, partition.directories, strict=True)
@@ -126,9 +127,9 @@ class MetadataCache:
         if directory in (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING):
             return True
         online = self.image.brokers[broker_id].log_dirs
-        # Registered before directories had ids: a broker without any directory would not be there.
+        # An empty list: registered before directories had ids. A broker without any directory would not run.
         return directory != DIRECTORY_LOST and (not online or directory in online)
 
     def available_replicas(self, replicas: Iterable[int], listener_name: str) -> list[int]:
-        """The replicas whose broker is there."""
+        """The replicas whose broker is unfenced and reachable over this listener."""
         return [replica for replica in replicas if self.is_available(replica, listener_name)]

@@ -1,7 +1,9 @@
-"""A node: what `process.roles` says of it, started and stopped in the right order.
+"""A node: the roles of `process.roles`, started and stopped in the right order.
 
 start: log directories -> the controller's sockets -> metadata log and quorum -> controller -> broker (roles/broker.py)
-stop:  broker -> the controller's sockets -> controller, quorum, metadata log -> logs, with the mark of a clean stop
+stop:  broker -> the controller's sockets -> controller, quorum, metadata log -> logs, with the clean-shutdown marker
+
+Source: KafkaRaftServer and SharedServer of Kafka 4.3.1.
 """
 
 import asyncio
@@ -31,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class Node:
-    """One process's share of a cluster; a whole cluster, if it is alone. Made by `start`."""
+    """The part of a cluster that runs in one process, or a whole cluster. Created by `start`."""
 
     def __init__(self, runtime: Runtime, config: BrokerConfig, directories: Directories) -> None:
         self._runtime = runtime
@@ -40,15 +42,15 @@ class Node:
         self._quorum = QuorumRole(runtime, config, directories)
         self._controller_role = ControllerRole(runtime, config) if config.is_controller else None
         self._broker_role: BrokerRole | None = None
-        #: Done when the node cannot go on: why, in a sentence for an operator. Who runs it ends the process.
+        #: Done when the node cannot continue; the result is the reason for an operator. The caller ends the process.
         self.failure: asyncio.Future[str] = runtime.loop.create_future()
         directories.on_failure = self._on_dir_failure_in_a_thread
 
     @classmethod
     async def start(cls, runtime: Runtime, config: BrokerConfig, *, files: Files | None = None) -> Self:
-        """Start what this node is; returns when it serves. Raises CannotStart.
+        """Start the node's roles; returns when it serves requests. Raises CannotStart.
 
-        `files`: the disk; None is the operating system's.
+        `files`: the file system; None is the operating system's.
         """
         for warning in notices.warnings(config):
             logger.warning("%s", warning)
@@ -95,12 +97,12 @@ class Node:
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
-        """What clients are told, or other nodes where this one serves no clients."""
+        """The advertised listeners: for clients, or for other nodes if this node serves no clients."""
         return self._broker_role.listeners if self._broker_role is not None else self.controller_listeners
 
     @property
     def controller_listeners(self) -> tuple[Listener, ...]:
-        """Where this node is found as a controller; empty if it is none."""
+        """The controller's listeners; empty if this node is no controller."""
         return self._controller_role.listeners if self._controller_role is not None else ()
 
     def ready_line(self) -> str:
@@ -120,12 +122,12 @@ class Node:
         )
 
     async def stop(self) -> None:
-        """Leave the cluster, answer what was begun, and leave logs that need no recovery."""
+        """Leave the cluster, finish requests that were begun, and close the logs so that they need no recovery."""
         if self._broker_role is not None:
             await self._broker_role.stop()
         if self._controller_role is not None:
             await self._controller_role.stop()
-        # Before the folders are marked as closed, and unlocked: the mark speaks for the metadata log, too.
+        # Before the directories are marked as closed, and unlocked: the marker covers the metadata log, too.
         try:
             await self._quorum.stop()
         except (KafkaError, OSError) as error:
@@ -138,7 +140,7 @@ class Node:
         )
 
     async def _until_failed(self, starting: Coroutine[Any, Any, None]) -> None:
-        """Wait for a part to start, unless the node fails meanwhile: what it waits for would never come."""
+        """Wait for a role to start, unless the node fails meanwhile: the start would then wait indefinitely."""
         task = asyncio.ensure_future(starting)
         either: list[asyncio.Future[Any]] = [task, self.failure]
         try:
@@ -152,7 +154,7 @@ class Node:
                 await asyncio.wait([task])
 
     async def _give_up(self) -> None:
-        """The start has failed: let go of whatever it has taken so far."""
+        """The start has failed: release all resources that it has acquired."""
         if self._broker_role is not None:
             await self._broker_role.give_up()
         if self._controller_role is not None:
@@ -166,11 +168,11 @@ class Node:
         await self._runtime.run_blocking(self._let_go, is_closed, pool=Pool.LOGS)
 
     def _let_go(self, is_closed: bool) -> None:
-        """Give the directories back after a start that failed; `is_closed`: the metadata log is. [any thread]
+        """Release the directories after a failed start; `is_closed`: the metadata log was closed. [any thread]
 
-        As long as no log was opened, what was closed cleanly still is: a port in use must not cost the broker its
-        places in ISR and ELR (KIP-966). And damage that was refused must be refused by the next start, too, rather than
-        be taken for a write that a crash has torn. When all are open they are closed as by a stop.
+        If no log was opened, the marker of the last clean shutdown stays valid: a port in use must not remove the
+        broker from ISR and ELR (KIP-966). Damage that this start has refused must be refused by the next start as
+        well, and not be treated as a write torn by a crash. If all logs are open they are closed as by `stop`.
         """
         role = self._broker_role
         epoch = -1 if role is None else role.broker.lifecycle.broker_epoch
@@ -191,7 +193,7 @@ class Node:
             self._broker_role.on_dir_failure(path, error)
 
     def _on_quorum_failure(self, error: BaseException) -> None:
-        """This node's replica of the metadata log cannot go on."""
+        """This node's replica of the metadata log cannot continue."""
         self._fail(f"The metadata quorum has failed on this node: {str(error).removesuffix('.')}.")
 
     def _fail(self, why: str) -> None:

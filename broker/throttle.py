@@ -1,20 +1,20 @@
-"""Keeps work in a thread below a rate: `log.cleaner.io.max.bytes.per.second`.
+"""Throttler: keeps work in a thread below a rate, `log.cleaner.io.max.bytes.per.second`.
 
 Source: org.apache.kafka.storage.internals.utils.Throttler; unlike it, this waits before a burst, not after.
 """
 
 from collections.abc import Callable
 
-#: Differences that are not worth a wait: a thread wakes up later than it wants to, anyway.
+#: Shorter waits are skipped: a thread wakes up late anyway.
 _TOLERANCE_S = 0.01
-#: How far back a rate is looked at: what was not used for longer is not made up for.
+#: The window of the rate: after an idle time of more than this, unused rate is not made up for.
 _PERIOD_S = 1.0
-#: How long a thread waits before it looks whether it is still wanted.
+#: The longest wait between two calls of `check`.
 _LONGEST_PAUSE_S = 0.1
 
 
 class Throttle:
-    """Called with the bytes that were read or written; waits if these were too many."""
+    """Called with the number of bytes read or written; waits while the rate is exceeded."""
 
     def __init__(
         self,
@@ -24,18 +24,18 @@ class Throttle:
         pause: Callable[[float], None],
         check: Callable[[], None],
     ) -> None:
-        """`check` raises when the work is to end; it is asked before and in each wait."""
+        """`check` raises when the work has to end; it is called at the start of each call and after each wait."""
         self._bytes_per_second = bytes_per_second
         self._monotonic = monotonic
         self._pause = pause
         self._check = check
-        #: From when on `_used_s` counts.
+        #: The start of the period that `_used_s` measures.
         self._began_s = monotonic()
-        #: What was done, as the time that it may take.
+        #: The work done since `_began_s`, as the time that it takes at the permitted rate.
         self._used_s = 0.0
 
     def __call__(self, size_bytes: int) -> None:
-        """So many bytes more. [any thread, one at a time]"""
+        """Account for `size_bytes`, and wait if the rate is exceeded. [any thread, one at a time]"""
         self._check()
         now_s = self._monotonic()
         idle_s = now_s - self._began_s - self._used_s

@@ -1,4 +1,7 @@
-"""Topics that come into being because somebody named them (auto.create.topics.enable)."""
+"""Automatic topic creation: topics of clients' requests (auto.create.topics.enable), and internal topics.
+
+Source: AutoTopicCreationManager of Kafka 4.3.1.
+"""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -15,13 +18,13 @@ CREATE_TIMEOUT_MS = 30_000
 
 
 class TopicCreator:
-    """Asks the controller for topics; a topic that somebody else created meanwhile is as good."""
+    """Sends CreateTopics to the controller; a topic that exists already counts as created."""
 
     def __init__(self, controller: ControllerChannel) -> None:
         self._controller = controller
 
     async def create(self, names: Iterable[str]) -> None:
-        """Create these topics with the broker's defaults; names that no topic may have are passed over."""
+        """Create these topics with the broker's defaults; invalid and internal names are skipped."""
         topics = [
             CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
             for name in names
@@ -33,7 +36,7 @@ class TopicCreator:
     async def create_internal(
         self, name: str, *, partition_count: int, replication_factor: int, configs: Mapping[str, str]
     ) -> None:
-        """Create one of the brokers' own topics, as its coordinator wants it."""
+        """Create an internal topic with the settings that its coordinator needs."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partition_count,
