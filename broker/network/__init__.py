@@ -5,25 +5,26 @@
     ...
     await server.stop()
 
-What a frame holds is nobody's business here: `dispatch(frame, connection)` decides. Its answer is
+The contents of frames are not parsed here: `dispatch(frame, connection)` does that. It returns
 
 - a list of buffers: the reply without its length prefix; sent with the other replies of this read;
-- None: no reply is due (Produce with acks=0); the next request is looked at;
+- None: no reply is due (Produce with acks=0); the next request is dispatched;
 - an awaitable of one of the two: the request is parked. The connection's later requests wait until
-  it is done, since replies leave in the order of requests. When the peer goes a future that is no task
-  is cancelled, since it only waits; a coroutine or task goes on to its end.
+  it is done, since replies are sent in the order of requests. When the peer disconnects, a future that
+  is no task is cancelled, since it only waits; a coroutine or task runs to its end.
 
-If it raises, or the awaitable does, the connection is closed: a `KafkaError` is the peer's fault (a
-malformed request) and is noted, anything else is a bug of ours and is logged with its traceback.
+If `dispatch` or the awaitable raises, the connection is closed: a `KafkaError` is the peer's fault (a
+malformed request) and is noted, any other exception is a bug and is logged with its traceback.
 
-`frame` is a view of a receive buffer that is used again: **it and slices of it are valid only until
-`dispatch` returns**. What a parked request needs later it must copy; a Produce that was appended
+`frame` is a view of a receive buffer that is reused: **it and slices of it are valid only until
+`dispatch` returns**. A parked request must copy what it needs later; a Produce that was appended
 before it was parked needs nothing. Reply buffers are not copied either: they must not change until
-they have left (which nobody is told), so a reply is made of bytes, or of views of what never changes.
+they are sent (without a notification), so a reply consists of bytes, or of views of immutable memory.
 
-A peer can make us hold, in bytes: one frame (`socket.request.max.bytes`, and at most four times what
-has arrived of it), `PIPELINED_BYTES` of further requests while one is parked, and
-`WRITE_HIGH_WATER_BYTES` plus one reply that it does not read. Beyond these its socket is not read.
+The bytes that one peer can make the node hold are bounded: one frame (`socket.request.max.bytes`, and
+at most four times the bytes of it that have arrived), `PIPELINED_BYTES` of further requests while one is
+parked, and `WRITE_HIGH_WATER_BYTES` plus one reply that it does not read. Beyond that its socket is not
+read. Source: SocketServer, Processor and Selector of Kafka 4.3.1.
 """
 
 from broker.network.connection import Buffers, Connection, Dispatch, Reply

@@ -1,10 +1,10 @@
-"""Which connections of one listener are accepted, and when.
+"""Acceptor: when the connections of one listener are accepted.
 
-    ready --a connection arrives, the rates do not allow it yet--> delayed --the delay is over--> ready
-    ready --a connection arrives, there is no slot--> waiting, behind other listeners' --one has gone--> ready
+    ready --a connection arrives, above a creation rate--> delayed --the delay is over--> ready
+    ready --a connection arrives, no slot is free--> waiting, behind other listeners --a connection closes--> ready
     ready --a connection arrives, otherwise--> accepted
 
-One connection is held in this way; those behind it stay in the listener's backlog (`Listening.resume`).
+At most one connection is held; those behind it stay in the listener's backlog (`Listening.resume`).
 Source: kafka.network.Acceptor, ConnectionQuotas.waitForConnectionSlot of Kafka 4.3.1.
 """
 
@@ -17,7 +17,7 @@ from broker.runtime import Listening, Runtime
 
 logger = logging.getLogger(__name__)
 
-#: The least time between two log lines that say that a listener is full.
+#: The minimum interval of two log lines about a full listener.
 _LOG_INTERVAL_S: Final = 10.0
 
 
@@ -30,18 +30,18 @@ class Acceptor:
     def __init__(
         self, name: str, *, runtime: Runtime, limits: ConnectionLimits, waiting: "dict[Acceptor, None]"
     ) -> None:
-        """`waiting` are the node's acceptors that wait for a slot, in this order."""
+        """`waiting`: the node's acceptors that wait for a slot, in order."""
         self._name = name
         self._runtime = runtime
         self._limits = limits
         self._waiting = waiting
-        #: When the connection that is held may be accepted, by the rates; None: none is held.
+        #: When the creation rates permit the held connection; None: no connection is held.
         self._due_at: float | None = None
         self._log = SeldomLog(logger, monotonic=runtime.monotonic, interval_s=_LOG_INTERVAL_S)
         limits.add_listener(name)
 
     def admits(self) -> bool:
-        """Whether the connection that has arrived may be accepted; asked again by `Listening.resume`."""
+        """Whether the connection that has arrived may be accepted; called again by `Listening.resume`."""
         now = self._runtime.monotonic()
         if self._due_at is None:
             delay_ms = self._limits.delay_ms(self._name, now_ms=round(now * 1000))

@@ -1,18 +1,18 @@
-"""Requests to other nodes: one connection for each address, opened when it is needed.
+"""Network client: requests to other nodes over one connection for each address, opened when it is needed.
 
     client = NodeClient(runtime, client_id="broker-1-fetcher-0")
     response = await client.request(("10.0.0.2", 9092), ApiKey.FETCH, message, timeout_s=30)
     ...
     await client.close()
 
-    nothing --request--> connecting --ApiVersions answered--> open --idle, lost, a request timed out--> nothing
-                         connecting --fails--> backing off (twice as long each time, up to a bound) --> nothing
+    nothing --request--> connecting --ApiVersions response--> open --idle, lost, a request timed out--> nothing
+                         connecting --fails--> backing off (exponentially, up to a bound) --> nothing
 
-A connection begins with ApiVersions; each request then goes in the highest version that both sides know.
-Requests to one address are sent one behind the other without waiting, and answered in that order: who must not
-wait behind others (a fetch that the peer holds back) uses a client of its own.
-Source: org.apache.kafka.clients.NetworkClient, of which this keeps the rules that a peer can notice: a request
-that times out closes its connection, and reconnecting backs off exponentially with a fifth of jitter.
+A connection begins with ApiVersions; each request then uses the highest version that both sides know.
+Requests to one address are pipelined, and responses arrive in their order: requests that must not wait
+behind others (behind a Fetch that the peer delays) use a client of their own.
+Source: org.apache.kafka.clients.NetworkClient; a peer sees the same behaviour: a request that times out
+closes its connection, and reconnecting backs off exponentially with 20 % jitter.
 """
 
 import asyncio
@@ -41,9 +41,9 @@ logger = logging.getLogger(__name__)
 #: Host and port.
 Address = tuple[str, int]
 
-#: A peer that understands none of our versions of ApiVersions says so in version 0.
+#: A peer that does not support the requested version of ApiVersions responds in version 0 (KIP-511).
 _FALLBACK_VERSION: Final = 0
-#: Connections are looked through this many times in the time after which an idle one is closed.
+#: How often connections are checked within the time after which an idle one is closed.
 _SWEEPS_PER_IDLE_TIME: Final = 4
 _JITTER: Final = 0.2
 _MAX_DOUBLINGS: Final = 30
@@ -51,28 +51,28 @@ _MAX_DOUBLINGS: Final = 30
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class ClientSettings:
-    """How connections are opened and closed; defaults are those of Kafka's clients between nodes."""
+    """How connections are opened and closed; the defaults are those of Kafka's clients between nodes."""
 
     #: The largest response that is accepted, in bytes.
     response_max_bytes: int = 100 * 1024 * 1024
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 1_000
-    #: What the first attempt to open a connection may take, and each later one at most: twice as long as the one before.
+    #: The timeout of the first attempt to connect, and the maximum of the later ones; each doubles the previous one.
     connect_timeout_ms: int = 10_000
     connect_timeout_max_ms: int = 30_000
-    #: How long a request waits for a connection at most, attempts and backoff included; None: its own timeout.
+    #: The maximum wait of a request for a connection, attempts and backoff included; None: the request's timeout.
     ready_timeout_ms: int | None = None
     #: None: the system's (self-tuning) size.
     receive_buffer_bytes: int | None = None
-    #: Whether a request waits until a peer that could not be reached may be tried again; else it fails at once,
-    #: for who can ask others meanwhile.
+    #: Whether a request waits while reconnecting backs off; otherwise it fails at once, for callers that can
+    #: send it to another node.
     waits_for_reconnect: bool = True
-    #: None: never closed by us.
+    #: None: idle connections are not closed by this side.
     max_idle_ms: int | None = 540_000
 
     @classmethod
     def from_config(cls, config: "BrokerConfig") -> "ClientSettings":
-        """What a node's configuration says of all its connections to others."""
+        """The settings of a node's configuration for all its connections to other nodes."""
         max_idle_ms = config.connections_max_idle_ms
         return cls(
             response_max_bytes=config.socket_request_max_bytes,
@@ -83,14 +83,14 @@ class ClientSettings:
 
 
 class RawResponse(NamedTuple):
-    """A response that was not parsed; the body is the caller's to keep."""
+    """A response that was not parsed; the caller may keep the body."""
 
     version: int
     body: memoryview
 
 
 class NodeClient:
-    """See the module. One for each purpose, since what shares a connection waits for each other."""
+    """See the module. One for each purpose, since requests on one connection wait for each other."""
 
     def __init__(self, runtime: Runtime, *, client_id: str, settings: ClientSettings | None = None) -> None:
         self._runtime = runtime
@@ -110,9 +110,9 @@ class NodeClient:
         timeout_s: float,
         versions: range | None = None,
     ) -> Any:  # noqa: ANN401 the API's response
-        """Ask and wait for the answer. `versions` narrows what may be used, for who must know the version.
+        """Send a request and wait for its response. `versions` restricts the versions that may be used.
 
-        An ApiVersions request needs no more than its class: who asks is filled in, as Kafka's client does.
+        The client's name and version are filled into an ApiVersions request, as by Kafka's client.
         Raises Disconnected, TimeoutError after `timeout_s` (connecting included), and UnsupportedVersion.
         """
         if isinstance(message, ApiVersionsRequest):
@@ -134,7 +134,7 @@ class NodeClient:
         timeout_s: float,
         versions: range | None = None,
     ) -> RawResponse:
-        """As `request`, with the response's body as it came: for who parses it without copying its records."""
+        """As `request`, with the unparsed body of the response: for callers that parse it without copying records."""
         peer = self._peer(address)
         deadline = self._runtime.monotonic() + timeout_s
         try:
@@ -152,7 +152,7 @@ class NodeClient:
         return RawResponse(chosen, body)
 
     async def served(self, address: Address, *, timeout_s: float) -> Mapping[int, range]:
-        """The versions that a peer serves by API key. Raises as `request`."""
+        """The versions that a peer serves, by API key. Raises as `request`."""
         peer = self._peer(address)
         if peer.connection is not None:
             return peer.connection.served
@@ -162,7 +162,7 @@ class NodeClient:
             raise TimeoutError(f"{_label(address)}: no connection within {timeout_s:g} s") from None
 
     async def close(self) -> None:
-        """Close all connections; whoever waits gets Disconnected."""
+        """Close all connections; waiting requests raise Disconnected."""
         self._is_closed = True
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
@@ -190,10 +190,10 @@ class NodeClient:
             )
 
     def _sweep(self) -> None:
-        """Close what has been idle; forget peers of which nothing is left."""
+        """Close idle connections; remove peers without state."""
         self._sweep_timer = None
         if self._peers:
-            self._schedule_sweep()  # first: a sweep that fails is not the last one
+            self._schedule_sweep()  # first: a sweep that fails must not be the last one
         assert self._settings.max_idle_ms is not None
         idle_since = self._runtime.monotonic() - self._settings.max_idle_ms / 1000
         for address, peer in list(self._peers.items()):
@@ -203,7 +203,7 @@ class NodeClient:
 
 
 class _Peer:
-    """The connection to one address, if there is one, and how the last attempts went."""
+    """The connection to one address, if any, and the outcome of the last attempts to connect."""
 
     def __init__(
         self, runtime: Runtime, address: Address, client_id: str, settings: ClientSettings, shared: memoryview
@@ -218,7 +218,7 @@ class _Peer:
             self._options = SocketOptions(receive_buffer_bytes=settings.receive_buffer_bytes)
         self._connection: OutgoingConnection | None = None
         self._connecting: asyncio.Task[OutgoingConnection] | None = None
-        #: Done when the transport has let go of a connection.
+        #: By connection whose transport is not closed yet: done when it is.
         self._alive: dict[OutgoingConnection, asyncio.Future[None]] = {}
         self._failures = 0
         self._last_failure = ""
@@ -226,17 +226,17 @@ class _Peer:
 
     @property
     def is_forgettable(self) -> bool:
-        """Whether nothing would be lost with this object."""
+        """Whether this object has no state that must be kept."""
         return self._connection is None and self._connecting is None and not self._alive
 
     @property
     def connection(self) -> OutgoingConnection | None:
-        """The open connection, if there is one."""
+        """The open connection, or None."""
         known = self._connection
         return None if known is None or known.is_closed else known
 
     async def connected_by(self, deadline: float) -> OutgoingConnection:
-        """As `connected`; raises TimeoutError at the deadline, Disconnected when `ready_timeout_ms` is over before."""
+        """As `connected`; raises TimeoutError at the deadline, or Disconnected if `ready_timeout_ms` ends before."""
         ready_timeout_ms = self._settings.ready_timeout_ms
         ready_by = deadline
         if ready_timeout_ms is not None:
@@ -263,33 +263,33 @@ class _Peer:
                 self._connect(), name=f"connect-{_label(self._address)}"
             )
             self._connecting.add_done_callback(self._on_connected)
-        # Shared by all who wait for it, so that one who gives up takes nothing from the others.
+        # Shared by all waiting requests: the cancellation of one does not affect the others.
         connecting = self._connecting
         try:
             return await asyncio.shield(connecting)
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            # Dropped; else, or as well, it is the caller who was cancelled.
+            # The attempt was dropped; otherwise, or as well, the caller was cancelled.
             if connecting.cancelled() and not (task is not None and task.cancelling()):
                 raise Disconnected(f"{_label(self._address)}: the connection was given up") from None
             raise
 
     def drop(self, reason: str) -> None:
-        """Close the connection, or give up opening one."""
+        """Close the connection, or cancel the attempt to open one."""
         if self._connecting is not None:
             self._connecting.cancel()
         if self._connection is not None:
             self._connection.abort(reason)
 
     async def wait_closed(self) -> None:
-        """Wait until nothing of the connections is left."""
+        """Wait until all connections are closed."""
         if self._connecting is not None:
             await asyncio.wait([self._connecting])
         if self._alive:
             await asyncio.wait(list(self._alive.values()))
 
     def close_if_idle(self, idle_since: float) -> None:
-        """Close if nothing has happened since then, and nobody waits."""
+        """Close the connection if it was not active since `idle_since` and no request waits."""
         connection = self._connection
         if connection is not None and connection.is_idle and connection.active_at < idle_since:
             connection.abort("idle")
@@ -297,10 +297,10 @@ class _Peer:
     def _on_connected(self, connecting: "asyncio.Task[OutgoingConnection]") -> None:
         self._connecting = None
         if not connecting.cancelled():
-            connecting.exception()  # told to whoever still waits; nobody may
+            connecting.exception()  # marks it as retrieved: there may be no request that still waits
 
     async def _connect(self) -> OutgoingConnection:
-        """One attempt, after what is left of the backoff."""
+        """One attempt to connect, after the rest of the backoff."""
         pause_s = self._next_attempt_at - self._runtime.monotonic()
         if pause_s > 0:
             await asyncio.sleep(pause_s)
@@ -311,7 +311,7 @@ class _Peer:
             async with asyncio.timeout_at(deadline):
                 host, port = self._address
                 _, connection = await self._runtime.connect(host, port, self._make, self._options)
-                # Not in `_make`: where nobody listens uvloop makes a protocol, too, and never speaks of it again.
+                # Not in `_make`: uvloop also creates a protocol if the port is closed, and never calls it.
                 if not connection.is_lost:
                     self._alive[connection] = self._runtime.loop.create_future()
                 connection.served = await _negotiate(connection, deadline)
@@ -329,7 +329,7 @@ class _Peer:
                 raise Disconnected(self._last_failure) from error
             raise
         self._failures = 0
-        # So that a peer that accepts and closes at once is not tried without pause.
+        # Otherwise a peer that accepts and closes at once would be retried without a pause.
         self._next_attempt_at = self._runtime.monotonic() + self._backoff_s()
         self._connection = connection
         return connection
@@ -341,9 +341,9 @@ class _Peer:
         return backoff_ms / 1000 * self._runtime.random.uniform(1 - _JITTER, 1 + _JITTER)
 
     def _connect_timeout_s(self) -> float:
-        """What the next attempt may take: exponential with jitter, but the first one (Kafka's has jitter, too).
+        """The timeout of the next attempt: exponential with jitter, except the first (in Kafka it has jitter, too).
 
-        Many nodes that wait for one that comes back so do not give up, and try again, at the same moment.
+        With the jitter, many nodes that wait for a restarted one do not time out and retry at the same moment.
         """
         first_ms, max_ms = self._settings.connect_timeout_ms, self._settings.connect_timeout_max_ms
         if not self._failures or max_ms <= first_ms:
@@ -369,7 +369,7 @@ class _Peer:
 
 
 async def _negotiate(connection: OutgoingConnection, deadline: float) -> dict[int, range]:
-    """What the peer serves, by ApiVersions in our highest version, or in the one that it asks for (KIP-511)."""
+    """The versions that the peer serves: ApiVersions in our highest version, or in one that it offers (KIP-511)."""
     request = _introduction()
     highest = KAFKA_VERSIONS[ApiKey.API_VERSIONS].stop - 1
     answer = await _api_versions(connection, request, highest, deadline)

@@ -1,14 +1,15 @@
-"""One client's connection: frames out of its bytes, replies into its socket, one request at a time.
+"""Connection of one client: parses frames from its bytes and writes replies to its socket, one request at a time.
 
     open ---- the reply is an awaitable --------> parked ----- it is done ------> open
     open ---- the peer does not read replies ---> clogged ---- it has read -----> open
-    open ---- enough for one turn --------------> yielding --- others' turns ---> open
-    open ---- a frame has begun, no memory ------> starved --- there is some ----> open
+    open ---- the bound of one turn ------------> yielding --- others' turns ---> open
+    open ---- a frame has begun, no memory ------> starved --- memory is free ---> open
     any  ---- finish(), close(), bad frame, failure, end of stream --> ending --> closed
 
-Requests are dispatched only while the connection is open. While it is parked, clogged or yielding (or several of them)
-bytes are still read, up to `PIPELINED_BYTES`, so that the peer's going away is noticed; then its
-socket is left alone until the connection is open again. `request_memory.py` has the bounds of all connections together.
+Requests are dispatched only while the connection is open. While it is parked, clogged or yielding (or several of
+these) bytes are still read, up to `PIPELINED_BYTES`, so that a disconnect of the peer is noticed; beyond that the
+socket is not read until the connection is open again. `request_memory.py` has the bounds of all connections together.
+Source: Processor and KafkaChannel of Kafka 4.3.1.
 """
 
 # ruff: noqa: D102 (the methods that the transport calls are those of asyncio.BufferedProtocol)
@@ -33,19 +34,19 @@ Buffers = list[bytes | memoryview]
 Reply = Buffers | Awaitable[Buffers | None] | None
 Dispatch = Callable[[memoryview, "Connection"], Reply]
 
-#: While a request is parked, this much of what follows it is read; the rest waits in the socket.
+#: While a request is parked, this many bytes behind it are read; the rest waits in the socket.
 PIPELINED_BYTES = 64 * 1024
 
-#: With this much unsent, no further request of the connection is looked at.
+#: With this many unsent bytes, no further request of the connection is dispatched.
 WRITE_HIGH_WATER_BYTES = 256 * 1024
 
-#: A turn on the loop ends after so many requests, or so much of replies, and others have theirs: one
-#: read may bring a thousand requests, and a peer that sends without pause would be the only one served.
+#: The bounds of a turn on the loop, in requests and in bytes of replies; then other connections are served. One
+#: read may contain a thousand requests, and a peer that sends without pause would otherwise be the only one served.
 REQUESTS_PER_TURN = 32
 REPLY_BYTES_PER_TURN = 64 * 1024
 
-#: Replies of one turn are joined into one piece up to here: for uvloop one piece is one send(),
-#: several are a writev() that costs more than copying so little.
+#: Replies of one turn are joined into one piece up to this size: uvloop sends one piece by send(),
+#: several by writev(), which costs more than copying so few bytes.
 JOIN_BYTES = 16 * 1024
 
 _PREFIX = Struct(">i")
@@ -53,7 +54,7 @@ _PREFIX_BYTES = _PREFIX.size
 
 
 class Connection(asyncio.BufferedProtocol):
-    """See the module. Made by `NetworkServer` for each accepted connection."""
+    """See the module. Created by `NetworkServer` for each accepted connection."""
 
     __slots__ = (
         "_buffer",
@@ -93,20 +94,20 @@ class Connection(asyncio.BufferedProtocol):
         self._is_yielding = False
         self._is_reading = True
         self._frame_bytes = (
-            _PREFIX_BYTES  # of the frame that is being received; the prefix's if there is none
+            _PREFIX_BYTES  # the size of the frame that is being received; that of the prefix if there is none
         )
         self._has_memory = True  # for that frame
-        self._is_queued = False  # counted as one that holds requests behind an earlier one
-        self._is_at_end = False  # the peer sends nothing more
-        self._is_ending = False  # dispatches nothing more
-        self._is_closed = False  # the transport has been told to close, or is gone
-        self._unsent_bytes = 0  # as the last sweep found it
-        #: When the peer last did something, rounded up to the time of a sweep.
+        self._is_queued = False  # counted as a connection that holds requests behind an earlier one
+        self._is_at_end = False  # the peer has closed its direction
+        self._is_ending = False  # no further request is dispatched
+        self._is_closed = False  # the transport is closing or closed
+        self._unsent_bytes = 0  # at the last sweep
+        #: When the peer was last active, rounded up to the time of a sweep.
         self.active_at = server.activity_clock
         self.listener_name = listener_name
         self.client_host = ""
         self.client_port = 0
-        #: For whoever dispatches: what it wants to remember of this connection.
+        #: State that `dispatch` keeps for this connection.
         self.session: Any = None
 
     def __repr__(self) -> str:
@@ -114,11 +115,11 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing more will reach the peer."""
+        """Whether nothing more is sent to the peer."""
         return self._is_closed
 
     def closing_order(self) -> tuple[bool, bool, float]:
-        """The lower, the sooner it is closed when there are too many: what is closed anyway, what is idle longest."""
+        """Sort key for closing excess connections: closing ones first, then those not parked, then the longest idle."""
         return not self._is_closed, self._parked is not None, self.active_at
 
     # Called by the transport
@@ -126,8 +127,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
-        if peer:  # None if it is gone already
-            # IPv4 on a socket that is bound to all addresses; Kafka shows it as IPv4 too.
+        if peer:  # None if it is already disconnected
+            # IPv4 on a socket that is bound to all addresses; Kafka also shows it as IPv4.
             self.client_host, self.client_port = peer[0].removeprefix("::ffff:"), peer[1]
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         if not self._server.admit(self):
@@ -143,8 +144,8 @@ class Connection(asyncio.BufferedProtocol):
         self._work()
 
     def eof_received(self) -> bool:
-        # Who sends with acks=0 and leaves has a right to be heard to the end. Otherwise it is gone:
-        # no client of Kafka closes one direction only, so nobody waits for the parked reply.
+        # Unread requests are still processed: a producer with acks=0 may send and disconnect. Otherwise
+        # close: no Kafka client closes one direction only, so the parked reply has no receiver.
         self._is_at_end = True
         self._is_reading = False
         return self._is_blocked() and self._buffer.unread_bytes > 0
@@ -157,8 +158,8 @@ class Connection(asyncio.BufferedProtocol):
         self._server.forget(self)
         if isinstance(exc, OSError) and exc.errno == EFAULT:
             self._server.on_unreadable()
-        # What only waits is given up: a fetch may ask to wait for weeks, and would be kept as long for
-        # nobody. A task is under way with something, and ends by itself.
+        # A future that only waits is cancelled: a Fetch may request a wait of weeks, and would be kept for
+        # that time without a receiver. A task is doing work, and runs to its end.
         if self._parked is not None and not isinstance(self._parked, asyncio.Task):
             self._parked.cancel()
 
@@ -170,10 +171,10 @@ class Connection(asyncio.BufferedProtocol):
         self.active_at = self._server.activity_clock
         if not self._is_working:
             self._work()
-        else:  # called from within write(): `_work` is past looking at further requests
+        else:  # called from within write(): `_work` dispatches no further requests in this turn
             self._yield()
 
-    # Called by the server, and by whoever dispatches
+    # Called by the server, and by `dispatch`
 
     def on_memory(self) -> None:
         """See `Receiver`."""
@@ -182,13 +183,13 @@ class Connection(asyncio.BufferedProtocol):
             self._read(True)
 
     def finish(self) -> None:
-        """Dispatch nothing more; close when what is in progress has been answered."""
+        """Dispatch no further request; close when the request in progress has its response."""
         self._is_ending = True
         if self._parked is None:
             self.close()
 
     def close(self) -> None:
-        """Close when what has been answered has been sent; a parked request is not answered."""
+        """Close after the pending replies are sent; a parked request gets no response."""
         self._is_ending = True
         if not (self._is_closed or self._is_working):  # `_work` first sends, then closes
             self._is_closed = True
@@ -200,17 +201,17 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def look_at_queue(self) -> None:
-        """There is room for requests behind those that are worked on, or no more."""
+        """`RequestMemory.is_queue_full` has changed: start or stop reading ahead."""
         if self._is_blocked() and not (self._is_ending or self._is_at_end):
             is_wanted = self._may_read_ahead()
             if is_wanted != self._is_reading:
                 self._read(is_wanted)
 
     def tidy(self, idle_since: float, *, used_since: float) -> None:
-        """Once a sweep: close if nothing has happened since `idle_since`; give the buffer back if not since `used_since`.
+        """Once a sweep: close if idle since `idle_since`; release the buffer if not used since `used_since`.
 
-        A peer that takes bytes of a long reply is not idle, nor is one whose request we hold or do not read. One that
-        takes none is cut off also if the connection is being closed: it would keep its place as long as it likes.
+        A peer that reads bytes of a long reply is not idle, nor is one whose request is parked or waits for memory. A
+        peer that reads none is disconnected also while the connection closes: it would hold its slot indefinitely.
         """
         unsent_bytes = self._transport.get_write_buffer_size()
         is_held = self._parked is not None or not self._has_memory
@@ -218,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
             self._unsent_bytes = unsent_bytes
             self.active_at = self._server.activity_clock
         elif self.active_at < idle_since:
-            self.abort()  # rather than close(): what it did not read until now it will not read
+            self.abort()  # not close(): the peer does not read the bytes that close() would send first
         if self.active_at < used_since and not self._buffer.unread_bytes:
             self._buffer.release()
 
@@ -228,11 +229,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._is_clogged or self._is_yielding or self._parked is not None
 
     def _work(self) -> None:
-        """Dispatch what has arrived, as far as the state and this turn allow; send the replies at once.
+        """Dispatch the requests that have arrived, within the bounds of state and turn; send the replies at once.
 
         The hot loop of the network layer, hence the local names and the one long function: with an
-        echo behind it a 200 B request costs 1.4-1.9 µs of processor in all, system calls included, when
-        they come many at a time, and 16 µs when they come one by one.
+        echo as `dispatch` a 200 B request costs 1.4-1.9 µs of processor in all, system calls included, if
+        many arrive at a time, and 16 µs if they arrive one by one.
         """
         buffer, dispatch = self._buffer, self._dispatch
         view, start, end = buffer.view, buffer.start, buffer.end
@@ -257,7 +258,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
             try:
                 reply = dispatch(view[start + _PREFIX_BYTES : stop], self)
-            except Exception as error:  # noqa: BLE001 (whatever it is, it ends this connection only)
+            except Exception as error:  # noqa: BLE001 (any exception ends this connection only)
                 self._failed(error)
                 break
             start = stop
@@ -270,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
             elif reply is not None:
                 self._park(cast("Awaitable[Buffers | None]", reply))
                 break
-            if self._is_ending:  # closed by whoever dispatches
+            if self._is_ending:  # closed by `dispatch`
                 break
         buffer.start = start
         if replies:
@@ -283,7 +284,7 @@ class Connection(asyncio.BufferedProtocol):
             self._go_on(needed_bytes, is_next_frame=start != first)
 
     def _yield(self) -> None:
-        """Go on in another turn, unless what blocks the connection will see to that."""
+        """Continue in another turn, unless the connection is blocked and continues when it is unblocked."""
         if not self._is_blocked() and not self._is_ending:
             self._is_yielding = True
             self._server.runtime.loop.call_soon(self._next_turn)
@@ -293,7 +294,7 @@ class Connection(asyncio.BufferedProtocol):
         self._work()
 
     def _receive_frame(self, size_bytes: int) -> None:
-        """Another frame is being received, prefix included; the prefix's size: none. Its memory is reserved."""
+        """Reserve memory for a frame of this size, prefix included, that is being received; the prefix's size: none."""
         memory = self._server.memory
         if self._frame_bytes != _PREFIX_BYTES:
             memory.release(self, self._frame_bytes)
@@ -301,7 +302,7 @@ class Connection(asyncio.BufferedProtocol):
         self._has_memory = size_bytes == _PREFIX_BYTES or memory.reserve(self, size_bytes)
 
     def _may_read_ahead(self) -> bool:
-        """Whether a blocked connection may read what follows; it is counted once it holds something."""
+        """Whether a blocked connection may read further bytes; it is counted once it holds some."""
         unread = self._buffer.unread_bytes
         if not self._is_queued:
             if unread:
@@ -317,7 +318,7 @@ class Connection(asyncio.BufferedProtocol):
             self._server.memory.leave_queue()
 
     def _go_on(self, needed_bytes: int, *, is_next_frame: bool) -> None:
-        """Make ready for the next read, if one is wanted: not with enough behind what blocks the connection."""
+        """Prepare the next read; a blocked connection that has read enough ahead pauses reading."""
         if self._is_blocked():
             if self._frame_bytes != _PREFIX_BYTES:
                 self._receive_frame(_PREFIX_BYTES)
@@ -326,7 +327,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             if self._is_queued:
                 self._leave_queue()
-            # A frame that follows another of its size asks for memory behind those that wait for it.
+            # A frame that follows another one of the same size queues for memory again, behind waiting ones.
             if needed_bytes != self._frame_bytes or (is_next_frame and needed_bytes != _PREFIX_BYTES):
                 self._receive_frame(needed_bytes)
             is_wanted = self._has_memory
@@ -342,7 +343,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _end_if_done(self) -> None:
-        """Close an ending connection, or one whose peer sends no more, once nothing is in progress."""
+        """Close an ending connection, or one whose peer has closed its direction, once no request is in progress."""
         if self._parked is None and (self._is_ending or not self._is_blocked()):
             self.close()
         elif self._is_reading:
@@ -365,7 +366,7 @@ class Connection(asyncio.BufferedProtocol):
         self._parked = None
         self.active_at = self._server.activity_clock
         if parked.cancelled():
-            self._is_ending = True  # whoever cancelled it (a shutdown) wants no answer given
+            self._is_ending = True  # cancelled, as by a shutdown: no response is sent
         elif error := parked.exception():
             self._failed(error)
         elif (reply := parked.result()) is not None:
@@ -374,9 +375,9 @@ class Connection(asyncio.BufferedProtocol):
         self._work()
 
     def _failed(self, error: BaseException) -> None:
-        """The one place where a failed request is logged. Closing is what Kafka does with it, too."""
+        """A request has failed: close, as Kafka does. The only place where it is logged."""
         self._is_ending = True
-        if isinstance(error, KafkaError):  # malformed, or something that this response has no place for
+        if isinstance(error, KafkaError):  # malformed, or an error for which the response has no field
             self._server.note(self, str(error))
         else:
             log.error("%r: a request failed; closed", self, exc_info=error)

@@ -1,7 +1,7 @@
-"""Requests that come before anybody can answer them: held back until a node is ready.
+"""Gate: holds requests that arrive before the node is ready.
 
-A node opens its sockets early, because others must be told where it listens; what clients send from then on waits
-here, one request for each connection, as long as they are willing to wait.
+A node opens its sockets early, because its registration contains their addresses; requests from then on wait
+here, one for each connection, until the gate opens or the client disconnects.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ from broker.runtime import Runtime
 
 
 class Gate:
-    """A `Dispatch` that is closed at first."""
+    """A `Dispatch` that holds requests until `open`."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._dispatch: asyncio.Future[Dispatch] = runtime.loop.create_future()
 
     def open(self, dispatch: Dispatch) -> None:
-        """Hand everything that waits, and all that comes from now on, to `dispatch`."""
+        """Pass all waiting and all further requests to `dispatch`."""
         self._dispatch.set_result(dispatch)
 
     def __call__(self, frame: memoryview, connection: Connection) -> Reply:

@@ -1,13 +1,13 @@
-"""How many connections there may be, and how fast new ones may come: of a node's listeners, and of each of them.
+"""Connection quotas: the number of connections and the rate of new ones, for a node and for each of its listeners.
 
-    max.connections, listener.name.X.max.connections   a new connection waits until one has gone
-    max.connection.creation.rate, listener.name.X...   a new connection waits until the rate allows it
+    max.connections, listener.name.X.max.connections   a new connection waits until another one closes
+    max.connection.creation.rate, listener.name.X...   a new connection waits until the rate permits it
     max.connections.per.ip and its overrides           a new connection is closed
 
-The listener that other brokers use is protected where there are others: connections to it neither wait for
-`max.connections` nor count in the node's rate, so that clients cannot cut replication off; the least recently used
-connection of another listener is closed for each that is too many. A listener without limits of its own has the
-node's. Brokers and controllers of one process count apart.
+The inter-broker listener is protected if there are other listeners: connections to it neither wait for
+`max.connections` nor count in the node's rate, so that clients cannot cut replication off; for each excess
+connection the least recently used connection of another listener is closed. A listener without limits of its own
+has the node's. The broker and the controller of one process are counted separately.
 
 Pure: times are in ms of any one clock. Source: kafka.network.ConnectionQuotas of Kafka 4.3.1.
 """
@@ -20,16 +20,16 @@ from broker.network.settings import NetworkSettings
 class CreationRate:
     """Connections per second over the last windows; Kafka's Rate.
 
-    While fewer windows have passed than are looked at, the rate is measured as if the others had been empty: after a
-    pause a burst of some seconds' connections is let in at once.
+    While fewer windows have passed than are kept, the missing ones count as empty: after a pause, a burst
+    of some seconds' connections is accepted at once.
     """
 
     def __init__(self) -> None:
-        #: [when it began, connections in it], the oldest first.
+        #: [start in ms, number of connections], the oldest first.
         self._windows: deque[list[int]] = deque()
 
     def record(self, limit: int, *, settings: NetworkSettings, now_ms: int) -> int:
-        """One more connection; how many ms it has to wait: at most one window."""
+        """Record one more connection; returns its delay in ms, at most one window."""
         window_ms, kept = settings.rate_window_ms, settings.rate_window_count
         windows = self._windows
         while windows and now_ms - windows[0][0] >= (kept + 1) * window_ms:
@@ -48,11 +48,11 @@ class CreationRate:
 
 
 class ConnectionLimits:
-    """The counts of all connections, against `settings`, which may be replaced at any time."""
+    """The counts of all connections, and the limits of `settings`, which may be replaced at any time."""
 
     def __init__(self, settings: NetworkSettings) -> None:
         self.settings = settings
-        #: max.connections.per.ip.overrides by address; names are in here, too, until they are resolved.
+        #: max.connections.per.ip.overrides by address; host names, too, until they are resolved.
         self.overrides = settings.max_connections_per_ip_overrides
         self.total = 0
         self.by_listener: Counter[str] = Counter()
@@ -61,26 +61,26 @@ class ConnectionLimits:
         self._rates: dict[str, CreationRate] = {}
 
     def change(self, settings: NetworkSettings) -> None:
-        """There are other settings."""
+        """Replace the settings."""
         if settings.max_connections_per_ip_overrides != self.settings.max_connections_per_ip_overrides:
             self.overrides = settings.max_connections_per_ip_overrides
         self.settings = settings
 
     def add_listener(self, name: str) -> None:
-        """A listener; before the first connection to it arrives."""
+        """Add a listener, before the first connection to it arrives."""
         self._rates[name] = CreationRate()
 
     def is_protected(self, listener: str) -> bool:
-        """Whether it is the inter-broker listener, and there are others."""
+        """Whether it is the inter-broker listener and not the only one."""
         return listener == self.settings.inter_broker_listener and len(self._rates) > 1
 
     @property
     def excess(self) -> int:
-        """How many connections to unprotected listeners are to be closed."""
+        """The number of connections to unprotected listeners that have to be closed."""
         return max(self.total - self.settings.max_connections, 0)
 
     def delay_ms(self, listener: str, *, now_ms: int) -> int:
-        """A connection has arrived at a listener: how long it has to wait for the rates."""
+        """Record a connection that has arrived at a listener; returns its delay by the creation rates, in ms."""
         settings = self.settings
         of_listener = settings.of_listener(listener).max_creation_rate
         delay_ms = self._rates[listener].record(of_listener, settings=settings, now_ms=now_ms)
@@ -90,7 +90,7 @@ class ConnectionLimits:
         return max(delay_ms, self._rate.record(of_node, settings=settings, now_ms=now_ms))
 
     def full_because(self, listener: str) -> str | None:
-        """Why a connection that has arrived must wait until another one has gone; None if it need not."""
+        """Why a connection that has arrived must wait until another one closes; None if it may be accepted."""
         limit = self.settings.of_listener(listener).max_connections
         if self.by_listener[listener] >= limit:
             return f"{limit} connections to this listener (max.connections)"
@@ -99,7 +99,7 @@ class ConnectionLimits:
         return None
 
     def refusal(self, host: str) -> str | None:
-        """Why one more connection from `host` is too many, for the log; None if it is not."""
+        """Why one more connection from `host` exceeds its limit, for the log; None if it does not."""
         limit = self.overrides.get(host, self.settings.max_connections_per_ip)
         if self.by_host[host] >= limit:
             return f"{limit} connections per address reached"
@@ -111,17 +111,17 @@ class ConnectionLimits:
         self.by_listener[listener] += 1
 
     def add_host(self, host: str) -> None:
-        """It may stay, for all that its address says."""
+        """A connection from this address was admitted."""
         self.by_host[host] += 1
 
     def remove(self, listener: str) -> None:
-        """A connection has gone."""
+        """A connection was closed."""
         self.total -= 1
         self.by_listener[listener] -= 1
         assert self.by_listener[listener] >= 0, listener
 
     def remove_host(self, host: str) -> None:
-        """One that `add_host` was called for."""
+        """A connection for which `add_host` was called was closed."""
         self.by_host[host] -= 1
         assert self.by_host[host] >= 0, host
         if not self.by_host[host]:

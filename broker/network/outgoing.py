@@ -1,13 +1,14 @@
-"""One connection to another node: requests out, whole responses in, in the order of the requests.
+"""Outgoing connection to another node: sends requests and receives whole responses in the order of the requests.
 
-    opened --> open --peer closes, breaks the protocol, or is too late--> closed: all that wait are told
+    opened --> open --the peer closes, violates the protocol, or is too late--> closed: all waiting requests fail
 
-Many requests may be on their way at the same time: a peer answers one after the other, in their order. Who is not
-answered in time takes the connection with it, since the peer may be stuck, and every later answer with it. One timer
-watches over all deadlines of a connection: a request that is answered, as nearly all are, neither sets nor stops one.
-Responses are small or large. A small one lands in a buffer that all connections of a client share, and
-is copied out of it. A large one gets a buffer of its own, into which the socket is read directly: its
-records are never copied, and whoever asked may keep slices of it.
+Several requests may be in flight at the same time: a peer responds to them in their order. A request that times out
+closes the connection, since the peer may be blocked, and with it every later response. One timer serves all deadlines
+of a connection: a request that is answered in time, as nearly all are, neither sets nor cancels one.
+A small response is received in a buffer that all connections of a client share, and copied out of it. A large one gets
+a buffer of its own, into which the socket is read directly: its records are never copied, and the caller may keep
+slices of it.
+Source: NetworkClient.InFlightRequests and NetworkReceive of Kafka 4.3.1.
 """
 
 # ruff: noqa: D102 (the methods that the transport calls are those of asyncio.BufferedProtocol)
@@ -22,18 +23,18 @@ from protocol.api_keys import ApiKey
 from protocol.errors import MalformedMessage
 from protocol.framing import parse_response_header, request_header
 
-#: The buffer that the connections of one client share; a response that fits into what one read brings is copied.
+#: The size of the buffer that the connections of one client share; a response within one read is copied out of it.
 SHARED_BYTES: Final = 64 * 1024
 
-#: What a frame's length alone makes us allocate. Beyond that a buffer is at most `GROWTH_FACTOR` times
-#: what has arrived: a peer that goes mad cannot claim our memory for free.
+#: The maximum that is allocated for a frame's length alone. Beyond that a buffer is at most `GROWTH_FACTOR` times
+#: the bytes that have arrived: a faulty peer cannot make this node allocate memory by a length alone.
 TRUSTED_BYTES: Final = 4 * 1024 * 1024
 GROWTH_FACTOR: Final = 4
 
-#: Requests of one connection that wait for their answers; more of them wait to be sent.
+#: The maximum number of requests in flight on one connection; further ones wait to be sent.
 MAX_IN_FLIGHT: Final = 200
 
-#: With this much unsent to a peer that does not read, further requests wait.
+#: With this many unsent bytes, because the peer does not read, further requests wait.
 WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
 
 _PREFIX = Struct(">i")
@@ -41,7 +42,7 @@ _PREFIX_BYTES: Final = _PREFIX.size
 
 
 class Disconnected(ConnectionError):
-    """There is no connection, or it ended before the answer came: the request may have been carried out."""
+    """There is no connection, or it closed before the response: the request may have been carried out."""
 
 
 class _InFlight(NamedTuple):
@@ -53,7 +54,7 @@ class _InFlight(NamedTuple):
 
 
 class OutgoingConnection(asyncio.BufferedProtocol):
-    """See the module. `on_lost` is called once, when the connection has ended."""
+    """See the module. `on_lost` is called once, when the connection is closed."""
 
     _transport: asyncio.Transport
 
@@ -79,16 +80,16 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         #: Set while another request may be sent.
         self._has_room = asyncio.Event()
         self._has_room.set()
-        #: Goes off at `_checks_at`, on the loop's clock, or before: there is no later request that is due earlier.
+        #: Fires at `_checks_at` of the loop's clock, which is at or before the earliest deadline.
         self._timer: asyncio.TimerHandle | None = None
         self._checks_at = 0.0
-        # What has arrived of the next frame, prefix included, if it is not whole: `_own[:_end]`.
+        # The bytes of the next, incomplete frame that have arrived, prefix included: `_own[:_end]`.
         self._own: memoryview | None = None
         self._end = 0
         self._closed_because: str | None = None
-        #: Whether the transport has let go of it.
+        #: Whether the transport is closed.
         self.is_lost = False
-        #: What the peer serves: API key -> versions; set by whoever negotiates.
+        #: The versions that the peer serves, by API key; set by the negotiation.
         self.served: dict[int, range] = {}
         self.active_at = loop.time()
 
@@ -97,16 +98,16 @@ class OutgoingConnection(asyncio.BufferedProtocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether no request can be sent any more."""
+        """Whether no further request can be sent."""
         return self._closed_because is not None
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits for an answer."""
+        """Whether no request waits for a response."""
         return not self._in_flight
 
     async def ask(self, api_key: int, version: int, body: bytes, *, deadline: float) -> memoryview:
-        """Send a request and wait for the body of its response, which is the caller's to keep.
+        """Send a request and wait for the body of its response, which the caller may keep.
 
         Raises Disconnected, and TimeoutError at `deadline` (on the loop's clock).
         """
@@ -129,7 +130,7 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         return await answer
 
     def abort(self, reason: str) -> None:
-        """Close at once; everybody who waits is told why."""
+        """Close at once; all waiting requests raise Disconnected with the reason."""
         if self._closed_because is None:
             self._closed_because = f"{self._label}: {reason}"
             self._give_up()
@@ -186,7 +187,7 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         self._timer = self._loop.call_at(deadline, self._check_deadlines)
 
     def _check_deadlines(self) -> None:
-        """Give up if a request is due; else come back when the next one is."""
+        """Close the connection if a deadline has passed; otherwise set the timer to the next one."""
         self._timer = None
         waiting = [each for each in self._in_flight if not each.future.done()]
         if not waiting:
@@ -212,7 +213,7 @@ class OutgoingConnection(asyncio.BufferedProtocol):
                 future.set_exception(Disconnected(reason))
 
     def _take_shared(self, size: int) -> None:
-        """Whole frames of a read are copied out of the shared buffer; the beginning of one moves to its own."""
+        """Copy the whole frames of a read out of the shared buffer; move an incomplete one to its own buffer."""
         view, start = self._shared, 0
         while size - start >= _PREFIX_BYTES:
             stop = start + _PREFIX_BYTES + self._length(view[start:])
@@ -232,12 +233,12 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         if len(own) < whole and self._end == len(own):
             self._begin_own(own)
         elif self._end == whole == len(own):
-            # The buffer held this frame and no more: the next one begins in the shared buffer again.
+            # The buffer held exactly this frame: the next one begins in the shared buffer again.
             self._own = None
             self._deliver(own[_PREFIX_BYTES:])
 
     def _begin_own(self, arrived: memoryview) -> None:
-        """A buffer for the frame that `arrived` begins with: exactly its size, as far as that may be believed."""
+        """Allocate a buffer for the frame that begins with `arrived`: its exact size, within the trusted bounds."""
         size = len(arrived)
         capacity = _PREFIX_BYTES
         if size >= _PREFIX_BYTES:

@@ -1,17 +1,17 @@
-"""What requests that are not dispatched yet may take: `queued.max.request.bytes` and `queued.max.requests`.
+"""Memory pool of requests that are not dispatched yet: `queued.max.request.bytes` and `queued.max.requests`.
 
-A request that has arrived whole is dispatched in the turn that has read it: there is no queue between network and
-handlers, as Kafka has one. What waits is
+A request that has arrived whole is dispatched in the turn that has read it: unlike in Kafka there is no queue between
+network and handlers. Two kinds of bytes wait:
 
 - a frame that is being received. It reserves its size when its length is known; while the frames of all connections
   have reserved `queued.max.request.bytes`, further ones wait, in the order of their arrival, and their connections are
-  not read. One frame may go beyond the bound, which is no smaller than one frame (Kafka's SimpleMemoryPool, not strict).
-  Who has a reservation is read until its frame is whole, so that each of them comes to an end;
-- a request behind an earlier one of its connection, which is parked, whose reply is not taken, or that has had its turn.
-  `queued.max.requests` connections may hold such (up to `PIPELINED_BYTES` and one read each). While so many do, no
-  other connection that cannot dispatch is read; it is again when half of them are done, or when it can dispatch.
+  not read. One frame may exceed the bound, which is no smaller than one frame (Kafka's SimpleMemoryPool, not strict).
+  A connection with a reservation is read until its frame is whole, so that each reservation ends;
+- a request behind an earlier one of its connection that is parked, whose reply is not read, or after the bound of a
+  turn. `queued.max.requests` connections may hold such requests (up to `PIPELINED_BYTES` and one read each). While so
+  many do, no other blocked connection is read until their number has halved, or until it is unblocked.
 
-So neither bound makes a request wait for one that waits for it.
+So neither bound can cause a deadlock: no request waits for one that waits for it.
 Source: kafka.network.RequestChannel, Selector and SimpleMemoryPool of Kafka 4.3.1.
 """
 
@@ -25,7 +25,7 @@ class Receiver(Protocol):
     """A connection that waits for memory."""
 
     def on_memory(self) -> None:
-        """The memory that it asked for is reserved: read on."""
+        """The requested memory is reserved: continue to read."""
 
 
 class RequestMemory:
@@ -34,9 +34,9 @@ class RequestMemory:
     __slots__ = ("_on_queue", "_settings", "_waiting", "is_queue_full", "queued_count", "reserved_bytes")
 
     def __init__(self, settings: NetworkSettings, *, on_queue: Callable[[], None]) -> None:
-        """`on_queue` is called when connections that cannot dispatch must not be read any more, and when they may."""
+        """`on_queue` is called when `is_queue_full` changes: blocked connections may then not be read, or may again."""
         self._on_queue = on_queue
-        #: Receivers in the order of their arrival, and how much each asks for.
+        #: Waiting receivers in the order of their arrival, with the bytes that each one requests.
         self._waiting: dict[Receiver, int] = {}
         self.reserved_bytes = 0
         #: Connections that hold requests behind an earlier one.
@@ -45,12 +45,12 @@ class RequestMemory:
         self._settings = settings
 
     def change(self, settings: NetworkSettings) -> None:
-        """There are other settings."""
+        """Replace the settings."""
         self._settings = settings
         self._grant()
 
     def reserve(self, receiver: Receiver, size_bytes: int) -> bool:
-        """Reserve memory for a frame; False: it waits, and `on_memory` is called when it is its turn."""
+        """Reserve memory for a frame; False: the receiver waits until its `on_memory` is called."""
         if self._waiting or not self._has_bytes():
             self._waiting[receiver] = size_bytes
             return False
@@ -58,7 +58,7 @@ class RequestMemory:
         return True
 
     def release(self, receiver: Receiver, size_bytes: int) -> None:
-        """The frame for which so much was reserved, or asked for, is dispatched or given up."""
+        """Release the reservation, or the request for one, of a frame that was dispatched or dropped."""
         if self._waiting.pop(receiver, None) is None:
             self.reserved_bytes -= size_bytes
             assert self.reserved_bytes >= 0, self.reserved_bytes
@@ -72,9 +72,9 @@ class RequestMemory:
             self._on_queue()
 
     def leave_queue(self) -> None:
-        """One connection less does."""
+        """One connection less holds requests behind an earlier one."""
         self.queued_count -= 1
-        # Not as soon as there is one place: all connections are looked through each time.
+        # Not as soon as one place is free: `on_queue` visits all connections.
         if self.is_queue_full and self.queued_count <= self._settings.queued_max_requests // 2:
             self.is_queue_full = False
             self._on_queue()

@@ -1,4 +1,7 @@
-"""All listeners and connections of one node."""
+"""Network server: all listeners and connections of a broker or controller.
+
+Source: kafka.network.SocketServer of Kafka 4.3.1.
+"""
 
 import asyncio
 import logging
@@ -16,42 +19,42 @@ from broker.runtime import Listening, Runtime, SocketOptions
 
 log = logging.getLogger(__name__)
 
-#: An idle connection is closed this part of `connections.max.idle.ms` late at most. One sweep over
-#: all connections now and then costs less than a timer for each, moved at every request.
+#: An idle connection is closed late by at most `connections.max.idle.ms` divided by this. A periodic sweep over
+#: all connections costs less than a timer for each, moved at every request.
 SWEEPS_PER_IDLE_TIME = 8
 
-#: The longest time between two sweeps: unused receive buffers are given back by them, too.
+#: The longest time between two sweeps, which also release unused receive buffers.
 MAX_SWEEP_INTERVAL_S = 10.0
 MIN_SWEEP_INTERVAL_S = 0.01
 
-#: The same where connections are limited: so exactly it is known which one was used least recently.
+#: The same if connections are limited: the precision with which the least recently used one is known.
 LIMITED_SWEEP_INTERVAL_S = 1.0
 
-#: What the connections' clock is moved by with each new connection.
+#: Each new connection advances `activity_clock` by this.
 CLOCK_TICK_S = 1e-6
 
-#: Closed connections that are logged one by one between two sweeps, and the length of their reasons.
+#: Maximum number of closed connections that are logged between two sweeps, and maximum length of a reason.
 NOTES_PER_SWEEP = 20
 NOTE_LENGTH = 300
 
 
 class NetworkServer:
-    """Accepts connections at any number of listeners and hands their frames to `dispatch`.
+    """Accepts connections at any number of listeners and passes their frames to `dispatch`.
 
-    `settings` may be replaced while it runs. Limits hold at once: beyond `max.connections` the least recently used
-    connections are closed. The frame size holds for a listener's next connections, socket options for later listeners.
+    `settings` may be replaced while it runs. Limits apply at once: beyond `max.connections` the least recently used
+    connections are closed. The frame size applies to new connections, socket options to listeners opened later.
     """
 
     def __init__(self, runtime: Runtime, dispatch: Dispatch, settings: NetworkSettings | None = None) -> None:
         self.runtime = runtime
         self.dispatch = dispatch
         self._settings = settings or NetworkSettings()
-        #: Called when the kernel could not read a reply's memory: a page of a mapped file (`storage.lending`).
+        #: Called when the kernel could not read the memory of a reply, a page of a mapped file (`storage.lending`).
         self.on_unreadable: Callable[[], None] = lambda: None
         self.limits = ConnectionLimits(self._settings)
         self.pool = BufferPool()
         self.memory = RequestMemory(self._settings, on_queue=self._look_at_queue)
-        #: When the next sweep is due: the connections' clock, read without asking the loop for the time.
+        #: When the next sweep is due, used as the connections' clock: cheaper to read than the loop's time.
         self.activity_clock = self._swept_clock = runtime.monotonic()
         # In order of arrival: a set's order would depend on addresses.
         self.connections: dict[Connection, None] = {}
@@ -80,7 +83,7 @@ class NetworkServer:
         self._resume_waiting()
 
     async def listen(self, listener_name: str, host: str | None, port: int) -> Listening:
-        """Accept at `host`:`port` in the name of a listener. OSError if it cannot be bound."""
+        """Accept connections of a listener at `host`:`port`. Raises OSError if it cannot be bound."""
         assert not self._is_stopping
         settings = self._settings
         await self._resolve_overrides()
@@ -99,9 +102,9 @@ class NetworkServer:
         return listening
 
     async def _resolve_overrides(self) -> None:
-        """max.connections.per.ip.overrides may name hosts: they count by their addresses, as they are now.
+        """Resolve host names in max.connections.per.ip.overrides to their current addresses.
 
-        A host that cannot be resolved has the limit of all; Kafka does not start with it, or refuses the change.
+        A host that cannot be resolved has the general limit; Kafka does not start with it, or refuses the change.
         """
         overrides = self._settings.max_connections_per_ip_overrides
         resolved: dict[str, int] = {}
@@ -121,12 +124,12 @@ class NetworkServer:
 
     def _accepted(self, listener_name: str) -> Connection:
         self.limits.add(listener_name)
-        # Between two sweeps, too, it is known who was used before others came.
+        # So that the order of use and arrival is known also between two sweeps.
         self.activity_clock += CLOCK_TICK_S
         return Connection(self, listener_name)
 
     def admit(self, connection: Connection) -> bool:
-        """Whether an accepted connection may stay, by its address."""
+        """Whether an accepted connection may stay open, by the limit of its address."""
         if self._is_stopping:
             return False
         refusal = self.limits.refusal(connection.client_host)
@@ -139,9 +142,9 @@ class NetworkServer:
         return True
 
     def note(self, connection: Connection, reason: str) -> None:
-        """Write down why a connection is closed: a few times per sweep, or a peer could fill the disk.
+        """Log why a connection is closed: a bounded number of times per sweep, since a peer could fill the disk.
 
-        `reason` may hold what the peer sent.
+        `reason` may contain bytes of the peer.
         """
         self._notes += 1
         if self._notes <= NOTES_PER_SWEEP:
@@ -149,7 +152,7 @@ class NetworkServer:
             log.info("%r: %s; closed", connection, printable)
 
     def forget(self, connection: Connection) -> None:
-        """A connection is gone, admitted or not."""
+        """A connection, admitted or not, is closed."""
         self.limits.remove(connection.listener_name)
         if self._waiting:
             self.runtime.loop.call_soon(self._resume_waiting)
@@ -161,10 +164,10 @@ class NetworkServer:
             self._all_closed.set_result(None)
 
     async def stop(self, *, grace_s: float = 5.0) -> None:
-        """Accept nothing more, answer the requests in progress, close.
+        """Accept no further connection, respond to the requests in progress, and close.
 
-        Requests that were not begun are not answered: their clients ask another broker. After
-        `grace_s` seconds the connections that are still there are cut off.
+        Requests that were not dispatched get no response: their clients retry at another broker. After
+        `grace_s` seconds the remaining connections are aborted.
         """
         self._is_stopping = True
         for acceptor in self._acceptors:
@@ -180,7 +183,7 @@ class NetworkServer:
             async with asyncio.timeout(grace_s):
                 await self._all_closed
         except TimeoutError:
-            if not self.connections:  # the last one went at the same moment
+            if not self.connections:  # the last one closed at the same moment
                 return
             log.info("%d connections cut off after %s s", len(self.connections), grace_s)
             self._all_closed = self.runtime.loop.create_future()
@@ -193,15 +196,15 @@ class NetworkServer:
             connection.look_at_queue()
 
     def _resume_waiting(self) -> None:
-        """A connection has gone, or there are other limits: accept what waits, in its order."""
+        """A connection was closed, or the limits have changed: accept waiting connections in order."""
         for acceptor in list(self._waiting):
             acceptor.listening.resume()
 
     def _close_excess(self) -> None:
         """Close the least recently used connections of unprotected listeners, down to `max.connections`.
 
-        First those that are being closed anyway, last those whose request is being answered (there Kafka makes no
-        difference). Cost: some 0.5 µs for each connection.
+        First those that are closing anyway, last those with a parked request (Kafka does not distinguish
+        these). Cost: some 0.5 µs for each connection.
         """
         if (excess := self.limits.excess) and not self._is_stopping:
             candidates = [one for one in self.connections if not self.limits.is_protected(one.listener_name)]
@@ -222,17 +225,17 @@ class NetworkServer:
 
     def _schedule_sweep(self) -> None:
         interval_s = self._sweep_interval_s()
-        # A connection that is used until then counts as used then: it is closed too late by one interval at most, and
-        # never too early.
+        # A connection that is used before the next sweep counts as used at that sweep: it is closed at most one
+        # interval too late, and never too early.
         self.activity_clock = self._swept_clock = self.runtime.monotonic() + interval_s
         self._sweep_timer = self.runtime.call_later(interval_s, self._sweep)
 
     def _sweep(self) -> None:
-        """Close idle connections, take unused buffers back. Cost: 0.2 µs a connection."""
+        """Close idle connections, release unused buffers. Cost: 0.2 µs for each connection."""
         used_since = self._swept_clock
-        self._schedule_sweep()  # before the rest: a sweep that fails is not the last one
+        self._schedule_sweep()  # first: a sweep that fails must not be the last one
         idle_ms = self._settings.max_idle_ms
-        # Half a millisecond for the resolution of the clock: intervals are parts of the idle time.
+        # Half a millisecond for the resolution of the clock: intervals are fractions of the idle time.
         idle_since = float("-inf") if idle_ms is None else self.runtime.monotonic() - idle_ms / 1000 + 0.0005
         for connection in list(self.connections):
             connection.tidy(idle_since, used_since=used_since)

@@ -1,4 +1,4 @@
-"""What of the configuration concerns sockets."""
+"""Network settings: the configurations of sockets and connections."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ NO_LIMIT = 2**31 - 1
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class ListenerLimits:
-    """Limits of one listener: listener.name.X.max.connections, or else the node's, and so on."""
+    """Limits of one listener: listener.name.X.max.connections and so on, or else the node's."""
 
     max_connections: int
     max_creation_rate: int
@@ -21,7 +21,7 @@ class ListenerLimits:
 
 @dataclass(slots=True, kw_only=True)
 class NetworkSettings:
-    """The keys are in `from_config`; the defaults are Kafka's."""
+    """`from_config` has the configuration of each field; the defaults are Kafka's."""
 
     request_max_bytes: int = 100 * 1024 * 1024
     #: None: the operating system's (self-tuning) size, -1 in Kafka's configuration.
@@ -38,18 +38,18 @@ class NetworkSettings:
     max_creation_rate: int = NO_LIMIT
     rate_window_ms: int = 1_000
     rate_window_count: int = 11
-    #: Limits of single listeners, by name; one that is not here has the node's.
+    #: Limits of single listeners, by name; other listeners have the node's.
     listener_limits: Mapping[str, ListenerLimits] = field(default_factory=dict)
-    #: What other brokers use: never full for clients' sake.
+    #: The listener of other brokers, which clients' connections cannot fill.
     inter_broker_listener: str | None = None
-    #: Connections that may hold requests which wait for an earlier one.
+    #: Maximum number of connections that hold requests behind an earlier one.
     queued_max_requests: int = 500
-    #: What the frames that are being received may take together; None: no bound.
+    #: Maximum total size of the frames that are being received; None: no bound.
     queued_max_request_bytes: int | None = None
 
     @classmethod
     def from_config(cls, config: "BrokerConfig") -> "NetworkSettings":
-        """What a broker's configuration asks for; -1 (the system's choice, or never) becomes None."""
+        """The settings of a configuration; -1 (the system's choice, or never) becomes None."""
         return cls(
             request_max_bytes=config.socket_request_max_bytes,
             send_buffer_bytes=size_or_none(config.socket_send_buffer_bytes),
@@ -71,19 +71,19 @@ class NetworkSettings:
             },
             inter_broker_listener=config.inter_broker_listener_name,
             queued_max_requests=config.get("queued.max.requests"),
-            # As in Kafka 0 is no bound, either.
+            # As in Kafka, 0 also means no bound.
             queued_max_request_bytes=config.queued_max_request_bytes or None
             if config.queued_max_request_bytes >= 0
             else None,
         )
 
     def of_listener(self, name: str) -> ListenerLimits:
-        """The limits that hold for one listener."""
+        """The limits that apply to one listener."""
         return self.listener_limits.get(name) or ListenerLimits(
             max_connections=self.max_connections, max_creation_rate=self.max_creation_rate
         )
 
 
 def size_or_none(value: int) -> int | None:
-    """A size or time of the configuration; None for -1: the system's choice, or never."""
+    """A size or time of the configuration; None for -1 (the system's choice, or never)."""
     return None if value < 0 else value

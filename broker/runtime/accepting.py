@@ -1,12 +1,12 @@
-"""A listening socket whose connections are accepted when its owner admits them.
+"""Acceptor of a listening socket: connections are accepted when its owner admits them.
 
-    listening --a connection arrives, admitted--> its protocol is made
-    listening --a connection arrives, not admitted--> paused: it is held, the next ones wait in the backlog
+    listening --a connection arrives, admitted--> its protocol is created
+    listening --a connection arrives, not admitted--> paused: it is held, later ones wait in the backlog
     listening --no descriptor is free--> paused for `RETRY_S`
     paused    --resume(), admitted--> listening
 
-Neither asyncio's nor uvloop's servers can leave connections in the backlog: they accept whatever arrives.
-Source: kafka.network.Acceptor of Kafka 4.3.1, which holds one connection of its listener, too, while it waits.
+The servers of asyncio and uvloop cannot leave connections in the backlog: they accept every connection.
+Source: kafka.network.Acceptor of Kafka 4.3.1, which also holds one connection of its listener while it waits.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from typing import Final
 
 logger = logging.getLogger(__name__)
 
-#: Connections that are accepted in one turn of the loop at most.
+#: Maximum number of connections that are accepted in one turn of the loop.
 ACCEPTS_PER_TURN: Final = 64
-#: The pause after accept() has failed for lack of descriptors or memory: closing connections need the loop.
+#: The pause after accept() has failed for lack of descriptors or memory; meanwhile the loop can close connections.
 RETRY_S: Final = 1.0
 
 
@@ -40,7 +40,7 @@ class SocketListening:
         self._socket = bound
         self._factory = factory
         self._admits = admits
-        #: Accepted, and not admitted yet.
+        #: The connection that is accepted and not admitted yet.
         self._held: socket.socket | None = None
         self._is_reading = False
         self._is_closed = False
@@ -77,7 +77,7 @@ class SocketListening:
         self._socket.close()
 
     async def wait_closed(self) -> None:
-        """Wait until each accepted connection has been handed to its protocol."""
+        """Wait until each accepted connection is attached to its protocol."""
         if self._opening:
             await asyncio.wait(self._opening)
 
@@ -92,7 +92,7 @@ class SocketListening:
             self._loop.remove_reader(self._socket)
 
     def _accept(self) -> None:
-        """Take what has arrived, as long as it is admitted."""
+        """Accept the connections that have arrived, while they are admitted."""
         for _ in range(ACCEPTS_PER_TURN):
             try:
                 accepted, _address = self._socket.accept()

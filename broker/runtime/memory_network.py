@@ -1,9 +1,9 @@
-"""A network in memory: named hosts, listeners, connections with latency, and the faults of a network.
+"""In-memory network: named hosts, listeners, connections with latency, and network faults.
 
 Bytes of one direction of a connection arrive in order, each piece after a latency drawn from the
-seeded source; pieces of different connections overtake each other freely. `cut` holds back what
-travels between two hosts, in both directions or in one (as TCP does: it is sent again until it
-arrives), `crash` ends every connection of a host at once, `unplug` does so without a word to its peers.
+seeded source; pieces of different connections may overtake each other. `cut` delays all bytes between
+two hosts until `heal`, in both directions or in one (as TCP retransmits until delivery), `crash` resets
+every connection of a host, `unplug` ends them without a reset to its peers.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from broker.runtime.memory_transport import MemoryTransport
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
-#: What a host that names no address of its own connects from.
+#: The source address of a host that specifies none.
 LOOPBACK = "127.0.0.1"
-#: Connections that wait at a listener that names no backlog.
+#: Default backlog of a listener.
 DEFAULT_BACKLOG = 50
 
 _ALIASES = {"localhost": LOOPBACK, "": LOOPBACK, "0.0.0.0": LOOPBACK, "::": LOOPBACK}  # noqa: S104
 
 
 def _default_latency(random: Random) -> float:
-    """Seconds that a piece travels: 50 to 500 µs, a local network."""
+    """The latency of a piece in seconds: 50 to 500 µs, a local network."""
     return random.uniform(50e-6, 500e-6)
 
 
@@ -51,24 +51,24 @@ class MemoryListening:
         self._factory = factory
         self._backlog = backlog
         self._admits = admits
-        #: Connections that their clients have opened, and that are not accepted.
+        #: Connections that clients have opened and that are not accepted yet.
         self._waiting: deque[MemoryTransport] = deque()
-        #: That of the process that listens: it serves the connections (`virtual_process`).
+        #: The context of the listening process, which serves the connections (`virtual_process`).
         self.context = copy_context()
 
     @property
     def is_full(self) -> bool:
-        """Whether no further connection can be opened: one is held, the others are in the backlog."""
+        """Whether no further connection can be opened: one is held, and the backlog is full."""
         return len(self._waiting) > self._backlog
 
     def arrived(self, transport: MemoryTransport) -> None:
-        """A client has opened a connection; this is the listener's end of it."""
+        """A client has opened a connection; `transport` is the listener's end."""
         self._waiting.append(transport)
         if len(self._waiting) == 1:
             self.resume()
 
     def resume(self) -> None:
-        """Accept what waits, as far as it is admitted."""
+        """Accept waiting connections while they are admitted."""
         while self._waiting:
             is_admitted: bool = self.context.copy().run(self._admits)
             if not is_admitted:
@@ -78,13 +78,13 @@ class MemoryListening:
             transport.begin()
 
     def close(self) -> None:
-        """Refuse connections from now on, and reset those that wait."""
+        """Refuse further connections, and reset the waiting ones."""
         self._network.listeners.pop((self.host, self.port), None)
         while self._waiting:
             self._waiting.popleft().abort()
 
     async def wait_closed(self) -> None:
-        """Nothing to wait for; asyncio's servers have it."""
+        """Returns at once; part of the interface of asyncio's servers."""
 
 
 class MemoryNetwork:
@@ -97,16 +97,16 @@ class MemoryNetwork:
         self.random = random
         self.record = record
         self.latency_s: Callable[[Random], float] = _default_latency
-        #: Bytes of one direction that are travelling or not yet read: then the sender's buffer fills.
+        #: Maximum bytes of one direction that are in transit or unread; beyond it the sender's buffer fills.
         self.window_bytes = 256 * 1024
-        #: If set, a read returns a random number of bytes up to this, however many have arrived.
+        #: If set, a read returns a random number of bytes up to this, even if more have arrived.
         self.max_read_bytes: int | None = None
         self.listeners: dict[tuple[str, int], MemoryListening] = {}
-        # In order of creation, as dict keys: a fault must hit them in the same order every time.
+        # In order of creation, as dict keys: a fault must affect them in a reproducible order.
         self.transports: dict[MemoryTransport, None] = {}
-        #: Seconds that a piece travels longer, by (from, to).
+        #: Additional latency in seconds, by (source, target).
         self.delays_s: dict[tuple[str, str], float] = {}
-        #: (from, to): nothing arrives.
+        #: The (source, target) pairs between which no bytes arrive.
         self._cut: set[tuple[str, str]] = set()
         #: Hosts without power.
         self._unplugged: set[str] = set()
@@ -121,7 +121,7 @@ class MemoryNetwork:
         backlog: int = DEFAULT_BACKLOG,
         admits: Callable[[], bool] = lambda: True,
     ) -> MemoryListening:
-        """Listen at `port` of `host`; port 0 takes a free one. OSError (EADDRINUSE) if it is taken."""
+        """Listen at `port` of `host`; port 0 chooses a free one. Raises OSError (EADDRINUSE) if it is in use."""
         host = _ALIASES.get(host, host)
         if port == 0:
             port = self._free_port()
@@ -136,8 +136,8 @@ class MemoryNetwork:
     ) -> tuple[MemoryTransport, P]:
         """Connect `source` to `host`:`port`.
 
-        ConnectionRefusedError if nobody listens; while the two are cut off it waits for ever, so
-        callers need a timeout, as on a real network.
+        Raises ConnectionRefusedError without a listener. While the hosts are cut off from each other it waits
+        indefinitely, so callers need a timeout, as on a real network.
         """
         host = _ALIASES.get(host, host)
         await asyncio.sleep(self.latency_s(self.random))
@@ -147,7 +147,7 @@ class MemoryNetwork:
             or self.is_cut(host, source)
             or (listening is not None and listening.is_full)
         ):
-            # As the first packet of a connection is sent again every second.
+            # As the first packet of a connection is retransmitted every second.
             await asyncio.sleep(1)
             listening = self.listeners.get((host, port))
         if listening is None:
@@ -156,7 +156,7 @@ class MemoryNetwork:
         self.record(f"connect {here[0]}:{here[1]} > {host}:{port}")
         protocol = factory()
         client = MemoryTransport(self, protocol, own_address=here, peer_address=there, context=copy_context())
-        # Its protocol is made when it is accepted.
+        # Its protocol is created when the connection is accepted.
         server = MemoryTransport(
             self,
             asyncio.BaseProtocol(),
@@ -168,45 +168,45 @@ class MemoryNetwork:
         self.transports[server] = self.transports[client] = None
         listening.arrived(server)
         client.begin()
-        # connection_made is called by the loop, as asyncio does; the caller goes on after it.
+        # connection_made is called by the loop, as in asyncio; the caller continues after it.
         await asyncio.sleep(0)
         return client, protocol
 
     def cut(self, host: str, other: str) -> None:
-        """Hold back everything between the two hosts, until `heal`."""
+        """Delay all bytes between the two hosts until `heal`."""
         self.record(f"cut {host} | {other}")
         self._cut |= {(host, other), (other, host)}
 
     def cut_one_way(self, source: str, target: str) -> None:
-        """Hold back what `source` sends to `target`, until `heal`; what `target` sends arrives."""
+        """Delay all bytes from `source` to `target` until `heal`; those from `target` arrive."""
         self.record(f"cut {source} > {target}")
         self._cut.add((source, target))
 
     def heal(self, host: str, other: str) -> None:
-        """Let what was held back arrive."""
+        """Deliver the delayed bytes."""
         self.record(f"heal {host} | {other}")
         self._cut -= {(host, other), (other, host)}
         self._deliver()
 
     def is_cut(self, source: str, target: str) -> bool:
-        """Whether nothing gets from one host to the other."""
+        """Whether no bytes arrive from `source` at `target`."""
         if self._unplugged and (source in self._unplugged or target in self._unplugged):
             return True
         return bool(self._cut) and (source, target) in self._cut
 
     def crash(self, host: str) -> None:
-        """End all listeners and connections of `host`; peers see a reset. Its protocols hear nothing."""
+        """End all listeners and connections of `host`; peers see a reset. Its own protocols are not called."""
         self.record(f"crash {host}")
         self._vanish(host, is_silent=False)
 
     def unplug(self, host: str) -> None:
-        """The power fails: as `crash`, but peers see nothing, and the host is out of reach until `plug_in`."""
+        """A power failure: as `crash`, but peers see no reset, and the host is unreachable until `plug_in`."""
         self.record(f"unplug {host}")
         self._unplugged.add(host)
         self._vanish(host, is_silent=True)
 
     def plug_in(self, host: str) -> None:
-        """It is back, and knows nothing of its connections: what is sent to them is answered with a reset."""
+        """The host is reachable again, without its connections: bytes sent to them are answered with a reset."""
         self.record(f"plug in {host}")
         self._unplugged.discard(host)
         self._deliver()
@@ -221,7 +221,7 @@ class MemoryNetwork:
     def _deliver(self) -> None:
         for transport in list(self.transports):
             transport.receive_due()
-            transport.peer.receive_due()  # which may be one that has vanished: it answers with a reset
+            transport.peer.receive_due()  # the peer may have vanished: it answers with a reset
 
     def _free_port(self) -> int:
         self._next_port += 1

@@ -1,12 +1,12 @@
 """One end of an in-memory connection, with the transport semantics that asyncio and uvloop have.
 
-    write -> own buffer -> (window permitting) travelling -> received, unread -> the peer's protocol
+    write -> own buffer -> (window permitting) in transit -> received, unread -> the peer's protocol
 
-What protocols rely on is kept: `write` copies nothing until the end of the loop's turn (as uvloop:
-a buffer that is reused too early shows here as well); pause_writing/resume_writing follow the
-high and low water marks; a reader that pauses fills the window and then the sender's buffer;
-close() sends what is buffered first, abort() does not; connection_lost is called by the loop, last,
-and once. A reset is noticed by a transport whose reading is paused only when it writes or resumes.
+The guarantees that protocols depend on: `write` copies nothing until the end of the loop's turn (as
+uvloop, so that a buffer that is reused too early is detected here as well); pause_writing/resume_writing
+follow the high and low water marks; a reader that pauses fills the window and then the sender's buffer;
+close() sends buffered bytes first, abort() does not; connection_lost is called by the loop, last,
+and once. A transport whose reading is paused detects a reset only when it writes or resumes.
 """
 
 # ruff: noqa: D102 (the public methods are those of asyncio.Transport, and documented there)
@@ -22,22 +22,22 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from broker.runtime.memory_network import MemoryNetwork
 
-#: What one read hands over at most (asyncio's own size).
+#: Maximum bytes of one read (asyncio's own size).
 _READ_BYTES = 256 * 1024
 _DEFAULT_HIGH_WATER_BYTES = 64 * 1024
-#: What travels belongs to no process.
+#: The context of bytes in transit, which belong to no process.
 _NETWORK = Context()
 
 
 class _Signal(Enum):
-    """What arrives beside bytes."""
+    """End of stream and reset, which arrive in order with the bytes."""
 
     EOF = auto()
     RESET = auto()
 
 
 class MemoryTransport(asyncio.Transport):
-    """See the module; made in pairs by `MemoryNetwork.connect`."""
+    """See the module; created in pairs by `MemoryNetwork.connect`."""
 
     peer: "MemoryTransport"
 
@@ -50,7 +50,7 @@ class MemoryTransport(asyncio.Transport):
         peer_address: tuple[str, int],
         context: Context,
     ) -> None:
-        """`context` is that of the process whose end this is: the protocol is called in it."""
+        """`context` is that of the process that owns this end: the protocol is called in it."""
         super().__init__({"sockname": own_address, "peername": peer_address})
         self.own_address = own_address
         self._network = network
@@ -61,9 +61,9 @@ class MemoryTransport(asyncio.Transport):
         # Sending.
         self._buffer: deque[bytes | bytearray | memoryview] = deque()
         self._buffer_bytes = 0
-        self._unread_by_peer_bytes = 0  # travelling, or arrived and not read
-        #: Slices of somebody's memory that the peer has not read yet, with the count of bytes at which it has: a slow
-        #: connection holds what it was given.
+        self._unread_by_peer_bytes = 0  # in transit, or arrived and not read
+        #: The sender's buffers that the peer has not read yet, each with the count of bytes at which it has read it: a
+        #: slow connection keeps references to them.
         self._held: deque[tuple[int, memoryview]] = deque()
         self._sent_bytes = self._read_by_peer_bytes = 0
         self._is_flush_due = False
@@ -71,7 +71,7 @@ class MemoryTransport(asyncio.Transport):
         self._is_protocol_paused = False
         self._wants_eof = False
         self._is_eof_sent = False
-        # Receiving: on its way here, in order, as (arrival time, what); then arrived and not read.
+        # Receiving: in transit to this end, in order, as (arrival time, what); then arrived and not read.
         self._travelling: deque[tuple[float, bytes | _Signal]] = deque()
         self._received: deque[bytes | _Signal] = deque()
         self._is_reading_paused = False
@@ -84,7 +84,7 @@ class MemoryTransport(asyncio.Transport):
         self._is_made = False
 
     def begin(self) -> None:
-        """Have the loop call connection_made."""
+        """Schedule the call of connection_made."""
         self._loop.call_soon(self._made, context=self._context)
 
     def _made(self) -> None:
@@ -170,7 +170,7 @@ class MemoryTransport(asyncio.Transport):
                 self._send(_Signal.EOF)
 
     def _send(self, what: bytes | _Signal) -> None:
-        """Put it on its way; pieces of one direction never overtake each other."""
+        """Put it in transit; pieces of one direction never overtake each other."""
         peer, network = self.peer, self._network
         arrival = self._loop.time() + network.latency_s(network.random)
         if network.delays_s:
@@ -194,7 +194,7 @@ class MemoryTransport(asyncio.Transport):
         return not (self._is_reading_paused or self._is_closing or self._is_ending)
 
     def receive_due(self) -> None:
-        """Take what has arrived by now, unless the network between the two is cut."""
+        """Receive what has arrived by now, unless the network between the two hosts is cut."""
         if self._network.is_cut(self.peer.own_address[0], self.own_address[0]):
             return
         due = self._loop.time() + 1e-6
@@ -208,7 +208,7 @@ class MemoryTransport(asyncio.Transport):
                 self._is_reset_received |= what is _Signal.RESET
                 self._schedule_read()
             elif isinstance(what, bytes):
-                self._send(_Signal.RESET)  # sent to an end that is closed
+                self._send(_Signal.RESET)  # bytes for an end that is closed
 
     def _schedule_read(self) -> None:
         if not self._is_read_due and self._received:
@@ -216,7 +216,7 @@ class MemoryTransport(asyncio.Transport):
             self._loop.call_soon(self._read_once, context=self._context)
 
     def _read_once(self) -> None:
-        """Hand one read's worth to the protocol, then let others have their turn."""
+        """Pass the bytes of one read to the protocol; further reads are later turns of the loop."""
         self._is_read_due = False
         if not self._is_made or not self.is_reading() or not self._received:
             return
@@ -231,7 +231,7 @@ class MemoryTransport(asyncio.Transport):
         else:
             try:
                 read = self._hand_over()
-            except Exception as error:  # noqa: BLE001 (a protocol's bug ends its connection, as asyncio has it)
+            except Exception as error:  # noqa: BLE001 (a protocol's bug ends its connection, as in asyncio)
                 self._loop.call_exception_handler(
                     {"message": f"protocol failed: {error!r}", "exception": error, "transport": self}
                 )
@@ -241,12 +241,12 @@ class MemoryTransport(asyncio.Transport):
             self._schedule_read()
 
     def _hand_over(self) -> int:
-        """Call data_received or buffer_updated; the number of bytes that went."""
+        """Call data_received or buffer_updated; returns the number of bytes passed."""
         limit = _READ_BYTES
         if self._network.max_read_bytes is not None:
             limit = self._network.random.randint(1, self._network.max_read_bytes)
         if isinstance(self._protocol, asyncio.BufferedProtocol):
-            # typeshed: Buffer; every implementation hands out a writable memoryview or bytearray.
+            # typeshed: Buffer; every implementation returns a writable memoryview or bytearray.
             target = memoryview(cast("bytearray", self._protocol.get_buffer(-1))).cast("B")
             data = self._take(min(limit, len(target)))
             target[: len(data)] = data
@@ -292,7 +292,7 @@ class MemoryTransport(asyncio.Transport):
             self._end(None, is_abrupt=True)
 
     def vanish(self, *, is_silent: bool = False) -> None:
-        """The host died: the peer is reset (unless `is_silent`), the own protocol never called again."""
+        """The host crashed: the peer is reset (unless `is_silent`), the own protocol is not called again."""
         if not self._is_ending:
             self._is_ending = True
             self._held.clear()
@@ -309,7 +309,7 @@ class MemoryTransport(asyncio.Transport):
         self._buffer_bytes = 0
         self._network.transports.pop(self, None)
         if not self._is_reset_noticed:
-            # TCP answers with a reset when an end is closed that has not read everything.
+            # TCP sends a reset when an end is closed before it has read everything.
             is_unread = any(isinstance(what, bytes) for what in self._received)
             if is_abrupt or is_unread or error:
                 self._send(_Signal.RESET)
@@ -321,7 +321,7 @@ class MemoryTransport(asyncio.Transport):
         if self._is_made:
             self._protocol.connection_lost(error)
 
-    # What else asyncio asks of a transport
+    # The other methods of an asyncio transport
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol

@@ -1,10 +1,10 @@
-"""The pools of threads for blocking work: what waits in one of them cannot hold up what waits in another.
+"""The thread pools for blocking work, one for each kind: a slow kind of work cannot delay another one.
 
-A disk that is slow for one kind of work (eight cold reads of a second each) would otherwise stop all of them: with one
-pool, consumers that read old records deposed the quorum's leader, because its fsync waited behind their reads.
+With a single pool, slow work of one kind (eight cold reads of a second each) stops all the others: consumers that
+read old records made the quorum's leader resign, because its fsync waited behind their reads.
 
-Each pool has a fixed number of threads; work beyond that waits in the order of its arrival. How much can wait is bounded
-where the work comes from, and stated beside each pool: a pool that refused work would only move the wait.
+Each pool has a fixed number of threads; further work waits in the order of its arrival. The amount of waiting work is
+bounded by its callers, as stated beside each pool: a pool that refused work would only move the wait.
 """
 
 from enum import Enum
@@ -12,34 +12,34 @@ from typing import Final
 
 
 class Pool(Enum):
-    """Which work waits together. The values are the names of the threads."""
+    """A kind of work with threads of its own. The values are the names of the threads."""
 
-    #: The metadata log and Raft: votes, flushes, reads for the quorum's listeners, snapshots, removals. Waiting: the
-    #: quorum carries out one effect at a time, and writes one snapshot at a time; so no work ever waits.
+    #: The metadata log and Raft: votes, flushes, reads for the quorum's listeners, snapshots, removals. Waiting: none,
+    #: since the quorum carries out one effect at a time, and writes one snapshot at a time.
     METADATA = "metadata"
-    #: Reads that clients and followers cause: records that are not in memory, look-ups of timestamps. Waiting: one read
-    #: for each connection, since a connection has one request in progress.
+    #: Reads for clients and followers: records that are not in memory, look-ups of timestamps. Waiting: one read for
+    #: each connection, since a connection has one request in progress.
     READS = "reads"
-    #: Produced batches that are decompressed to be checked. Waiting: one batch for each connection, as above.
+    #: Decompression and validation of produced batches. Waiting: one batch for each connection, as above.
     VALIDATION = "validation"
-    #: What an append or a truncation waits for: fsync, the copy of a truncated file. Waiting: one for each partition.
+    #: Disk work of an append or a truncation: fsync, the copy of a truncated file. Waiting: one for each partition.
     FLUSHES = "flushes"
-    #: Internal partitions that a coordinator loads. Waiting: the partitions this broker has become the leader of.
+    #: Loading of internal partitions by a coordinator. Waiting: the partitions this broker has become the leader of.
     LOADING = "loading"
-    #: Logs and log directories that are created, opened, closed. Waiting: one batch of new logs, one start or stop.
+    #: Creating, opening and closing logs and log directories. Waiting: one batch of new logs, one start or stop.
     LOGS = "logs"
-    #: Retention, periodic flushes, checkpoints, compaction, deletion, moves between log directories. Waiting: each of
-    #: these tasks has one piece of work at a time.
+    #: Retention, periodic flushes, checkpoints, compaction, deletion, moves between log directories. Waiting: one piece
+    #: of work for each of these tasks.
     UPKEEP = "upkeep"
 
 
-#: Threads of each pool, started when they are needed. fsync and cold reads wait for the disk, not for the processor: more
-#: of them than cores is right, and a disk gains nothing from more than a few at once.
+#: Threads of each pool, started when they are needed. fsync and cold reads wait for the disk, not for the processor, so
+#: there may be more of them than cores; a disk gains nothing from more than a few at once.
 THREADS: Final[dict[Pool, int]] = {
-    # One for the quorum's effects, one for a snapshot, which may take long.
+    # One for the quorum's effects, one for a snapshot, which may take a long time.
     Pool.METADATA: 2,
     Pool.READS: 8,
-    # Work for the processor; most of it holds the interpreter's lock.
+    # CPU-bound work; most of it holds the interpreter's lock.
     Pool.VALIDATION: 2,
     Pool.FLUSHES: 4,
     Pool.LOADING: 2,

@@ -1,4 +1,4 @@
-"""The runtime of a real node: uvloop, the system's clock, sockets, a few threads."""
+"""The production runtime: uvloop, the system's clock, sockets, and thread pools."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 def run(main: Callable[["ProductionRuntime"], Awaitable[T]]) -> T:
-    """Run `main(runtime)` on a uvloop loop of its own, and close the runtime behind it."""
+    """Run `main(runtime)` on a uvloop loop of its own, and close the runtime afterwards."""
 
     async def body() -> T:
         runtime = ProductionRuntime()
@@ -39,12 +39,13 @@ def run(main: Callable[["ProductionRuntime"], Awaitable[T]]) -> T:
 
 
 def allow_open_files() -> None:
-    """Have as many descriptors as the system lets this user have, as a JVM does.
+    """Raise the limit of open files to the user's hard limit, as a JVM does.
 
-    The usual 1,024 are gone after a thousand partitions, and a log that cannot open its file is a failing disk.
+    The usual 1,024 suffice for less than a thousand partitions, and a file that cannot be opened is an I/O error,
+    which takes its log directory offline.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):  # it stays as it was
+    with suppress(OSError, ValueError):  # the limit stays as it was
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
@@ -54,12 +55,12 @@ def wall_clock_ms() -> int:
 
 
 def random_bytes(count: int) -> bytes:
-    """Bytes that nobody can guess, for ids and salts of commands that run no loop."""
+    """Cryptographically random bytes, for ids and salts of commands that run no loop."""
     return os.urandom(count)
 
 
 def free_ports(count: int) -> list[int]:
-    """So many ports of 127.0.0.1 that nobody listens on at the moment."""
+    """`count` ports of 127.0.0.1 without a listener at the moment."""
     with ExitStack() as probes:
         ports = []
         for _ in range(count):
@@ -70,12 +71,12 @@ def free_ports(count: int) -> list[int]:
 
 
 class ProductionRuntime:
-    """See `broker.runtime.Runtime`. Made inside the running loop on which the node is to live."""
+    """See `broker.runtime.Runtime`. Created inside the running loop of the node."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.random = random.Random()
-        #: The loop's own clock; bound once, since it is asked several times a request.
+        #: The loop's own clock; bound once, since each request reads it several times.
         self.monotonic = self.loop.time
         self.call_later = self.loop.call_later
         self._tasks = Supervisor(self.loop, self.random)
@@ -102,7 +103,7 @@ class ProductionRuntime:
         return self._tasks.failures
 
     def on_task_failure(self, listener: Callable[[TaskFailure], None]) -> None:
-        """Have `listener` called for each background task that fails."""
+        """Call `listener` for each background task that fails."""
         self._tasks.on_task_failure(listener)
 
     async def run_blocking(self, function: Callable[..., T], *args: object, pool: Pool) -> T:
@@ -114,12 +115,12 @@ class ProductionRuntime:
         return await self.loop.run_in_executor(executor, function, *args)
 
     def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
-        """Threads of their own for each group, gone at the end."""
+        """See `Runtime.run_parallel`; each group has threads of its own, which end with the call."""
         has_failed = False
 
         def work(left: Iterator[Callable[[], None]]) -> None:
             nonlocal has_failed
-            # Not a future for each function: of thousands that are done at once, these would be half of the work.
+            # Not a future for each function: with thousands of short functions, these would be half of the cost.
             for function in left:
                 if has_failed:
                     return
@@ -142,7 +143,7 @@ class ProductionRuntime:
             future.result()
 
     def pause_thread(self, delay_s: float) -> None:
-        """Sleep; the loop goes on."""
+        """Sleep in the calling thread; the loop continues."""
         time.sleep(delay_s)
 
     async def listen(
@@ -154,7 +155,7 @@ class ProductionRuntime:
         *,
         admits: Callable[[], bool] = lambda: True,
     ) -> Listening:
-        """Bind and accept; OSError if the address cannot be bound."""
+        """Bind and accept. Raises OSError if the address cannot be bound."""
         options = options or SocketOptions()
         bound = await self._bind(host, port, options)
         listening = SocketListening(self.loop, bound, factory, backlog=options.backlog, admits=admits)
@@ -164,7 +165,7 @@ class ProductionRuntime:
     async def connect(
         self, host: str, port: int, factory: Callable[[], P], options: SocketOptions | None = None
     ) -> tuple[asyncio.Transport, P]:
-        """Connect; OSError if nobody listens there."""
+        """Connect. Raises OSError if the port is closed."""
         if options is None:
             transport, protocol = await self.loop.create_connection(factory, host, port)
         else:
@@ -173,10 +174,10 @@ class ProductionRuntime:
         return transport, protocol
 
     async def close(self) -> None:
-        """Stop listening, end the tasks, then the threads (what runs in them is finished, not cut off).
+        """Stop listening, cancel the tasks, then end the threads (work that runs in them is finished).
 
-        Connections are their owners' to close, and must be: where warnings are errors, uvloop's loop
-        never gets through closing while a transport or listener is open.
+        The owners of connections must close them: where warnings are errors, closing uvloop's loop
+        does not complete while a transport or listener is open.
         """
         for listening in self._listenings:
             listening.close()
@@ -191,7 +192,7 @@ class ProductionRuntime:
         await self.loop.run_in_executor(None, self.stalls.join)
 
     async def _connected(self, host: str, port: int, options: SocketOptions) -> socket.socket:
-        """A socket that is connected to the first address of `host` that answers, its buffers set before."""
+        """A socket connected to the first address of `host` that accepts; its buffer sizes are set before."""
         failure: OSError | None = None
         for family, kind, _, _, address in await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             connecting = socket.socket(family, kind)
@@ -210,7 +211,7 @@ class ProductionRuntime:
         raise failure or OSError(f"{host} has no address")
 
     async def _bind(self, host: str | None, port: int, options: SocketOptions) -> socket.socket:
-        """A bound socket on the first address of `host`, IPv4 before IPv6, as Kafka binds one only."""
+        """A socket bound to one address of `host`, IPv4 before IPv6; Kafka also binds only one."""
         if host:
             found = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             family, _, _, _, address = min(found, key=lambda row: row[0] != socket.AF_INET)
@@ -231,7 +232,7 @@ class ProductionRuntime:
 
 
 def _set_options(bound: socket.socket, options: SocketOptions) -> None:
-    """Options of the listening socket; Linux hands all of them on to accepted connections."""
+    """Set the options of the listening socket; on Linux accepted connections inherit all of them."""
     bound.setblocking(False)
     if sys.platform != "win32":  # there it means that two processes may share the port
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -241,7 +242,7 @@ def _set_options(bound: socket.socket, options: SocketOptions) -> None:
 
 
 def _set_buffers(opened: socket.socket, options: SocketOptions) -> None:
-    """Before listen() or connect(): the window scale that a connection can use is decided by its first packet."""
+    """Set the buffer sizes, before listen() or connect(): the first packet determines the TCP window scale."""
     if options.receive_buffer_bytes is not None:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.receive_buffer_bytes)
     if options.send_buffer_bytes is not None:

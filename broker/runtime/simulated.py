@@ -1,16 +1,16 @@
-"""The runtime of a simulation: virtual time, seeded chance, a network in memory, threads that take turns.
+"""The simulated runtime: virtual time, a seeded random source, an in-memory network, threads that take turns.
 
     runtime = SimulatedRuntime(seed=1)
     runtime.run(a_whole_scenario(runtime))  # sleeps of hours take no time
     assert runtime.trace == trace_of_another_run_with_the_same_seed
 
-Everything that happens is decided by the seed and by the code under test: the loop runs callbacks in
-the order in which they became due, time moves only when nothing is left to do at the present moment,
-and then straight to the next timer. One `Simulation` (a loop, a network, a random source) may hold
-several nodes, each with a `SimulatedRuntime` of its own host name and its own clock error.
+The seed and the code under test determine all events: the loop runs callbacks in the order in which they
+became due, and time advances only when no callback is ready, directly to the next timer. One `Simulation`
+(a loop, a network, a random source) may hold several nodes, each with a `SimulatedRuntime` with its own
+host name and clock error.
 
-What it does not decide: the iteration order of sets and of dicts keyed by `id`. Two runs in one
-process agree on strings' hashes; code under test must not let addresses choose an order.
+Not determined: the iteration order of sets and of dicts keyed by `id`. The hashes of strings are the same
+within one process; in code under test no order may depend on memory addresses.
 """
 
 import asyncio
@@ -34,16 +34,16 @@ EPOCH_MS = 1_767_225_600_000
 
 
 class Simulation:
-    """The world that simulated nodes share: loop, network, chance, and the trace of what happened."""
+    """The shared part of simulated nodes: loop, network, random source, and the trace of events."""
 
     def __init__(self, *, seed: int) -> None:
         self.seed = seed
         self.random = random.Random(seed)
-        #: What happened: (virtual seconds, event). Equal in two runs with the same seed.
+        #: The events: (virtual seconds, event). Equal in two runs with the same seed.
         self.trace: list[tuple[float, str]] = []
         self.loop = VirtualLoop()
         self.threads = VirtualThreads(self.loop)
-        # Own streams of chance, so that a node that draws once more does not change every latency.
+        # Separate random streams: one more draw of a node does not change every latency.
         self.network = MemoryNetwork(self.loop, random.Random(self.random.getrandbits(64)), self.record)
         self.loop.network = self.network
         #: Background tasks that failed and exceptions that reached the loop; `run` raises them.
@@ -51,17 +51,17 @@ class Simulation:
         self.loop.set_exception_handler(self._on_loop_exception)
 
     def record(self, event: str) -> None:
-        """Add to the trace."""
+        """Add an event to the trace."""
         self.trace.append((self.loop.time(), event))
 
     def runtime(self, host: str, *, clock_error_ms: int = 0) -> "SimulatedRuntime":
-        """A node's runtime; `host` is its address on the network, the other its clock's error."""
+        """A node's runtime; `host` is its address on the network, `clock_error_ms` its wall clock's error."""
         return SimulatedRuntime(simulation=self, host=host, clock_error_ms=clock_error_ms)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run `main` to its end; then raise what background tasks and callbacks raised, if anything.
+        """Run `main` to its end; then raise the exceptions of background tasks and callbacks, if any.
 
-        Raises `Stalled` if `main` waits for something that nothing will ever bring about.
+        Raises `Stalled` if `main` waits for an event that can no longer occur.
         """
         try:
             result = self.loop.run_until_complete(main)
@@ -75,7 +75,7 @@ class Simulation:
         return result
 
     def close(self) -> None:
-        """Cancel what is still running and close the loop."""
+        """Cancel all running tasks and close the loop."""
         self.threads.kill_all()
         self.loop.drain()
         self.loop.close()
@@ -91,7 +91,7 @@ class Simulation:
 
 
 class SimulatedRuntime:
-    """See `broker.runtime.Runtime`: one node of a `Simulation` (of its own unless one is given)."""
+    """See `broker.runtime.Runtime`: one node of a `Simulation` (a new one unless one is given)."""
 
     def __init__(
         self,
@@ -107,11 +107,11 @@ class SimulatedRuntime:
         self.random = random.Random(self.simulation.random.getrandbits(64))
         self.monotonic = self.loop.time
         self.call_later = self.loop.call_later
-        #: The wall clock's error, ms; may be changed at any time, as an operator sets a clock.
+        #: The wall clock's error, ms; may be changed at any time, as when an operator sets a clock.
         self.clock_error_ms = clock_error_ms
-        # A stream of its own, so that what threads draw changes nothing for a node without.
+        # A separate random stream: draws of threads change nothing for a node without threads.
         order = random.Random(f"{self.simulation.seed} {host} {self.loop.time()}")
-        #: How the node's threads and the loop take turns.
+        #: How the node's threads and the loop are interleaved.
         self.interleaving = Interleaving(self.simulation.threads, order)
         #: The threads for blocking work.
         self.pools = {
@@ -123,7 +123,7 @@ class SimulatedRuntime:
 
     @property
     def blocking_s(self) -> Callable[[], float] | None:
-        """Draws how many seconds a piece of blocking work takes, before it is done and after; None: no time."""
+        """Draws the duration in seconds of blocking work, once before it and once after it; None: no time."""
         return self.interleaving.blocking_s
 
     @blocking_s.setter
@@ -149,7 +149,7 @@ class SimulatedRuntime:
         return self._tasks.create_task(coroutine, name=name)
 
     def supervise(self, run: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> asyncio.Task[None]:
-        """Start a service; each of its failures makes `run` raise in the end."""
+        """Start a service; each of its failures also makes `run` raise."""
         return self._tasks.supervise(run, name=name)
 
     @property
@@ -158,19 +158,19 @@ class SimulatedRuntime:
         return self._tasks.failures
 
     def on_task_failure(self, listener: Callable[[TaskFailure], None]) -> None:
-        """Have `listener` called for each background task that fails."""
+        """Call `listener` for each background task that fails."""
         self._tasks.on_task_failure(listener)
 
     async def run_blocking(self, function: Callable[..., T], *args: object, pool: Pool) -> T:
-        """Run `function` in a turn of its own, or in a thread beside the loop; see `Interleaving.is_on`."""
+        """Run `function` in a turn of the loop, or in a thread; see `Interleaving.is_on`."""
         return await self.pools[pool].submit(function, *args)
 
     def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
-        """One after the other, always in the same order; in threads, if this runs in one."""
+        """Run the functions one after the other in a fixed order; in threads, if the caller runs in one."""
         self.interleaving.run_parallel(groups, threads_per_group=threads_per_group)
 
     def pause_thread(self, delay_s: float) -> None:
-        """Other threads and the loop run meanwhile; where there are no threads, no time passes."""
+        """Other threads and the loop run meanwhile; without threads no time passes."""
         self.interleaving.pause(delay_s)
 
     async def listen(
@@ -182,7 +182,7 @@ class SimulatedRuntime:
         *,
         admits: Callable[[], bool] = lambda: True,
     ) -> Listening:
-        """Listen at `port` of the in-memory network; an unnamed or wildcard host is this node's."""
+        """Listen at `port` of the in-memory network; no host or a wildcard means this node's host."""
         own = self.host if host in (None, "", "0.0.0.0", "::") else host  # noqa: S104 (a name, not a socket)
         backlog = (options or SocketOptions()).backlog
         return self.simulation.network.listen(own, port, factory, backlog=backlog, admits=admits)
@@ -190,7 +190,7 @@ class SimulatedRuntime:
     async def connect(
         self, host: str, port: int, factory: Callable[[], P], options: SocketOptions | None = None
     ) -> tuple[asyncio.Transport, P]:
-        """Connect through the in-memory network; ConnectionRefusedError if nobody listens."""
+        """Connect through the in-memory network. Raises ConnectionRefusedError without a listener."""
         return await self.simulation.network.connect(host, port, factory, source=self.host)
 
     async def close(self) -> None:

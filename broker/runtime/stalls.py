@@ -1,16 +1,17 @@
-"""Finds turns of the event loop that take too long: everything else on the loop waits meanwhile, Raft's votes included.
+"""Stall detection: reports turns of the event loop that take too long and so delay all else, Raft's votes included.
 
-    thread:  post an empty callback --answered in time--> post the next one, one bound later
-                     '--not answered within the bound--> take the stack of the loop's thread --> one WARNING
+    thread:  post an empty callback --it runs in time--> post the next one, one bound later
+                     '--it does not run within the bound--> take the stack of the loop's thread --> one WARNING
 
-The loop's part is that empty callback, ten times a second at the default bound: 10 us each. A turn above two bounds is
-always found, one below the bound never. What the thread waited for a processor, because other processes and threads had
-all of them, is distinguished (Linux only) and reported at INFO: no code of the loop is to blame for it. Likewise a process
-that was stopped (SIGSTOP, a frozen container): the watch itself wakes late then, and the process has used no processor.
-A C function that blocks while it holds the interpreter's lock looks the same: hence that report has the stack, too.
+The loop's cost is that empty callback, ten times a second at the default bound: 10 us each. A turn longer than two
+bounds is always detected, one shorter than the bound never. Time that the thread waited for a processor, because other
+processes and threads used all of them, is distinguished (Linux only) and reported at INFO: no code of the loop is its
+cause. Likewise a process that was stopped (SIGSTOP, a frozen container): the watch itself wakes late, and the process
+has used no processor. A C function that blocks while it holds the interpreter's lock looks the same: hence that report
+has the stack, too.
 
-The stack is of the moment at which the bound has passed. A C function that holds the interpreter's lock is seen when it
-has returned, in the line that has called it.
+The stack is taken at the moment at which the bound has passed. A C function that holds the interpreter's lock is
+detected after its return, at the line of its call.
 """
 
 import asyncio
@@ -25,32 +26,32 @@ from typing import Final, NamedTuple
 
 log = logging.getLogger(__name__)
 
-#: A turn above this is reported: a tenth of what a client notices, a fifth of the shortest time-out that Raft has.
+#: A turn above this is reported: a tenth of what a client notices, a fifth of Raft's shortest timeout.
 BOUND_MS: Final = 100
-#: Environment variable, for tests: a lower bound in ms; every turn above it is reported, without a limit to the rate.
+#: Environment variable, for tests: a lower bound in ms; every turn above it is reported, without a rate limit.
 BOUND_VARIABLE: Final = "OTTLA_LOOP_STALL_MS"
-#: At most one WARNING in so many seconds; it counts the turns that it stands for.
+#: The minimum interval of two reports; each one has the number of turns since the previous one.
 REPORT_INTERVAL_S: Final = 10.0
 #: A turn that lasts longer is reported before it has ended.
 _PATIENCE_S: Final = 5.0
 
 
 class _Usage(NamedTuple):
-    """A thread's life until now, seconds; the last one is of the whole process."""
+    """The accumulated times of a thread, in seconds; `process_s` is of the whole process."""
 
     running_s: float
     #: Ready to run, and waiting for a processor.
     queued_s: float
-    #: All threads, running.
+    #: Running time of all threads.
     process_s: float
 
 
 class _ThreadClock:
-    """What a thread's time went to, by Linux's schedstat; elsewhere zeros for the thread."""
+    """Reads a thread's times from Linux's schedstat; on other systems they are zero."""
 
     def __init__(self, thread_id: int) -> None:
         try:
-            # Kept open: read before each callback, at 2 us.
+            # Kept open: it is read before each callback, at 2 us.
             self._fd: int | None = os.open(
                 Path("/proc/self/task") / str(thread_id) / "schedstat", os.O_RDONLY
             )
@@ -69,7 +70,7 @@ class _ThreadClock:
 
 
 class StallWatch:
-    """The watch over one loop; made on that loop's thread. `count` and `longest_s` are for metrics."""
+    """The watch of one loop; created on that loop's thread. `count` and `longest_s` are for metrics."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, *, bound_s: float, report_interval_s: float = REPORT_INTERVAL_S
@@ -91,21 +92,21 @@ class StallWatch:
 
     @classmethod
     def from_environment(cls, loop: asyncio.AbstractEventLoop) -> "StallWatch":
-        """With the default bound, or that of a test."""
+        """A watch with the default bound, or that of `BOUND_VARIABLE`."""
         if (bound_ms := os.environ.get(BOUND_VARIABLE)) is not None:
             return cls(loop, bound_s=float(bound_ms) / 1000, report_interval_s=0.0)
         return cls(loop, bound_s=BOUND_MS / 1000)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the watch."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no more; the thread ends within a bound, and `join` waits for it."""
+        """Stop the watch; the thread ends within a bound, and `join` waits for it."""
         self._is_stopping.set()
 
     def join(self) -> None:
-        """Wait for the thread's end. Not on the loop, which the thread may be waiting for."""
+        """Wait for the thread's end. Not on the loop's thread, for which the watch may be waiting."""
         self._thread.join()
 
     # -- in the thread ---------------------------------------------------------------------------------
@@ -150,7 +151,7 @@ class StallWatch:
             self.longest_s = max(self.longest_s, time.monotonic() - posted_at)
 
     def _has_slept_in(self, posted_at: float, before: _Usage) -> bool:
-        """Whether this thread wakes much later than it wanted to, and the process neither ran nor waited for a processor."""
+        """Whether this thread woke a bound late while the process neither ran nor waited for a processor."""
         late_s, now = time.monotonic() - posted_at - self._bound_s, self._clock.read()
         used_s = now.process_s - before.process_s + now.queued_s - before.queued_s
         return late_s >= self._bound_s and used_s < late_s

@@ -1,14 +1,14 @@
-"""Background tasks that are not lost: referenced until they end, exceptions logged and counted, services started again.
+"""Supervisor of background tasks: keeps references, logs and counts exceptions, restarts services.
 
-    create_task  a piece of work. An exception ends it; what has started it works without its outcome, or begins it again
-    supervise    a service. An exception ends one run of it; it is started again after a back-off, until it returns or
+    create_task  a piece of work. An exception ends it; its caller does not depend on its outcome, or starts it again
+    supervise    a service. An exception ends one run of it; it is restarted after a backoff, until it returns or
                  is cancelled
 
-A service keeps what it has to do outside of its run, so that the next run finds it: an ISR that is proposed, a partition
-that is followed, a log that is wanted. What a node cannot live without is neither of them: a failure of the Raft actor,
-or of a listener of the metadata log, stops the node (`controller.raft.quorum`, `broker.node`).
+A service keeps its pending work outside of its run, so that the next run finds it: a proposed ISR, a followed
+partition, a log to be created. Work that a node cannot do without uses neither: a failure of the Raft actor, or of a
+listener of the metadata log, stops the node (`controller.raft.quorum`, `broker.node`).
 
-Source: FaultHandler and ShutdownableThread of Kafka 4.3.1; there most background threads end with their first exception.
+Source: FaultHandler and ShutdownableThread of Kafka 4.3.1; there most background threads end at the first exception.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: The first pause before a service is started again; each further failure doubles it.
+#: The first pause before a service is restarted; each further failure doubles it.
 FIRST_BACKOFF_S: Final = 0.1
-#: The longest pause. A service that has run for longer than this begins with the first pause again.
+#: The longest pause. After a run that was longer than this, the backoff starts with the first pause again.
 MAX_BACKOFF_S: Final = 10.0
-#: Each pause is this much shorter or longer by chance: what has failed together is not tried again together.
+#: The random part of each pause, shorter or longer: services that fail together are not restarted together.
 JITTER: Final = 0.2
 
 
@@ -42,8 +42,8 @@ class TaskFailure:
 class Supervisor:
     """The background tasks of one node.
 
-    asyncio keeps only weak references to tasks, and prints an exception that nobody fetched when the
-    garbage collector gets to it, which may be never. Both are how a background task gets lost.
+    asyncio keeps only weak references to tasks, and prints an unretrieved exception only when the task is
+    garbage-collected, which may never happen. In both ways a background task would be lost.
     """
 
     __slots__ = ("_listeners", "_loop", "_random", "_tasks", "failures")
@@ -51,10 +51,10 @@ class Supervisor:
     def __init__(self, loop: asyncio.AbstractEventLoop, random: random.Random) -> None:
         self._loop = loop
         self._random = random
-        # A dict, since a set of tasks iterates in order of addresses: a simulation must not.
+        # A dict, since a set of tasks iterates in order of addresses: a simulation must be reproducible.
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._listeners: list[Callable[[TaskFailure], None]] = []
-        #: How often each task has failed, by its name.
+        #: The number of failures of each task, by name.
         self.failures: Counter[str] = Counter()
 
     def create_task(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
@@ -69,13 +69,13 @@ class Supervisor:
         return self.create_task(self._keep_running(run, name), name=name)
 
     def on_task_failure(self, listener: Callable[[TaskFailure], None]) -> None:
-        """Have `listener` called for each failure of a task or a service."""
+        """Call `listener` for each failure of a task or a service."""
         self._listeners.append(listener)
 
     async def close(self) -> None:
-        """Cancel every task but the calling one and wait until all of them have ended.
+        """Cancel all tasks except the calling one and wait until they have ended.
 
-        Tasks that are started by the clean-up of others are cancelled too.
+        Tasks that the clean-up of others starts are cancelled too.
         """
         own = asyncio.current_task()
         while others := [task for task in self._tasks if task is not own]:
@@ -93,11 +93,11 @@ class Supervisor:
             except asyncio.CancelledError as error:
                 if _is_cancelled():
                     raise
-                # A future that it waited for was cancelled: without this the service would end in silence.
+                # A future that it awaited was cancelled, not the service: without this it would end silently.
                 failure: BaseException = error
             except Exception as error:
                 if _is_cancelled():
-                    raise  # the clean-up of a cancelled run has failed: the service is over all the same
+                    raise  # the clean-up of a cancelled run has failed: the service ends all the same
                 failure = error
             if self._loop.time() - started_at > MAX_BACKOFF_S:
                 failures_in_a_row = 0
@@ -127,6 +127,6 @@ class Supervisor:
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody has cancelled the task that runs this."""
+    """Whether the current task was cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

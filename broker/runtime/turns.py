@@ -1,31 +1,31 @@
-"""Long work on the loop, cut into turns: between two of them everything else that is ready runs.
+"""Divides long work on the event loop into turns: between two of them all other ready callbacks run.
 
-Work in a thread is no alternative where it is Python code: the loop waits for the interpreter's lock behind it, up to
-`sys.getswitchinterval()` (5 ms) at each of its system calls. Threads are for what waits for a disk, and for C libraries.
+A thread is no alternative for Python code: the loop would wait for the interpreter's lock, up to
+`sys.getswitchinterval()` (5 ms) at each of its system calls. Threads are for work that waits for a disk or runs in C.
 """
 
 import asyncio
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-#: How long one turn may take, seconds. Requests that arrive meanwhile wait for its end. A switch to the loop and back costs
-#: some 30 µs.
+#: The maximum duration of one turn, seconds; requests that arrive meanwhile wait for its end. A switch to the loop and
+#: back costs some 30 µs.
 TURN_S: Final = 0.002
-#: Steps of a turn at most: on virtual time, where a turn takes no time, long work is cut, too.
+#: The maximum number of steps of a turn: divides long work also on virtual time, where a turn takes no time.
 MAX_STEPS: Final = 100
 
 
 class Clock(Protocol):
-    """As much of a Runtime as turns need."""
+    """The part of a Runtime that turns need."""
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never goes back."""
+        """Seconds on a monotonic clock."""
 
 
 async def in_turns(clock: Clock, steps: Iterable[object]) -> None:
-    """Iterate over `steps`, and end the turn whenever it has taken `TURN_S`.
+    """Iterate over `steps`, and end the turn when it has taken `TURN_S`.
 
-    What happens between two steps is done in one turn: others never see it half done. A step should take less than a
+    One step runs in one turn: other code never sees it half done. A step should take less than a
     millisecond. Raises what a step raises.
     """
     count, end = 0, clock.monotonic() + TURN_S

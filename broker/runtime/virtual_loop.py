@@ -1,8 +1,8 @@
-"""An asyncio event loop whose time is virtual: it jumps to the next timer instead of waiting.
+"""An asyncio event loop on virtual time: it advances the clock to the next timer instead of waiting.
 
-`asyncio.BaseEventLoop` does all the work; what is replaced is the selector (which would wait) and the
-clock. Sockets, subprocesses, signals and threads have no place here: what would start one either goes
-through the in-memory network, or runs at once, or raises.
+`asyncio.BaseEventLoop` does all the work; the selector (which would wait) and the clock are replaced.
+There are no sockets, subprocesses, signals or threads: calls that would start one use the in-memory
+network, run at once, or raise.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 
 class Stalled(AssertionError):
-    """Nothing is ready, no timer is set, and somebody still waits: it would hang for ever."""
+    """No callback is ready, no timer is set, and a task still waits: it would wait indefinitely."""
 
 
 class _JumpingSelector:
-    """Stands where the loop's selector is: asked to wait, it moves the clock instead."""
+    """Replaces the loop's selector: it advances the clock instead of waiting."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -38,7 +38,7 @@ class _JumpingSelector:
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Runs callbacks in order; when none is ready, time is that of the next timer at once."""
+    """Runs callbacks in order; when none is ready, the clock advances to the next timer at once."""
 
     # Read and set by BaseEventLoop, which does not declare them.
     _selector: _JumpingSelector
@@ -49,25 +49,25 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self._selector = _JumpingSelector()
-        # Timers within a microsecond fall together: sums of floats must not decide an order.
+        # Timers within a microsecond are due together: rounding of floats must not determine an order.
         self._clock_resolution = 1e-6
         self.network: MemoryNetwork | None = None
-        # In order of death.
+        # In the order in which they were killed.
         self._dead: list[Process] = []
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Virtual seconds since the loop was created."""
         return self._selector.now
 
     # -- processes -----------------------------------------------------------------------------------
 
     def kill(self, process: Process) -> None:
-        """Nothing of the process runs any more."""
+        """Kill the process: none of its code runs any more."""
         process.kill()
         self._dead.append(process)
 
     def resume(self, process: Process) -> None:
-        """A paused process goes on with all that has come due meanwhile."""
+        """Resume a paused process, with all callbacks that became due meanwhile."""
         self._ready.extend(process.resume())
 
     def create_task(
@@ -77,7 +77,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         name: object = None,
         context: Context | None = None,
     ) -> asyncio.Task[T]:
-        """As asyncio; a process keeps its tasks."""
+        """As asyncio; the process keeps a reference to its task."""
         task = super().create_task(coro, name=name, context=context)
         if (process := CURRENT.get() if context is None else context.get(CURRENT)) is not None:
             process.adopt(task)
@@ -86,9 +86,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_at(
         self, when: float, callback: Callable[..., object], *args: object, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """As asyncio; a timer of a process ends with it."""
+        """As asyncio; a timer does not fire after its process was killed."""
         if when > self.time():
-            # Else who waits out what is left until a deadline, a rounding error, would wait again and again at one time.
+            # Otherwise code that waits for the rest of a deadline, a rounding error, would loop without time advancing.
             when = max(when, self.time() + self._clock_resolution)
         process = CURRENT.get() if context is None else context.get(CURRENT)
         if process is None:
@@ -122,25 +122,25 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.run_until_complete(self.shutdown_asyncgens())
 
     def run_in_executor(self, executor: object, func: Callable[..., T], *args: object) -> "asyncio.Future[T]":
-        """Run `func` here and now: a thread would make the run depend on the machine."""
+        """Run `func` at once: with a thread the run would depend on the machine."""
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 (handed to whoever awaits, as an executor does)
+        except Exception as error:  # noqa: BLE001 (raised where the future is awaited, as by an executor)
             future.set_exception(error)
         return future
 
     async def create_connection(  # type: ignore[override]  # the few parameters that mean anything here
         self, protocol_factory: Callable[[], Any], host: str, port: int, **_: object
     ) -> tuple[asyncio.Transport, Any]:
-        """Connect in memory, so that `asyncio.open_connection` and asyncio clients work inside."""
+        """Connect in memory, so that `asyncio.open_connection` and asyncio clients work in a simulation."""
         assert self.network is not None
         return await self.network.connect(host, port, protocol_factory)
 
     async def create_server(  # type: ignore[override]  # the few parameters that mean anything here
         self, protocol_factory: Callable[[], Any], host: str, port: int, **_: object
     ) -> "MemoryListening":
-        """Listen in memory, so that `asyncio.start_server` works inside."""
+        """Listen in memory, so that `asyncio.start_server` works in a simulation."""
         assert self.network is not None
         return self.network.listen(host, port, protocol_factory)
 
@@ -152,4 +152,4 @@ class VirtualLoop(asyncio.BaseEventLoop):
         assert not event_list
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps in a selector, so there is nobody to wake (`call_soon_threadsafe`)."""
+        """Does nothing: the selector never waits, so `call_soon_threadsafe` need not wake it."""

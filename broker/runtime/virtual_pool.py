@@ -1,7 +1,7 @@
-"""Pools of threads of a simulated node: bounded as the real ones, with the order of everything drawn from the seed.
+"""Thread pools of a simulated node: bounded as the real ones, with every order drawn from the seed.
 
-Without `Interleaving.is_on` a piece of work is done in one turn of the loop, without a thread. With it, most run in a
-thread that stops at some of the disk's operations, so that they overlap the loop's turns and each other.
+Without `Interleaving.is_on` a piece of work is done in one turn of the loop, without a thread. With it, most work runs
+in a thread that pauses at some of the disk's operations, so that it overlaps the loop's turns and other work.
 """
 
 import asyncio
@@ -16,39 +16,39 @@ from broker.runtime.virtual_threads import Job, VirtualThreads
 
 T = TypeVar("T")
 
-#: How often work is done in one turn although threads are on: a thread that is fast.
+#: The probability that work is done in one turn although threads are on, as by a fast thread.
 _IS_FAST = 0.25
-#: After how many operations of a disk that is not slow a thread stops, on average; drawn at each stop.
+#: Average numbers of operations between two pauses of a thread, if the disk is not slow; one is drawn at each pause.
 _OPERATIONS = (1, 1, 3, 10)
-#: How often a thread goes on beside an operation of the loop, before it is due.
+#: The probability that a thread continues during a disk operation of the loop, before its pause is over.
 _GOES_ON = 0.1
-#: Then for how many seconds; 0: for the rest of the loop's turn. The network takes 50 to 500 us.
+#: The lengths of a pause in seconds; 0: the rest of the loop's turn. The network takes 50 to 500 us.
 _PAUSES_S = (0.0, 0.0, 0.0, 100e-6, 300e-6, 1e-3, 5e-3)
 
 
 class Interleaving:
-    """When the threads of one node stop, and for how long."""
+    """When the threads of one node pause, and for how long."""
 
     def __init__(self, threads: VirtualThreads, random: Random) -> None:
         self.threads = threads
         self.random = random
         #: Whether work runs beside the loop.
         self.is_on = False
-        #: Draws how many seconds a piece of work takes, before it is done and after; None: no time.
+        #: Draws the duration in seconds of a piece of work, once before it and once after it; None: no time.
         self.blocking_s: Callable[[], float] | None = None
-        #: Draws how many seconds this operation (of `Files`) on a slow disk takes; None: the disk is not slow.
+        #: Draws the duration in seconds of an operation (of `Files`) on a slow disk; None: the disk is not slow.
         self.operation_s: Callable[[str, Path], float] | None = None
-        #: Operations until a thread stops.
+        #: Operations until a thread pauses.
         self._left = 0
-        #: Called where the loop itself waits for the disk (fsync): what it does then is not blocking work.
+        #: Called where the loop itself waits for the disk (an fsync outside of blocking work).
         self.on_loop_wait: Callable[[Path], None] = lambda path: None
-        #: A piece of work runs on the loop, in place of a thread that does not stop.
+        #: Whether a piece of work runs on the loop, in place of a thread that does not pause.
         self.is_at_work = False
-        #: What runs in threads, in the order of its beginning.
+        #: The jobs in threads, in the order of their start.
         self._jobs: dict[Job, None] = {}
 
     def start(self, function: Callable[[], None], on_end: Callable[[], None]) -> None:
-        """Run it in a thread."""
+        """Run `function` in a thread; `on_end` is called in that thread afterwards."""
 
         def end() -> None:
             del self._jobs[job]
@@ -59,14 +59,14 @@ class Interleaving:
         self.threads.start(job)
 
     def runs_in_thread(self) -> bool:
-        """Drawn for each piece of work."""
+        """Whether the next piece of work runs in a thread; drawn for each."""
         self._left = 0
         return self.is_on and (self.operation_s is not None or self.random.random() >= _IS_FAST)
 
     def on_operation(self, operation: str, path: Path) -> None:
-        """The simulated disk is about to carry out an operation, or has done so. In a thread: stop, or not.
+        """The simulated disk is about to carry out an operation, or has done so. A thread may pause here.
 
-        On the loop a thread may go on: the loop's own operations wait for the disk without the interpreter's lock.
+        On the loop, a thread may continue: the loop's own operations wait for the disk without the interpreter's lock.
         """
         if self.threads.current is None:
             if operation == "fsync" and not self.is_at_work and not self.threads.is_paused:
@@ -89,12 +89,12 @@ class Interleaving:
             self.threads.resume(job)
 
     def pause(self, delay_s: float) -> None:
-        """In a thread: stop for so long."""
+        """In a thread: pause for `delay_s` virtual seconds. On the loop: return at once."""
         if self.threads.current is not None:
             self.threads.pause(delay_s)
 
     def run_parallel(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
-        """See `Runtime.run_parallel`; outside of threads one after the other."""
+        """See `Runtime.run_parallel`; on the loop the functions run one after the other."""
         if self.threads.current is not None:
             self.threads.run_all(groups, threads_per_group=threads_per_group)
             return
@@ -104,14 +104,14 @@ class Interleaving:
 
 
 class _Work:
-    """What one thread is to do, and who waits for it."""
+    """A piece of work for a thread, and the future of its caller."""
 
     __slots__ = ("context", "error", "function", "future", "result")
 
     def __init__(self, function: Callable[[], Any], future: asyncio.Future[Any]) -> None:
         self.function = function
         self.future = future
-        #: Whose work it is.
+        #: The context of the process that has submitted it.
         self.context: Context = copy_context()
         self.result: Any = None
         self.error: BaseException | None = None
@@ -121,12 +121,12 @@ class _Work:
             self.result = self.function()
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # noqa: BLE001 (raised to who awaits it, as an executor does)
+        except BaseException as error:  # noqa: BLE001 (raised where the future is awaited, as by an executor)
             self.error = error
 
 
 class VirtualPool:
-    """Runs so many pieces of work at a time; the others wait in the order in which they came."""
+    """Runs `threads` pieces of work at a time; further ones wait in the order of their submission."""
 
     def __init__(self, interleaving: Interleaving, *, loop: asyncio.AbstractEventLoop, threads: int) -> None:
         self._interleaving = interleaving
@@ -137,7 +137,7 @@ class VirtualPool:
         self.blocking_s: Callable[[], float] | None = None
 
     def submit(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
-        """Run it in one of the threads. Cancelling the future before it begins leaves it undone."""
+        """Run the function in one of the threads. If the future is cancelled before, the function does not run."""
         future: asyncio.Future[T] = self._loop.create_future()
         self._waiting.append(_Work(lambda: function(*args), future))
         self._begin_next()

@@ -1,12 +1,12 @@
-"""A process of a simulation: what was started in it can be killed as a whole, or stopped for a while.
+"""A simulated process: its tasks, timers and callbacks can be killed or paused as a whole.
 
     process = Process("n1")
     process.create_task(loop, a_node())  # and all that it starts: tasks, timers, callbacks of its connections
-    process.pause(); process.resume()    # SIGSTOP, SIGCONT: meanwhile time goes on, and the network carries
-    process.kill()                       # SIGKILL: nothing of it ever runs again, no `finally` either
+    process.pause(); process.resume()    # SIGSTOP, SIGCONT: meanwhile time advances, and the network delivers
+    process.kill()                       # SIGKILL: none of its code runs again, no `finally` either
 
-A context variable says whose code is running. asyncio hands contexts on to tasks, timers and callbacks, so that
-each of them knows its process; the loop (`VirtualLoop`) asks it before anything runs.
+A context variable holds the process of the running code. asyncio passes contexts on to tasks, timers and callbacks,
+so that each belongs to a process; the loop (`VirtualLoop`) checks that process before a callback runs.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 _MAX_AWAITS_IN_CLEANUP = 20
 
-#: Whose code this is; None for the world around the processes.
+#: The process of the running code; None outside of all processes.
 CURRENT: "ContextVar[Process | None]" = ContextVar("CURRENT", default=None)
 
 
@@ -33,24 +33,24 @@ class Process:
         self.is_paused = False
         self._context = Context()
         self._context.run(CURRENT.set, self)
-        #: What came due while it was paused, in order.
+        #: Callbacks that became due while it was paused, in order.
         self._held: list[asyncio.Handle] = []
-        # A dead process's tasks stay referenced: the garbage collector would run their `finally` at any moment.
+        # A killed process's tasks stay referenced: the garbage collector would run their `finally` at any moment.
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def create_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]
     ) -> asyncio.Task[T]:
-        """Run it in this process."""
+        """Run the coroutine in this process."""
         return loop.create_task(coroutine, name=self.name, context=self._context.copy())
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
-        """The loop tells of each task that code of this process has started."""
+        """Keep a task that code of this process has started; called by the loop."""
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
 
     def admits(self, handle: asyncio.Handle) -> bool:
-        """Whether this may run now; what may run later is kept."""
+        """Whether this callback may run now; while the process is paused, it is kept for `resume`."""
         if not self.is_alive:
             return False
         if self.is_paused:
@@ -59,24 +59,24 @@ class Process:
         return True
 
     def pause(self) -> None:
-        """Nothing of it runs until `resume`."""
+        """Stop the process: none of its code runs until `resume`."""
         self.is_paused = True
 
     def resume(self) -> list[asyncio.Handle]:
-        """What has come due meanwhile, for the loop to run (`VirtualLoop.resume`)."""
+        """Continue the process; returns the callbacks that became due meanwhile, for `VirtualLoop.resume` to run."""
         self.is_paused = False
         held, self._held = self._held, []
         return held
 
     def kill(self) -> None:
-        """Nothing of it runs any more."""
+        """Kill the process: none of its code runs any more."""
         self.is_alive = False
         self._held.clear()
 
     def bury(self) -> list[asyncio.Task[Any]]:
-        """At the end of the simulation: close a dead process's coroutines, outside the loop and whatever they say.
+        """At the end of the simulation: close a killed process's coroutines, outside the loop; ignore their exceptions.
 
-        Their tasks, which stay pending for ever.
+        Returns their tasks, which stay pending indefinitely.
         """
         assert not self.is_alive, self.name
         tasks = list(self._tasks)
@@ -92,13 +92,13 @@ def _close(coroutine: Any) -> None:  # noqa: ANN401 whatever a task runs
             coroutine.close()
         except KeyboardInterrupt:
             raise
-        except BaseException:  # noqa: BLE001, S112 - "coroutine ignored GeneratorExit": its clean-up waits for something
+        except BaseException:  # noqa: BLE001, S112 - "coroutine ignored GeneratorExit": its clean-up awaits something
             continue
         return
 
 
 class ProcessHandle(asyncio.Handle):
-    """A callback that its process can hold back."""
+    """A callback that runs only while its process does."""
 
     __slots__ = ("_process",)
 
@@ -112,7 +112,7 @@ class ProcessHandle(asyncio.Handle):
 
 
 class ProcessTimerHandle(asyncio.TimerHandle):
-    """The same, at a time."""
+    """A timer that fires only while its process runs."""
 
     __slots__ = ("_process",)
 

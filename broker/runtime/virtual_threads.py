@@ -1,13 +1,13 @@
-"""Threads of a simulation: they run beside the loop, one at a time, in an order that the seed decides.
+"""Simulated threads: they run beside the loop, one at a time, in an order that the seed determines.
 
-    threads.start(job)     # the loop goes on; the job runs in a thread of its own
-    threads.pause(0.2)     # in the job: the loop and other jobs run; this one goes on 0.2 s of virtual time later
+    threads.start(job)     # the loop continues; the job runs in a thread of its own
+    threads.pause(0.2)     # in the job: the loop and other jobs run; this one continues 0.2 s of virtual time later
 
-A job is a function in a real thread. It stops at each `pause`; the simulated disk calls that at its operations. Exactly one
-thread runs at any time, the loop's or a job's, and it hands over explicitly: so the operating system decides nothing.
-A suspended job goes on by a callback of the loop, in the context of its process: a process that is stopped (SIGSTOP) stops
-its threads too, and the threads of a process that was killed never go on. At the end of the simulation these are unwound by
-`ThreadKilled`.
+A job is a function in a real thread. It stops at each `pause`; the simulated disk calls that at its operations. Exactly
+one thread runs at any time, the loop's or a job's, and switches are explicit: the operating system determines no order.
+A callback of the loop resumes a suspended job, in the context of its process: a process that is paused (SIGSTOP) also
+pauses its threads, and the threads of a killed process never continue. At the end of the simulation these are unwound
+by `ThreadKilled`.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from threading import Lock, Thread
 
 
 class ThreadKilled(BaseException):
-    """The process of this thread is dead: no code of it may go on."""
+    """The process of this thread was killed: no code of it may continue."""
 
 
 class Job:
@@ -40,16 +40,16 @@ class Job:
         self._function = function
         self._on_end = on_end
         self._context = copy_context()
-        #: Of the callbacks that resume it: a context cannot be entered twice, and the job is in its own.
+        #: The context of the callbacks that resume it: a context cannot be entered twice, and the job runs in its own.
         self.wake_context = copy_context()
-        #: What resumes it; None while it runs, and while it waits for a lock or for other jobs.
+        #: The callback that resumes it; None while it runs, and while it waits for a lock or for other jobs.
         self.handle: asyncio.Handle | None = None
         self.worker: _Worker | None = None
         self.is_ended = False
         self.is_killed = False
 
     def run(self) -> None:
-        """In its thread."""
+        """Run the function. [in the job's thread]"""
         try:
             self._context.run(self._function)
         except ThreadKilled:
@@ -60,7 +60,7 @@ class Job:
 
 
 class _Worker:
-    """A thread that runs one job after the other. Of the two locks one is free whenever somebody is to run."""
+    """A thread that runs one job after the other. `_go` lets the thread run, `_back` the caller of `run`."""
 
     __slots__ = ("_back", "_go", "_job", "_thread")
 
@@ -81,19 +81,19 @@ class _Worker:
             self._back.release()
 
     def run(self, job: Job) -> bool:
-        """Let the thread run until the job pauses or ends; whether it has ended."""
+        """Let the thread run until the job pauses or ends; returns whether it has ended."""
         self._job = job
         self._go.release()
         self._back.acquire()
         return job.is_ended
 
     def hand_back(self) -> None:
-        """In the thread: let who has called `run` go on, until `run` is called again."""
+        """In the thread: let the caller of `run` continue, and wait until `run` is called again."""
         self._back.release()
         self._go.acquire()
 
     def end(self) -> None:
-        """Its job has ended."""
+        """End the thread; its job has ended."""
         self._job = None
         self._go.release()
         self._thread.join()
@@ -106,23 +106,23 @@ class VirtualThreads:
         self._loop = loop
         self._current: Job | None = None
         self._idle: list[_Worker] = []
-        # In order of creation: they are unwound in it.
+        # In order of creation, in which they are unwound.
         self._alive: dict[Job, None] = {}
-        #: An observer looks, see `paused`.
+        #: Whether an observer runs, see `paused`.
         self.is_paused = False
 
     @property
     def current(self) -> Job | None:
-        """The job whose thread calls; None on the loop's thread."""
+        """The job of the calling thread; None on the loop's thread."""
         return self._current
 
     def start(self, job: Job) -> None:
-        """Begin the job in the next turn of the loop, or earlier by `resume`."""
+        """Start the job in the next turn of the loop, or earlier by `resume`."""
         self._alive[job] = None
         self.wake(job)
 
     def wake(self, job: Job, delay_s: float = 0.0) -> None:
-        """Have a suspended job go on after so much virtual time, or in the next turn of the loop."""
+        """Schedule a suspended job to continue in `delay_s` virtual seconds, or in the next turn of the loop."""
         assert job.handle is None, job
         if delay_s > 0:
             job.handle = self._loop.call_later(delay_s, self.resume, job, context=job.wake_context)
@@ -130,7 +130,7 @@ class VirtualThreads:
             job.handle = self._loop.call_soon(self.resume, job, context=job.wake_context)
 
     def resume(self, job: Job) -> None:
-        """Let the job run now, until it pauses or ends; by the loop, or by the code that waits for it."""
+        """Let the job run now, until it pauses or ends; called by the loop, or by code that waits for the job."""
         if job.is_ended:
             return  # it was unwound meanwhile
         if job.handle is not None:
@@ -147,7 +147,7 @@ class VirtualThreads:
             job.worker = None
 
     def pause(self, delay_s: float) -> None:
-        """In a job: let the loop and other jobs run for so much virtual time, or for the rest of this turn.
+        """In a job: let the loop and other jobs run for `delay_s` virtual seconds, or for the rest of this turn.
 
         Raises ThreadKilled.
         """
@@ -157,7 +157,7 @@ class VirtualThreads:
         self.suspend()
 
     def suspend(self) -> None:
-        """In a job: stop until somebody calls `wake` or `resume`. Raises ThreadKilled."""
+        """In a job: stop until a call of `wake` or `resume`. Raises ThreadKilled."""
         job = self._current
         assert job is not None
         assert job.worker is not None
@@ -168,7 +168,7 @@ class VirtualThreads:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """For an observer, who may be called in a job: no thread goes on, and no time passes."""
+        """For an observer, which may be called in a job: no thread continues, and no time passes."""
         before = self._current, self.is_paused
         self._current, self.is_paused = None, True
         try:
@@ -177,7 +177,7 @@ class VirtualThreads:
             self._current, self.is_paused = before
 
     def run_all(self, groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
-        """In a job: run the functions, so many of each group at a time; see `Runtime.run_parallel`."""
+        """In a job: run the functions, `threads_per_group` of each group at a time; see `Runtime.run_parallel`."""
         waiting = self._current
         assert waiting is not None
         errors: list[BaseException] = []
@@ -212,7 +212,7 @@ class VirtualThreads:
             raise errors[0]
 
     def kill_all(self) -> None:
-        """At the end of the simulation: unwind what is suspended, and end the threads."""
+        """At the end of the simulation: unwind suspended jobs, and end the threads."""
         assert self._current is None
         while self._alive:
             job = next(iter(self._alive))
@@ -226,7 +226,7 @@ class VirtualThreads:
 
 
 class VirtualLock:
-    """A mutex for the loop and the threads of a simulation. The loop that waits for it lets its holder run at once."""
+    """A mutex for the loop and the threads of a simulation. While the loop waits for it, its holder runs at once."""
 
     __slots__ = ("_holder", "_is_held", "_threads", "_waiting")
 
