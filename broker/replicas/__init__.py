@@ -1,1 +1,1 @@
-"""The partitions that this broker hosts, and the requests that wait for something to happen to them."""
+"""Hosted replicas (ReplicaManager, Partition): their roles, reading, fetch sessions, and delayed operations."""

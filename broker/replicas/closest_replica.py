@@ -1,7 +1,9 @@
-"""Which replica a consumer should read from: the selector's choice among those that cannot lead it astray (KIP-392).
+"""Preferred read replica of a consumer (KIP-392): the selector's choice among the leader and in-sync followers.
 
 leader, and followers in the ISR that have the offset
   -- PartitionView, with racks and lags --> replica.selector.class -- chosen --> PreferredReadReplica
+
+Source: ReplicaManager.findPreferredReadReplica of Kafka 4.3.1.
 """
 
 import logging
@@ -15,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class ClosestReplica:
-    """Asks a selector on behalf of one broker's partitions; without one every consumer stays where it is."""
+    """Calls the selector for the partitions of one broker; without a selector no consumer is redirected."""
 
     def __init__(
         self,
@@ -31,10 +33,10 @@ class ClosestReplica:
         self._now_ms = now_ms
 
     def choose(self, partition: Partition, client: ClientMetadata, fetch_offset: int) -> int | None:
-        """The follower that this consumer should read from instead; None: nobody else.
+        """The broker id of the follower that this consumer should read from; None: this leader.
 
-        Only members of the ISR that have the offset can be chosen: others may stay behind, and their
-        consumers with them.
+        Only members of the ISR that have the offset can be chosen: another replica may lag without bound, and its
+        consumers with it.
         """
         leadership = partition.leadership
         if leadership is None or self.selector is None:

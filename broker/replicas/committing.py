@@ -1,18 +1,19 @@
-"""Waiting for followers: until appended records are on the whole ISR (acks=all), or deleted ones gone everywhere.
+"""Delayed produce and delayed DeleteRecords: wait until records are on the whole ISR, or deleted from all replicas.
 
-    append -> [committed already] -> answer
-    append -> park -> the high watermark passes, leadership ends, the ISR shrinks, or time is over -> answer
+    append -> [committed already] -> respond
+    append -> park -> the high watermark passes, leadership ends, the ISR shrinks, or a timeout -> respond
 
-    delete -> [gone everywhere already] -> answer
-    delete -> park -> the low watermark passes, leadership ends, or time is over -> answer
+    delete -> [deleted everywhere already] -> respond
+    delete -> park -> the low watermark passes, leadership ends, or a timeout -> respond
 
-An offset names records within one leadership only: a leader that follows another one for a moment may lose them, and
-hold others' at the same offset when it leads again. What waits therefore keeps the leader epoch it began in, and fails
-with NOT_LEADER_OR_FOLLOWER once the broker has not led without interruption since, however late it is asked.
+An offset identifies records within one leadership only: a leader that becomes a follower may truncate them, and have
+other records at the same offset when it leads again. A delayed operation therefore keeps the leader epoch in which it
+started. It fails with NOT_LEADER_OR_FOLLOWER if the broker has not led without interruption since, also if it is
+checked only after the broker leads again.
 
-Source: Kafka's DelayedProduce and DelayedDeleteRecords, which keep no epoch: Kafka asks them as soon as a partition
-becomes a follower, and they wait from the append on. Here a request may wait for a thread in between, and one turn of
-the loop may bring two changes of role. With one replica nothing ever waits.
+Source: Kafka's DelayedProduce and DelayedDeleteRecords. They keep no epoch: Kafka checks them as soon as a partition
+becomes a follower, and they wait from the append on. Here a request may wait for a thread in between, and the role may
+change twice within one turn of the loop. With one replica an operation never waits for followers.
 """
 
 from abc import ABC, abstractmethod
@@ -28,9 +29,10 @@ T = TypeVar("T")
 
 
 class Awaited(ABC):
-    """One partition's part of what a request waits for: that `offset` is reached, in the present leadership.
+    """One partition's condition of a delayed operation: `offset` is reached, in the present leadership.
 
-    Made in the turn of the loop in which the records were appended or deleted.
+    Created in the same turn of the loop in which the records were appended or deleted: the partition's leader epoch
+    is still that of the append.
     """
 
     __slots__ = ("error", "leader_epoch", "offset", "partition")
@@ -39,11 +41,11 @@ class Awaited(ABC):
         self.partition = partition
         self.offset = offset
         self.leader_epoch = partition.leader_epoch
-        #: Why it will not be known whether the offset is reached; None if it is, or not settled yet.
+        #: Why the offset will not be reached, or not known to be; None if it is reached, or while it is unsettled.
         self.error: KafkaError | None = None
 
     def is_settled(self) -> bool:
-        """Whether there is nothing to wait for: the offset is reached, or `error` says why it will not be."""
+        """Whether the wait is over: the offset is reached, or `error` says why it will not be."""
         try:
             return self._is_reached()
         except KafkaError as error:
@@ -51,18 +53,18 @@ class Awaited(ABC):
             return True
 
     def time_out(self) -> None:
-        """The request waits no longer. What it has done stays done."""
+        """The request times out. Its records stay appended or deleted."""
         self.error = RequestTimedOut(
             f"{self.partition}: not every replica has reached offset {self.offset} yet"
         )
 
     @abstractmethod
     def _is_reached(self) -> bool:
-        """Raises KafkaError if that will not be known."""
+        """Raises KafkaError if the offset will not be reached, or not known to be."""
 
 
 class Commitment(Awaited):
-    """Records before `offset` of one partition are to be on the whole ISR."""
+    """Waits until all records before `offset` of one partition are on the whole ISR (acks=all)."""
 
     __slots__ = ()
 
@@ -71,7 +73,7 @@ class Commitment(Awaited):
 
 
 class Flush(Awaited):
-    """Records before `offset` of one partition are to be on this broker's disk (acks=1 with flush.messages)."""
+    """Waits until all records before `offset` of one partition are on this broker's disk (acks=1, flush.messages)."""
 
     __slots__ = ()
 
@@ -80,13 +82,13 @@ class Flush(Awaited):
 
 
 class Deletion(Awaited):
-    """Records before `offset` of one partition, which no live replica shall serve any more."""
+    """Waits until no live replica serves records before `offset` of one partition (DeleteRecords)."""
 
     __slots__ = ("low_watermark",)
 
     def __init__(self, partition: Partition, offset: int) -> None:
         super().__init__(partition, offset)
-        #: Where all live replicas begin at least; None until settled, or with an error.
+        #: The smallest log start offset of all live replicas; None until settled, or with an error.
         self.low_watermark: int | None = None
 
     def _is_reached(self) -> bool:
@@ -105,10 +107,11 @@ def when_settled(
     loop: AbstractEventLoop,
     respond: Callable[[], T],
 ) -> "T | Future[T]":
-    """`respond()` if everything awaited is settled; else a future of it, for when it is, or the time is over.
+    """`respond()` if everything awaited is settled; else a future of it, completed when it is, or after `timeout_ms`.
 
-    Looks before it waits: nothing is signalled again that has happened already, and the request may have waited for a
-    thread since the append. What `respond` raises later is the future's exception. A cancelled future waits no more.
+    It checks before it waits: a signal that was sent earlier is not repeated, and the request may have waited for a
+    thread since the append. An exception that `respond` raises later becomes the future's. A cancelled future stops
+    waiting.
     """
     unsettled = [each for each in awaited if not each.is_settled()]
     if not unsettled:
@@ -127,7 +130,7 @@ def when_settled(
             return
         try:
             future.set_result(respond())
-        except Exception as error:  # noqa: BLE001 - the future's owner gets it
+        except Exception as error:  # noqa: BLE001 - raised where the future is awaited
             future.set_exception(error)
 
     delayed = purgatory.watch(

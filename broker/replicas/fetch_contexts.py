@@ -1,10 +1,10 @@
-"""One Fetch request, resolved with its session: which partitions to read, which rows to send.
+"""Fetch context (KIP-227): a Fetch request resolved with its session into partitions to read and rows to send.
 
-| session id | epoch | is                                                                      |
-|------------|-------|-------------------------------------------------------------------------|
-| any        | 0     | a full fetch; closes that session, and asks for a new one               |
-| any        | -1    | a full fetch; closes that session; all that versions before 7 can ask   |
-| its id     | its n | an incremental fetch: the session's partitions, with the changes named  |
+| session id | epoch | meaning                                                                  |
+|------------|-------|--------------------------------------------------------------------------|
+| any        | 0     | a full fetch; closes that session, and asks for a new one                |
+| any        | -1    | a full fetch; closes that session; the only one in versions before 7     |
+| its id     | its n | an incremental fetch: the session's partitions, with the request's rows  |
 
 Source: KIP-227; Kafka's FetchManager and FetchContext.
 """
@@ -44,27 +44,27 @@ class FetchContext:
 
     @property
     def session(self) -> FetchSession | None:
-        """The session whose changes wake this fetch; None: its partitions' own changes do."""
+        """The session under which this fetch waits; None: it waits under each of its partitions."""
         return None
 
     @property
     def begins_session(self) -> bool:
-        """Whether the answer, if it comes now, opens a session."""
+        """Whether a response sent now opens a session."""
         return False
 
     def candidates(self) -> Collection[FetchedPartition]:
-        """The partitions to read, in this order. A look into state that changes: copy before changing it."""
+        """The partitions to read, in this order. A view of mutable state: copy it before changing the session."""
         return self.asked.values()
 
     def must_answer(self, fetched: FetchedPartition, answer: AnswerRow) -> bool:
-        """Whether the response holds this row."""
+        """Whether the response includes this row."""
         return True
 
     def settle(self, fetched: FetchedPartition) -> None:
-        """This partition has nothing to tell until it changes."""
+        """This partition has no new data until it changes."""
 
     def finish(self, answers: Answers[Row], *, now_ms: int) -> tuple[ErrorCode, int]:
-        """Take note of the rows that are being sent; the response's error code and session id."""
+        """Record the rows that are sent; returns the response's error code and session id."""
         return ErrorCode.none, NO_SESSION
 
 
@@ -92,13 +92,13 @@ class OpeningFetchContext(FetchContext):
 
     @property
     def begins_session(self) -> bool:
-        """Unless there is no slot for it."""
+        """True unless the cache has no slot for the session."""
         return self._cache.has_slot(
             is_privileged=self._is_follower, size=len(self.asked), now_ms=self._now_ms
         )
 
     def finish(self, answers: Answers[Row], *, now_ms: int) -> tuple[ErrorCode, int]:
-        """Open the session, with the rows as the first thing it has told."""
+        """Open the session, with these rows as the last ones sent."""
 
         def partitions() -> dict[PartitionKey, FetchedPartition]:
             for fetched, answer in answers:
@@ -132,19 +132,19 @@ class IncrementalFetchContext(FetchContext):
         return self._session
 
     def candidates(self) -> Collection[FetchedPartition]:
-        """The partitions that may have something to tell."""
+        """The dirty partitions: those that may have new data."""
         return self._session.dirty
 
     def must_answer(self, fetched: FetchedPartition, answer: AnswerRow) -> bool:
-        """Only what the client does not know yet."""
+        """Only a row that differs from the last one sent."""
         return fetched.has_news(answer)
 
     def settle(self, fetched: FetchedPartition) -> None:
-        """Leave it out until its partition changes."""
+        """Remove it from the dirty partitions until its partition changes."""
         self._session.dirty.pop(fetched, None)
 
     def finish(self, answers: Answers[Row], *, now_ms: int) -> tuple[ErrorCode, int]:
-        """Remember what is told; INVALID_FETCH_SESSION_EPOCH if another request has overtaken this one."""
+        """Record the rows sent; INVALID_FETCH_SESSION_EPOCH if a later request was processed before this response."""
         session = self._session
         if session.epoch != self._answered_epoch:
             answers.clear()
@@ -171,8 +171,8 @@ def begin_fetch(
 ) -> FetchContext:
     """Find or close the session that a request names, and apply the request's changes to it.
 
-    Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch or FetchSessionTopicIdError, which are told
-    in the response's own error code, with session id 0 and no rows.
+    Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch or FetchSessionTopicIdError, which become the
+    response's top-level error code, with session id 0 and no rows.
     """
     session = cache.get(session_id)
     if epoch in (INITIAL_EPOCH, FINAL_EPOCH):

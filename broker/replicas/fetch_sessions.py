@@ -6,12 +6,12 @@ Life of a session:
     fetch with the epoch it expects         -> expects the next one (after 2**31 - 1 comes 1)
     fetch with epoch 0 or -1 and its id     -> closed (0: the same request may open a new one)
     its last partition is forgotten         -> closed
-    another one deserves its slot more      -> evicted: its client hears FETCH_SESSION_ID_NOT_FOUND
+    another one has priority for its slot   -> evicted: its client receives FETCH_SESSION_ID_NOT_FOUND
 
-Kafka walks through all partitions of a session for every fetch. Here a session keeps the set of its
-*dirty* partitions, those that may have something to tell; a partition that was found to have nothing
-to tell is taken out, and whoever changes the partition puts it back (`Partition.notify`). So an
-incremental fetch costs as much as there is news, not as much as there are partitions.
+Kafka iterates over all partitions of a session for every fetch. Here a session keeps the set of its
+*dirty* partitions, those that may have new data. A partition that was found to have none is removed
+from the set, and every change of the partition adds it again (`Partition.notify`). So the cost of an
+incremental fetch is O(changed partitions), not O(partitions of the session).
 
 Source: KIP-227; Kafka's FetchSession, FetchSessionCacheShard and FetchContext. One cache instead of
 Kafka's eight shards: those exist to share a lock.
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
     from broker.replicas.partition import Partition
 
-#: What a partition is asked by: (topic name or topic id, partition index).
+#: The key of a partition in a Fetch: (topic name or topic id, partition index).
 PartitionKey = tuple[str | UUID, int]
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
-#: A session that was used or made within this time is safe from consumers' new ones.
+#: A consumer's new session never evicts one that was used or created within this time.
 EVICTION_MS = 120_000
 
 
 class FetchRow(Protocol):
-    """What a client asks of one partition (a row of the Fetch request)."""
+    """One partition's row of the Fetch request."""
 
     fetch_offset: int
     current_leader_epoch: int
@@ -50,7 +50,7 @@ class FetchRow(Protocol):
 
 
 class AnswerRow(Protocol):
-    """What a client is told of one partition (a row of the Fetch response)."""
+    """One partition's row of the Fetch response."""
 
     error_code: int
     high_watermark: int
@@ -63,17 +63,17 @@ class AnswerRow(Protocol):
 
     @property
     def diverging_epoch(self) -> "Divergence":
-        """Where the follower's log parts from ours, if it does."""
+        """Where the follower's log diverges from ours, if it does."""
 
 
 class Divergence(Protocol):
-    """The largest epoch that a follower shares; -1 if nothing diverges."""
+    """The leader's largest epoch <= the follower's last fetched epoch; -1 if the logs do not diverge."""
 
     epoch: int
 
 
 class FetchedPartition:
-    """One partition of a Fetch: what is asked, and in a session also what was last told."""
+    """One partition of a Fetch: the request's row, and in a session also the last offsets sent."""
 
     __slots__ = (
         "appended_bytes", "high_watermark", "key", "log_start_offset", "partition", "read_bytes", "request",
@@ -87,18 +87,18 @@ class FetchedPartition:
         #: The partition that was read last; None if it is not hosted here.
         self.partition: Partition | None = None
         self.watched: Partition | None = None
-        #: What the topic of an id is called; None until that is asked for. Kept when the topic is deleted.
+        #: The name of the topic id; None until it is looked up. Kept when the topic is deleted.
         self.topic_name: str | None = None
-        # As last answered; None makes the next answer count as news.
+        # As in the last row sent; None makes the next row count as changed.
         self.high_watermark: int | None = None
         self.log_start_offset: int | None = None
-        # The partition's byte count when it was read last, and how much was read then: together they
-        # tell how much there is to read now without reading it.
+        # The partition's byte count at the last read, and the size of that read: together they give the
+        # number of bytes available now without a read.
         self.appended_bytes = 0
         self.read_bytes = 0
 
     def watch(self, partition: "Partition | None") -> None:
-        """Hear of changes of `partition` (None: of none) instead of the one watched so far."""
+        """Watch `partition` for changes (None: no partition) instead of the one watched so far."""
         if self.watched is not partition:
             if self.watched is not None:
                 self.watched.watchers.pop(self, None)
@@ -110,12 +110,12 @@ class FetchedPartition:
                 watchers[self] = None
 
     def leave_session(self) -> None:
-        """The session is closed, or has forgotten this partition: nobody may watch for it again."""
+        """The session is closed, or has forgotten this partition: it watches no partition any more."""
         self.session = None
         self.watch(None)
 
     def has_news(self, answer: AnswerRow) -> bool:
-        """Whether an incremental response must hold this row."""
+        """Whether an incremental response must include this row (Kafka's CachedPartition.maybeUpdateResponseData)."""
         return bool(
             answer.records
             or answer.high_watermark != self.high_watermark
@@ -126,16 +126,16 @@ class FetchedPartition:
         )
 
     def remember(self, answer: AnswerRow) -> None:
-        """Take note of what the client is being told."""
-        # After an error everything is news again, so that the client hears that it is over; and a follower whose log
-        # has parted from ours truncates it, and takes nothing else from that answer.
+        """Record the offsets of the row that is sent."""
+        # After an error the next row counts as changed, so that the client learns that the error is over. After a
+        # divergence too: the follower truncates its log, and adopts no offset of that row.
         is_passed_over = answer.error_code or answer.diverging_epoch.epoch >= 0
         self.high_watermark = None if is_passed_over else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
 
 
 class FetchSession:
-    """The partitions that one client fetches; ids and epochs tell its requests apart."""
+    """Fetch session: the partitions that one client fetches. The session epoch orders its requests."""
 
     __slots__ = (
         "cached_size", "created_ms", "dirty", "epoch", "is_evictable_by_all", "is_evictable_by_privileged",
@@ -154,18 +154,18 @@ class FetchSession:
         now_ms: int,
     ) -> None:
         self.session_id = session_id
-        #: Followers' sessions are privileged: consumers never push them out.
+        #: Followers' sessions are privileged: see `FetchSessionCache` for who may evict them.
         self.is_privileged = is_privileged
         self.uses_topic_ids = uses_topic_ids
         self.is_read_committed = is_read_committed
         self.partitions = partitions
         for fetched in partitions.values():
             fetched.session = self
-        #: Invariant: a partition outside `dirty` has nothing to tell, and watches its partition. In the
-        #: order of answering: one whose records were sent goes to the end, so that none is starved.
+        #: Invariant: a partition outside `dirty` has no new data, and watches its partition. In the order of
+        #: reading: a partition whose records were sent goes to the end, so that none is starved.
         self.dirty = dict.fromkeys(partitions.values())
-        #: A follower's partitions of which something else was heard meanwhile, by a request of an earlier connection that
-        #: was late: what the session says of them is taken note of again with its next request.
+        #: A follower's partitions that another of its requests has named meanwhile, a late one of an earlier
+        #: connection: the rows kept in this session are read again, and recorded, with its next request.
         self.overtaken: dict[FetchedPartition, None] = {}
         #: The epoch of the next request.
         self.epoch = next_epoch(INITIAL_EPOCH)
@@ -183,7 +183,7 @@ class FetchSession:
         *,
         is_read_committed: bool,
     ) -> None:
-        """Add and change what a request names, then drop what it forgets."""
+        """Add or change the partitions that a request names, then drop those that it forgets."""
         self.dirty.update(self.overtaken)
         self.overtaken.clear()
         for key, fresh in asked.items():
@@ -200,33 +200,33 @@ class FetchSession:
                 self.dirty.pop(dropped, None)
                 dropped.leave_session()
         if is_read_committed != self.is_read_committed:
-            # The other isolation level ends elsewhere, so what had nothing to tell may have now.
+            # The other isolation level has another readable end, so any partition may have new data.
             self.is_read_committed = is_read_committed
             self.dirty.update(dict.fromkeys(self.partitions.values()))
 
     def close(self) -> None:
-        """Hear of no partition any more, not even if a fetch that is parked in the session reads it once more."""
+        """Watch no partition any more, not even if a fetch that is parked in the session reads one again."""
         for fetched in self.partitions.values():
             fetched.leave_session()
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch after `epoch`; the initial and final ones are never come back to."""
+    """The epoch after `epoch`; 1 after the largest one, never the initial epoch (Kafka's FetchMetadata.nextEpoch)."""
     if epoch < 0:
         return FINAL_EPOCH
     return 1 if epoch == MAX_EPOCH else epoch + 1
 
 
-#: (is_privileged, partition count, session id): the smallest one is worth the least.
+#: (is_privileged, partition count, session id): the smallest one is evicted first (Kafka's EvictableKey).
 _Worth = tuple[bool, int, int]
 
 
 class FetchSessionCache:
-    """A bounded number of sessions, and which one leaves for a new one.
+    """A bounded number of fetch sessions, and the eviction of one for a new one.
 
-    A session that has not been used for EVICTION_MS leaves first. Else the least worthy one leaves, if
-    the new one is worth at least as much: among all sessions older than EVICTION_MS for a consumer;
-    among these and all consumers' sessions for a follower.
+    A session that has not been used for EVICTION_MS is evicted first. Otherwise the one with the smallest `_Worth`
+    is, if the new one's is not smaller: for a consumer among all sessions older than EVICTION_MS; for a
+    follower among these and all consumers' sessions.
     """
 
     def __init__(self, *, slots: int, random: "Random", eviction_ms: int = EVICTION_MS) -> None:
@@ -234,7 +234,7 @@ class FetchSessionCache:
         self._random = random
         self._eviction_ms = eviction_ms
         self._sessions: dict[int, FetchSession] = {}
-        #: The same sessions, the longest unused first (an id's first position is dropped as it is touched).
+        #: The same sessions, the least recently used first (`touch` moves one to the end).
         self._by_use: dict[int, FetchSession] = {}
         self._evictable_by_all: list[_Worth] = []
         self._evictable_by_privileged: list[_Worth] = []
@@ -245,7 +245,7 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def has_slot(self, *, is_privileged: bool, size: int, now_ms: int) -> bool:
-        """Whether `open` would open a session of so many partitions."""
+        """Whether `open` would open a session of `size` partitions."""
         return (
             len(self._sessions) < self._slots or self._victim_of((is_privileged, size, 0), now_ms) is not None
         )
@@ -264,7 +264,7 @@ class FetchSessionCache:
         partitions: Callable[[], dict[PartitionKey, FetchedPartition]],
         now_ms: int,
     ) -> FetchSession | None:
-        """A new session, or None if it deserves no slot. `partitions` is called only if it does."""
+        """A new session, or None if there is no slot for it. `partitions` is called only if there is."""
         if len(self._sessions) >= self._slots:
             victim = self._victim_of((is_privileged, size, 0), now_ms)
             if victim is None:
@@ -284,7 +284,7 @@ class FetchSessionCache:
         return session
 
     def touch(self, session: FetchSession, now_ms: int) -> None:
-        """The session has been used, and may have another size."""
+        """The session was used, and its size may have changed."""
         self._by_use.pop(session.session_id, None)
         self._by_use[session.session_id] = session
         session.last_used_ms = now_ms
@@ -321,7 +321,7 @@ class FetchSessionCache:
             del self._evictable_by_privileged[bisect_left(self._evictable_by_privileged, worth)]
 
     def _victim_of(self, newcomer: _Worth, now_ms: int) -> FetchSession | None:
-        """Which session would leave for this one."""
+        """The session that a new one of this worth would evict."""
         longest_unused = next(iter(self._by_use.values()), None)
         if longest_unused is None or now_ms - longest_unused.last_used_ms > self._eviction_ms:
             return longest_unused

@@ -1,30 +1,31 @@
-"""Answering one Fetch: read what there is, or wait for it.
+"""Fetch and delayed fetch: read the requested partitions, or wait until there is enough to read.
 
-    read all ---enough bytes, an error to tell, no wish to wait--------> answer
-             ---a follower that begins a session-----------------------> answer
-             ---a follower whose high watermark is stale---------------> let producers go first --> read all again, answer
-             ---some of it is not in memory---> read it in a thread ---> read all again, answer
-             ---too little--> park ---more arrives, or time is over----> read all again, answer
+    read all ---enough bytes, an error, max_wait_ms is 0------------> respond
+             ---a follower opens a session--------------------------> respond
+             ---a follower's high watermark is stale--> yield to producers --> read all again, respond
+             ---some data is not in memory---> read it in a thread -> read all again, respond
+             ---too few bytes--> park ---more arrives, or a timeout-> read all again, respond
 
-Enough are `min_bytes`. The first batch found is sent even if it is larger than every limit, so that a
+Enough is `min_bytes`. The first batch found is sent even if it is larger than every limit, so that a
 consumer always makes progress (KIP-74).
 
-A follower sees up to the log end, and its fetch tells what it has: that is taken note of when the fetch comes,
-not when it is answered. It is answered at once when it can move its high watermark, and when it begins a session, so
-that consumers of followers need not wait for replica.fetch.wait.max.ms (KIP-392; Kafka 4.3.1 lets them wait). Only
-the producers that the same high watermark has answered come first, by a few turns of the loop: what they have sent
-already is appended by then, and travels along. A consumer may be sent to a nearer replica (`closest_replica.py`), and
-may read from a follower what that one knows to be committed:
+A follower reads up to the log end, and its fetch offset shows how far it has replicated: the leader records that when
+the fetch arrives, not when it responds. It responds at once when the follower can advance its high watermark, and when
+the fetch opens a session, so that consumers of followers do not wait for replica.fetch.wait.max.ms (KIP-392; with Kafka
+4.3.1 they wait). The response yields a few turns of the loop only to producers that the same high watermark has
+acknowledged: the requests that they have sent already are appended by then, and the response includes their records. A
+consumer may be redirected to a nearer replica (`closest_replica.py`). From a follower it may read what that follower
+knows to be committed:
 
-| offset asked of a follower | answer (KIP-392) |
+| fetch offset at a follower | response (KIP-392) |
 |---|---|
 | below the log start (case 3) | OFFSET_OUT_OF_RANGE, with log start offset and high watermark |
 | up to the high watermark | records |
 | up to the log end (case 1), or below the leader's high watermark (case 2) | OFFSET_NOT_AVAILABLE |
 | beyond (case 4) | OFFSET_OUT_OF_RANGE, with log start offset and high watermark |
 
-Source: Kafka's ReplicaManager.fetchMessages and DelayedFetch. It parks a fetch under each of its
-partitions; here one that belongs to a session waits for the session alone.
+Source: Kafka's ReplicaManager.fetchMessages and DelayedFetch. Kafka parks a fetch under each of its
+partitions; here a fetch of a session waits under the session alone.
 """
 
 from asyncio import Future
@@ -57,33 +58,33 @@ T = TypeVar("T")
 #: The rows of one response, in the order of reading.
 Answers = list[tuple[FetchedPartition, PartitionData]]
 
-# What nearly every row holds. Shared, since a row is made for every partition of every fetch: nobody
-# may change them.
+# Fields of nearly every row. Shared, since a row is created for every partition of every fetch: they must
+# not be changed.
 _NO_DIVERGENCE: Final = EpochEndOffset()
 _NO_LEADER: Final = LeaderIdAndEpoch()
 _NO_SNAPSHOT: Final = SnapshotId()
 
-#: In a request's row: the follower does not say which high watermark it knows (before version 18, and Kafka 4.3.1).
+#: In a request's row: the follower does not report its high watermark (before version 18, and Kafka 4.3.1).
 _UNTOLD: Final = 2**63 - 1
 
-#: How many turns of the loop it takes until a producer is answered, and its next request is carried out. Where requests
-#: are pipelined a record costs each follower one fetch instead of two: a third less CPU at 1,000 requests a second.
+#: Turns of the event loop until a producer has its response and its next request is handled. With pipelined requests a
+#: record then costs each follower one fetch instead of two: a third less CPU at 1,000 requests a second.
 TURNS_FOR_PRODUCERS: Final = 4
 
-#: Errors that are found before anything is read: with another partition to wait for, they can wait too,
-#: or a consumer of one deleted topic would ask in a circle.
+#: Errors found before any read. If the fetch has other partitions to wait for, these errors wait too: otherwise a
+#: consumer of one deleted topic would fetch in a tight loop.
 _PATIENT_ERRORS: Final = frozenset({ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition})
 
 
 @dataclass(slots=True, kw_only=True)
 class FetchParams:
-    """What a Fetch asks of all its partitions together. Not changed, but frozen ones take 2 us to make."""
+    """Parameters of a Fetch for all its partitions. Never changed; not frozen, since that takes 2 us to create."""
 
     version: int
-    #: The follower that asks, and its broker epoch (-1: it named none); None for a consumer.
+    #: The fetching follower and its broker epoch (-1: none sent); None for a consumer.
     replica_id: int | None
     replica_epoch: int = -1
-    #: A consumer that may be sent to a replica nearer to it (KIP-392).
+    #: A consumer that may be redirected to a nearer replica (KIP-392); None: no redirection.
     client: ClientMetadata | None = None
     max_wait_ms: int
     min_bytes: int
@@ -97,7 +98,7 @@ class FetchParams:
 
 
 class Hosting(Protocol):
-    """What a fetch needs of the replica manager."""
+    """The part of the replica manager that a fetch uses."""
 
     @property
     def hosted(self) -> Mapping[PartitionKey, Partition]:
@@ -112,10 +113,10 @@ class Hosting(Protocol):
         """Tasks, futures, blocking reads."""
 
     def topic_name(self, topic_id: UUID) -> str | None:
-        """What the topic of this id is called; None if there is none."""
+        """The name of the topic with this id; None if there is none."""
 
     def why_not_hosted(self, key: PartitionKey, *, known_name: str | None) -> KafkaError:
-        """The error of a partition that is not in `hosted`; `known_name` is what the topic of an id was called once."""
+        """The error of a partition that is not in `hosted`; `known_name` is the last known name of a topic id."""
 
     @property
     def throttle(self) -> LeaderThrottle:
@@ -123,13 +124,13 @@ class Hosting(Protocol):
 
     @property
     def closest_replica(self) -> ClosestReplica:
-        """Where consumers had better read."""
+        """Chooses consumers' preferred read replicas."""
 
 
 def fetch(
     hosting: Hosting, context: FetchContext, params: FetchParams, respond: Callable[[Answers], T]
 ) -> "T | Future[T] | Coroutine[Any, Any, T]":
-    """Answer by `respond(rows)`, at once or as soon as there is enough. A cancelled future waits no more."""
+    """Respond with `respond(rows)`, at once or when there is enough. A cancelled future stops waiting."""
     return _Fetch(hosting, context, params, respond).begin()
 
 
@@ -148,13 +149,13 @@ class _Fetch(Generic[T]):
         self._respond = respond
         self._cold: list[Callable[[], object]] = []
         self._future: Future[T] | None = None
-        #: What it waits for.
+        #: Watch keys in the purgatory.
         self._keys: tuple[Hashable, ...] = ()
-        #: A follower's: it would move its high watermark by an answer that holds nothing else.
+        #: A follower's fetch: even a response without records would advance the follower's high watermark.
         self._is_stale = False
-        #: Turns of the loop that it has let producers go first.
+        #: Turns of the loop that it has yielded to producers.
         self._turns = 0
-        #: What a follower tells is taken note of once, when it asks.
+        #: A follower's progress is recorded once, when its fetch arrives.
         self._is_first = True
 
     def begin(self) -> "T | Future[T] | Coroutine[Any, Any, T]":
@@ -178,7 +179,7 @@ class _Fetch(Generic[T]):
 
     async def _warm_up(self) -> T:
         for read in self._cold:
-            # Deleted meanwhile, or a failing disk: the read that follows tells it in its row.
+            # Deleted meanwhile, or a failing disk: the read that follows reports the error in its row.
             with suppress(KafkaError):
                 await self._hosting.runtime.run_blocking(read, pool=Pool.READS)
         answers, _, _ = self._read_all(may_block=True)
@@ -199,7 +200,7 @@ class _Fetch(Generic[T]):
             is_satisfied=self._is_satisfied,
             complete=self._complete,
         )
-        # Its connection may end before; a fetch may ask to wait for weeks.
+        # The connection may close before the timeout; a fetch may ask to wait for weeks.
         future.add_done_callback(lambda _: delayed.abandon())
         return future
 
@@ -210,11 +211,11 @@ class _Fetch(Generic[T]):
             try:
                 answers, _, _ = self._read_all(may_block=True)
                 future.set_result(self._answer(answers))
-            except Exception as error:  # noqa: BLE001 - whoever awaits the answer hears of it
+            except Exception as error:  # noqa: BLE001 - raised where the response is awaited
                 future.set_exception(error)
 
     def _look_again(self) -> None:
-        """In the next turn of the loop."""
+        """Check this fetch again in the next turn of the loop."""
         for key in self._keys:
             self._hosting.purgatory.signal(key)
 
@@ -225,8 +226,8 @@ class _Fetch(Generic[T]):
         for fetched in self._context.candidates():
             partition = fetched.partition
             if partition is None:
-                # It was not here when we looked: that can wait, see _PATIENT_ERRORS. A session's fresh
-                # partition is read with the rest.
+                # Not hosted at the last read: that error can wait, see _PATIENT_ERRORS. A partition that is new in
+                # the session is read with the others.
                 continue
             request = fetched.request
             if (
@@ -254,7 +255,7 @@ class _Fetch(Generic[T]):
         return is_stale or size_bytes >= params.min_bytes
 
     def _read_all(self, *, may_block: bool) -> tuple[Answers, int, bool]:
-        """The rows to send, how many bytes they hold, and whether one of them must not wait."""
+        """The rows to send, their size in bytes, and whether one of them must be sent at once."""
         context, params = self._context, self._params
         answers: Answers = []
         limit_bytes = params.max_bytes
@@ -281,7 +282,7 @@ class _Fetch(Generic[T]):
             elif params.replica_id is not None:
                 assert fetched.partition is not None
                 if _is_high_watermark_stale(fetched, fetched.partition.log):
-                    # Whatever it was told before: it may have passed over that answer, as one to an older question.
+                    # Regardless of what was sent before: the follower may have ignored that response as outdated.
                     self._is_stale = True
                     answers.append((fetched, row))
                     continue
@@ -292,7 +293,7 @@ class _Fetch(Generic[T]):
         return answers, size_bytes, is_urgent or patient_count == len(context.asked)
 
     def _sent_to_follower(self, fetched: FetchedPartition, row: PartitionData) -> int:
-        """How many bytes of the row a follower gets: all, or none while it is throttled."""
+        """The size in bytes of the row's records for a follower: all, or none while it is throttled."""
         partition, replica_id = fetched.partition, self._params.replica_id
         assert partition is not None
         assert replica_id is not None
@@ -301,7 +302,7 @@ class _Fetch(Generic[T]):
         return len(row.records or b"")
 
     def _answer(self, answers: Answers) -> T:
-        """These rows are sent, whatever was read for others before."""
+        """Send these rows; only they count for the replication quota, not earlier reads."""
         if self._params.replica_id is not None:
             for fetched, row in answers:
                 if row.records and fetched.partition is not None:
@@ -309,7 +310,7 @@ class _Fetch(Generic[T]):
         return self._respond(answers)
 
     def _has_all(self, fetched: FetchedPartition, row: PartitionData) -> bool:
-        """Whether there is nothing more to read until the partition changes."""
+        """Whether there is nothing left to read until the partition changes."""
         if self._params.replica_id is None:
             end = row.last_stable_offset if self._params.is_read_committed else row.high_watermark
         else:
@@ -320,7 +321,7 @@ class _Fetch(Generic[T]):
     def _read(
         self, fetched: FetchedPartition, *, limit_bytes: int, is_first: bool, may_block: bool
     ) -> PartitionData:
-        """One row. Written out rather than in small functions: a fetch of 1,000 partitions comes here 1,000 times."""
+        """Read one row. One long function for speed: a fetch of 1,000 partitions calls it 1,000 times."""
         params, request = self._params, fetched.request
         partition = self._hosting.hosted.get(fetched.key)
         if fetched.watched is not partition and fetched.session is not None:
@@ -360,7 +361,7 @@ class _Fetch(Generic[T]):
                     lend=True,
                 )
                 if read.is_first_batch_incomplete:
-                    # Part of a batch is of no use: the client asks again, with more room.
+                    # A client cannot use part of a batch: it fetches again with a larger limit.
                     aborted = None
                 else:
                     records = read.records
@@ -383,7 +384,10 @@ class _Fetch(Generic[T]):
         )
 
     def _why_missing(self, fetched: FetchedPartition) -> KafkaError:
-        """Sessions of Kafka's keep the name that an id stood for: a topic that was there and is gone is not an unknown id."""
+        """The error of a partition that is not hosted.
+
+        As in Kafka, a session keeps the name of a topic id: a deleted topic is not reported as an unknown id.
+        """
         topic, last = fetched.key[0], fetched.partition
         if fetched.topic_name is None and isinstance(topic, UUID):
             fetched.topic_name = (
@@ -396,13 +400,13 @@ class _Fetch(Generic[T]):
         row = _error_row(fetched.key[1], error.code, self._params.version)
         partition = fetched.partition
         if partition is not None and not partition.is_leader and isinstance(error, OffsetOutOfRange):
-            # So that the consumer can tell too small from too large (KIP-392, cases 3 and 4).
+            # So that the consumer can distinguish too small from too large (KIP-392, cases 3 and 4).
             row.high_watermark = partition.log.high_watermark
             row.log_start_offset = partition.log.log_start_offset
         return row
 
     def _redirect(self, partition: Partition, fetched: FetchedPartition) -> PartitionData | None:
-        """Instead of records the replica to read from; None: this one."""
+        """A row with the preferred read replica instead of records; None: read from this one."""
         assert self._params.client is not None
         preferred = self._hosting.closest_replica.choose(
             partition, self._params.client, fetched.request.fetch_offset
@@ -410,7 +414,10 @@ class _Fetch(Generic[T]):
         return None if preferred is None else _preferred_row(fetched.key[1], partition.log, preferred)
 
     def _check(self, partition: Partition, fetched: FetchedPartition) -> EpochEndOffset:
-        """Raise unless this broker may answer; where the asker's log diverges from ours, if it does."""
+        """Raise unless this broker may serve the row; returns where the sender's log diverges from ours, if it does.
+
+        Records a follower's progress, unless its log diverges or its fetch offset is out of range.
+        """
         params, request = self._params, fetched.request
         epoch = request.current_leader_epoch
         partition.local_log(None if epoch == -1 else epoch, must_lead=params.must_lead)
@@ -430,7 +437,7 @@ class _Fetch(Generic[T]):
                 return EpochEndOffset(epoch=found[0], end_offset=found[1])
         if params.replica_id is not None and self._is_first:
             log = partition.log
-            if log.log_start_offset <= request.fetch_offset <= log.log_end_offset:  # else it is told below
+            if log.log_start_offset <= request.fetch_offset <= log.log_end_offset:  # else the read raises
                 partition.on_follower_fetch(
                     params.replica_id,
                     fetch_offset=request.fetch_offset,
@@ -448,8 +455,8 @@ class _Fetch(Generic[T]):
 
 
 def _aborted_transactions(log: Log, fetch_offset: int, end: int) -> list[AbortedTransaction]:
-    # Up to the last stable offset rather than to the end of the records read: the client passes over a
-    # transaction that begins later, and is told of it again with its records.
+    # Up to the last stable offset rather than to the end of the records read: the client ignores a transaction
+    # that begins later, and receives it again with its records.
     return [
         AbortedTransaction(producer_id=found.producer_id, first_offset=found.first_offset)
         for found in log.aborted_transactions(fetch_offset, end)
@@ -458,7 +465,7 @@ def _aborted_transactions(log: Log, fetch_offset: int, end: int) -> list[Aborted
 
 def _error_row(index: int, code: ErrorCode, version: int) -> PartitionData:
     if code == ErrorCode.kafka_storage_error and version <= 5:
-        # Clients that old do not know that they may try again after this error.
+        # Clients of these versions do not retry after this error.
         code = ErrorCode.not_leader_or_follower
     return PartitionData(
         partition_index=index,
@@ -467,14 +474,14 @@ def _error_row(index: int, code: ErrorCode, version: int) -> PartitionData:
         diverging_epoch=_NO_DIVERGENCE,
         current_leader=_NO_LEADER,
         snapshot_id=_NO_SNAPSHOT,
-        # Kafka's rows differ in this when nothing was asked of a log; no client looks.
+        # As in Kafka, whose rows differ in this field where no log was read; no client depends on it.
         aborted_transactions=[] if code in _PATIENT_ERRORS else None,
         records=b"",
     )
 
 
 def _preferred_row(index: int, log: Log, preferred: int) -> PartitionData:
-    """Nothing but where to read on."""
+    """A row without records that names the preferred read replica (KIP-392)."""
     return PartitionData(
         partition_index=index,
         high_watermark=log.high_watermark,
@@ -490,10 +497,10 @@ def _preferred_row(index: int, log: Log, preferred: int) -> PartitionData:
 
 
 def _is_high_watermark_stale(fetched: FetchedPartition, log: Log) -> bool:
-    """Whether a follower that is told of the high watermark moves its own.
+    """Whether the leader's high watermark would advance the follower's.
 
-    One that does not say what it knows knows what its session has told it. Without a session it hears when there
-    are records, or when it has waited: to answer at once would be to answer all of its fetches at once.
+    A follower that does not report its high watermark has the one last sent in its session. Without a session it
+    receives the high watermark with records, or at the timeout: otherwise all of its fetches would be answered at once.
     """
     request = fetched.request
     known = request.high_watermark

@@ -1,8 +1,8 @@
-"""A replica that follows: it takes over what its leader has, and knows no more of it than it was told.
+"""Follower replica: appends the leader's records, adopts its high watermark and log start offset.
 
-What a follower makes of its leader's answers is decided in `broker.replication.follower`; here it is done to the log.
+`broker.replication.follower` decides what a leader's response means; this module changes the log accordingly.
 
-Source: KIP-101, KIP-392; Kafka's Partition and ReplicaFetcherThread.
+Source: KIP-101, KIP-392; Kafka's Partition.appendRecordsToFollowerOrFutureReplica and ReplicaFetcherThread.
 """
 
 from broker.replicas.copying import append_copy, take_over_offsets
@@ -24,11 +24,11 @@ class FollowingReplica(Replica):
         log_start_offset: int,
         now_ms: int,
     ) -> None:
-        """Append what the leader has sent, and take over its offsets.
+        """Append the leader's batches, and adopt its high watermark and log start offset.
 
         Raises CorruptMessage (nothing is written then), UnexpectedAppendOffset, KafkaStorageError.
         """
-        # The second of the TLA+ rules (`broker.replication.follower`): nothing of an older epoch's leader is taken.
+        # The second of the TLA+ rules (`broker.replication.follower`): no records of an older epoch's leader.
         assert leader_epoch == self.leader_epoch, (str(self), leader_epoch, self.leader_epoch)
         assert not self.is_leader, str(self)
         log = self.log
@@ -42,23 +42,23 @@ class FollowingReplica(Replica):
             self.notify()
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
-        """Cut the log back to where it agrees with the leader's. Raises KafkaStorageError."""
+        """Truncate the log to where it agrees with the leader's. Raises KafkaStorageError."""
         assert not self.is_leader, str(self)
         self.log.truncate_to(offset, now_ms=now_ms)
         self.notify()
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
-        """Begin anew where the leader's log begins. Raises KafkaStorageError."""
+        """Remove all records and restart at the leader's log start. Raises KafkaStorageError."""
         assert not self.is_leader, str(self)
         self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
         self.notify()
 
     def check_offset_is_known(self, offset: int) -> None:
-        """Raise if a consumer asks a follower for more than it knows to be committed (KIP-392).
+        """Raise if a consumer fetches from a follower at an offset that is not known to be committed (KIP-392).
 
-        Raises OffsetNotAvailable for what is here but not known to be committed (case 1) or committed but not
-        here yet (case 2), and for everything until the leader has told what is; OffsetOutOfRange for what neither
-        is (case 4).
+        Raises OffsetNotAvailable for an offset that is in the log but not known to be committed (case 1), or committed
+        but not in the log yet (case 2), and for every offset above its own high watermark until the leader has
+        reported its own. Raises OffsetOutOfRange for one that is neither (case 4).
         """
         if offset <= self.log.high_watermark:
             return

@@ -1,4 +1,7 @@
-"""Where a log begins, ends, or was at a time: what ListOffsets asks of a partition."""
+"""ListOffsets of one partition: log start, log end, or the first offset at a timestamp.
+
+Source: KIP-79, KIP-207; Kafka's Partition.fetchOffsetForTimestamp and UnifiedLog.fetchOffsetByTimestamp.
+"""
 
 from typing import Final
 
@@ -17,7 +20,7 @@ EARLIEST_PENDING_UPLOAD: Final = -6
 
 
 def is_searched(timestamp: int) -> bool:
-    """Whether the answer is found in the records, by `search`."""
+    """Whether the offset has to be found in the records, by `search`."""
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
@@ -38,15 +41,15 @@ def offset_for_timestamp(
 ) -> TimestampOffset | None:
     """Answer one row of ListOffsets: a time in ms, or one of the special ones above. None: no such offset.
 
-    `found` is what `search` has found, if the timestamp `is_searched`. `is_read_committed` None stands for a replica,
-    which sees up to the log end. Raises OffsetNotAvailable while a new leader's high watermark is behind where its epoch
-    begins: an older leader may have shown consumers more than that (KIP-207).
+    `found` is the result of `search`, if the timestamp `is_searched`. `is_read_committed` None stands for a replica,
+    which sees up to the log end. Raises OffsetNotAvailable while a new leader's high watermark is below its epoch's
+    start offset: consumers may have seen a larger one from an older leader (KIP-207).
     """
     log = partition.log
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return _earliest(log)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        # No tier: nothing is known of one. (-1, -1, -1) on the wire, the epoch included.
+        # There is no remote tier: the offset is unknown, on the wire (-1, -1, -1) including the epoch.
         return None
     if is_read_committed is None:
         end = log.log_end_offset
@@ -76,6 +79,6 @@ def check_high_watermark_is_known(partition: Partition) -> None:
 def _earliest(log: Log) -> TimestampOffset:
     start = log.log_start_offset
     first = log.leader_epochs.earliest
-    # The oldest epoch known may begin after the log start, if what came before had none.
+    # The oldest known epoch may start after the log start, if older records have no epoch.
     epoch = first.epoch if first is not None and first.start_offset <= start else None
     return TimestampOffset(-1, start, epoch)

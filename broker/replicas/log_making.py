@@ -1,11 +1,11 @@
-"""Making the logs of new partitions while the loop serves others: a topic may have thousands.
+"""Log creation for new partitions, in parts, so that the event loop stays responsive: a topic may have thousands.
 
-    wanted --few, and nobody waits--> made at once
-    wanted --else--> waiting --its turn--> planned --in a thread, a few at a time--> made: it gets its role
-    any    --the topic is deleted, or the replica goes elsewhere--> given up; nobody is told
+    wanted --few, and no creation is running--> created at once
+    wanted --else--> waiting --> planned --in a thread, a few at a time--> created: the partition gets its role
+    any    --the topic is deleted, or the replica is moved away--> given up, without notification
 
-A partition has no role, and requests are told to look elsewhere, until its log is there. Kafka's brokers make logs in
-the thread that follows the metadata, with the same effect for clients.
+Until its log exists, a partition has no role and its requests fail with NOT_LEADER_OR_FOLLOWER. Kafka's brokers create
+logs in the thread that applies the metadata (LogManager.getOrCreateLog), with the same effect for clients.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from storage.log import Log
 from storage.log_creation import LogCreation, NewLog, PlannedLog
 from storage.log_manager import LogManager
 
-#: So many are made on the loop, at 0.2 ms each: who creates a small topic finds it there at once.
+#: Up to this many logs are created on the loop, at 0.2 ms each: a small topic is usable as soon as it is created.
 _AT_ONCE: Final = 16
-#: Logs that one call of a thread makes; then they get their roles.
+#: Logs that one call of a thread creates; then their partitions get their roles.
 _PART: Final = 32
 
 #: A partition's log, or why it has none.
@@ -34,14 +34,14 @@ class LogMaking:
     def __init__(
         self, runtime: Runtime, logs: LogManager, *, on_made: Callable[[Sequence[Made]], None]
     ) -> None:
-        """`on_made` is told of each log that was asked for and not given up, once."""
+        """`on_made` is called once for each log that was requested and not given up."""
         self._runtime = runtime
         self._logs = logs
         self._on_made = on_made
         self._waiting: dict[TopicPartition, NewLog] = {}
-        #: Partitions of the creation that is under way, of which nobody has been told yet.
+        #: Partitions of the running creation for which `on_made` has not been called yet.
         self._planned: set[TopicPartition] = set()
-        #: What the task works at.
+        #: The creation that the task carries out.
         self._creation: LogCreation | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -50,13 +50,16 @@ class LogMaking:
         return self._task is not None and not self._task.done()
 
     def is_wanted(self, topic_partition: TopicPartition) -> bool:
-        """Whether the partition's log is on its way."""
+        """Whether the partition's log is waiting to be created, or being created."""
         return topic_partition in self._waiting or topic_partition in self._planned
 
     def make(self, wanted: Sequence[NewLog]) -> None:
-        """Make the logs, or find those that are there; the latter, and a few new ones, before this returns."""
+        """Create the logs, or find existing ones.
+
+        Unless a creation is running, existing ones and up to 16 new ones are ready before this returns.
+        """
         if self._is_busy:
-            # In order: a deleted topic's logs are out of the way before those of the next one of its name are made.
+            # In order: a deleted topic's logs are removed before those of a new topic with its name are created.
             self._waiting.update({new.topic_partition: new for new in wanted})
         elif wanted:
             creation = self._plan(wanted)
@@ -69,17 +72,17 @@ class LogMaking:
                 self._task = self._runtime.supervise(self._work, name="log-making")
 
     def give_up(self, topic_partition: TopicPartition) -> None:
-        """The partition is not this broker's any more; whoever says so deletes its log, which stays away then."""
+        """The partition is not hosted any more. The caller deletes its log, which is not created again."""
         self._waiting.pop(topic_partition, None)
         self._planned.discard(topic_partition)
 
     async def idle(self) -> None:
-        """Wait until nothing is left to be made."""
+        """Wait until no log is left to be created."""
         while self._task is not None and self._is_busy:
             await asyncio.wait([self._task])
 
     async def stop(self) -> None:
-        """Make no more; returns when no thread is busy with it."""
+        """Create no more logs; returns when no thread creates one."""
         self._waiting.clear()
         if self._task is not None:
             self._task.cancel()
@@ -97,7 +100,7 @@ class LogMaking:
             await self._carry_out(creation)
 
     def _next_creation(self) -> LogCreation | None:
-        """What is left of the one that is under way, or one of all that has come since."""
+        """The rest of the running creation, else a new one of all logs requested since."""
         if self._creation is None or not self._creation.planned_count:
             wanted, self._waiting = list(self._waiting.values()), {}
             self._creation = self._plan(wanted) if wanted else None
@@ -107,7 +110,7 @@ class LogMaking:
         while part := creation.next_part(_PART):
             running = asyncio.ensure_future(self._runtime.run_blocking(creation.run, part, pool=Pool.LOGS))
             try:
-                # A thread cannot be stopped half way, and whoever stops us must know that it has ended.
+                # A running thread cannot be stopped, and the caller of `stop` relies on its end.
                 await asyncio.shield(running)
             except asyncio.CancelledError:
                 await asyncio.wait([running])
@@ -119,7 +122,7 @@ class LogMaking:
             self._finish(creation, part)
 
     def _want_again(self, creation: LogCreation, part: Sequence[PlannedLog]) -> None:
-        """The thread has failed in a way that no disk does: what it has not made is planned again by the next run."""
+        """The thread has failed with a bug, not an I/O error: the next run plans its missing logs again."""
         creation.finish(part)
         self._tell(
             [(at, creation.logs[at]) for new, _ in part if (at := new.topic_partition) in creation.logs]

@@ -1,16 +1,16 @@
-"""Moving replicas to other log directories of their broker, while they are written and read (KIP-113, KIP-858).
+"""Log directory moves: replicas move to other log directories of their broker while they are in use (KIP-113, KIP-858).
 
-    (asked for) --a future log is made----------------------> COPYING
-    COPYING     --it has all that the log has---------------> TELLING the controller of its directory
-    TELLING     --the metadata log says so, and it has all--> it takes the log's place
-    any         --another directory, or the replica goes----> given up, and what was told is taken back
+    (requested) --a future log is created-------------------> COPYING
+    COPYING     --it is a complete copy of the log----------> REPORTING its directory to the controller
+    REPORTING   --the metadata log has it, still complete---> the future log replaces the current log
+    any         --another directory, or replica removed-----> cancelled; a reported directory is reported back
 
-A future log follows the partition's log as a follower its leader: the same machine (`broker.replication.follower`)
-asks the log for what comes next, and truncates where the log has been truncated, also if that happened before a restart.
-The controller hears of the new directory before the log moves: if the old one fails in between, nothing is lost; if the new
-one fails, the controller knows that the replica is offline.
+A future log follows the partition's current log as a follower its leader, with the same state machine
+(`broker.replication.follower`): it reads the next records from the log, and truncates where the log was truncated, also
+if that happened before a restart. The controller knows the new directory before the log moves (KIP-858): if the old one
+fails in between, nothing is lost; if the new one fails, the controller knows that the replica is offline.
 
-Moves share replica.alter.log.dirs.io.max.bytes.per.second, and take their turns: one read each of at most 1 MiB.
+Moves share replica.alter.log.dirs.io.max.bytes.per.second, in turns of one read of at most 1 MiB.
 
 Source: ReplicaAlterLogDirsThread of Kafka 4.3.1.
 """
@@ -59,14 +59,14 @@ from storage.log_manager import LogManager
 logger = logging.getLogger(__name__)
 
 _READ_BYTES: Final = 1 << 20
-#: How long everybody rests where nothing is to be copied, or the rate is exceeded.
+#: Pause of all moves when there is nothing to copy, or the rate is exceeded.
 _REST_S: Final = 0.1
-#: How long a move is left alone in which something went wrong that never should.
+#: Pause of a move after a bug (an unexpected exception).
 _BACKOFF_MS: Final = 10_000
 
 
 class _Move:
-    """One partition that moves, from one log object to another."""
+    """The move of one partition from its current log to its future log."""
 
     __slots__ = (
         "current",
@@ -83,23 +83,26 @@ class _Move:
         self.current = partition.log
         self.future = future
         self.follower = Follower(future)
-        #: It had everything at one time: the controller is told of its directory.
+        #: The future log was complete at one time: its directory is reported to the controller.
         self.is_caught_up = False
-        #: Nearly all of it, since it had everything: what the promotion waits for is little.
+        #: The future log was flushed when it was complete: only little is left for the promotion to flush.
         self.is_flushed = False
         self.resumes_at_ms = 0
 
     @property
     def must_flush(self) -> bool:
-        """Whether the promotion would wait for the disk: what the log has flushed is flushed in the copy before."""
+        """Whether the future log has to be flushed first, so that the promotion does not wait for the disk.
+
+        Everything that is flushed in the current log is flushed in the copy before it takes the log's place.
+        """
         return not self.is_flushed or self.future.recovery_point < self.current.recovery_point
 
     @property
     def has_all(self) -> bool:
-        """Whether the copy is what the log is, now.
+        """Whether the future log equals the current log now.
 
-        The log may have been truncated and have grown to the same end since the last read: two logs of one end are the
-        same only if the last epoch of the one ends there in the other.
+        The current log may have been truncated and have grown to the same end since the last read: two logs with the
+        same end are equal only if the last epoch of the one ends there in the other, too.
         """
         epoch, end = self.future.latest_epoch, self.current.log_end_offset
         return (
@@ -122,24 +125,24 @@ class LogMoves:
         quota: ReplicationQuota,
         on_promoted: Callable[[Partition], None],
     ) -> None:
-        """`on_promoted` is told of partitions that have another log."""
+        """`on_promoted` is called with each partition whose log was replaced."""
         self._runtime = runtime
         self._logs = logs
         self._node_id = node_id
         self._image = image
         self._quota = quota
         self._on_promoted = on_promoted
-        #: Called where `directory_of` a partition changes, with (topic id, index); the broker tells the controller.
+        #: Called when `directory_of` a partition changes, with (topic id, index); the broker reports to the controller.
         self.on_directory: Callable[[tuple[UUID, int]], None] = lambda place: None
         self._moves: dict[Partition, _Move] = {}
         self._task: asyncio.Task[None] | None = None
 
-    # -- what moves, and where to ----------------------------------------------------------------------
+    # -- starting and cancelling moves -----------------------------------------------------------------
 
     def destination(self, topic_partition: TopicPartition, path: Path) -> Path:
-        """The log directory of this path as the configuration names it, if a replica may move there.
+        """The log directory with this path as the configuration names it, if a replica may move there.
 
-        Raises InvalidTopic (its name leaves no room for that of a future log), LogDirNotFound, KafkaStorageError
+        Raises InvalidTopic (its name is too long for the name of a future log), LogDirNotFound, KafkaStorageError
         (the directory is offline), InvalidReplicaAssignment (it is cordoned).
         """
         try:
@@ -157,7 +160,7 @@ class LogMoves:
         return path
 
     def move(self, partition: Partition, path: Path) -> None:
-        """Begin to move a replica to another directory, a `destination`; to the one that it is in: end its move.
+        """Start to move a replica to another directory, a `destination`; with its present directory: cancel its move.
 
         Raises KafkaStorageError, also where another directory is offline.
         """
@@ -167,7 +170,7 @@ class LogMoves:
         if partition.log.directory.parent == path:
             return
         if self._logs.offline_dirs:
-            # There may be a future log in one of them, and two are one too many.
+            # One of them may contain a future log already, and a replica must not have two.
             raise KafkaStorageError(f"{[*self._logs.offline_dirs]} is offline: nothing moves")
         self._logs.moving.create(
             partition.topic_partition, path, topic_id=partition.topic_id, now_ms=self._runtime.now_ms()
@@ -175,7 +178,7 @@ class LogMoves:
         self.begin(partition)
 
     def begin(self, partition: Partition) -> None:
-        """Copy into the partition's future log, which is there; not into one of an older topic of that name."""
+        """Start to copy into the partition's existing future log; not into one of an older topic with that name."""
         future = self._logs.future_logs[partition.topic_partition]
         if partition in self._moves and self._moves[partition].future is future:
             return
@@ -196,18 +199,18 @@ class LogMoves:
         self._logs.moving.delete(partition.topic_partition, now_ms=self._runtime.now_ms())
 
     def forget(self, partition: Partition) -> None:
-        """Copy no more; the future log is somebody else's affair."""
+        """Stop copying; the caller decides about the future log."""
         move = self._moves.pop(partition, None)
         if move is not None and move.is_caught_up:
             self._tell_directory(partition)
 
     def directory_of(self, partition: Partition) -> Path:
-        """Where the controller should know the replica to be: where it is, or where it will be in a moment."""
+        """The directory to report to the controller: the future log's once it was complete, else the current log's."""
         move = self._moves.get(partition)
         return (move.future if move is not None and move.is_caught_up else partition.log).directory.parent
 
     async def stop(self) -> None:
-        """Copy nothing any more, once a thread that truncates has ended; the next start goes on."""
+        """Stop copying, once a thread that truncates has ended; moves resume at the next start of the broker."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -223,25 +226,25 @@ class LogMoves:
                 if self._quota.is_exceeded(now_ms=now_ms):
                     break
                 if self._moves.get(move.partition) is move and move.resumes_at_ms <= now_ms:
-                    # To the end: where the rate ends this round, the next one begins with those that have waited.
+                    # To the end: if the rate limit ends this round, the next one begins with the moves that waited.
                     self._moves[move.partition] = self._moves.pop(move.partition)
                     has_copied |= await self._take_turn(move)
             if not has_copied:
                 await asyncio.sleep(_REST_S)
 
     async def _take_turn(self, move: _Move) -> bool:
-        """A step and what follows from it; whether something was copied. What goes wrong ends this move alone."""
+        """One step of a move; whether something was copied. An error stops this move only."""
         has_copied = False
         try:
             has_copied = await self._step(move)
             if move.has_all and move.must_flush:
                 await self._flush(move)
-            # Others have their turn, and can give the move up.
+            # Other tasks run, and may cancel the move.
             await asyncio.sleep(0)
             if self._moves.get(move.partition) is move:
                 self._settle(move)
         except KafkaError as error:
-            # A failing disk takes its directory offline; damage stays until somebody mends it.
+            # A failing disk takes its directory offline; a damaged log stays until an operator repairs it.
             logger.error("%s moves no further: %s", move.partition, error)
             move.follower.on_failure()
         except Exception:
@@ -251,7 +254,7 @@ class LogMoves:
         return has_copied
 
     async def _step(self, move: _Move) -> bool:
-        """One question to the log, and what its answer means; whether something was copied."""
+        """One request to the current log, and the follower's action on the result; whether something was copied."""
         partition, follower = move.partition, move.follower
         if partition.leader_epoch < 0:
             return False
@@ -278,12 +281,12 @@ class LogMoves:
                 return False
 
     async def _read(self, move: _Move, asked: FetchRecords) -> Records | Divergence:
-        """As a leader answers a Fetch. Raises OffsetOutOfRange, CorruptMessage, KafkaStorageError."""
+        """Read as a leader does for a Fetch. Raises OffsetOutOfRange, CorruptMessage, KafkaStorageError."""
         log = move.current
         try:
             return self._read_now(move, asked, may_block=False)
         except WouldBlock:
-            # Brings it into memory; then it is read again, since the log may be another by then.
+            # Brings the data into memory; then it is read again, since the log may have changed by then.
             await self._runtime.run_blocking(
                 lambda: log.warm_up(asked.fetch_offset, max_bytes=_READ_BYTES),
                 pool=Pool.UPKEEP,
@@ -335,10 +338,10 @@ class LogMoves:
         await self._runtime.run_blocking(job.run, pool=Pool.UPKEEP)
         job.finish()
 
-    # -- taking the log's place --------------------------------------------------------------------------
+    # -- promotion ---------------------------------------------------------------------------------------
 
     def _settle(self, move: _Move) -> None:
-        """What follows from how far the copy is."""
+        """Report a complete copy's directory to the controller, or promote it once the metadata log has that."""
         partition = move.partition
         at = partition.topic_partition
         if self._logs.get(at) is not move.current or self._logs.future_logs.get(at) is not move.future:
@@ -353,7 +356,7 @@ class LogMoves:
                 self._tell_directory(partition)
 
     def _is_known(self, move: _Move) -> bool:
-        """Whether the metadata says that the replica is in its future directory, if it says such things."""
+        """Whether the metadata image has the future log's directory; True below the version that has directories."""
         image, partition = self._image(), move.partition
         if (image.metadata_version or 0) < DIRECTORIES_3_7_IV2:
             return True

@@ -1,12 +1,12 @@
-"""A partition on this broker: the role of its replica, and what a leader does.
+"""Partition on this broker: the role of its replica, and the leader's operations.
 
     (created) --image names us leader----> LEADER  in the image's leader epoch
     LEADER    --image names another------> FOLLOWER
     FOLLOWER  --image names us-----------> LEADER  (a new leader epoch)
-    any       --topic deleted------------> gone: every request is told to look elsewhere
+    any       --topic deleted------------> removed: every request fails with NOT_LEADER_OR_FOLLOWER
 
-The role comes from the metadata log only. What a leader makes of its followers' fetches is decided in
-`broker.replication.leadership`. What does not depend on leading is in `replica.py` and `following.py`.
+The role comes from the metadata log only. `broker.replication.leadership` decides what followers' fetches mean for
+the ISR and the high watermark. What does not depend on leading is in `replica.py` and `following.py`.
 
 Source: Kafka's Partition.
 """
@@ -34,7 +34,7 @@ from storage.validation import ValidatedRecords
 
 
 class Surroundings(Protocol):
-    """What a partition needs to know of the cluster, and whom it tells."""
+    """What a partition needs from its broker: the state of other brokers, AlterPartition, flushes."""
 
     #: replica.lag.time.max.ms
     max_lag_ms: int
@@ -46,13 +46,13 @@ class Surroundings(Protocol):
         """Whether this incarnation of a broker may be in an ISR."""
 
     def is_online(self, broker_id: int, directory: UUID) -> bool:
-        """Whether a broker has not lost this log directory, as far as that is known."""
+        """Whether this log directory of a broker is not known to be offline."""
 
     def is_alive(self, broker_id: int) -> bool:
         """Whether the broker is registered and not fenced."""
 
     def is_stale(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether the broker is known to have begun a newer epoch."""
+        """Whether the broker is known to have registered again, with a newer broker epoch."""
 
     def propose_isr(self, partition: "Partition") -> None:
         """Ask the controller for `partition.leadership.proposed_isr`."""
@@ -87,21 +87,21 @@ class Partition(FollowingReplica):
         super().__init__(topic_partition, topic_id=topic_id, node_id=node_id, log=log, signal=signal)
         self._surroundings = surroundings
         self.partition_epoch = -1
-        #: What it knows of its followers; None unless it leads.
+        #: Leader state of the present epoch; None unless it leads.
         self.leadership: Leadership | None = None
-        #: The first of the leader epochs in which it has led without interruption; of no meaning unless it leads.
+        #: The first of the leader epochs in which it has led without interruption; without meaning unless it leads.
         self._leads_since_epoch = -1
         self.replicas: tuple[int, ...] = ()
-        #: Where each of them lies; empty where no record says so.
+        #: The log directory of each replica; empty if no record names them.
         self._directories: tuple[UUID, ...] = ()
         self.isr: frozenset[int] = frozenset()
 
     # -- role -----------------------------------------------------------------------------------------
 
     def apply(self, image: PartitionImage) -> bool:
-        """Take the role that the metadata log gives; whether it begins a new leader epoch.
+        """Take the role that the metadata log assigns; whether it begins a new leader epoch.
 
-        An image that is not newer than what is known changes nothing.
+        An image that is not newer than the present state changes nothing. Invariant: the leader epoch never decreases.
         """
         is_new_epoch = image.leader_epoch > self.leader_epoch
         if not is_new_epoch and image.partition_epoch <= self.partition_epoch:
@@ -123,15 +123,15 @@ class Partition(FollowingReplica):
         else:
             self.leadership.update(replicas=self.replicas, isr=self.isr)
         self._advance_high_watermark()
-        # Also without a new high watermark: parked requests must hear that the leader changed.
+        # Also without a new high watermark: parked requests must be checked again, since the leader may have changed.
         self.notify()
         if not is_new_epoch:
             self.check_isr(self._surroundings.now_ms())
         return is_new_epoch
 
     def _begin_leadership(self) -> None:
-        # An entry in the epoch cache for every leadership, also one without a record: a follower that
-        # asks for this epoch must learn where it begins (KIP-101).
+        # An entry in the epoch cache for every leader epoch, also one without records: a follower that
+        # asks for this epoch must get its start offset (KIP-101).
         start_offset = self.log.log_end_offset
         self.log.assign_epoch(self.leader_epoch, start_offset)
         if self.leadership is None:
@@ -148,12 +148,12 @@ class Partition(FollowingReplica):
         )
 
     def replace_log(self, log: Log) -> None:
-        """The replica has moved to another log directory, and has everything that it had (`log_moves`)."""
+        """The replica has moved to another log directory; `log` is a complete copy (`log_moves`)."""
         self.log = log
         self.notify()
 
     def resign(self) -> None:
-        """The topic is gone, or moved away: answer nobody any more."""
+        """The topic is deleted, or the replica is not on this broker any more: every later request is rejected."""
         self.is_deleted = True
         self.is_leader = False
         self.leader_id = None
@@ -164,7 +164,7 @@ class Partition(FollowingReplica):
 
     @property
     def effective_min_isr(self) -> int:
-        """min.insync.replicas, but never more than there are replicas to be in sync."""
+        """min.insync.replicas, limited to the number of replicas."""
         return min(self.log.config.min_insync_replicas, len(self.replicas))
 
     def append_records(
@@ -176,7 +176,7 @@ class Partition(FollowingReplica):
         origin: AppendOrigin = AppendOrigin.CLIENT,
         is_quick: bool = False,
     ) -> AppendInfo:
-        """Append as leader, and wake those who wait for records.
+        """Append as leader, and notify the fetches that wait for records.
 
         With `is_quick` raises TakesLong for a batch whose validation takes long (`storage.validation`). Raises
         NotLeaderOrFollower, NotEnoughReplicas (with acks -1, before anything is written), and what
@@ -201,7 +201,7 @@ class Partition(FollowingReplica):
             for progress in leadership.followers.values():
                 progress.on_append(old_end_offset=old_end_offset)
             self._notify_followers()
-            # A lone member of the ISR commits what it appends.
+            # The only member of the ISR commits what it appends.
             if len(leadership.maximal_isr) == 1 and self._advance_high_watermark():
                 self.notify()
         elif log.maybe_increment_high_watermark(log.recovery_point if is_flush_due else log.log_end_offset):
@@ -209,14 +209,14 @@ class Partition(FollowingReplica):
         return info
 
     def on_flushed(self) -> None:
-        """The log was flushed: more may be committed, and requests that wait for the flush look again."""
+        """The log was flushed: more may be committed, and requests that wait for the flush are checked again."""
         if self._advance_high_watermark():
             self.notify()
         else:
             self._signal(self)
 
     def is_flushed(self, end_offset: int, *, leader_epoch: int) -> bool:
-        """Whether every record before `end_offset` is flushed, as far as flush.messages wants it.
+        """Whether every record before `end_offset` is flushed, as far as flush.messages requires.
 
         Raises NotLeaderOrFollower if this broker has not led without interruption since `leader_epoch`.
         """
@@ -226,8 +226,8 @@ class Partition(FollowingReplica):
     def _leadership_since(self, leader_epoch: int) -> Leadership:
         """Raises NotLeaderOrFollower unless this broker has led without interruption since `leader_epoch`.
 
-        A new epoch of the same leader is no interruption: it has truncated nothing. It begins one when replicas are
-        removed, and below metadata version 3.6 with each ISR that shrinks, which is what an acks=all may wait for.
+        A new epoch of the same leader is no interruption: it has truncated nothing. The controller begins one when
+        replicas are removed, and below metadata version 3.6 each time the ISR shrinks, which acks=all may wait for.
         """
         leadership = self.leadership
         if leadership is None or leader_epoch < self._leads_since_epoch:
@@ -237,7 +237,7 @@ class Partition(FollowingReplica):
         return leadership
 
     def is_committed(self, end_offset: int, *, leader_epoch: int) -> bool:
-        """Whether every record before `end_offset`, as the log was in `leader_epoch`, is on the whole ISR.
+        """Whether every record before `end_offset` of the log as of `leader_epoch` is on the whole ISR.
 
         Raises NotLeaderOrFollower if this broker has not led without interruption since, and
         NotEnoughReplicasAfterAppend if the ISR has shrunk below its minimum meanwhile.
@@ -252,10 +252,10 @@ class Partition(FollowingReplica):
         return True
 
     def delete_records(self, offset: int | None) -> int:
-        """Move the log start offset up to `offset` (None: to the high watermark); what `offset` stood for.
+        """Move the log start offset up to `offset` (None: to the high watermark); returns that offset.
 
-        Done when the low watermark has got there, too. Raises NotLeaderOrFollower, PolicyViolation (a
-        compacted topic's records are not deleted by offset), OffsetOutOfRange.
+        The deletion is complete when the low watermark has reached it, too. Raises NotLeaderOrFollower, PolicyViolation
+        (a compacted topic's records are not deleted by offset), OffsetOutOfRange.
         """
         log = self.local_log(None, must_lead=True)
         if log.config.is_compacted and not log.config.is_deleting:
@@ -279,7 +279,7 @@ class Partition(FollowingReplica):
     # -- followers ------------------------------------------------------------------------------------
 
     def check_follower(self, replica_id: int, broker_epoch: int | None, *, has_leader_epoch: bool) -> None:
-        """Raise unless this broker is a replica that may fetch as one (CVE-2018-1288, KIP-903).
+        """Raise unless broker `replica_id` is a follower of this partition (CVE-2018-1288, KIP-903).
 
         A client that claims to be a replica must not move the high watermark. Raises UnknownLeaderEpoch or
         NotLeaderOrFollower.
@@ -287,7 +287,7 @@ class Partition(FollowingReplica):
         leadership = self.leadership
         if leadership is None or replica_id not in leadership.followers:
             text = f"{self}: broker {replica_id} is not one of the replicas {self.replicas} it could be"
-            # With an epoch, it is the pair (replica, epoch) that is not known (yet): a real follower tries again.
+            # With a leader epoch, the pair (replica, epoch) may be unknown here only for now: a real follower retries.
             raise UnknownLeaderEpoch(text) if has_leader_epoch else NotLeaderOrFollower(text)
         if broker_epoch is not None and self._surroundings.is_stale(replica_id, broker_epoch):
             raise NotLeaderOrFollower(
@@ -304,7 +304,7 @@ class Partition(FollowingReplica):
         session: FetchSession | None,
         now_ms: int,
     ) -> None:
-        """A follower that `check_follower` let pass has everything before `fetch_offset`."""
+        """Record the Fetch of a follower that passed `check_follower`: it has everything before `fetch_offset`."""
         leadership = self.leadership
         assert leadership is not None, str(self)
         progress = leadership.followers[replica_id]
@@ -324,10 +324,13 @@ class Partition(FollowingReplica):
         if fetch_offset != old_end_offset and self._advance_high_watermark():
             self.notify()
         elif log_start_offset != old_start_offset:
-            self._signal(self)  # who waits for a low watermark
+            self._signal(self)  # DeleteRecords waits for the low watermark
 
     def _note_overtaken(self, progress: FollowerProgress) -> None:
-        """Another session of the follower is heard of, or none: the one before may be the newer one all the same."""
+        """The follower's fetch session changed; rows kept in the previous one are read again with its next request.
+
+        The previous session may still be the current one: a late request of an earlier connection changes it, too.
+        """
         for fetched in self.follower_watchers:
             if fetched.session is not None and fetched.session is progress.session:
                 fetched.session.overtaken[fetched] = None
@@ -335,9 +338,10 @@ class Partition(FollowingReplica):
     # -- the ISR and the high watermark ---------------------------------------------------------------
 
     def check_isr(self, now_ms: int) -> None:
-        """Ask for an ISR without the members that have fallen behind, or with one that has caught up, if there are such.
+        """Propose an ISR without members that have fallen behind, or with a caught-up replica, if there is one.
 
-        A replica outside of the ISR that has caught up holds the high watermark; not any more once it is fenced or late.
+        A caught-up replica outside the ISR delays the high watermark, until it is fenced or falls behind: so the high
+        watermark is computed again here.
         """
         leadership = self.leadership
         if leadership is None or not leadership.followers:
@@ -358,10 +362,10 @@ class Partition(FollowingReplica):
             self._surroundings.propose_isr(self)
 
     def _is_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
-        """Whether a replica may join the ISR: its broker may, and has not lost the replica's directory.
+        """Whether a replica may join the ISR: its broker is eligible, and the replica's log directory is not offline.
 
-        It had everything until its disk failed, and may be heard of for a moment after that: the controller has just
-        taken it out of the ISR, and it would be back at once.
+        Counter-example: a replica was caught up when its disk failed, and its last Fetch arrives after the controller
+        has removed it from the ISR. Without the second condition it would rejoin at once.
         """
         directory = dict(zip(self.replicas, self._directories, strict=False)).get(broker_id)
         return self._surroundings.is_eligible(broker_id, broker_epoch) and (
@@ -369,7 +373,7 @@ class Partition(FollowingReplica):
         )
 
     def on_isr_refused(self, *, leader_epoch: int) -> None:
-        """The controller has not tried, and the ISR is what it was."""
+        """The controller has refused the proposed ISR, or has not attempted it: the ISR is unchanged."""
         if self.leadership is not None and self.leadership.epoch == leader_epoch:
             self.leadership.withdraw()
             self._settle_high_watermark()
@@ -379,7 +383,10 @@ class Partition(FollowingReplica):
         self._settle_high_watermark()
 
     def _settle_high_watermark(self) -> None:
-        """Fewer replicas may be waited for than before. No follower fetches for it: they have fetched all there is."""
+        """Advance the high watermark where fewer replicas may count than before, without waiting for a fetch.
+
+        Followers may have fetched everything already, so their next fetch may not advance it.
+        """
         if self._advance_high_watermark():
             self.notify()
 
@@ -398,7 +405,8 @@ class Partition(FollowingReplica):
         if end is None:
             return False
         if (flushed_end := log.committable_end) < end:
-            # Also where no append has begun one: flush.messages was lowered, or what was followed is not flushed.
+            # An append may not have started a flush: flush.messages was lowered, or records copied as a follower are
+            # not flushed yet.
             self._surroundings.flush(self)
             end = flushed_end
         return log.maybe_increment_high_watermark(end)

@@ -1,4 +1,7 @@
-"""What a partition of this broker needs to know of the other brokers, by the metadata log's image."""
+"""Other brokers as this broker's partitions see them: registration, fencing, epochs, from the metadata image.
+
+Source: Kafka's Partition.isReplicaIsrEligible and MetadataCache.
+"""
 
 from collections.abc import Callable
 from uuid import UUID
@@ -20,8 +23,8 @@ class Peers:
         max_lag_ms: int,
         now_ms: Callable[[], int],
     ) -> None:
-        """`propose_isr` asks the controller for what a leadership proposes (`broker.replication.isr_changes`); `flush` is
-        `broker.replicas.flushes`'.
+        """`propose_isr` sends a leadership's proposed ISR (`broker.replication.isr_changes`); `flush` starts a flush in
+        a thread (`broker.replicas.flushes`).
         """
         self._metadata = metadata
         self.propose_isr = propose_isr
@@ -30,12 +33,12 @@ class Peers:
         self.now_ms = now_ms
 
     def is_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
-        """Whether this incarnation of a broker may be in an ISR; one that tells no epoch is taken for the present one."""
+        """Whether this incarnation of a broker may be in an ISR; without an epoch: the present incarnation."""
         broker = self._metadata.broker(broker_id)
         return broker is not None and broker.is_active and broker_epoch in (NO_BROKER_EPOCH, broker.epoch)
 
     def is_online(self, broker_id: int, directory: UUID) -> bool:
-        """Whether a broker has not lost this log directory, as far as that is known."""
+        """Whether this log directory of a broker is not known to be offline."""
         return self._metadata.is_online(broker_id, directory)
 
     def is_alive(self, broker_id: int) -> bool:
@@ -44,6 +47,6 @@ class Peers:
         return broker is not None and not broker.is_fenced
 
     def is_stale(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether the broker is known to have begun a newer epoch."""
+        """Whether the broker is known to have registered again, with a newer broker epoch."""
         broker = self._metadata.broker(broker_id)
         return broker is not None and broker.epoch > broker_epoch

@@ -1,10 +1,10 @@
-"""Producer ids for this broker to hand out, from blocks that the controller assigns (KIP-730).
+"""Producer id manager: assigns producer ids from blocks that the controller allocates (KIP-730).
 
-    no block ----ask----> block in use --90 % used: ask--> block in use, next one ready --used up--> next one
+    no block --request--> block in use --90 % used: request--> block in use, next one ready --used up--> next one
 
-Ids of a block that a broker did not hand out before it stopped are never used.
-Source: Kafka's RPCProducerIdManager, which answers COORDINATOR_LOAD_IN_PROGRESS while it has no block;
-here the request waits for it.
+Ids of a block that a broker did not assign before it stopped are never used.
+Source: Kafka's RPCProducerIdManager, which returns COORDINATOR_LOAD_IN_PROGRESS while it has no block;
+here the request waits for one.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ from broker.runtime import Runtime
 from protocol.errors import CoordinatorLoadInProgress, KafkaError
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
-#: The next block is asked for when this share of the present one is gone.
+#: The next block is requested when this share of the present one is used.
 PREFETCH_SHARE: Final = 0.9
 RETRY_BACKOFF_S: Final = 0.05
-#: After this many failures in a row those who wait are told to come again.
+#: After this many failures in a row, waiting requests fail with COORDINATOR_LOAD_IN_PROGRESS.
 MAX_ATTEMPTS: Final = 20
 
 
 class ProducerIds:
-    """Hands out ids, each once in the whole cluster."""
+    """Assigns ids, each at most once in the cluster."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class ProducerIds:
         return producer_id
 
     async def next(self) -> int:
-        """An id, as soon as there is one. Raises CoordinatorLoadInProgress if the controller assigns none."""
+        """An id; waits for a block if needed. Raises CoordinatorLoadInProgress if the controller allocates none."""
         producer_id = self.try_next()
         if producer_id is not None:
             return producer_id
@@ -106,7 +106,7 @@ class ProducerIds:
                 continue
             producer_id = self.try_next() if has_block else None
             if producer_id is None and has_block:
-                return  # this block is used up too, and the next one has been asked for
+                return  # this block is used up too, and the next one has been requested
             self._waiting.pop(0)
             if producer_id is None:
                 future.set_exception(CoordinatorLoadInProgress("The controller has assigned no producer ids"))

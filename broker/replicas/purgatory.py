@@ -1,18 +1,18 @@
-"""Requests that cannot be answered yet: a Fetch without data, a Produce that its followers lack.
+"""Purgatory of delayed operations: requests that cannot be answered yet (delayed fetch, delayed produce).
 
-An operation waits under one or more watch keys (a partition, a fetch session). Whoever changes what a
-key stands for calls `signal`; the operations under it are then asked whether they are satisfied now.
+An operation waits under one or more watch keys (a partition, a fetch session). Code that changes a key's
+object calls `signal`; the conditions of the operations under that key are then checked.
 
     watch --is_satisfied--> complete(is_timed_out=False)
     watch --timeout-------> complete(is_timed_out=True)
-    watch --abandon-------> nothing (its connection is gone)
+    watch --abandon-------> nothing (its connection is closed)
 
-Each operation leaves by exactly one of the three. It is taken out of every key first and completed
-afterwards, so that nothing it does can find it waiting. An operation is one object and one timer: no
+Each operation leaves by exactly one of the three. It is removed from every key first and completed
+afterwards, so that its completion never finds it waiting. An operation is one object and one timer: no
 task, no queue entry of its own.
 
 Source: Kafka's DelayedOperationPurgatory, which keeps completed operations in its lists until they
-exceed a purge interval; here they leave at once, since one loop needs no locks to take them out.
+exceed a purge interval; here they are removed at once, since a single event loop needs no locks for it.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -20,14 +20,14 @@ from typing import Protocol
 
 
 class Timer(Protocol):
-    """What arms a timeout hands back."""
+    """A scheduled timeout, as `call_later` returns it."""
 
     def cancel(self) -> None:
-        """Never fire."""
+        """Cancel the timer: it does not fire any more."""
 
 
 class Delayed:
-    """An operation that waits; made by `Purgatory.watch`."""
+    """Delayed operation; created by `Purgatory.watch`."""
 
     __slots__ = ("_complete", "_is_satisfied", "_purgatory", "is_done", "keys", "timer")
 
@@ -48,16 +48,16 @@ class Delayed:
     def check(self) -> bool:
         """Complete if satisfied; whether it has left the purgatory."""
         if not self.is_done and self._is_satisfied():
-            # Asking may have ended the operation (it is not meant to, but it may fail its future).
+            # The check itself may have ended the operation (unintended, but it may fail its future).
             self._finish(is_timed_out=False)
         return self.is_done
 
     def expire(self) -> None:
-        """The time is over."""
+        """The timeout has expired."""
         self._finish(is_timed_out=True)
 
     def abandon(self) -> None:
-        """Nobody waits for the answer any more: leave without completing."""
+        """The response is not awaited any more: leave without completing."""
         if not self.is_done:
             self._leave()
 
@@ -70,8 +70,8 @@ class Delayed:
 
     def _leave(self) -> None:
         self.is_done = True
-        # Who waits here knows this operation, too: as a cycle they would keep the answer, megabytes perhaps, until
-        # the collector comes by. Under 60 MB of replicated records brokers grew by as much.
+        # The waiting request refers to this operation, too: the reference cycle would keep the response, perhaps
+        # megabytes, until the garbage collector runs. Under 60 MB of replicated records brokers grew by as much.
         self._is_satisfied, self._complete = _is_over, _was_completed
         if self.timer is not None:
             self.timer.cancel()
@@ -80,12 +80,12 @@ class Delayed:
 
 
 def _is_over() -> bool:
-    """In place of the question whether an operation is satisfied that has left."""
+    """Replaces `is_satisfied` of an operation that has left."""
     return False
 
 
 def _was_completed(is_timed_out: bool) -> None:
-    """In place of the completion of an operation that has left."""
+    """Replaces `complete` of an operation that has left."""
 
 
 class Purgatory:
@@ -101,7 +101,7 @@ class Purgatory:
         self._call_soon = call_soon
         self._waiting: dict[Hashable, dict[Delayed, None]] = {}
         self._signalled: dict[Hashable, None] = {}
-        #: Operations that wait at the moment.
+        #: Operations that wait now.
         self.delayed_count = 0
 
     def watch(
@@ -112,10 +112,10 @@ class Purgatory:
         is_satisfied: Callable[[], bool],
         complete: Callable[[bool], None],
     ) -> Delayed:
-        """Wait until `is_satisfied` after a signal for one of `keys`, or until `timeout_ms` are over.
+        """Wait until `is_satisfied` after a signal for one of `keys`, or until `timeout_ms` have passed.
 
-        `complete(is_timed_out)` is called at most once. The caller has found the operation unsatisfied
-        just before: nothing can have changed since, on one loop, so it is not asked again here.
+        `complete(is_timed_out)` is called at most once. The caller has just found the operation unsatisfied:
+        on a single event loop nothing can have changed since, so the condition is not checked again here.
         """
         operation = Delayed(self, tuple(keys), is_satisfied, complete)
         for key in operation.keys:
@@ -125,14 +125,14 @@ class Purgatory:
         return operation
 
     def arm(self, operation: Delayed, timeout_ms: int) -> None:
-        """Let it expire after so long."""
+        """Set the operation's timer."""
         operation.timer = self._call_later(timeout_ms / 1000, operation.expire)
 
     def signal(self, key: Hashable) -> None:
-        """What `key` stands for has changed: ask its operations, after the present callback.
+        """The object of `key` has changed: check its operations after the present callback.
 
-        Later rather than now: the producer whose append is being handled gets its answer first, and
-        several appends found in one read wake a consumer once. Costs a dictionary look-up if nobody waits.
+        Not at once: the producer whose append is being handled gets its response first, and several appends
+        in one socket read wake a consumer once. Cost: one dictionary look-up if no operation waits.
         """
         if key in self._waiting:
             if not self._signalled:
@@ -140,11 +140,11 @@ class Purgatory:
             self._signalled[key] = None
 
     def check(self, key: Hashable) -> int:
-        """Ask the operations of `key` now; how many completed."""
+        """Check the operations of `key` now; returns how many completed."""
         return sum([operation.check() for operation in list(self._waiting.get(key, ()))])
 
     def remove(self, operation: Delayed) -> None:
-        """Take an operation out of its keys (called by the operation as it leaves)."""
+        """Remove an operation from its keys (called by the operation as it leaves)."""
         for key in operation.keys:
             waiting = self._waiting.get(key)
             if waiting is not None and waiting.pop(operation, operation) is None and not waiting:

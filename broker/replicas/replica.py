@@ -1,10 +1,10 @@
-"""What every replica of a partition has, whatever its role: its log, who leads it, who waits for its changes.
+"""Replica of a partition, independent of its role: its log, its leader and epoch, the watchers of its changes.
 
-    Replica            here: checks of leader epochs (KIP-320), reading, waking
-      FollowingReplica `following.py`: takes over what a leader has
-        Partition      `partition.py`: takes its role from the metadata log, and leads
+    Replica            here: checks of leader epochs (KIP-320), reading, notification
+      FollowingReplica `following.py`: appends the leader's records
+        Partition      `partition.py`: gets its role from the metadata log, and leads
 
-Requests carry the leader epoch their sender believes in, and are refused when it is not ours.
+A request carries its sender's current leader epoch, and is rejected when it differs from the replica's.
 
 Source: Kafka's Partition.
 """
@@ -57,22 +57,22 @@ class Replica:
         self.is_deleted = False
         # Older than any epoch, so that the first image is a new one.
         self.leader_epoch = -1
-        #: What the leader of this epoch has told, which may be beyond the own log; of a follower only.
+        #: The high watermark that this epoch's leader has reported, maybe beyond the own log end; for a follower only.
         self.leader_high_watermark: int | None = None
-        #: Sessions' partitions that hear of every change (`fetch_sessions`); followers' of appends, too.
+        #: Partitions of fetch sessions, notified of every change (`fetch_sessions`); followers' ones of appends, too.
         self.watchers: dict[FetchedPartition, None] = {}
         self.follower_watchers: dict[FetchedPartition, None] = {}
-        #: Bytes ever appended here by this process: differences of it tell how much came in since.
+        #: Bytes appended here by this process: the difference of two readings is what was appended in between.
         self.appended_bytes = 0
         self._told_log_start_offset = log.log_start_offset
 
     def __str__(self) -> str:
         return str(self.topic_partition)
 
-    # -- who may ask ----------------------------------------------------------------------------------
+    # -- leader epochs --------------------------------------------------------------------------------
 
     def local_log(self, current_leader_epoch: int | None, *, must_lead: bool) -> Log:
-        """The log, if this broker leads in the epoch that the peer believes in (None: any); or follows, unless `must_lead`.
+        """The log, if this broker leads in the peer's current leader epoch (None: any); or follows, unless `must_lead`.
 
         Raises FencedLeaderEpoch, UnknownLeaderEpoch (KIP-320), NotLeaderOrFollower, in this order.
         """
@@ -91,7 +91,7 @@ class Replica:
     # -- reading --------------------------------------------------------------------------------------
 
     def is_behind_active_segment(self, offset: int) -> bool:
-        """Whether a read from `offset` ends with its segment, so that waiting makes it no longer."""
+        """Whether `offset` is in an inactive segment: a read ends with its segment, so waiting does not extend it."""
         return offset < self.log.segments.active.base_offset
 
     def readable_end(self, *, is_read_committed: bool) -> int:
@@ -99,10 +99,10 @@ class Replica:
         return self.log.last_stable_offset if is_read_committed else self.log.high_watermark
 
     def diverging_epoch(self, *, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
-        """Where a log that ends at `fetch_offset` in `last_fetched_epoch` parts from ours; None: nowhere.
+        """Where a log that ends at `fetch_offset` in `last_fetched_epoch` diverges from ours; None: it does not.
 
-        The answer is (largest epoch of ours that is not newer, its end offset). Raises OffsetOutOfRange if
-        nothing is known of epochs that old or new, or the offset is before the log start.
+        Returns (largest epoch of ours <= `last_fetched_epoch`, its end offset, exclusive). Raises OffsetOutOfRange if
+        no epoch that old or new is known, or the offset is before the log start.
         Source: KIP-595; Kafka's Partition.readRecords.
         """
         known = self.log.end_offset_for_epoch(last_fetched_epoch)
@@ -116,7 +116,7 @@ class Replica:
     def end_offset_for_epoch(self, epoch: int, *, current_leader_epoch: int | None) -> tuple[int, int] | None:
         """(largest known epoch <= `epoch`, its end offset), or None; leaders only (KIP-101, KIP-279).
 
-        -1 is the epoch of a peer that has none, which ends nowhere.
+        -1 is the epoch of a peer that has none; its end is unknown (None).
         """
         log = self.local_log(current_leader_epoch, must_lead=True)
         return None if epoch == -1 else log.end_offset_for_epoch(epoch)
@@ -124,21 +124,21 @@ class Replica:
     # -- change ---------------------------------------------------------------------------------------
 
     def notice_retention(self) -> bool:
-        """Tell sessions if the log start offset has moved without a request's doing; whether it has."""
+        """Notify watchers if the log start offset has moved without a request (retention); whether it has."""
         if self.log.log_start_offset == self._told_log_start_offset:
             return False
         self.notify()
         return True
 
     def notify(self) -> None:
-        """Something that a fetch may wait for has changed: offsets, role or existence."""
+        """Notify watchers of a change that a fetch may wait for: offsets, role or existence."""
         self._told_log_start_offset = self.log.log_start_offset
         self._wake(self.watchers)
         self._wake(self.follower_watchers)
         self._signal(self)
 
     def _notify_followers(self) -> None:
-        """There is more than the followers have; consumers must not see it yet."""
+        """Notify followers of appended records, which consumers must not see yet."""
         self._wake(self.follower_watchers)
         self._signal(self)
 

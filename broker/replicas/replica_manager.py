@@ -1,7 +1,7 @@
-"""The partitions that this broker hosts: made, led and deleted as the metadata log says.
+"""Replica manager: the partitions that this broker hosts, created, led, followed and deleted by the metadata log.
 
-The manager follows the image and decides nothing on its own. Requests find partitions by topic name or
-by topic id in one table, `hosted`.
+The manager applies the metadata image and decides nothing itself. Requests look partitions up by topic name
+or by topic id in one table, `hosted`.
 
 Source: Kafka's ReplicaManager.
 """
@@ -55,26 +55,26 @@ T = TypeVar("T")
 
 
 class LeadershipListener(Protocol):
-    """A coordinator: it serves the partitions of its own topic that this broker leads."""
+    """A coordinator: it serves the partitions of its internal topic that this broker leads."""
 
     def on_leader(self, partition: int, leader_epoch: int) -> None:
         """This broker leads the partition, in a new epoch; it may have led it in the one before, with the same log."""
 
     def on_resigned(self, partition: int, leader_epoch: int) -> None:
-        """It led the partition in this epoch, and does not any more."""
+        """This broker led the partition in this epoch, and does not lead it any more."""
 
 
 class Followers(Protocol):
-    """Who keeps the partitions that others lead like their leaders' (`broker.replication.fetchers`)."""
+    """The replica fetcher manager, for partitions that other brokers lead (`broker.replication.fetchers`)."""
 
     def follow(self, partition: Partition) -> None:
-        """Follow the partition's leader in its epoch; nobody while it has none."""
+        """Follow the partition's leader in its epoch; stop following while it has none."""
 
     def unfollow(self, partition: Partition) -> None:
-        """Follow nobody."""
+        """Stop following."""
 
     def refresh(self, partition: Partition) -> None:
-        """The log start has moved by itself."""
+        """Retention has moved the log start."""
 
 
 class ReplicaManager:
@@ -101,7 +101,7 @@ class ReplicaManager:
         self.logs = logs
         self.metadata = metadata
         self.runtime = runtime
-        #: The most bytes of records in one Fetch response, whatever its client asks (fetch.max.bytes).
+        #: The maximum size of the records in one Fetch response, regardless of the request (fetch.max.bytes).
         self.fetch_max_bytes = fetch_max_bytes
         self._topic_config = topic_config
         self._followers = followers
@@ -113,14 +113,14 @@ class ReplicaManager:
             max_lag_ms=max_lag_ms,
             now_ms=now_ms,
         )
-        #: Sends consumers to replicas near them.
+        #: Redirects consumers to near replicas.
         self.closest_replica = ClosestReplica(selector, node_id=node_id, metadata=metadata, now_ms=now_ms)
-        #: Holds back followers of partitions that are being moved.
+        #: Holds back followers of throttled partitions.
         self.throttle = LeaderThrottle(leader_quota, node_id=node_id, now_ms=now_ms)
         self.fetch_sessions = FetchSessionCache(slots=fetch_session_slots, random=runtime.random)
-        #: Fetches that wait for records, and appends that wait for the in-sync replicas.
+        #: Fetches that wait for records, and appends that wait for the ISR.
         self.purgatory = Purgatory(call_later=runtime.call_later, call_soon=runtime.loop.call_soon)
-        #: Replicas on their way to other log directories.
+        #: Replicas that are being moved to other log directories.
         self.moves = LogMoves(
             runtime=runtime,
             logs=logs,
@@ -130,11 +130,12 @@ class ReplicaManager:
             on_promoted=self._on_promoted,
         )
         self._making = LogMaking(runtime, logs, on_made=self._on_made)
-        #: Called where `directory_of` replicas becomes known, with their (topic id, index); the broker tells the controller.
+        #: Called when `directory_of` replicas becomes known, with their (topic id, index); the broker reports the
+        #: directories to the controller.
         self.on_placed: Callable[[Sequence[tuple[UUID, int]]], None] = lambda places: None
         #: Each partition twice: by (topic name, index) and by (topic id, index).
         self.hosted: dict[PartitionKey, Partition] = {}
-        #: Partitions that have no log because of a failing disk; where it was, if it was open.
+        #: Partitions that have no log because of a failing disk; the log directory if the log was open.
         self._offline: dict[PartitionKey, Path | None] = {}
         self._listeners: dict[str, list[LeadershipListener]] = {}
 
@@ -151,19 +152,19 @@ class ReplicaManager:
         return found
 
     def partitions(self) -> Iterator[Partition]:
-        """Every partition once."""
+        """Each hosted partition once."""
         return (partition for key, partition in self.hosted.items() if isinstance(key[0], str))
 
     def topic_name(self, topic_id: UUID) -> str | None:
-        """What the topic of this id is called; None if there is none."""
+        """The name of the topic with this id; None if there is none."""
         image = self.metadata.topic_by_id(topic_id)
         return None if image is None else image.name
 
     def why_not_hosted(self, key: PartitionKey, *, known_name: str | None = None) -> KafkaError:
         """The error of a partition that is not in `hosted`.
 
-        `known_name` is what the topic of an id was called when it was there: then the error is that of the name, and
-        INCONSISTENT_TOPIC_ID where another topic has it.
+        `known_name` is the last known name of a topic id that does not exist any more: then the error is that of the
+        name, and INCONSISTENT_TOPIC_ID if another topic has that name.
         """
         topic, index = key
         if isinstance(topic, str):
@@ -187,10 +188,10 @@ class ReplicaManager:
             return InconsistentTopicId(f"{name} has another id than {topic_id}")
         return self.why_not_hosted((name, index))
 
-    # -- the ISRs of what it leads ----------------------------------------------------------------------
+    # -- the ISRs of led partitions ---------------------------------------------------------------------
 
     async def watch_isrs(self) -> None:
-        """For ever: ask for ISRs without those who have fallen behind; twice in replica.lag.time.max.ms."""
+        """Check the ISRs of all led partitions every replica.lag.time.max.ms / 2, until cancelled (maybeShrinkIsr)."""
         while True:
             await asyncio.sleep(self._peers.max_lag_ms / 2000)
             self._check_isrs()
@@ -200,15 +201,15 @@ class ReplicaManager:
         for partition in list(self.partitions()):
             try:
                 partition.check_isr(now_ms)
-            except Exception:  # a bug, which must not end the watching of the others
+            except Exception:  # a bug, which must not end the checks of the others
                 logger.exception("The ISR of %s cannot be checked", partition)
 
     # -- metadata --------------------------------------------------------------------------------------
 
     def is_stray(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
-        """Whether a log on disk is not one that this broker should have: for the opening of logs. [any thread]
+        """Whether a log on disk is a stray, which this broker should not have: for the opening of logs. [any thread]
 
-        A topic can be deleted, and its name taken again, while its broker, or one of the broker's disks, is away.
+        A topic can be deleted, and its name be used again, while the broker or one of its disks is offline.
         """
         topic = self.metadata.image.topics_by_name.get(topic_partition.topic)
         if topic is None or topic_id not in (None, topic.topic_id):
@@ -217,9 +218,9 @@ class ReplicaManager:
         return partition is None or self.node_id not in partition.replicas
 
     def apply_image(self, image: MetadataImage) -> None:
-        """Host what a whole image says; for the start, when nothing is hosted yet. `all_made` waits for missing logs.
+        """Host the partitions of a whole image, at startup, when none is hosted yet. `all_made` waits for missing logs.
 
-        What has become a stray while logs were opened is set aside first.
+        Logs that have become strays while logs were opened are set aside first.
         """
         self.logs.set_strays_aside(self.is_stray, now_ms=self.runtime.now_ms())
         self.logs.moving.promote_abandoned(
@@ -233,7 +234,7 @@ class ReplicaManager:
                 self.moves.begin(self.hosted[topic_partition])
 
     def apply_delta(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Follow a change of the image: delete first, since a name may have a new topic at once."""
+        """Apply a change of the image: deletions first, since a new topic may have the name of a deleted one."""
         for topic in delta.topics_deleted.values():
             for index in topic.partitions:
                 self._forget(topic, index)
@@ -247,16 +248,16 @@ class ReplicaManager:
             if topic_id in image.topics_by_id
         )
         if delta.brokers_changed:
-            self._check_isrs()  # who was fenced, or had another epoch, may join
+            self._check_isrs()  # a broker that was fenced, or had another epoch, may join
             for partition in self.partitions():
                 self.purgatory.signal(partition)  # DeleteRecords waits for live replicas only
 
     async def all_made(self) -> None:
-        """Wait until every partition that is known now has a log."""
+        """Wait until every partition that is known now has its log, or an error."""
         await self._making.idle()
 
     async def stop(self) -> None:
-        """Make and move no more logs; returns when no thread is busy with one."""
+        """Create and move no more logs; returns when no thread works on one."""
         await self.moves.stop()
         await self._making.stop()
 
@@ -264,13 +265,13 @@ class ReplicaManager:
         """The broker's own defaults of topic configurations have changed."""
         self._topic_config = topic_config
         topics = self.metadata.image.topics_by_name
-        # Of the topics that are here: a configuration takes a while to compute, and nobody asks for that of others.
+        # Only of hosted topics: a configuration takes a while to compute, and that of other topics is not needed.
         for name in dict.fromkeys(log.topic_partition.topic for log in self.logs.all_logs()):
             if name in topics:
                 self._update_config(topics[name])
 
     def take_offline(self, log_dir: Path) -> None:
-        """A log directory has failed: its partitions answer KafkaStorageError from now on."""
+        """A log directory has failed: requests for its partitions fail with KafkaStorageError from now on."""
         for partition in list(self.partitions()):
             if partition.log.directory.parent != log_dir:
                 continue
@@ -284,27 +285,27 @@ class ReplicaManager:
             self._resign(partition)
 
     def notice_retention(self) -> None:
-        """Tell fetch sessions of log start offsets that retention has moved; after `LogManager.maintain`."""
+        """Notify fetch sessions and fetchers of log start offsets moved by retention; after `LogManager.maintain`."""
         for partition in self.partitions():
             if partition.notice_retention() and not partition.is_leader:
                 self._followers.refresh(partition)
 
     def listen(self, topic: str, listener: LeadershipListener) -> None:
-        """Tell `listener` of the leadership of this topic's partitions, those led already at once."""
+        """Notify `listener` of leadership changes of this topic's partitions; at once of those that are led already."""
         self._listeners.setdefault(topic, []).append(listener)
         for partition in list(self.partitions()):
             if partition.is_leader and partition.topic_partition.topic == topic:
                 listener.on_leader(partition.topic_partition.partition, partition.leader_epoch)
 
     def _is_in(self, topic_partition: TopicPartition, directory: UUID, image: MetadataImage) -> bool:
-        """Whether the metadata says that this broker's replica is in this directory."""
+        """Whether, by the metadata image, this broker's replica is in this directory."""
         partition = image.topics_by_name[topic_partition.topic].partitions[topic_partition.partition]
         return partition.directories[partition.replicas.index(self.node_id)] == directory
 
     def _apply_partitions(
         self, changed: Iterable[tuple[TopicImage, Iterable[int]]], *, is_new: bool = True
     ) -> None:
-        """Follow the image in these partitions; those that are not here yet get their roles with their logs."""
+        """Apply the image to these partitions; new ones get their roles when their logs are created."""
         wanted: list[NewLog] = []
         for topic, indexes in changed:
             config: LogConfig | None = None
@@ -330,7 +331,7 @@ class ReplicaManager:
         self._making.make(wanted)
 
     def _on_made(self, made: Sequence[Made]) -> None:
-        """Partitions have got their logs, or cannot: their roles are those of the image as it is by now."""
+        """Logs were created or failed: the partitions get their roles from the present image."""
         placed = []
         config: tuple[str, LogConfig] | None = None
         for topic_partition, log in made:
@@ -341,7 +342,7 @@ class ReplicaManager:
                 continue
             if config is None or config[0] != name:
                 config = name, self._topic_config(name)
-            if log.config != config[1]:  # it has changed meanwhile
+            if log.config != config[1]:  # the configuration has changed meanwhile
                 log.update_config(config[1])
             partition = self._host(topic, index, log)
             self._apply_role(partition, topic.partitions[index])
@@ -349,7 +350,7 @@ class ReplicaManager:
         self.on_placed(placed)
 
     def _note_offline(self, topic: TopicImage, index: int, error: KafkaError) -> None:
-        if (topic.name, index) not in self._offline:  # else it is tried anew with each change
+        if (topic.name, index) not in self._offline:  # else a retry, by a change of the metadata
             logger.error("%s-%d gets no log: %s", topic.name, index, error)
         for key in ((topic.name, index), (topic.topic_id, index)):
             self._offline.setdefault(key)
@@ -374,11 +375,11 @@ class ReplicaManager:
         try:
             is_new_epoch = partition.apply(image)
         except KafkaError as error:
-            # Its disk has failed: the log refuses everything, and the other partitions must follow.
+            # Its disk has failed, so its log rejects all writes; the other partitions must still be applied.
             logger.error("%s cannot follow the metadata: %s", partition, error)
             return
         if partition.is_leader:
-            partition.log.doubtful_from = None  # nobody knows better, and others copy from it now
+            partition.log.doubtful_from = None  # a leader's log is authoritative: followers copy it as it is
             self._followers.unfollow(partition)
         else:
             self._followers.follow(partition)
@@ -400,11 +401,11 @@ class ReplicaManager:
             self._resign(partition)
         elif self._making.is_wanted(topic_partition):
             self._making.give_up(topic_partition)
-        # Also of a partition that is offline: the future log of a move that has lost its source is still here.
+        # Also of an offline partition: the future log of a move whose source is lost is still on this broker.
         try:
             self.logs.delete(topic_partition, now_ms=self.runtime.now_ms())
         except KafkaError as error:
-            # The disk fails, and its directory is offline by now; the other partitions must follow.
+            # The disk has failed, and its directory is offline by now; the other partitions must still be applied.
             logger.error("%s was not removed: %s", topic_partition, error)
 
     def _resign(self, partition: Partition) -> None:
@@ -434,29 +435,29 @@ class ReplicaManager:
         self.moves.move(self.partition(topic_partition), path)
 
     def directory_of(self, topic_partition: TopicPartition) -> Path | None:
-        """The log directory that the controller should know a replica to be in, also if that has failed; None: it has no log.
+        """The log directory to report to the controller for a replica, also if it has failed; None: it has no log.
 
-        Of a replica that was about to move, the controller may believe that it is in another one, and serves.
+        For a replica that was about to move, the controller may know another directory, and count the replica online.
         """
         partition = self.hosted.get(topic_partition)
         return self._offline.get(topic_partition) if partition is None else self.moves.directory_of(partition)
 
     def _on_promoted(self, partition: Partition) -> None:
         if not partition.is_leader:
-            # The fetcher knows the old log.
+            # The fetcher refers to the old log.
             self._followers.unfollow(partition)
             self._followers.follow(partition)
 
-    # -- for those who wait for records to be committed -------------------------------------------------
+    # -- waiting for the high watermark -----------------------------------------------------------------
 
     def when_committed(
         self, partition: Partition, end_offset: int, *, timeout_ms: int
     ) -> "Future[None] | None":
-        """None if every record before `end_offset` is on the whole ISR; else a future of that.
+        """None if every record before `end_offset` is on the whole ISR; else a future that completes when they are.
 
-        The records are those of the present leadership: nothing is waited for between their append and this call.
-        Raises what `Partition.is_committed` raises; so does the future, and RequestTimedOut. Cancel it to
-        wait no more.
+        Precondition: the caller has not awaited anything since the append, so the records are of the present
+        leadership. Raises what `Partition.is_committed` raises; so does the future, and RequestTimedOut. Cancel the
+        future to stop waiting.
         """
         commitment = Commitment(partition, end_offset)
 
@@ -483,7 +484,7 @@ class ReplicaManager:
     def append_as_coordinator(
         self, topic_partition: TopicPartition, batch: bytes | bytearray | memoryview
     ) -> AppendInfo:
-        """Append one record batch of a coordinator's own, under the rules of acks=all.
+        """Append one record batch of a coordinator to its internal topic, under the rules of acks=all.
 
         Raises NotLeaderOrFollower, NotEnoughReplicas, UnknownTopicOrPartition, MessageTooLarge, KafkaStorageError.
         """

@@ -1,6 +1,9 @@
-"""Truncating a follower's log without a wait on the event loop: what the disk has to do is done in a thread before.
+"""Truncation of a follower's log without blocking the event loop: disk operations run in a thread beforehand.
 
-Between the steps the log is whole, and its partition may begin another leader epoch: then the truncation is given up.
+Invariant: the log is consistent between the steps. Its partition may begin another leader epoch in between; then the
+truncation is abandoned.
+
+Source: Kafka's LogManager.truncateTo and truncateFullyAndStartAt, which block the fetcher thread.
 """
 
 import asyncio
@@ -17,7 +20,7 @@ Truncation = TruncateTo | TruncateFullyAndStartAt
 
 
 class Truncated(Protocol):
-    """A log, or the replica that has it."""
+    """A log, or the replica that holds it."""
 
     def truncate_to(self, offset: int, *, now_ms: int) -> object:
         """See `Log.truncate_to`."""
@@ -27,7 +30,7 @@ class Truncated(Protocol):
 
 
 def next_job(log: Log, action: Truncation, *, now_ms: int) -> BackgroundJob | None:
-    """What `carry_out` would wait for; None: nothing. Raises KafkaStorageError."""
+    """The disk work that `carry_out` would block for; None: none. Raises KafkaStorageError."""
     match action:
         case TruncateTo():
             return log.truncation_job(action.offset, now_ms=now_ms)
@@ -36,7 +39,7 @@ def next_job(log: Log, action: Truncation, *, now_ms: int) -> BackgroundJob | No
 
 
 def carry_out(target: Truncated, action: Truncation, *, now_ms: int) -> None:
-    """Truncate here and now. Raises KafkaStorageError."""
+    """Truncate synchronously. Raises KafkaStorageError."""
     match action:
         case TruncateTo():
             target.truncate_to(action.offset, now_ms=now_ms)
@@ -53,12 +56,12 @@ async def truncate(
     pool: Pool,
     is_wanted: Callable[[], bool],
 ) -> bool:
-    """Truncate `log` by way of `target`, waiting for the disk in threads of `pool`.
+    """Truncate `log` through `target`, waiting for the disk in threads of `pool`.
 
-    False: it was given up, since it is not wanted any more. Raises KafkaStorageError, CorruptMessage.
+    False: it was abandoned, since `is_wanted` is False. Raises KafkaStorageError, CorruptMessage.
     """
     try:
-        # Before each step: also the first one may find that another leader epoch has begun since it was decided on.
+        # Checked before each step, also the first: another leader epoch may have begun since the decision.
         while is_wanted():
             job = next_job(log, action, now_ms=runtime.now_ms())
             if job is None:
@@ -68,7 +71,7 @@ async def truncate(
             try:
                 await _run(runtime, job, pool)
             except KafkaError:
-                # What a thread meets where another epoch truncates, or files have been removed, says nothing.
+                # An error is ignored where another epoch has truncated the log, or removed files under the thread.
                 if is_wanted() and log.segments is segments:
                     raise
     finally:
@@ -77,7 +80,7 @@ async def truncate(
 
 
 async def _run(runtime: Runtime, job: BackgroundJob, pool: Pool) -> None:
-    """Both halves of the job. Also if this is cancelled: what the thread has made, the loop's half takes, or removes."""
+    """Run both halves of the job. Also when cancelled: the loop's half adopts or removes the files of the thread's."""
     running = asyncio.ensure_future(runtime.run_blocking(job.run, pool=pool))
     try:
         await asyncio.shield(running)

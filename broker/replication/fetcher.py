@@ -1,11 +1,11 @@
-"""One fetcher: follows, over one connection to one leader, all partitions that are given to it.
+"""Replica fetcher: fetches all partitions assigned to it from one leader, over one connection.
 
-    wait for work --> ask: bounds of logs (ListOffsets), then records (Fetch) --> carry out what the answers mean
+    wait for work --> ask for bounds (ListOffsets), else for records (Fetch) --> execute the followers' actions
          ^                                                                                  |
          '----------------------------------------------------------------------------------'
 
-It decides nothing: what to ask and what an answer means is `follower.Follower`'s. A partition that fails is left
-alone for replica.fetch.backoff.ms, and the others go on.
+It decides nothing: `follower.Follower` decides what to ask for and what a response means. A partition that fails is
+paused for replica.fetch.backoff.ms; the others continue.
 
 Source: ReplicaFetcherThread, RemoteLeaderEndPoint of Kafka 4.3.1.
 """
@@ -64,21 +64,21 @@ _FETCH_VERSIONS: Final = range(13, 19)
 _SESSION_IS_GONE: Final = frozenset(
     {ErrorCode.fetch_session_id_not_found, ErrorCode.fetch_session_topic_id_error}
 )
-#: Others get their turn after so much has been appended.
+#: Other tasks of the event loop run after this much has been appended.
 _TURN_BYTES: Final = 1 << 20
 
 _UNANSWERED: Final = (ErrorCode.unknown_server_error, -1)
 
-#: A partition as Fetch names it.
+#: A partition as a Fetch names it: (topic id, partition index).
 Key = tuple[UUID, int]
 
-#: What a follower decides about: an answer with its question, or a leader epoch.
+#: The input of a follower's decision: a request with its response, or a leader epoch.
 Heard = TypeVarTuple("Heard")
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class FetcherSettings:
-    """How followers fetch; names are those of Kafka's keys after `replica.fetch.`."""
+    """Configuration of the fetchers; names are those of Kafka's keys after `replica.fetch.`."""
 
     node_id: int
     wait_max_ms: int = 500
@@ -88,30 +88,30 @@ class FetcherSettings:
     backoff_ms: int = 1_000
     #: request.timeout.ms
     request_timeout_ms: int = 30_000
-    #: A response may be larger than was asked for: by a batch, of which a leader takes what fits into a request, and by
-    #: what it says of each partition. More than `response_max_bytes` of these is no response.
+    #: A response may exceed the requested size: by one batch, which a leader accepts up to a request's size, and by
+    #: the other fields of each partition. A response above this `response_max_bytes` is invalid.
     connections: ClientSettings = ClientSettings(response_max_bytes=128 * 1024 * 1024)  # noqa: RUF009 (frozen)
 
 
 class Following:
-    """One partition that is followed in one leader epoch."""
+    """One partition that this broker follows in one leader epoch."""
 
     __slots__ = ("asked", "follower", "is_over", "key", "partition", "refusal")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
-        #: Its name in Fetch.
+        #: Its key in a Fetch.
         self.key: Key = (partition.topic_id, partition.topic_partition.partition)
         self.follower = Follower(partition.log)
-        #: As the leader was last asked for records.
+        #: The request that the leader was last sent for it.
         self.asked: FetchRecords | None = None
         self.is_over = False
-        #: The last error that the leader has answered with, and the log has been told of.
+        #: The last error code that the leader returned and that was logged.
         self.refusal: int | None = None
 
 
 class ReplicaFetcher:
-    """See the module. `address` tells where the leader is now, None while nobody knows."""
+    """See the module. `address` returns the leader's present address, None while it is unknown."""
 
     def __init__(
         self,
@@ -134,27 +134,27 @@ class ReplicaFetcher:
         self._is_held_back = is_held_back
         self._on_bytes = on_bytes
         self._following: dict[Key, Following] = {}
-        #: Those that have something to ask, by what it is: a round costs as much as there is to say, whatever is followed.
+        #: Those with a request, by its kind: a round costs O(changes), not O(followed partitions).
         self._fetching: dict[Following, None] = {}
         self._locating: dict[Following, None] = {}
-        #: Until when, on the monotonic clock, nothing is asked for them.
+        #: Paused until this time in seconds of the monotonic clock: they send no requests before.
         self._paused: dict[Following, float] = {}
-        #: Those of which the leader may have to hear something new; in the order of asking.
+        #: Those whose row in the fetch session may have changed, in the order of the request.
         self._changed: dict[Following, None] = {}
         self._session: FollowerSession[Key, FetchPartition] = FollowerSession()
         self._work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_failing = False
-        #: Truncations that wait for the disk.
+        #: Truncations that run as tasks, since they wait for the disk.
         self._truncations: set[asyncio.Task[None]] = set()
 
     def __bool__(self) -> bool:
         return bool(self._following)
 
-    # -- what is followed --------------------------------------------------------------------------
+    # -- followed partitions -----------------------------------------------------------------------
 
     def follow(self, partition: Partition) -> None:
-        """Follow in the partition's leader epoch; known partitions go on if it is the same."""
+        """Follow the partition in its leader epoch; nothing changes if it is followed in that epoch already."""
         following = self._following.get((partition.topic_id, partition.topic_partition.partition))
         if following is not None and (
             following.partition is partition and following.follower.leader_epoch == partition.leader_epoch
@@ -169,7 +169,7 @@ class ReplicaFetcher:
             self._task = self._runtime.supervise(self._run, name=f"fetcher-{self._leader_id}")
 
     def unfollow(self, partition: Partition) -> None:
-        """What is still to be answered for it counts no more."""
+        """Stop following the partition; a response that is still to come is ignored for it."""
         key = (partition.topic_id, partition.topic_partition.partition)
         following = self._following.pop(key, None)
         if following is not None:
@@ -178,15 +178,16 @@ class ReplicaFetcher:
             self._note(following)
 
     def refresh(self, partition: Partition) -> None:
-        """The log has changed by itself: retention has moved its start."""
+        """Retention has moved the log start, without a response."""
         following = self._following.get((partition.topic_id, partition.topic_partition.partition))
         if following is not None:
             self._note(following)
 
     async def stop(self) -> None:
-        """Ask nothing more, truncate nothing more, and close the connection.
+        """Send no more requests, start no more truncations, and close the connection.
 
-        A truncation ends with the job that is in a thread: that does not stop, and what it has made is to be removed.
+        A running truncation ends with the job that is in a thread: a thread cannot be stopped, and the files that it
+        has created must be removed.
         """
         for following in self._following.values():
             following.is_over = True
@@ -198,14 +199,14 @@ class ReplicaFetcher:
         await self._client.close()
 
     def lag(self, partition: Partition) -> int | None:
-        """How far the leader's high watermark is ahead; None: not known."""
+        """How many offsets the leader's high watermark is ahead; None: not known."""
         following = self._following.get((partition.topic_id, partition.topic_partition.partition))
         return None if following is None else following.follower.lag
 
     # -- rounds ------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        # Not the first run: what the last one has asked may have been answered, and the answer lost.
+        # This may be a restart of the task: the leader may have answered its last request, and the response is lost.
         self._session.on_refusal(is_gone=False)
         while True:
             self._resume()
@@ -228,7 +229,7 @@ class ReplicaFetcher:
                 self._on_success()
 
     def _on_failure(self, error: Exception) -> None:
-        # A broker that is gone is tried every now and then, and complained of once.
+        # An unavailable broker is retried after each backoff, and logged as a warning only once.
         level = logging.DEBUG if self._is_failing else logging.WARNING
         logger.log(level, "fetching from broker %d failed: %s", self._leader_id, error)
         self._is_failing = True
@@ -240,7 +241,7 @@ class ReplicaFetcher:
             self._is_failing = False
 
     async def _rest(self) -> None:
-        """Until there is work: something new to follow, or the end of a pause."""
+        """Wait for work: a newly followed partition, or the end of a pause."""
         self._work.clear()
         resumes_at = min(self._paused.values(), default=None)
         timeout_s = None if resumes_at is None else max(0.0, resumes_at - self._runtime.monotonic())
@@ -264,7 +265,7 @@ class ReplicaFetcher:
             self._note(following)
 
     def _note(self, following: Following) -> None:
-        """It may have something else to ask now, or nothing."""
+        """The partition's next request may have changed."""
         self._changed[following] = None
         self._fetching.pop(following, None)
         self._locating.pop(following, None)
@@ -282,7 +283,7 @@ class ReplicaFetcher:
 
     async def _fetch(self, address: Address) -> None:
         changed, self._changed = self._changed, {}
-        # What is over first: its successor may have the same key.
+        # Unfollowed ones first: a successor may have the same key.
         in_order = sorted(changed, key=lambda each: not each.is_over)
         request = self._session.request({each.key: self._row(each) for each in in_order}, self._rows)
         response: FetchResponse = await self._client.request(
@@ -306,7 +307,7 @@ class ReplicaFetcher:
             is_gone = response.error_code in _SESSION_IS_GONE
             self._session.on_refusal(is_gone=is_gone)
             if not is_gone and response.error_code != ErrorCode.invalid_fetch_session_epoch:
-                self._delay(list(self._fetching))  # nothing that a new session mends
+                self._delay(list(self._fetching))  # a new session does not help
             return
         self._session.on_answer(response.session_id)
         appended_bytes = 0
@@ -321,11 +322,11 @@ class ReplicaFetcher:
                     appended_bytes = 0
                     await asyncio.sleep(0)
         for following in [each for each in self._changed if each.partition.log.is_flush_due]:
-            # Before the next Fetch, by which the leader counts it as had (flush.messages).
+            # Before the next Fetch, by which the leader counts the records as replicated (flush.messages).
             await flush_log(self._runtime, following.partition.log)
 
     def _hold_back_throttled(self) -> None:
-        # Not who has all that is committed: a member of the ISR would fall out of it.
+        # Not a replica that has everything committed (lag 0): a member of the ISR would fall out of it.
         self._delay(
             [
                 each
@@ -338,11 +339,11 @@ class ReplicaFetcher:
         )
 
     def _rows(self) -> dict[Key, FetchPartition]:
-        """Everything that can be asked for now."""
+        """The rows of a full fetch: all partitions that can be fetched now."""
         return {key: row for key, each in self._following.items() if (row := self._row(each)) is not None}
 
     def _row(self, following: Following) -> FetchPartition | None:
-        """What to ask for; None: nothing now."""
+        """The partition's row of a Fetch; None: it is not fetched now."""
         question = None
         if not following.is_over and following not in self._paused:
             question = following.follower.question()
@@ -361,7 +362,7 @@ class ReplicaFetcher:
         )
 
     def _take(self, following: Following, asked: FetchRecords, row: PartitionData) -> None:
-        """One row of a Fetch's answer."""
+        """Process one row of a Fetch response."""
         follower = following.follower
         match row.error_code:
             case ErrorCode.none if row.diverging_epoch.epoch >= 0:
@@ -383,7 +384,8 @@ class ReplicaFetcher:
                 logger.info("%s: leader epoch %d is over", following.partition, asked.leader_epoch)
                 follower.on_fenced(asked)
             case code:
-                # Mostly one of us has yet to hear of the newest epoch, or of the topic: it is asked again, and told once.
+                # Usually one of the two brokers does not know the newest epoch or the topic yet: the request is
+                # retried, and a repeated error is logged at DEBUG.
                 level = logging.DEBUG if code == following.refusal else logging.INFO
                 name = ErrorCode(code).name
                 logger.log(level, "%s: broker %d says %s", following.partition, self._leader_id, name)
@@ -415,7 +417,7 @@ class ReplicaFetcher:
     async def _offsets(
         self, address: Address, followings: list[Following], timestamp: int
     ) -> dict[Following, tuple[ErrorCode, int]]:
-        """One end of the leader's logs: the offset, or the error that there is instead."""
+        """One bound of the leader's logs by ListOffsets: (error code, offset) of each partition that was answered."""
         topics: dict[str, ListOffsetsTopic] = {}
         by_name = {each.partition.topic_partition: each for each in followings}
         for (topic, index), following in by_name.items():
@@ -445,9 +447,9 @@ class ReplicaFetcher:
     def _carry_out(
         self, following: Following, decide: Callable[[*Heard], Action | None], *heard: *Heard
     ) -> None:
-        """Do to the log what the follower decides; a log that takes nothing any more is followed no further.
+        """Execute the follower's decision on the log; a log that cannot be written is not followed any more.
 
-        Decided in here, so that a bug, too, stops one partition and not the fetcher.
+        `decide` is called in here, so that a bug in it, too, stops one partition and not the fetcher.
         """
         partition, follower, now_ms = following.partition, following.follower, self._runtime.now_ms()
         with self._failures(following):
@@ -473,7 +475,7 @@ class ReplicaFetcher:
                     self._truncate(following, action)
 
     def _truncate(self, following: Following, action: Truncation) -> None:
-        """At once, or by a task if it has to wait for the disk; the follower asks for nothing meanwhile."""
+        """Truncate at once, or by a task if it has to wait for the disk; the follower sends no request meanwhile."""
         partition, now_ms = following.partition, self._runtime.now_ms()
         if next_job(partition.log, action, now_ms=now_ms) is None:
             carry_out(partition, action, now_ms=now_ms)
@@ -502,7 +504,7 @@ class ReplicaFetcher:
 
     @contextmanager
     def _failures(self, following: Following) -> Iterator[None]:
-        """What goes wrong with one partition stops that one only."""
+        """An error of one partition stops that partition only."""
         partition, follower = following.partition, following.follower
         try:
             yield
@@ -511,7 +513,7 @@ class ReplicaFetcher:
                 logger.error("%s is not followed any more, its log cannot be truncated: %s", partition, error)
                 follower.on_failure()
                 return
-            # Perhaps damaged on its way; a leader whose disk has gone bad is found out by its own readers.
+            # Possibly damaged in transit; a leader with a failing disk is detected by its own readers.
             logger.error("%s: broker %d sends what cannot be appended: %s", partition, self._leader_id, error)
             self._delay([following])
         except KafkaStorageError as error:

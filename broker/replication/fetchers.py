@@ -1,7 +1,7 @@
-"""All fetchers of a broker: which of them follows which partition.
+"""Replica fetcher manager: assigns each partition that this broker follows to a fetcher.
 
-One leader's partitions are spread over `num.replica.fetchers` fetchers, so that one slow response does not hold up
-all of them; a partition always goes to the same one. A fetcher without partitions is stopped.
+One leader's partitions are distributed over `num.replica.fetchers` fetchers, so that one slow response does not delay
+all of them; a partition always has the same fetcher number. A fetcher without partitions is stopped.
 
 Source: ReplicaFetcherManager, AbstractFetcherManager of Kafka 4.3.1.
 """
@@ -20,7 +20,7 @@ _Key = tuple[int, int]
 
 
 class ReplicaFetchers:
-    """See the module; follows what the replica manager names."""
+    """See the module; the replica manager decides which partitions are followed."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class ReplicaFetchers:
         broker_epoch: Callable[[], int],
         quota: ReplicationQuota,
     ) -> None:
-        """`address_of` tells where a broker is reached by other brokers, None while it is gone."""
+        """`address_of` returns a broker's inter-broker address, None while it is unavailable."""
         self._runtime = runtime
         self._settings = settings
         self._fetcher_count = fetcher_count
@@ -44,12 +44,12 @@ class ReplicaFetchers:
         self._is_stopped = False
 
     def follow(self, partition: Partition) -> None:
-        """Follow the leader that the metadata log names, in its epoch; nobody while it names none."""
+        """Follow the leader that the metadata log names, in its epoch; no leader while it names none."""
         if partition.leader_id is None or self._is_stopped:
             self.unfollow(partition)
             return
         topic, index = partition.topic_partition
-        # A topic's partitions one after the other, so that none gets more than its share of them.
+        # A topic's consecutive partitions go to consecutive fetchers, so that each gets an equal share.
         key = (partition.leader_id, (crc32(topic.encode()) + index) % self._fetcher_count)
         if self._by_partition.get(partition, key) != key:
             self.unfollow(partition)
@@ -60,7 +60,7 @@ class ReplicaFetchers:
         fetcher.follow(partition)
 
     def unfollow(self, partition: Partition) -> None:
-        """Follow nobody: this broker leads, or has the partition no more."""
+        """Stop following: this broker leads, or does not host the partition any more."""
         key = self._by_partition.pop(partition, None)
         if key is not None:
             fetcher = self._fetchers[key]
@@ -70,25 +70,25 @@ class ReplicaFetchers:
                 self._runtime.create_task(fetcher.stop(), name=f"stop-fetcher-{key[0]}")
 
     def refresh(self, partition: Partition) -> None:
-        """The log start has moved by this broker's own retention: the leader should hear of it."""
+        """This broker's own retention has moved the log start: the next Fetch reports it to the leader."""
         key = self._by_partition.get(partition)
         if key is not None:
             self._fetchers[key].refresh(partition)
 
     def lag(self, partition: Partition) -> int | None:
-        """How far the leader's high watermark is ahead of the log; None: not followed, or not known."""
+        """How many offsets the leader's high watermark is ahead of the log; None: not followed, or not known."""
         key = self._by_partition.get(partition)
         return None if key is None else self._fetchers[key].lag(partition)
 
     def resize(self, fetcher_count: int) -> None:
-        """`num.replica.fetchers` may have changed: partitions go where they belong now, each begins anew there."""
+        """`num.replica.fetchers` may have changed: reassign all partitions; each starts with a new `Follower`."""
         if fetcher_count != self._fetcher_count:
             self._fetcher_count = fetcher_count
             for partition in list(self._by_partition):
                 self.follow(partition)
 
     async def stop(self) -> None:
-        """Follow nobody any more."""
+        """Stop all fetchers; `follow` has no effect afterwards."""
         self._is_stopped = True
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         self._by_partition.clear()

@@ -1,42 +1,42 @@
-"""A follower of one partition: what it asks its leader, and what it does with the answers. No I/O, no clock.
+"""Follower replica of one partition: its requests to the leader, and its actions on responses. No I/O, no clock.
 
     any         --a new leader epoch, the log has epochs--------------> FETCHING
     any         --a new leader epoch, the log has none----------------> TRUNCATING to the high watermark
-    FETCHING    --records---------------------------------------------> FETCHING, from behind them
-    FETCHING    --the leader's log parts from ours--------------------> TRUNCATING to where both may agree
-    FETCHING    --our end is not in the leader's log------------------> LOCATING: where is the leader's log?
-    LOCATING    --it ends before ours (an unclean election)-----------> TRUNCATING to its end
-    LOCATING    --it begins behind our end (we were away too long)----> TRUNCATING: empty, to begin there
+    FETCHING    --records---------------------------------------------> FETCHING, from the new log end
+    FETCHING    --the leader's log diverges from ours-----------------> TRUNCATING to where both may agree
+    FETCHING    --the fetch offset is out of the leader's range-------> LOCATING: asks for the leader's bounds
+    LOCATING    --the leader's log ends before ours (unclean election)> TRUNCATING to its end
+    LOCATING    --it starts after our end (it has deleted the rest)---> TRUNCATING fully, to start at its start
     LOCATING    --it covers our end-----------------------------------> FETCHING
-    LOCATING    --so it did before, and the question was the same-----> TRUNCATING: empty, to begin where it does
-    FETCHING    --records, and our log has a gap since a crash--------> TRUNCATING to the gap
+    LOCATING    --it covers our end, the same fetch failed before-----> TRUNCATING fully, to start at its start
+    FETCHING    --records, and a crash has left a gap in our log------> TRUNCATING to the gap
     TRUNCATING  --truncated-------------------------------------------> FETCHING, from the log end
     any         --fenced: the leader knows a newer epoch--------------> FENCED, until the metadata log names it
     any         --the log cannot be written---------------------------> FAILED, until the next leader epoch
 
-Where a log parts from its leader's is found as KIP-101 wants it, with the question of KIP-279 asked the way of
-KIP-595: each fetch names the epoch of the last record (`last_fetched_epoch`). A leader that has another end for
-that epoch answers with the largest epoch of its own that is not newer, and where it ends. If we know that epoch,
-we cut our log to where both have it. If not, we cut to the end of our next older one, and the next fetch asks
-again with that. Two fast changes of leaders (KIP-279), as an example; offsets in brackets, ends left out:
+The point of divergence is found by KIP-101's rule with KIP-279's correction, detected in the Fetch itself as in
+KIP-595: each fetch names the epoch of the last record (`last_fetched_epoch`). If that epoch ends elsewhere in the
+leader's log, the leader returns its own largest epoch that is not newer, and that epoch's end offset. If the follower
+knows that epoch, it truncates to where both logs have it. If not, it truncates to the end of its next older epoch,
+and the next fetch names that one. An example with two fast leader changes (KIP-279); offset ranges in brackets:
 
-    our log      e0 [0, 10)   e1 [10, 15)       -> records from 15 after e1?
-    the leader's e0 [0, 8)    e2 [8, 20)        <- diverging: of e1 I know nothing; my e0 ends at 8
-    our log      e0 [0, 8)                      -> records from 8 after e0?
+    our log      e0 [0, 10)   e1 [10, 15)       -> Fetch offset 15, last fetched epoch 1
+    the leader's e0 [0, 8)    e2 [8, 20)        <- diverging: epoch 0, end offset 8 (it has no epoch 1)
+    our log      e0 [0, 8)                      -> Fetch offset 8, last fetched epoch 0
                                                 <- records 8 to 19 of e2
 
-A high watermark alone never says what may be kept: truncating to it loses records (KIP-101, scenario 1) or keeps
-ones that nobody else has (scenario 2). `tests/scenario/lineage` tells both, with all steps.
+The high watermark does not determine what may be kept: truncating to it loses records (KIP-101, scenario 1) or keeps
+records that no other replica has (scenario 2). `tests/scenario/lineage` has both, step by step.
 
-Two of the four rules that the TLA+ work on KIP-320 gives are kept and asserted here; the others are the leader's
+Two of the four rules from the TLA+ model of KIP-320 are kept and asserted here; the others are the leader's
 (`leadership`).
 
 1. In every epoch the log is reconciled with the leader's before anything is appended (`_assert_reconciled`).
-2. That step is fenced, too: no answer counts that was asked for in an older epoch (`_is_current`; the partition
-   asserts it of what is appended).
+2. That step is fenced, too: a response to a request of an older epoch is ignored (`_is_current`; the partition
+   asserts it for what is appended).
 
-Source: KIP-101, 279, 320, 595; AbstractFetcherThread of Kafka 4.3.1, which asks for ever where the leader's log covers
-ours but has lost the epoch of our end: here that follower begins anew.
+Source: KIP-101, 279, 320, 595; AbstractFetcherThread of Kafka 4.3.1. Where the leader's log covers ours but no longer
+has the epoch of our end, Kafka's follower retries the same fetch indefinitely; here it truncates fully and restarts.
 """
 
 from dataclasses import dataclass
@@ -45,22 +45,22 @@ from typing import Protocol
 
 
 class ReplicaState(Enum):
-    """What a follower is about; the module shows how one leads to another."""
+    """States of a follower; the module's docstring has the transitions."""
 
-    #: Reconciles its log with the leader's; asks for nothing meanwhile.
+    #: Truncates its log; sends no request meanwhile.
     TRUNCATING = auto()
-    #: The only state that asks for records.
+    #: The only state that fetches records.
     FETCHING = auto()
-    #: Asks for the bounds of the leader's log.
+    #: Asks for the bounds of the leader's log (ListOffsets).
     LOCATING = auto()
-    #: Believes in a leader epoch that is over.
+    #: Its leader epoch is over; waits for the metadata log.
     FENCED = auto()
-    #: Its log takes nothing any more.
+    #: Its log cannot be written.
     FAILED = auto()
 
 
 class LocalLog(Protocol):
-    """What a follower knows of its own log."""
+    """The follower's view of its own log."""
 
     @property
     def log_start_offset(self) -> int:
@@ -68,11 +68,11 @@ class LocalLog(Protocol):
 
     @property
     def high_watermark(self) -> int:
-        """As far as a leader has told."""
+        """The last high watermark that a leader has reported, limited to this log."""
 
     @property
     def log_end_offset(self) -> int:
-        """Where the next record goes."""
+        """The offset of the next record."""
 
     @property
     def latest_epoch(self) -> int | None:
@@ -80,21 +80,21 @@ class LocalLog(Protocol):
 
     @property
     def doubtful_from(self) -> int | None:
-        """Where a crash may have taken records from its middle; None: nowhere."""
+        """The offset from which a crash may have lost records in the middle of the log; None: nowhere."""
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """The leader epoch of what is at `offset`; None where nothing is known."""
+        """The leader epoch of the record at `offset`; None where it is unknown."""
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """(largest known epoch that is not newer, where it ends); None: it is newer than all that is known."""
+        """(largest known epoch <= `epoch`, its end offset, exclusive); None: `epoch` is newer than all known ones."""
 
 
-# -- what a follower asks ------------------------------------------------------------------------------
+# -- requests ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchRecords:
-    """A row of a Fetch."""
+    """One partition's row of a Fetch request."""
 
     leader_epoch: int
     fetch_offset: int
@@ -104,7 +104,7 @@ class FetchRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskBounds:
-    """Where the leader's log begins and ends: rows of two ListOffsets."""
+    """Asks where the leader's log starts and ends: one row in each of two ListOffsets requests."""
 
     leader_epoch: int
 
@@ -112,26 +112,26 @@ class AskBounds:
 Question = FetchRecords | AskBounds
 
 
-# -- what it does with its log -------------------------------------------------------------------------
+# -- actions on the log --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncateTo:
-    """Remove everything from `offset` on; then tell `on_truncated`."""
+    """Remove everything from `offset` on; then call `on_truncated`."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncateFullyAndStartAt:
-    """Remove everything, and go on at `offset`; then tell `on_truncated`."""
+    """Remove everything, and continue at `offset`; then call `on_truncated`."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
-    """Append the leader's batches, take over its offsets; then tell `on_appended`."""
+    """Append the leader's batches, adopt its high watermark and log start offset; then call `on_appended`."""
 
     leader_epoch: int
     records: memoryview
@@ -142,12 +142,12 @@ class Append:
 Action = TruncateTo | TruncateFullyAndStartAt | Append
 
 
-# -- what the leader answers ---------------------------------------------------------------------------
+# -- responses -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """Whole batches from the fetch offset on, perhaps none."""
+    """Whole batches from the fetch offset on; may be empty."""
 
     records: memoryview
     high_watermark: int
@@ -156,7 +156,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """The leader's largest epoch that is not newer than the one asked for, and where it ends there."""
+    """The leader's largest epoch <= the follower's last fetched epoch, and that epoch's end offset (exclusive)."""
 
     epoch: int
     end_offset: int
@@ -164,14 +164,14 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The leader's log."""
+    """Log start offset and log end offset of the leader."""
 
     log_start_offset: int
     log_end_offset: int
 
 
 class Follower:
-    """See the module. The caller carries each action out before it asks for the next question."""
+    """See the module. The caller executes each action before it asks for the next request (`question`)."""
 
     __slots__ = (
         "_log",
@@ -190,29 +190,29 @@ class Follower:
         self.leader_epoch = -1
         self.fetch_offset = log.log_end_offset
         self.last_fetched_epoch = log.latest_epoch
-        #: How many offsets the leader's high watermark is ahead; None until the leader has answered.
+        #: How many offsets the leader's high watermark is ahead of this log; None until the leader has answered.
         self.lag: int | None = None
-        #: What was out of range the last time, and how often in a row.
+        #: The last request that was out of range, and how often in a row it was.
         self._refused: FetchRecords | None = None
         self._refusals = 0
 
     # -- leadership --------------------------------------------------------------------------------
 
     def follow(self, leader_epoch: int) -> Action | None:
-        """The metadata log names a leader for this epoch; the same epoch again changes nothing."""
+        """Follow the leader of this epoch, as the metadata log names it; the same epoch again changes nothing."""
         assert leader_epoch >= self.leader_epoch, (leader_epoch, self.leader_epoch)
         if leader_epoch == self.leader_epoch:
             return None
         self.leader_epoch = leader_epoch
         self.lag = None
         if self._log.latest_epoch is None:
-            # Nobody can be asked where an unknown epoch ends: all that is known to be everywhere is kept.
+            # Without epochs the leader cannot be asked where they end: only what is known to be committed is kept.
             return self._truncate_to(min(self._log.high_watermark, self._log.log_end_offset))
         self._fetch()
         return None
 
     def question(self) -> Question | None:
-        """What to ask the leader next; None: nothing for now."""
+        """The next request to the leader; None: none for now."""
         match self.state:
             case ReplicaState.FETCHING:
                 return FetchRecords(
@@ -226,15 +226,15 @@ class Follower:
             case _:
                 return None
 
-    # -- answers -----------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------
 
     def on_records(self, asked: FetchRecords, answer: Records) -> Action | None:
-        """The leader has our last record, too; what comes after it, if anything does."""
+        """The leader returns records: it has our last record, so these follow it directly."""
         if not self._is_current(asked):
             return None
         self._assert_reconciled(asked)
         if (doubtful_from := self._log.doubtful_from) is not None:
-            # Not before a leader has answered: as long as there is none, what is behind the gap may be all there is.
+            # Only after a leader has answered: before that, this may be the only copy of the records after the gap.
             return self._truncate_to(doubtful_from)
         return Append(
             leader_epoch=self.leader_epoch,
@@ -244,35 +244,38 @@ class Follower:
         )
 
     def on_divergence(self, asked: FetchRecords, answer: Divergence) -> Action | None:
-        """The leader's log parts from ours before our end (KIP-279's cases, one by one)."""
+        """The leader's log diverges from ours before our end (KIP-279's cases, one by one).
+
+        Each case truncates to at most our log end offset, so the next fetch names an epoch that is not newer.
+        """
         if not self._is_current(asked):
             return None
         log_end_offset = self._log.log_end_offset
         known = self._log.end_offset_for_epoch(answer.epoch)
         if known is None:
-            # Nothing is known here of that epoch or of newer ones, as in a log from before there were epochs: where it
-            # ends at the leader is all there is to go by.
+            # This log knows neither that epoch nor a newer one, as in a log written before leader epochs existed: the
+            # leader's end offset is the only information.
             return self._truncate_to(min(answer.end_offset, log_end_offset))
         epoch, end_offset = known
         if epoch == answer.epoch:
             return self._truncate_to(min(end_offset, answer.end_offset, log_end_offset))
-        # We never saw that epoch: what we have behind our next older one is not in the leader's log, and of the
-        # older one, the next fetch asks.
+        # This log has no record of that epoch: nothing after our next older epoch is in the leader's log. The next
+        # fetch asks for that older epoch.
         return self._truncate_to(min(end_offset, log_end_offset))
 
     def on_out_of_range(self, asked: FetchRecords) -> None:
-        """Our log's end is not in the leader's log, or it knows nothing of our last epoch."""
+        """OFFSET_OUT_OF_RANGE: our log end is not in the leader's log, or it does not know our last epoch."""
         if self._is_current(asked):
             self.state = ReplicaState.LOCATING
             self._refusals = self._refusals + 1 if asked == self._refused else 1
             self._refused = asked
 
     def on_bounds(self, asked: AskBounds, answer: Bounds) -> Action | None:
-        """Begin where the leader's log can be joined to ours.
+        """Continue from an offset within the leader's log.
 
-        An unclean election may have left us with records behind the leader's end: they go. If the leader's
-        log has grown past our end since, records that differ are found by the next fetch, which names our
-        last epoch.
+        After an unclean election we may have records after the leader's log end: they are truncated. If the
+        leader's log has grown past our end since, the next fetch finds the records that differ, since it names
+        our last epoch.
         """
         if asked.leader_epoch != self.leader_epoch or self.state is not ReplicaState.LOCATING:
             return None
@@ -282,27 +285,27 @@ class Follower:
         sound_end, _ = self._sound_end()
         self.lag = answer.log_end_offset - max(answer.log_start_offset, sound_end)
         if answer.log_start_offset > sound_end or self._refusals > 1:
-            # The second time it is not the offsets but the epoch: our last one ended before the leader's log
-            # begins, so all that we have of it from there on is not the leader's.
+            # A second refusal is due to the epoch, not the offset: our last epoch ended before the leader's log
+            # start, so none of our records of that epoch from there on is in the leader's log.
             self.state = ReplicaState.TRUNCATING
             return TruncateFullyAndStartAt(offset=answer.log_start_offset)
         self._fetch()
         return None
 
     def on_fenced(self, asked: Question) -> None:
-        """The leader knows a newer epoch than the one that we asked in."""
+        """FENCED_LEADER_EPOCH: the leader knows a newer epoch than the request's."""
         if asked.leader_epoch == self.leader_epoch:
             self.state = ReplicaState.FENCED
 
     # -- after an action ---------------------------------------------------------------------------
 
     def on_truncated(self) -> None:
-        """The log was truncated as wanted."""
+        """The truncation is complete."""
         assert self.state is ReplicaState.TRUNCATING, self.state
         self._fetch()
 
     def on_appended(self, done: Append) -> None:
-        """The batches are in the log, or those of them that it takes (`Log.append_as_follower`)."""
+        """The batches are in the log, or those that it accepts (`Log.append_as_follower`)."""
         if done.leader_epoch != self.leader_epoch:
             return
         assert self._log.log_end_offset >= self.fetch_offset, (self._log.log_end_offset, self.fetch_offset)
@@ -310,13 +313,13 @@ class Follower:
         self.lag = max(0, done.high_watermark - self.fetch_offset)
 
     def on_failure(self) -> None:
-        """The log cannot be written or truncated: nothing more is asked in this epoch."""
+        """The log cannot be written or truncated: no more requests in this epoch."""
         self.state = ReplicaState.FAILED
 
     # -- steps -------------------------------------------------------------------------------------
 
     def _is_current(self, asked: FetchRecords) -> bool:
-        """Whether nothing has happened since that makes the answer one to another question."""
+        """Whether the response is to the request that this follower would send now (rule 2)."""
         return (
             self.state is ReplicaState.FETCHING
             and asked.leader_epoch == self.leader_epoch
@@ -324,7 +327,7 @@ class Follower:
         )
 
     def _assert_reconciled(self, asked: FetchRecords) -> None:
-        # The leader was told the epoch of our last record, and has that epoch up to our end at least.
+        # Rule 1: the request named the epoch of our last record, and in the leader's log that epoch reaches our end.
         own_end = self._sound_end()
         assert (asked.fetch_offset, asked.last_fetched_epoch) == own_end, (asked, own_end)
 
@@ -337,7 +340,10 @@ class Follower:
         self.fetch_offset, self.last_fetched_epoch = self._sound_end()
 
     def _sound_end(self) -> tuple[int, int | None]:
-        """Up to where the log surely has everything, and the epoch there: to the leader, all before it counts as had."""
+        """The end of the part without gaps, and the epoch of its last record.
+
+        The leader counts everything before the fetch offset as replicated, so a fetch offset is never beyond it.
+        """
         doubtful_from = self._log.doubtful_from
         if doubtful_from is None:
             return self._log.log_end_offset, self._log.latest_epoch

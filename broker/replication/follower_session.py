@@ -1,8 +1,8 @@
-"""The follower's end of an incremental fetch session (KIP-227): says only what has changed since it was last said.
+"""The follower's end of an incremental fetch session (KIP-227): each request has only the rows that have changed.
 
-    no session --full request (epoch 0)--> the leader opened one --each request names its next epoch--> ...
+    no session --full request (epoch 0)--> the leader has opened one --each request names the next epoch--> ...
                ^                                   |
-               '-- closed, refused, no answer -----'
+               '-- closed, refused, no response ---'
 
 Source: KIP-227; FetchSessionHandler of Kafka's clients.
 """
@@ -19,7 +19,7 @@ _LAST_EPOCH = 2**31 - 1
 
 
 class SessionRequest(NamedTuple, Generic[K, R]):
-    """What to send."""
+    """The session part of a Fetch request: id, epoch, the rows to send and those to forget."""
 
     session_id: int
     epoch: int
@@ -28,7 +28,7 @@ class SessionRequest(NamedTuple, Generic[K, R]):
 
 
 class FollowerSession(Generic[K, R]):
-    """One session with one leader. `rows` is what the leader has been told, key by key."""
+    """One session with one leader. `rows` is what the session holds at the leader, by key."""
 
     def __init__(self) -> None:
         self._session_id = NO_SESSION
@@ -38,9 +38,9 @@ class FollowerSession(Generic[K, R]):
     def request(
         self, changes: Mapping[K, R | None], everything: Callable[[], dict[K, R]]
     ) -> SessionRequest[K, R]:
-        """The next request; in `changes` None stands for what is not fetched any more.
+        """The next request; in `changes` None stands for a partition that is not fetched any more.
 
-        `everything` is called where there is no session.
+        `everything` is called for the rows of a full request, while there is no session.
         """
         if self._epoch == _FULL:
             self.rows = everything()
@@ -53,7 +53,7 @@ class FollowerSession(Generic[K, R]):
         return SessionRequest(self._session_id, self._epoch, told, forgotten)
 
     def on_answer(self, session_id: int) -> None:
-        """The request was answered. No session: the leader has opened none, or has closed the one that is empty now."""
+        """The request was answered. NO_SESSION: the leader has opened none, or has closed one that became empty."""
         if session_id == NO_SESSION:
             self._session_id, self._epoch = NO_SESSION, _FULL
         elif self._epoch == _FULL:
@@ -62,7 +62,10 @@ class FollowerSession(Generic[K, R]):
             self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
 
     def on_refusal(self, *, is_gone: bool) -> None:
-        """The request failed as a whole: begin anew. Unless it `is_gone`, the leader closes the old session then."""
+        """The request failed as a whole: the next one is a full request.
+
+        It names the old session, which the leader then closes, unless that session `is_gone`.
+        """
         if is_gone:
             self._session_id = NO_SESSION
         self._epoch = _FULL

@@ -1,17 +1,17 @@
-"""Asking the controller for other ISRs (AlterPartition, KIP-497): one request at a time, whatever has come up in it.
+"""ISR changes, proposed to the controller (AlterPartition, KIP-497): one request at a time, with all pending changes.
 
     propose --> waiting --> in one request with all others --> granted, or out of date: left to the metadata log
-                   ^                     |                '--> refused: the partition is told
-                   '---- try again ------'--- no controller, a stale broker epoch, an error that may pass, a bug
+                   ^                     |                '--> refused: the partition is notified
+                   '------- retry -------'--- no controller, a stale broker epoch, a temporary error, a bug
 
-A change waits until it is settled, whatever becomes of the task that asks for it: a partition that has proposed an ISR
-proposes no other one.
+A change waits until it is granted, refused or out of date, even if the task that sends the request fails: a partition
+with a proposed ISR proposes no other one.
 
-A granted ISR holds when the metadata log says so, not when the answer comes (as with Kafka): only then does the leader
-know what the controller knew when it chose who stays eligible. With an older, smaller min.insync.replicas it would
-commit what a member of the ELR lacks.
+A granted ISR takes effect when the metadata log has it, not when the response arrives (Kafka applies the response):
+only then does the leader know the configuration by which the controller chose the ELR. With an older, smaller
+min.insync.replicas the leader would commit records that a member of the ELR lacks (KIP-966).
 
-Source: DefaultAlterPartitionManager and Partition.handleAlterPartitionError of Kafka 4.3.1.
+Source: AlterPartitionManager (DefaultAlterPartitionManager) and Partition.handleAlterPartitionError of Kafka 4.3.1.
 """
 
 import asyncio
@@ -37,9 +37,9 @@ logger = logging.getLogger(__name__)
 
 _RETRY_S: Final = 0.05
 
-#: The controller has not looked at it, or will not have that member: the ISR is what it was.
+#: The controller has not attempted the change, or refuses that member: the ISR is unchanged.
 _NOT_DONE: Final = frozenset({ErrorCode.operation_not_attempted, ErrorCode.ineligible_replica})
-#: What was asked for is out of date; what holds instead is on its way in the metadata log.
+#: The proposal is out of date; the metadata log will deliver the present state.
 _OUT_OF_DATE: Final = frozenset(
     {
         ErrorCode.unknown_topic_or_partition,
@@ -67,12 +67,12 @@ class IsrChanges:
         self._controller = controller
         self._node_id = node_id
         self._broker_epoch = broker_epoch
-        # In the order of asking: a set's order would depend on addresses.
+        # In order of submission: the order of a set would depend on addresses.
         self._waiting: dict[Partition, None] = {}
         self._asking: asyncio.Task[None] | None = None
 
     def submit(self, partition: Partition) -> None:
-        """Ask for what the partition's leadership proposes."""
+        """Send the ISR that the partition's leadership has proposed."""
         self._waiting[partition] = None
         if self._asking is None or self._asking.done():
             self._asking = self._runtime.supervise(self._ask, name="alter-partition")
@@ -91,13 +91,13 @@ class IsrChanges:
             try:
                 again = await self._request(epochs)
             finally:
-                # Those first that have waited longest.
+                # Those that have waited longest come first.
                 self._waiting = dict.fromkeys(again) | self._waiting
             if again:
                 await asyncio.sleep(_RETRY_S)
 
     async def _request(self, epochs: dict[Partition, int]) -> list[Partition]:
-        """One request; the partitions to ask for again."""
+        """Send one request; returns the partitions to retry."""
         try:
             response: AlterPartitionResponse = await self._controller.request(
                 ApiKey.ALTER_PARTITION, self._message(list(epochs))
@@ -106,7 +106,7 @@ class IsrChanges:
             logger.warning("%d ISR changes were not answered: %r", len(epochs), error)
             return list(epochs)
         if response.error_code != ErrorCode.none:
-            # A stale broker epoch, too: the broker is registering again.
+            # Also a stale broker epoch: the broker is registering again.
             logger.warning("ISR changes were refused: %s", ErrorCode(response.error_code).name)
             return list(epochs)
         rows: dict[tuple[Any, int], PartitionDataResponse] = {
@@ -133,7 +133,7 @@ class IsrChanges:
                 PartitionData(
                     partition_index=partition.topic_partition.partition,
                     leader_epoch=leadership.epoch,
-                    # Each version writes its own of the two.
+                    # Each version of the request encodes one of the two.
                     new_isr=[broker_id for broker_id, _ in members],
                     new_isr_with_epochs=[
                         BrokerState(broker_id=broker_id, broker_epoch=epoch) for broker_id, epoch in members
@@ -147,7 +147,7 @@ class IsrChanges:
 
 
 def _settle(partition: Partition, leader_epoch: int, row: PartitionDataResponse | None) -> bool:
-    """Tell the partition if it was refused; False if it has to be asked for again."""
+    """Notify the partition if the change was refused; False if it has to be retried."""
     if row is None:
         return False
     if row.error_code == ErrorCode.none:

@@ -1,21 +1,22 @@
-"""What a leader knows of its followers, and decides from it: the ISR and the high watermark. No I/O, no clock.
+"""Leader replica: followers' progress, and from it the ISR and the high watermark candidate. No I/O, no clock.
 
-    settled  --a follower has caught up, or members have fallen behind--> proposed: the controller is asked
-    proposed --the controller grants it, or the metadata log says more--> settled, with that ISR
-    proposed --refused: not attempted, or not eligible------------------> settled, with the ISR of before
-    proposed --refused: something newer is on its way in the log--------> proposed, until the log brings it
+    committed --a follower has caught up, or members have fallen behind--> proposed: AlterPartition is sent
+    proposed  --the metadata log has another partition state-------------> committed, with its ISR
+    proposed  --refused: not attempted, or not eligible------------------> committed, with the ISR of before
+    proposed  --refused: out of date-------------------------------------> proposed, until the metadata log has more
 
-While a proposal is under way nobody knows which of the two ISRs holds. The high watermark waits for both, the
-*maximal* ISR (KIP-497): whoever the controller elects from either has everything below it.
+While a proposal is pending the leader does not know which of the two ISRs is in effect. The high watermark waits for
+the union of both, the *maximal* ISR (KIP-497): any replica that the controller elects from either has everything below
+the high watermark.
 
-Two of the four rules that the TLA+ work on KIP-320 gives are kept and asserted here; the others are the follower's
+Two of the four rules from the TLA+ model of KIP-320 are kept and asserted here; the others are the follower's
 (`follower`).
 
-3. Only what followers have told in this leader's own epoch moves the high watermark: they are forgotten with each epoch
+3. Only fetches in this leader's own epoch move the high watermark: followers' progress is reset with each epoch
    (`committed_end`).
-4. Shrinking the ISR is safe; who joins it has reached the start of this epoch (`propose`).
+4. Shrinking the ISR is safe; a replica that joins it has reached the start of this epoch (`propose`).
 
-A follower that has restarted since it was heard of is another one: KIP-903 tells them apart by broker epochs.
+A follower that has restarted since its last fetch counts as another one: KIP-903 distinguishes them by broker epoch.
 
 Source: KIP-497, KIP-841, KIP-903, KIP-966; Partition and Replica of Kafka 4.3.1.
 """
@@ -24,31 +25,31 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-#: Of a follower that tells none: before Fetch version 15 there was no field for it.
+#: The broker epoch of a follower that sends none: the field exists since Fetch version 15.
 NO_BROKER_EPOCH: Final = -1
 
-#: (broker id, broker epoch that it fetches in; None: it has not fetched) -> may it be in an ISR?
+#: (broker id, broker epoch of its fetches; None: it has not fetched) -> may it be in an ISR?
 Eligible = Callable[[int, int | None], bool]
 
 
 class FetchClock(Protocol):
-    """A fetch session: its client is heard of also where it has nothing new to ask."""
+    """A fetch session: shows contact with its client also while its requests have no row for this partition."""
 
     last_used_ms: int
 
 
 @dataclass(slots=True, kw_only=True)
 class FollowerProgress:
-    """One follower, as its fetches in this epoch show it. Times are in ms of one clock, offsets None until known."""
+    """One follower's progress by its fetches in this epoch. Times are in ms of one clock, offsets None until known."""
 
     leader_epoch: int
     log_end_offset: int | None = None
     log_start_offset: int | None = None
     broker_epoch: int | None = None
-    #: When it was last known to have all that the leader had then.
+    #: When its log was last known to reach the leader's log end offset of that time.
     caught_up_ms: int | None = None
     fetched_ms: int | None = None
-    #: The leader's log end at that fetch.
+    #: The leader's log end offset at its last fetch.
     leader_end_offset: int | None = None
     session: FetchClock | None = None
 
@@ -62,11 +63,12 @@ class FollowerProgress:
         session: FetchClock | None,
         now_ms: int,
     ) -> None:
-        """It asks for what comes from `fetch_offset` on, so it has everything before that."""
+        """The follower fetches from `fetch_offset`, so it has everything before that."""
         if fetch_offset >= leader_end_offset:
             self.caught_up_ms = now_ms
         elif self.leader_end_offset is not None and fetch_offset >= self.leader_end_offset:
-            # All that was there at its last fetch: slower than a steady stream of small appends, but not behind.
+            # Reached the log end offset of its previous Fetch, so it was caught up at that Fetch. Counter-example to
+            # the first rule alone: under a steady stream of small appends a follower never reaches the present end.
             self.caught_up_ms = max(self.caught_up_ms or 0, self.fetched_ms or 0)
         self.log_end_offset = fetch_offset
         self.log_start_offset = log_start_offset
@@ -76,19 +78,22 @@ class FollowerProgress:
         self.session = session
 
     def on_append(self, *, old_end_offset: int) -> None:
-        """The leader's log grows from here: until its last fetch, a follower that had it all was caught up."""
+        """The leader appends at `old_end_offset`: a follower there was caught up until its session's last fetch."""
         if self.log_end_offset == old_end_offset and self.session is not None:
             self.caught_up_ms = max(self.caught_up_ms or 0, self.session.last_used_ms)
 
     def is_caught_up(self, leader_end_offset: int, *, now_ms: int, max_lag_ms: int) -> bool:
-        """Whether it has everything, or had within the last `max_lag_ms` (replica.lag.time.max.ms)."""
+        """Whether it is at the leader's log end, or was within the last `max_lag_ms` (replica.lag.time.max.ms)."""
         if self.log_end_offset == leader_end_offset:
             return True
         return self.caught_up_ms is not None and now_ms - self.caught_up_ms <= max_lag_ms
 
 
 class Leadership:
-    """One leader epoch of one partition, from its leader's side."""
+    """Leader state of one partition in one leader epoch.
+
+    Invariant: the proposed ISR, if there is one, contains this broker; `followers` never does.
+    """
 
     __slots__ = (
         "_is_eligible",
@@ -116,16 +121,16 @@ class Leadership:
     ) -> None:
         self.node_id = node_id
         self.epoch = epoch
-        #: Where the records of this epoch begin.
+        #: The first offset of this epoch.
         self.start_offset = start_offset
         self._is_eligible = is_eligible
         self._max_lag_ms = max_lag_ms
-        #: As the controller has committed it.
+        #: The ISR that the controller has committed.
         self.isr = frozenset(isr)
         self.proposed_isr: frozenset[int] | None = None
         #: The broker epochs of its members when it was proposed.
         self._proposed_epochs: dict[int, int | None] = {}
-        # Members have the time of one lag to be heard of; who is none does not hold up the high watermark.
+        # Members of the ISR have one max lag for their first fetch; other replicas do not delay the high watermark.
         self.followers = {
             replica: FollowerProgress(
                 leader_epoch=epoch, caught_up_ms=now_ms if replica in self.isr else None
@@ -140,13 +145,13 @@ class Leadership:
         return self.isr if self.proposed_isr is None else self.isr | self.proposed_isr
 
     def update(self, *, replicas: Iterable[int], isr: Collection[int]) -> None:
-        """The metadata log, or the controller's answer, says what holds now."""
+        """The controller has committed this partition state; a pending proposal is settled by it."""
         self.isr = frozenset(isr)
         self.proposed_isr = None
         self.assign(replicas)
 
     def assign(self, replicas: Iterable[int]) -> None:
-        """The partition's replicas are these; what is known of those that stay is kept."""
+        """Set the partition's replicas; the progress of those that remain is kept."""
         known = self.followers
         self.followers = {
             replica: known.get(replica) or FollowerProgress(leader_epoch=self.epoch)
@@ -157,10 +162,10 @@ class Leadership:
     # -- the ISR -----------------------------------------------------------------------------------
 
     def expanded(self, replica: int, *, high_watermark: int) -> frozenset[int] | None:
-        """The ISR with this follower, if it may join now; None if it may not, is in, or something is proposed.
+        """The ISR with this follower, if it may join now; None if it may not, is a member, or a proposal is pending.
 
-        It has to have all that may be committed: everything below the high watermark, and below the start of
-        this epoch, since an older leader may have committed up to there without our knowing yet.
+        It must have everything that may be committed: all records below the high watermark and below the start of
+        this epoch, since an older leader may have committed up to there and this one may not know it yet.
         """
         if self.proposed_isr is not None or replica in self.isr:
             return None
@@ -171,11 +176,11 @@ class Leadership:
         return self.isr | {replica} if self._is_eligible(replica, progress.broker_epoch) else None
 
     def returned(self, *, high_watermark: int, log_end_offset: int, now_ms: int) -> frozenset[int] | None:
-        """The ISR with a follower that has caught up before, when it could not join; None: there is none that can.
+        """The ISR with a follower that caught up earlier but could not join then; None: there is none.
 
-        A follower that has nothing new to ask is not heard of again within its fetch session: whoever was held up by
-        another proposal, or by a registration that was not known here yet, would stay out until the next append. Who
-        tells no broker epoch has to: it may have restarted since with less than it had.
+        A follower whose row does not change sends none within its fetch session: a follower that was delayed by another
+        proposal, or by a registration not yet known here, would stay out of the ISR until the next append. One without
+        a broker epoch does have to wait for that: it may have restarted since with a shorter log.
         """
         for replica, progress in self.followers.items():
             if (
@@ -188,7 +193,7 @@ class Leadership:
         return None
 
     def shrunk(self, *, log_end_offset: int, now_ms: int) -> frozenset[int] | None:
-        """The ISR without the members that have fallen behind; None if there are none, or something is proposed."""
+        """The ISR without the members that have fallen behind; None if there are none, or a proposal is pending."""
         if self.proposed_isr is not None:
             return None
         behind = {
@@ -203,7 +208,7 @@ class Leadership:
         return self.isr - behind if behind else None
 
     def propose(self, isr: frozenset[int]) -> None:
-        """The controller is being asked for this ISR, of brokers as they are now: one that restarts is another one."""
+        """Record this ISR as proposed to the controller, with the members' present broker epochs (KIP-903)."""
         assert self.proposed_isr is None, self.proposed_isr
         assert self.node_id in isr, isr
         for replica in isr - self.isr:
@@ -216,13 +221,14 @@ class Leadership:
         }
 
     def withdraw(self) -> None:
-        """The controller has not changed anything, and will not: the ISR is what it was."""
+        """The controller has refused the proposal: the committed ISR remains in effect."""
         self.proposed_isr = None
 
     def proposed_members(self, *, own_broker_epoch: int) -> list[tuple[int, int]]:
-        """(broker id, broker epoch) of each member of the proposal, by id; -1 where one had told none (KIP-903).
+        """(broker id, broker epoch) of each member of the proposal, by id; -1 for one that had sent none (KIP-903).
 
-        However late the controller is asked, or how often: whoever has restarted since may lack what it had.
+        The epochs are those of the proposal, also when the request is sent later or again: a member that has restarted
+        since may have lost records.
         """
         assert self.proposed_isr is not None
 
@@ -235,11 +241,12 @@ class Leadership:
     # -- offsets -----------------------------------------------------------------------------------
 
     def committed_end(self, *, log_end_offset: int, min_isr: int, now_ms: int) -> int | None:
-        """Up to where every replica that counts has the log; None: nothing can be committed now.
+        """High watermark candidate: the end offset that all relevant replicas have; None: nothing can be committed now.
 
-        Those of the maximal ISR count, and those about to join it: who has caught up would otherwise never
-        reach a high watermark that runs away with the leader. With fewer than `min_isr` members nothing is
-        committed, or clients would be told of records that are on fewer replicas than they asked for (KIP-966).
+        Relevant are the members of the maximal ISR, and caught-up replicas that are about to join it: otherwise a
+        caught-up follower would never reach a high watermark that advances with the leader's log end. With fewer than
+        `min_isr` members nothing is committed: clients would otherwise see records on fewer replicas than they
+        required (KIP-966). Cost: O(replicas).
         """
         if len(self.isr) < min_isr:
             return None
@@ -263,7 +270,7 @@ class Leadership:
         return end
 
     def low_watermark(self, log_start_offset: int, *, is_alive: Callable[[int], bool]) -> int:
-        """The smallest log start offset of all live replicas; what DeleteRecords waits for."""
+        """The smallest log start offset of all live replicas; DeleteRecords waits for it. -1 until all are known."""
         starts = [
             -1 if progress.log_start_offset is None else progress.log_start_offset
             for replica, progress in self.followers.items()

@@ -1,15 +1,14 @@
-"""Which replica a consumer should read from (KIP-392): asked by the leader, for each fetch that names a rack.
+"""Replica selector: chooses a consumer's preferred read replica (KIP-392), for each fetch that names a rack.
 
 `replica.selector.class` names the selector: Kafka's two by their Java names, a Python class as `package.module.Class`,
-or an entry point of the group `ottla.replica_selectors` that an installed package has. A selector of your own has one
-method:
+or an entry point of the group `ottla.replica_selectors` in an installed package. A custom selector has one method:
 
     class Cheapest:
         def select(self, topic_partition, client, partition):
             return min(partition.replicas, key=lambda replica: price_of(client.rack, replica.rack))
 
-It is made once, without arguments (`configure(configs)` is called if there is one), and asked on the event loop:
-it must not wait. What it raises is logged, and the leader serves.
+It is created once, without arguments (`configure(configs)` is called if it exists). `select` is called on the event
+loop and must not block. An exception from it is logged, and the leader serves the fetch.
 
 Source: KIP-392; ReplicaSelector, RackAwareReplicaSelector and ReplicaManager.findPreferredReadReplica of Kafka 4.3.1.
 """
@@ -25,7 +24,7 @@ from protocol.types import TopicPartition
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class ClientMetadata:
-    """Who reads."""
+    """The consumer that fetches."""
 
     rack: str
     client_id: str
@@ -36,27 +35,27 @@ class ClientMetadata:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class ReplicaView:
-    """A replica that has the wanted offset."""
+    """A replica that has the fetch offset."""
 
     broker_id: int
-    #: None if its broker has none, or cannot be reached over the client's listener.
+    #: None if its broker has no rack, or is not reachable over the client's listener.
     rack: str | None
     is_reachable: bool
     log_end_offset: int
-    #: How long ago it had all that the leader had.
+    #: Time since its log last reached the leader's log end; 0 for the leader.
     ms_since_caught_up: int
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class PartitionView:
-    """The replicas to choose from, by broker id, the leader among them."""
+    """The replicas to choose from: the leader first, then followers by broker id."""
 
     replicas: Sequence[ReplicaView]
     leader: ReplicaView
 
 
 class ReplicaSelector(Protocol):
-    """Chooses; None leaves the consumer with the leader."""
+    """Chooses a replica; None leaves the consumer with the leader."""
 
     def select(
         self, topic_partition: TopicPartition, client: ClientMetadata, partition: PartitionView
@@ -65,7 +64,7 @@ class ReplicaSelector(Protocol):
 
 
 class LeaderSelector:
-    """Always the leader: what happens without a selector, too."""
+    """Always the leader, which is also the behaviour without a selector."""
 
     def select(
         self, topic_partition: TopicPartition, client: ClientMetadata, partition: PartitionView
@@ -75,7 +74,7 @@ class LeaderSelector:
 
 
 class RackAwareReplicaSelector:
-    """A replica in the consumer's rack: the leader if it is there, else the one that has most."""
+    """A replica in the consumer's rack: the leader if it is there, else the one with the largest log end offset."""
 
     def select(
         self, topic_partition: TopicPartition, client: ClientMetadata, partition: PartitionView
@@ -86,7 +85,7 @@ class RackAwareReplicaSelector:
         near = [replica for replica in partition.replicas if replica.rack == client.rack]
         if not near or partition.leader in near:
             return partition.leader
-        # The longest log; of equal ones the one heard of last; or the largest id, as Kafka's comparator ends.
+        # The largest log end offset; then the most recently caught up; then the largest id, as in Kafka's comparator.
         return max(
             near, key=lambda replica: (replica.log_end_offset, -replica.ms_since_caught_up, replica.broker_id)
         )
@@ -100,13 +99,13 @@ _KAFKAS: Final[Mapping[str, type[ReplicaSelector]]] = {
 
 
 class UnknownSelector(ValueError):
-    """replica.selector.class names nothing that can be used."""
+    """replica.selector.class does not name a usable class."""
 
 
 def load_selector(name: str | None, configs: Mapping[str, object]) -> ReplicaSelector | None:
-    """The selector that `replica.selector.class` names; None for none. Raises UnknownSelector.
+    """The selector that `replica.selector.class` names; None if it is not set. Raises UnknownSelector.
 
-    The name comes from the node's own properties: it is never taken from a client or a dynamic configuration.
+    The name comes from the node's own properties file, never from a client or a dynamic configuration.
     """
     if not name:
         return None

@@ -1,14 +1,14 @@
-"""Replication within a rate: so that moving partitions leaves room for clients (KIP-73).
+"""Replication quotas: bound the rate of replication, so that a reassignment leaves bandwidth to clients (KIP-73).
 
-    {leader,follower}.replication.throttled.rate  bytes in a second, of a broker
-    leader.replication.throttled.replicas         whom that holds for: * or partition:broker, the broker that leads
-    follower.replication.throttled.replicas       the same, with the broker that follows
+    {leader,follower}.replication.throttled.rate  bytes per second, of a broker
+    leader.replication.throttled.replicas         the throttled replicas: * or partition:broker, the leading broker
+    follower.replication.throttled.replicas       the same, with the following broker
 
-The follower leaves throttled partitions out of its fetches while it is over its rate, the leader answers throttled
-followers without records. Members of the ISR would fall out of it: the leader never throttles them, nor does a follower
-hold back where it has all that is committed.
+While its rate is exceeded, a follower leaves throttled partitions out of its fetches, and a leader sends no records of
+throttled partitions. A throttled member of the ISR would fall out of it: so the leader never throttles members, and a
+follower does not hold back a partition of which it has everything that is committed.
 
-Source: KIP-73; ReplicationQuotaManager of Kafka 4.3.1, whose windows these are.
+Source: KIP-73; ReplicationQuotaManager of Kafka 4.3.1, with the same windows.
 """
 
 from collections import deque
@@ -21,10 +21,10 @@ _ALL: Final = "*"
 
 
 class ReplicationQuota:
-    """A rate over the last windows, and its bound. Times are in ms of any one clock."""
+    """A rate over the last windows, and its bound. Times are in ms of one clock."""
 
     def __init__(self, *, rate: Callable[[], int], window_count: int = 11, window_ms: int = 1_000) -> None:
-        """`rate` gives the bound in bytes per second, as it is configured now."""
+        """`rate` returns the configured bound in bytes per second."""
         self._rate = rate
         self._window_count = window_count
         self._window_ms = window_ms
@@ -33,7 +33,7 @@ class ReplicationQuota:
         self._began_ms: int | None = None
 
     def record(self, size_bytes: int, *, now_ms: int) -> None:
-        """So much was replicated now."""
+        """Count `size_bytes` as replicated now."""
         if self._began_ms is None:
             self._began_ms = now_ms
         number = now_ms // self._window_ms
@@ -48,7 +48,7 @@ class ReplicationQuota:
             return False
         self._forget(now_ms // self._window_ms)
         elapsed_ms = min(now_ms - self._began_ms, self._window_count * self._window_ms)
-        # At first as if a whole window had passed: a single response says nothing about a rate.
+        # At least one whole window: a single response does not make a rate.
         elapsed_s = max(elapsed_ms, self._window_ms) / 1000
         return sum(size for _, size in self._windows) / elapsed_s > self._rate()
 
@@ -58,7 +58,7 @@ class ReplicationQuota:
 
 
 def is_throttled(throttled_replicas: Sequence[str], partition: TopicPartition, broker_id: int) -> bool:
-    """Whether a topic's list of throttled replicas names this one.
+    """Whether a topic's list of throttled replicas contains this one.
 
     >>> is_throttled(["0:1", "0:2"], TopicPartition("t", 0), 2), is_throttled(["*"], TopicPartition("t", 7), 2)
     (True, True)
