@@ -9,7 +9,7 @@ A directory whose disk fails goes offline with its logs; the others serve on.
 Source: LogManager of Kafka 4.3.1.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from logging import getLogger
 from pathlib import Path
@@ -26,6 +26,7 @@ from storage.future_logs import FutureLogs
 from storage.log import Log
 from storage.log_config import LogConfig
 from storage.log_creation import LogCreation, LogMaker, NewLog
+from storage.log_deletion import LogDeletion
 from storage.log_dir_info import LogDirInfo, describe_dirs
 from storage.log_directory import LogDirectory, LogDirInUse, lock_directories
 from storage.log_files import DeletedFiles, removal_job
@@ -65,6 +66,7 @@ class LogManager(LogTable):
         self.moving = FutureLogs(self)
         self._topic_config: Callable[[str], LogConfig] = lambda topic: LogConfig()
         self._maker = LogMaker(self, topic_config=lambda topic: self._topic_config(topic))
+        self._deletion = LogDeletion(self)
         self._upkeep = Upkeep(self, now_ms=now_ms)
         self._run_parallel = run_parallel
 
@@ -274,24 +276,24 @@ class LogManager(LogTable):
 
         Until it is finished, none of its partitions may be asked for again, but all may be deleted.
         """
+        wanted = list(wanted)
+        for new in wanted:
+            self._deletion.put_aside(new.topic_partition, now_ms)
         return self._maker.creation(wanted, now_ms=now_ms)
 
-    def delete(self, topic_partition: TopicPartition, *, now_ms: int) -> None:
-        """Take the partition's logs away; their names are free at once, their files go after file.delete.delay.ms.
-
-        Raises KafkaStorageError if a disk fails.
-        """
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """Take the partition's logs away, for `put_deleted_aside`; a new log of this name may be made at once."""
         self._maker.note_deleted(topic_partition)
-        self.cleaned_offsets.pop(topic_partition, None)
-        errors = []
-        for logs in (self.logs, self.future_logs):
-            if (log := logs.pop(topic_partition, None)) is not None:
-                try:
-                    self.put_aside(log, file_names.DELETE_DIRECTORY, now_ms)
-                except KafkaStorageError as error:  # the other one has another disk
-                    errors.append(error)
-        if errors:
-            raise errors[0]
+        self._deletion.delete(topic_partition)
+
+    @property
+    def deleted_count(self) -> int:
+        """How many deleted partitions are still to be put aside."""
+        return self._deletion.waiting_count
+
+    def put_deleted_aside(self, now_ms: int) -> Iterator[None]:
+        """Rename the directories of deleted logs, one partition a step; their files go after file.delete.delay.ms."""
+        return self._deletion.steps(now_ms)
 
     def set_strays_aside(self, is_stray: IsStray, *, now_ms: int) -> None:
         """Put logs aside that the metadata does not know any more; their files are left to the operator.
@@ -382,6 +384,8 @@ class LogManager(LogTable):
             ],
             threads_per_group=self.settings.recovery_threads_per_data_dir,
         )
+        for _ in self.put_deleted_aside(now_ms):
+            pass
         for log in self.all_logs():
             self.deleted_files += log.deleted_files
             log.deleted_files = []

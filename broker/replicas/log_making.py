@@ -4,6 +4,7 @@
     wanted --else--> waiting --> planned --in a thread, a few at a time--> created: the partition gets its role
     any    --the topic is deleted, or the replica is moved away--> given up, without notification
 
+Deleted logs are put aside here, a few at once and more in turns of the loop, before the next logs are created.
 Until its log exists, a partition has no role and its requests fail with NOT_LEADER_OR_FOLLOWER. Kafka's brokers create
 logs in the thread that applies the metadata (LogManager.getOrCreateLog), with the same effect for clients.
 """
@@ -13,13 +14,15 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.runtime import Pool, Runtime
+from broker.runtime.turns import in_turns
 from protocol.errors import KafkaError
 from protocol.types import TopicPartition
 from storage.log import Log
 from storage.log_creation import LogCreation, NewLog, PlannedLog
 from storage.log_manager import LogManager
 
-#: Up to this many logs are created on the loop, at 0.2 ms each: a small topic is usable as soon as it is created.
+#: Up to this many logs are created on the loop, at 0.2 ms each: a small topic is usable as soon as it is created. The
+#: same number of deleted logs is put aside on the loop, at 0.1 ms each.
 _AT_ONCE: Final = 16
 #: Logs that one call of a thread creates; then their partitions get their roles.
 _PART: Final = 32
@@ -54,14 +57,20 @@ class LogMaking:
         return topic_partition in self._waiting or topic_partition in self._planned
 
     def make(self, wanted: Sequence[NewLog]) -> None:
-        """Create the logs, or find existing ones.
+        """Create the logs, or find existing ones; put deleted ones aside first.
 
-        Unless a creation is running, existing ones and up to 16 new ones are ready before this returns.
+        Unless a creation is running or many logs are deleted, existing ones and up to 16 new ones are ready before this
+        returns.
         """
-        if self._is_busy:
-            # In order: a deleted topic's logs are removed before those of a new topic with its name are created.
+        if self._is_busy or self._logs.deleted_count > _AT_ONCE:
+            # In order: a deleted topic's logs are put aside before those of a new topic with its name are created.
             self._waiting.update({new.topic_partition: new for new in wanted})
-        elif wanted:
+            if not self._is_busy:
+                self._begin()
+            return
+        for _ in self._logs.put_deleted_aside(self._runtime.now_ms()):
+            pass
+        if wanted:
             creation = self._plan(wanted)
             if creation.planned_count <= _AT_ONCE:
                 part = creation.next_part(_AT_ONCE)
@@ -69,7 +78,7 @@ class LogMaking:
                 self._finish(creation, part)
             else:
                 self._creation = creation
-                self._task = self._runtime.supervise(self._work, name="log-making")
+                self._begin()
 
     def give_up(self, topic_partition: TopicPartition) -> None:
         """The partition is not hosted any more. The caller deletes its log, which is not created again."""
@@ -89,6 +98,9 @@ class LogMaking:
             await asyncio.wait([self._task])
             self._task = None
 
+    def _begin(self) -> None:
+        self._task = self._runtime.supervise(self._work, name="log-making")
+
     def _plan(self, wanted: Sequence[NewLog]) -> LogCreation:
         self._planned = {new.topic_partition for new in wanted}
         creation = self._logs.creation(wanted, now_ms=self._runtime.now_ms())
@@ -96,7 +108,10 @@ class LogMaking:
         return creation
 
     async def _work(self) -> None:
-        while (creation := self._next_creation()) is not None:
+        while True:
+            await in_turns(self._runtime, self._logs.put_deleted_aside(self._runtime.now_ms()))
+            if (creation := self._next_creation()) is None:
+                return
             await self._carry_out(creation)
 
     def _next_creation(self) -> LogCreation | None:

@@ -402,11 +402,7 @@ class ReplicaManager:
         elif self._making.is_wanted(topic_partition):
             self._making.give_up(topic_partition)
         # Also of an offline partition: the future log of a move whose source is lost is still on this broker.
-        try:
-            self.logs.delete(topic_partition, now_ms=self.runtime.now_ms())
-        except KafkaError as error:
-            # The disk has failed, and its directory is offline by now; the other partitions must still be applied.
-            logger.error("%s was not removed: %s", topic_partition, error)
+        self.logs.delete(topic_partition)
 
     def _resign(self, partition: Partition) -> None:
         was_leader, epoch = partition.is_leader, partition.leader_epoch

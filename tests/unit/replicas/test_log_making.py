@@ -124,6 +124,70 @@ def test_deleted_and_made_again_meanwhile(simulation):
     simulation.run(story())
 
 
+def names_in_use(broker: ReplicaBroker) -> int:
+    """How many directories have names that a new log of the topic would need."""
+    return sum(name in map(str, PARTITIONS) for name in broker.files.list(A))
+
+
+def test_deleted_logs_are_put_aside_in_turns(simulation):
+    """Nobody finds them after the deletion; the loop does not rename the directories of a thousand in one turn."""
+
+    async def story():
+        async with one_broker(simulation) as (cluster, broker):
+            create(cluster)
+            await broker.replicas.all_made()
+            cluster.commit(RemoveTopicRecord(topic_id=TOPIC_ID))
+            assert not broker.logs.logs
+            with pytest.raises(UnknownTopicOrPartition):
+                broker.partition(PARTITIONS[0])
+            assert names_in_use(broker) == COUNT
+            create(cluster, UUID(int=0xB), count=1)
+            with pytest.raises(NotLeaderOrFollower, match="being made"):
+                broker.partition(PARTITIONS[0])
+            await broker.replicas.all_made()
+            assert broker.partition(PARTITIONS[0]).topic_id == UUID(int=0xB)
+            assert names_in_use(broker) == 1
+            # Of a small topic all is done at once.
+            cluster.commit(RemoveTopicRecord(topic_id=UUID(int=0xB)))
+            assert names_in_use(broker) == 0
+
+    simulation.run(story())
+
+
+def test_the_node_stops_while_deleted_logs_have_their_names(simulation):
+    async def story():
+        async with one_broker(simulation) as (cluster, broker):
+            create(cluster)
+            await broker.replicas.all_made()
+            cluster.commit(RemoveTopicRecord(topic_id=TOPIC_ID))
+            await broker.replicas.stop()
+            assert names_in_use(broker)
+            broker.logs.shutdown(broker.runtime.now_ms(), broker_epoch=1)
+            assert names_in_use(broker) == 0
+
+    simulation.run(story())
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_the_node_dies_while_deleted_logs_have_their_names(simulation, is_made_again):
+    async def story():
+        async with one_broker(simulation) as (cluster, broker):
+            create(cluster)
+            await broker.replicas.all_made()
+            cluster.commit(RemoveTopicRecord(topic_id=TOPIC_ID))
+            await broker.replicas.stop()  # in the simulation, tasks of a dead process would go on
+            await broker.crash(Loss.NOTHING)
+            if is_made_again:
+                create(cluster, UUID(int=0xB))
+            broker.start()
+            await broker.replicas.all_made()
+            assert len(broker.logs.logs) == names_in_use(broker) == COUNT * is_made_again
+            assert {log.topic_id for log in broker.logs.logs.values()} <= {UUID(int=0xB)}
+            assert sum(name.endswith("-stray") for name in broker.files.list(A)) == COUNT
+
+    simulation.run(story())
+
+
 def test_a_replica_that_goes_and_comes_back_meanwhile(simulation):
     async def story():
         async with one_broker(simulation) as (cluster, broker):

@@ -13,7 +13,7 @@ from storage.log_config import LogConfig
 from storage.log_manager import InconsistentMetaProperties
 from tests.harness.faulty_files import FaultyFiles, Killed, Loss
 from tests.unit.storage.storage_support import NOW_MS, offsets_in
-from tests.unit.storage.test_log_manager import TOPIC_ID, A, append, crash, open_manager, run
+from tests.unit.storage.test_log_manager import TOPIC_ID, A, append, crash, delete, open_manager, run
 
 PATHS = [Path("/data/a"), Path("/data/b")]
 
@@ -110,7 +110,7 @@ def test_given_up(files):
 
 def test_a_deleted_partition_takes_its_future_along(files):
     manager, _, _ = begin(files)
-    manager.delete(A, now_ms=NOW_MS)
+    delete(manager, A)
     assert not manager.logs
     assert not manager.future_logs
     run(manager.maintain(NOW_MS + 100_000))
@@ -122,8 +122,8 @@ def test_a_deleted_partition_on_a_failing_disk(files, failing):
     """What lies on the other disk goes all the same: nobody would look for it later."""
     manager, _, _ = begin(files)
     files.fail("rename", errno=5, under=PATHS[failing])
-    with pytest.raises(KafkaStorageError):
-        manager.delete(A, now_ms=NOW_MS)
+    delete(manager, A)
+    assert [*manager.offline_dirs] == [PATHS[failing]]
     assert not manager.logs
     assert not manager.future_logs
     assert [name.endswith("-delete") for name in folders(files)].count(True) == 1
@@ -299,7 +299,7 @@ def test_a_log_that_cannot_be_removed_yet_holds_up_no_other(files):
     deleted = [TopicPartition("t", number) for number in range(3)]
     for at in deleted:
         manager.get_or_create(at, topic_id=TOPIC_ID, now_ms=NOW_MS)
-        manager.delete(at, now_ms=NOW_MS)
+        delete(manager, at)
     files.fail("fsync", errno=5, under=other, is_lasting=True)
     run(manager.maintain(NOW_MS + 100_000))
     assert [name.split(".")[0] for name in folders(files)] == [

@@ -70,7 +70,7 @@ def test_deleted_meanwhile(tmp_path):
     manager = open_manager(tmp_path)
     creation = manager.creation(wanted(), now_ms=NOW_MS)
     part = run_in_a_thread(creation)
-    manager.delete(PARTITIONS[0], now_ms=NOW_MS)
+    manager.delete(PARTITIONS[0])
     creation.finish(part)
     assert isinstance(creation.errors[PARTITIONS[0]], UnknownTopicOrPartition)
     assert set(manager.logs) == set(PARTITIONS[1:])
@@ -105,7 +105,7 @@ def test_what_is_deleted_before_its_turn_is_not_made(tmp_path):
     creation.run(first)
     creation.finish(first)
     for at in PARTITIONS:
-        manager.delete(at, now_ms=NOW_MS)
+        manager.delete(at)
     last = all_of(creation)
     creation.run(last)
     assert not any((tmp_path / str(new.topic_partition)).exists() for new, _ in last)
@@ -138,7 +138,7 @@ def test_deleted_meanwhile_and_the_disk_fails():
     creation = manager.creation(wanted(), now_ms=NOW_MS)
     part = run_in_a_thread(creation)
     gone, path = PARTITIONS[0], part[0].path
-    manager.delete(gone, now_ms=NOW_MS)
+    manager.delete(gone)
     files.fail("rename", errno=5, under=path)
     creation.finish(part)
     assert list(manager.offline_dirs) == [path.parent]

@@ -43,6 +43,13 @@ def run(jobs):
         job.complete()
 
 
+def delete(manager, topic_partition):
+    """Delete a partition's logs, and put all that is deleted aside."""
+    manager.delete(topic_partition)
+    for _ in manager.put_deleted_aside(NOW_MS):
+        pass
+
+
 def crash(manager):
     """As a killed process leaves it."""
     for log in manager.logs.values():
@@ -156,7 +163,7 @@ def test_topic_id_of_an_older_topic(tmp_path):
 def test_delete(tmp_path):
     manager = open_manager(tmp_path)
     append(manager.get_or_create(B, topic_id=TOPIC_ID, now_ms=NOW_MS), 3)
-    manager.delete(B, now_ms=NOW_MS)
+    delete(manager, B)
     assert manager.get(B) is None
     (folder,) = tmp_path.glob("b.c_d-e-1.*-delete")
     assert manager.get_or_create(B, topic_id=UUID(int=8), now_ms=NOW_MS).log_end_offset == 0
@@ -170,12 +177,71 @@ def test_delete(tmp_path):
 def test_deleted_folders_of_the_last_run_go(tmp_path):
     manager = open_manager(tmp_path)
     manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
-    manager.delete(A, now_ms=NOW_MS)
+    delete(manager, A)
     crash(manager)
     again = open_manager(tmp_path)
     assert again.logs == {}
     run(again.maintain(NOW_MS))
     assert not list(tmp_path.glob("*-delete"))
+
+
+def test_a_deleted_log_gives_up_its_name_before_the_next_one_of_that_name_is_made(tmp_path):
+    manager = open_manager(tmp_path)
+    append(manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS), 3)
+    append(manager.get_or_create(B, topic_id=TOPIC_ID, now_ms=NOW_MS), 3)
+    manager.delete(A)
+    manager.delete(B)
+    assert not manager.logs
+    assert (tmp_path / str(A)).exists()
+    log = manager.get_or_create(A, topic_id=UUID(int=8), now_ms=NOW_MS)
+    assert (log.topic_id, log.log_end_offset) == (UUID(int=8), 0)
+    assert manager.deleted_count == 1
+    assert len(list(tmp_path.glob("*-delete"))) == 1
+    # And with the other one, nothing happens to the new log.
+    assert len(list(manager.put_deleted_aside(NOW_MS))) == 1
+    assert manager.logs == {A: log}
+    assert log.directory == tmp_path / str(A)
+    assert len(list(tmp_path.glob("*-delete"))) == 2
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_process_dies_before_a_deleted_log_has_given_up_its_name(tmp_path, is_made_again):
+    """The topic stays deleted; a topic that has its name by now begins empty."""
+    manager = open_manager(tmp_path)
+    append(manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS), 3)
+    manager.delete(A)
+    run(manager.maintain(NOW_MS + 60_000))
+    crash(manager)
+    again = open_manager(tmp_path, is_stray=lambda _, topic_id: not is_made_again or topic_id != UUID(int=8))
+    assert not again.logs
+    assert len(list(tmp_path.glob("*-stray"))) == 1
+    if is_made_again:
+        assert again.get_or_create(A, topic_id=UUID(int=8), now_ms=NOW_MS).log_end_offset == 0
+
+
+def test_a_shutdown_puts_aside_what_was_deleted(tmp_path):
+    manager = open_manager(tmp_path)
+    append(manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS), 3)
+    manager.delete(A)
+    manager.shutdown(NOW_MS, broker_epoch=1)
+    assert not (tmp_path / str(A)).exists()
+    again = open_manager(tmp_path)
+    assert again.was_clean
+    run(again.maintain(NOW_MS))
+    assert not list(tmp_path.glob("a-0*"))
+
+
+def test_a_directory_fails_before_a_deleted_log_has_given_up_its_name(tmp_path):
+    """Its files are closed; the next start finds a stray."""
+    manager = open_manager(tmp_path)
+    log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    append(log, 3)
+    manager.delete(A)
+    manager.take_offline(tmp_path, OSError(5, "EIO"))
+    assert len(list(manager.put_deleted_aside(NOW_MS))) == 1
+    assert manager.deleted_count == 0
+    assert not log.is_writable
+    assert (tmp_path / str(A)).exists()
 
 
 def test_strays_are_put_aside(tmp_path):
@@ -248,7 +314,7 @@ def test_a_topic_that_is_made_again_does_not_begin_where_the_old_one_did(tmp_pat
     manager = open_manager(tmp_path)
 
     def make_again():
-        manager.delete(A, now_ms=NOW_MS)
+        manager.delete(A)
         log = manager.get_or_create(A, topic_id=UUID(int=8), now_ms=NOW_MS)
         append(log, 20)
 
@@ -351,7 +417,7 @@ def test_a_topic_is_deleted_while_it_is_compacted(tmp_path):
     log.update_high_watermark(50)
     job = manager.clean_one(NOW_MS)
     job.run()
-    manager.delete(A, now_ms=NOW_MS)
+    manager.delete(A)
     job.finish()
     assert not manager.offline_dirs
     manager.shutdown(NOW_MS + 60_000, broker_epoch=1)
