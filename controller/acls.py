@@ -1,10 +1,10 @@
 """CreateAcls, DeleteAcls and DescribeAcls: access control entries in the metadata log.
 
-Each entry gets an id of its own, by which it is deleted; to users it has none. An entry that is there already is
-created without effect. Every row of a request is judged by itself.
+Each entry gets an id, by which a record removes it; users do not see the id. Creating an entry that exists succeeds
+and writes no record. Each row of a request succeeds or fails alone.
 
-Without an authorizer there are no ACLs: SECURITY_DISABLED is the answer then, as in Kafka. With Kafka's
-StandardAuthorizer configured they are kept; whoever authorizes reads them from the image.
+Without an authorizer there are no ACLs: the error is SECURITY_DISABLED, as in Kafka. With Kafka's StandardAuthorizer
+configured they are kept; the authorizer reads them from the image.
 
 Source: AclControlManager and AclApis of Kafka 4.3.1.
 """
@@ -46,12 +46,12 @@ AUTHORIZER_KEY: Final = "authorizer.class.name"
 
 _E = TypeVar("_E", bound=IntEnum)
 
-#: What an ACL says, without its id: two with the same are one.
+#: The fields of an ACL without its id: two ACLs with the same content are one.
 _Content = tuple[int, str, int, str, str, int, int]
 
 
 def create_acls(state: ClusterState, request: CreateAclsRequest) -> Result[CreateAclsResponse]:
-    """Add ACLs. Raises SecurityDisabled, PolicyViolation if it is too many."""
+    """Add ACLs. Raises SecurityDisabled, and PolicyViolation for too many."""
     _check_enabled(state)
     existing = {_content(acl) for acl in state.image.acls.values()}
     records: list[AccessControlEntryRecord] = []
@@ -72,10 +72,10 @@ def create_acls(state: ClusterState, request: CreateAclsRequest) -> Result[Creat
 
 
 def delete_acls(state: ClusterState, request: DeleteAclsRequest) -> Result[DeleteAclsResponse]:
-    """Remove the ACLs that filters match; one that two filters match is told by both. Raises SecurityDisabled,
-    InvalidRequest if too many would be told: what goes is bounded by that, too.
+    """Remove the ACLs that filters match; one that two filters match is reported for both. Raises SecurityDisabled,
+    and InvalidRequest if the response would list too many ACLs; that bounds the number of removals, too.
 
-    Kafka only counts what goes, so that short filters that all match the same make an answer without bounds.
+    Kafka counts the removals only, so that many short filters with the same matches make its response unbounded.
     """
     _check_enabled(state)
     room = MAX_RECORDS_PER_USER_OPERATION
@@ -110,7 +110,7 @@ def delete_acls(state: ClusterState, request: DeleteAclsRequest) -> Result[Delet
 
 
 def describe_acls(state: ClusterState, request: DescribeAclsRequest) -> Result[DescribeAclsResponse]:
-    """Tell of ACLs whoever asks at a controller's own listener. Raises SecurityDisabled, InvalidRequest."""
+    """DescribeAcls on a controller's own listener. Raises SecurityDisabled, InvalidRequest."""
     _check_enabled(state, "No Authorizer is configured on the broker")
     return Result(response=describe(request, state.image.acls.values()))
 
@@ -160,7 +160,7 @@ def _check_filter(asked: DeleteAclsFilter) -> None:
 
 
 def _named(kind: type[_E], code: int) -> _E:
-    """The member of this code; codes that we do not know are UNKNOWN, as code 0 is."""
+    """The member with this code; UNKNOWN (code 0) for codes that are not defined."""
     return kind(code if code in kind.__members__.values() else 0)
 
 

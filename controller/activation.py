@@ -1,11 +1,11 @@
-"""What a controller writes when it becomes the active one, before it serves anybody.
+"""Activation records: what a controller writes when it becomes active, before it serves requests.
 
-    empty log:     what the cluster starts with, read from `bootstrap.checkpoint`: as one metadata transaction
-                   (KIP-868), or as one batch where metadata.version is below 13
+    empty log:     the records of `bootstrap.checkpoint`: as one metadata transaction (KIP-868), or as one batch
+                   where metadata.version is below 13
     other log:     AbortTransaction if the last controller left a transaction open, else nothing
 
-Raft has written before that what an epoch begins with: LeaderChange and, in an empty log under kraft.version 1, who
-votes. Source: ActivationRecordsGenerator of Kafka 4.3.1.
+Raft has already written the control records that an epoch begins with: LeaderChange and, in an empty log under
+kraft.version 1, the voters. Source: ActivationRecordsGenerator of Kafka 4.3.1.
 """
 
 from pathlib import Path
@@ -32,10 +32,10 @@ from storage.files import Files
 
 
 def format_directory(directory: Path, files: Files, *, now_ms: int) -> None:
-    """Write what `kafka-storage format` leaves for a cluster with a configured voter. [any thread]
+    """Write what `kafka-storage format` writes for a cluster with a configured voter. [any thread]
 
-    `directory` is the metadata log's. What is there already stays, somebody may have formatted it otherwise; and a
-    log that is in use needs no first records.
+    `directory` is the metadata log's. An existing file is kept, since the directory may have been formatted with
+    other levels; a log that already has records needs no bootstrap records.
     """
     log_dir = directory.parent
     if files.exists(log_dir / snapshots.BOOTSTRAP_FILE) or _is_in_use(directory, files):
@@ -57,10 +57,10 @@ def first_decision(
     settings: ControllerSettings,
     is_transaction_open: bool,
 ) -> Result[None]:
-    """The records of the table above. Reads one small file, of a new cluster only. Raises InvalidMetadata."""
+    """The records of the table above. Only in a new cluster it reads a file, a small one. Raises InvalidMetadata."""
     records: list[MetadataRecord] = []
     metadata_version = image.metadata_version
-    if metadata_version is None:  # an empty log, or one whose beginning was cut short
+    if metadata_version is None:  # an empty log, or one that ends within its bootstrap records
         records, metadata_version = _bootstrap(_read(log_dir / snapshots.BOOTSTRAP_FILE, files), settings)
     if is_transaction_open:
         if metadata_version < TRANSACTIONS_3_6_IV1:
@@ -83,7 +83,7 @@ def _read(path: Path, files: Files) -> list[MetadataRecord]:
 def _bootstrap(
     records: list[MetadataRecord], settings: ControllerSettings
 ) -> tuple[list[MetadataRecord], int]:
-    """What an empty log begins with, and the metadata.version that it sets."""
+    """The first records of an empty log, and the metadata.version that they set."""
     levels = {each.name: each.feature_level for each in records if isinstance(each, FeatureLevelRecord)}
     if METADATA_VERSION not in levels:
         raise InvalidMetadata(f"{snapshots.BOOTSTRAP_FILE} does not say the {METADATA_VERSION}")

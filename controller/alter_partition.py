@@ -1,24 +1,24 @@
-"""AlterPartition: a leader says who is in sync with it (KIP-497, KIP-704, KIP-841, KIP-903).
+"""AlterPartition: the leader of a partition requests a new ISR (KIP-497, KIP-704, KIP-841, KIP-903).
 
-The leader alone knows how far its followers are; the controller alone knows who is alive. So the leader
-proposes and the controller agrees, as long as both speak of the same partition:
+Only the leader knows how far its followers have replicated; only the controller knows which brokers are active. So
+the leader proposes an ISR, and the controller accepts it if both have the same version of the partition:
 
-| the leader's view | answer |
+| the request | answer |
 |---|---|
-| leader or partition epoch larger than ours | NOT_CONTROLLER: we are the ones who are behind, look for another |
+| leader or partition epoch larger than the controller's | NOT_CONTROLLER: this controller is behind, find another one |
 | leader epoch smaller | FENCED_LEADER_EPOCH |
-| it does not lead | INVALID_REQUEST |
-| partition epoch smaller | INVALID_UPDATE_VERSION: it will hear of what it missed, and ask again |
-| an ISR of other than replicas, with one twice, or without the leader | INVALID_REQUEST |
-| still recovering, or recovering again, with others in sync | INVALID_REQUEST |
-| a member that is unknown, fenced, leaving, or of another broker epoch | INELIGIBLE_REPLICA |
-| all is well, but the change ends a reassignment that takes the leader away | NEW_LEADER_ELECTED, and the change holds |
+| the sender does not lead | INVALID_REQUEST |
+| partition epoch smaller | INVALID_UPDATE_VERSION: the leader will read the newer record, and ask again |
+| the ISR has a non-replica or a duplicate, or lacks the leader | INVALID_REQUEST |
+| RECOVERING with others in the ISR, or of a partition that has recovered | INVALID_REQUEST |
+| a member is unknown, fenced, in controlled shutdown, or of another broker epoch | INELIGIBLE_REPLICA |
+| valid, but the change completes a reassignment that removes the leader | NEW_LEADER_ELECTED; the change is made |
 
-Versions: v2 names the ISR by broker ids, v3 with broker epochs: a broker that was restarted in between is not
-the one that was in sync. Rows are independent; OPERATION_NOT_ATTEMPTED is never answered, as in Kafka 4.3.1.
-Differs from Kafka: an unknown leader recovery state is the row's INVALID_REQUEST, not the end of the request;
-a partition that is named twice is judged the second time by what the first made of it.
-Source: ReplicationControlManager.alterPartition.
+Versions: v2 has broker ids in the ISR, v3 broker epochs, too: a broker that was restarted in between is not
+the one that was in sync. Rows are independent; OPERATION_NOT_ATTEMPTED is never returned, as in Kafka 4.3.1.
+Differs from Kafka: an unknown leader recovery state is INVALID_REQUEST for the row, and does not fail the request;
+the second row of a partition that is named twice is checked against the result of the first.
+Source: ReplicationControlManager.alterPartition; the leader's side is Kafka's AlterPartitionManager.
 """
 
 from collections.abc import Sequence
@@ -44,13 +44,13 @@ from protocol.metadata.image import (
     PartitionImage,
 )
 
-#: In place of a broker epoch: the leader does not know it, and it is not checked.
+#: In place of a broker epoch that the leader does not know: it is not checked.
 _ANY_EPOCH = -1
 _RECOVERY_STATES = {int(state): state for state in LeaderRecoveryState}
 
 
 def alter_partition(state: ClusterState, request: AlterPartitionRequest) -> Result[AlterPartitionResponse]:
-    """Change the ISRs that a broker asks for as their leader. Raises StaleBrokerEpoch."""
+    """Change the ISRs that a leader requests. Raises StaleBrokerEpoch."""
     if not request.topics:
         return Result(response=AlterPartitionResponse())
     check_epoch(state, request.broker_id, request.broker_epoch)
@@ -96,7 +96,7 @@ def _alter(draft: Draft, broker_id: int, topic_id: UUID, row: PartitionData) -> 
 def _check(
     partition: PartitionImage, broker_id: int, row: PartitionData, isr: Sequence[int]
 ) -> ErrorCode | None:
-    """Whether the leader and we speak of the same partition, and it asks for something that can be."""
+    """The error if the request is for another version of the partition, or its ISR is invalid; else None."""
     if row.leader_epoch > partition.leader_epoch or row.partition_epoch > partition.partition_epoch:
         return ErrorCode.not_controller
     if row.leader_epoch < partition.leader_epoch:
@@ -110,7 +110,9 @@ def _check(
 
 
 def _is_recovery(partition: PartitionImage, row: PartitionData, isr: Sequence[int]) -> bool:
-    """A leader recovers from an unclean election alone, and once (KIP-704)."""
+    """Whether the leader recovery state is valid: after an unclean election the leader is alone in the ISR until it
+    is RECOVERED, and does not return to RECOVERING (KIP-704).
+    """
     match _RECOVERY_STATES.get(row.leader_recovery_state):
         case LeaderRecoveryState.RECOVERED:
             return True

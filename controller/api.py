@@ -1,4 +1,7 @@
-"""What the controller serves: for each request its decision, and the answer if it is refused as a whole."""
+"""ControllerApis: the requests that the controller serves, each with its decision and its error response.
+
+The error response is that of a request that fails as a whole. Source: ControllerApis of Kafka 4.3.1.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -34,7 +37,7 @@ class ControllerApi(NamedTuple):
 
 
 def _timeless(decide: Callable[[ClusterState, Any], Result[Any]]) -> ControllerApi:
-    """A decision that has nothing to do with sessions."""
+    """A decision that does not use the sessions' clock."""
     return ControllerApi(lambda state, request, _now_ms: decide(state, request))
 
 

@@ -1,4 +1,4 @@
-"""From broker ids to partition records: manual assignments are checked, automatic ones are placed."""
+"""Replica assignments: manual ones are checked, automatic ones are placed; both become partition records."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -10,7 +10,7 @@ from protocol.metadata.records import PartitionRecord
 
 
 def check_manual(state: ClusterState, replicas: Sequence[int], *, replication_factor: int | None) -> None:
-    """Refuses what cannot be a partition's replicas; `replication_factor` None: the first of its topic.
+    """Check a list of replicas. `replication_factor` is that of the topic's other partitions; None: not checked.
 
     Raises InvalidReplicaAssignment.
     """
@@ -48,7 +48,7 @@ def manual_record(
 def place(state: ClusterState, *, count: int, replication_factor: int) -> list[list[int]]:
     """Replicas for `count` new partitions. Raises InvalidReplicationFactor.
 
-    Brokers that are about to leave take none, nor do those whose directories are all cordoned (KIP-1066).
+    Brokers in controlled shutdown take none, nor do those whose directories are all cordoned (KIP-1066).
     """
     candidates = [
         Candidate(broker.broker_id, broker.rack, broker.is_fenced)
@@ -80,7 +80,7 @@ def placed_records(
 def partition_record(
     state: ClusterState, topic_id: UUID, index: int, replicas: Sequence[int]
 ) -> PartitionRecord | None:
-    """A new partition: its active replicas are in sync, the first of them leads. None if none is active."""
+    """A new partition: the ISR is its active replicas, the leader the first of them. None if none is active."""
     isr = [replica for replica in replicas if state.is_active(replica)]
     if not isr:
         return None

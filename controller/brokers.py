@@ -1,12 +1,12 @@
-"""Brokers come and go: registration, heartbeats, fencing, leaving (KIP-631, KIP-966).
+"""Broker lifecycle: registration, heartbeats, fencing, controlled shutdown (KIP-631, KIP-966).
 
     (unknown) --BrokerRegistration--> FENCED
-    FENCED   --heartbeat, has read its own registration, wants in--> UNFENCED
-    FENCED   --heartbeat, wants to shut down--> may go at once
+    FENCED   --heartbeat, has read its own registration, wants to be unfenced--> UNFENCED
+    FENCED   --heartbeat, wants to shut down--> may stop at once
     UNFENCED --heartbeat wants to be fenced, or session expires--> FENCED
-    UNFENCED --heartbeat, wants to shut down, leads something--> CONTROLLED_SHUTDOWN
-    UNFENCED --heartbeat, wants to shut down, leads nothing--> FENCED, may go at once
-    CONTROLLED_SHUTDOWN --leads nothing and all others have read so--> FENCED, may go
+    UNFENCED --heartbeat, wants to shut down, leads a partition--> CONTROLLED_SHUTDOWN
+    UNFENCED --heartbeat, wants to shut down, leads none--> FENCED, may stop at once
+    CONTROLLED_SHUTDOWN --leads none, and all other active brokers have read that--> FENCED, may stop
 
 Source: ClusterControlManager, BrokerHeartbeatManager, ReplicationControlManager of Kafka 4.3.1.
 """
@@ -44,17 +44,17 @@ from protocol.metadata.records import (
 )
 
 _FENCE, _UNFENCE = 1, -1
-#: Directory ids up to here mean something else than a directory.
+#: Directory ids below this one are reserved: they do not name a directory (KIP-858).
 _LAST_RESERVED_DIRECTORY = 100
 
 
 def register(
     state: ClusterState, request: registration.BrokerRegistrationRequest, *, now_ms: int
 ) -> Result[registration.BrokerRegistrationResponse]:
-    """A broker asks to be known; its epoch is the offset at which it gets known.
+    """Register a broker. Its broker epoch is the offset of this decision's first record.
 
     The same incarnation may register again (its listeners or directories have changed) and keeps its epoch.
-    A new one ends the old: an unclean stop of it costs its places in ISR and ELR.
+    A new incarnation replaces the old one, which leaves all ISRs; after an unclean shutdown it leaves the ELRs, too.
     """
     known = state.image.brokers.get(request.broker_id)
     _check_registration(state, request, known, now_ms=now_ms)
@@ -100,7 +100,7 @@ def register(
     return Result(
         response=registration.BrokerRegistrationResponse(broker_epoch=record.broker_epoch),
         records=draft.records,
-        is_atomic=False,  # the registration is last: should the rest of it be lost, the broker asks again
+        is_atomic=False,  # the registration is last: if it is lost, the broker registers again
         on_appended=start_session,
     )
 
@@ -147,14 +147,14 @@ def _check_directories(state: ClusterState, broker_id: int, directories: list[UU
 
 
 def _check_features(state: ClusterState, request: registration.BrokerRegistrationRequest) -> None:
-    """The broker must be able to run at every finalized level; features it does not name it has at 0 only."""
+    """The broker must support every finalized level; a feature that it does not name it supports at 0 only."""
     offered = {
         each.name: range(each.min_supported_version, each.max_supported_version + 1)
         for each in request.features
     }
     if METADATA_VERSION not in offered:
         raise InvalidRegistration(f"Request features do not contain '{METADATA_VERSION}'")
-    # The quorum's own level is in no metadata record.
+    # kraft.version is in control records, not in metadata records.
     finalized = {**state.image.features, KRAFT_VERSION: state.kraft.version}
     for name in {*offered, *finalized}:
         level, levels = finalized.get(name, 0), offered.get(name, range(1))
@@ -175,7 +175,7 @@ class _Next(Enum):
 def heartbeat(
     state: ClusterState, request: BrokerHeartbeatRequest, *, now_ms: int
 ) -> Result[BrokerHeartbeatResponse]:
-    """A broker says that it is there, how far it has read and what it wants. Raises StaleBrokerEpoch."""
+    """A broker reports its metadata offset, and the state that it wants. Raises StaleBrokerEpoch."""
     broker = check_epoch(state, request.broker_id, request.broker_epoch)
     session = state.sessions.of(broker.broker_id)
     registered_at = state.registration_offsets[broker.broker_id]
@@ -184,7 +184,7 @@ def heartbeat(
     now, then = _next(state, broker, request, is_caught_up=is_caught_up)
     draft = Draft(state)
     newly_offline = [each for each in broker.log_dirs if each in request.offline_log_dirs]
-    draft.offline.update(newly_offline)  # a broker that is let in now must not get leaders in them
+    draft.offline.update(newly_offline)  # a broker that is unfenced now must not lead partitions in them
     if now is not then:
         _transition(draft, broker, then)
     if newly_offline:
@@ -218,7 +218,7 @@ def heartbeat(
 def _next(
     state: ClusterState, broker: BrokerImage, request: BrokerHeartbeatRequest, *, is_caught_up: bool
 ) -> tuple[_Next, _Next]:
-    """What the broker is and what it becomes: the diagram above."""
+    """The broker's current and next state: the diagram above."""
     session = state.sessions.of(broker.broker_id)
     if session.shutdown_offset is not None:
         if leadership.leads_any(state, broker.broker_id):
@@ -230,7 +230,7 @@ def _next(
     if broker.is_fenced:
         if request.want_shut_down:
             return _Next.FENCED, _Next.SHUTDOWN_NOW
-        # One that has said goodbye comes back by registering anew: until then it may lead nothing.
+        # A broker that was in controlled shutdown stays fenced until its next incarnation registers.
         is_let_in = not request.want_fence and is_caught_up and not broker.in_controlled_shutdown
         return _Next.FENCED, _Next.UNFENCED if is_let_in else _Next.FENCED
     if request.want_shut_down:
@@ -255,7 +255,7 @@ def _transition(draft: Draft, broker: BrokerImage, then: _Next) -> None:
 
 
 def _fence(draft: Draft, broker: BrokerImage) -> None:
-    """The broker is out: of the ISRs first, then fenced, as it asked or because it is silent."""
+    """Fence the broker, at its request or because its session expired: first it leaves the ISRs, then it is fenced."""
     draft.becomes(broker._replace(is_fenced=True))
     leadership.without_broker(draft, broker.broker_id)
     draft.records.append(_changed(broker, fenced=_FENCE))
@@ -273,8 +273,8 @@ def _changed(
 
 
 def _go_offline(draft: Draft, broker: BrokerImage, offline: list[UUID]) -> None:
-    """Its last directory is not taken from it: a record without directories says that nothing changes. As Kafka;
-    a broker that has none left stops.
+    """Record the loss of log directories. That of the last one has no record: an empty list means no change, as in
+    Kafka; a broker that has no directory left stops.
     """
     leadership.without_directories(draft, broker.broker_id, offline)
     draft.records.append(
@@ -287,7 +287,7 @@ def _go_offline(draft: Draft, broker: BrokerImage, offline: list[UUID]) -> None:
 
 
 def _cordon(draft: Draft, broker: BrokerImage, cordoned: list[UUID] | None) -> None:
-    """Directories that take no new replicas (KIP-1066); a broker that has not caught up yet does not tell."""
+    """Directories that take no new replicas (KIP-1066); None from a broker that has not caught up yet."""
     known = broker.cordoned_log_dirs
     if cordoned is not None and (known is None or set(cordoned) != set(known)):
         draft.records.append(
@@ -298,9 +298,9 @@ def _cordon(draft: Draft, broker: BrokerImage, cordoned: list[UUID] | None) -> N
 
 
 def expire_sessions(state: ClusterState, *, now_ms: int) -> Result[list[int]]:
-    """Fence the unfenced broker that has been silent for longest, beyond its session's timeout.
+    """Fence the unfenced broker whose session expired first; its id, or nothing.
 
-    One at a time: the next one's partitions then see that this one is gone.
+    One at a time, so that the elections for the next one see that this one is fenced.
     """
     for broker_id in state.sessions.expired(state.image.brokers.values(), now_ms=now_ms):
         draft = Draft(state)
@@ -310,7 +310,7 @@ def expire_sessions(state: ClusterState, *, now_ms: int) -> Result[list[int]]:
 
 
 def unregister(state: ClusterState, request: UnregisterBrokerRequest) -> Result[UnregisterBrokerResponse]:
-    """Forget a broker for good. Raises BrokerIdNotRegistered."""
+    """Remove a broker's registration. Raises BrokerIdNotRegistered."""
     broker = state.image.brokers.get(request.broker_id)
     if broker is None:
         raise BrokerIdNotRegistered(f"Broker ID {request.broker_id} is not currently registered")
@@ -326,7 +326,7 @@ def unregister(state: ClusterState, request: UnregisterBrokerRequest) -> Result[
 
 
 def check_epoch(state: ClusterState, broker_id: int, broker_epoch: int) -> BrokerImage:
-    """The registration that the broker speaks of. Raises StaleBrokerEpoch if it is not the current one."""
+    """The broker's registration. Raises StaleBrokerEpoch if `broker_epoch` is not the current one."""
     broker = state.image.brokers.get(broker_id)
     if broker is None:
         raise StaleBrokerEpoch(f"No broker registration found for broker id {broker_id}")

@@ -1,9 +1,9 @@
 """IncrementalAlterConfigs and AlterConfigs: configurations of topics, brokers, groups and client metrics.
 
-A resource's changes hold together or not at all, and are judged by what would hold afterwards. All resources
-of a request are independent of each other. What a broker may configure is checked by the broker that
-forwards the request. A controller that is asked itself only knows the keys that it goes by, and these have to make
-sense; Kafka's writes whatever it is told, and then cannot elect a leader.
+The changes of one resource are made together or not at all; the configuration that results from them is validated.
+The resources of a request are independent of each other. Broker configurations are validated by the broker that
+forwards the request. A controller that receives the request directly validates only the broker keys that it uses
+itself; Kafka's controller writes any value, and then cannot elect a leader.
 Source: ConfigurationControlManager and ControllerConfigurationValidator of Kafka 4.3.1.
 """
 
@@ -44,7 +44,7 @@ CORDONED_LOG_DIRS = "cordoned.log.dirs"
 #: Longest text of a value: its length is a 16-bit number in many places.
 _MAX_VALUE_LENGTH = 2**15 - 1
 
-#: What becomes of keys: their new text, or None where they are removed.
+#: Key -> its new text, or None where it is removed.
 _Changes = dict[str, str | None]
 
 _R = TypeVar("_R")
@@ -53,7 +53,7 @@ _R = TypeVar("_R")
 def incremental_alter(
     state: ClusterState, request: incremental_alter_configs.IncrementalAlterConfigsRequest
 ) -> Result[incremental_alter_configs.IncrementalAlterConfigsResponse]:
-    """Set, delete, append to and subtract from single keys (KIP-339). Raises PolicyViolation if it is too much."""
+    """Set, delete, append to and subtract from single keys (KIP-339). Raises PolicyViolation for too many records."""
 
     def changes(resource: ConfigResource, index: int) -> _Changes:
         operations = [_operation(each) for each in request.resources[index].configs]
@@ -93,7 +93,7 @@ def alter(
 ) -> Result[alter_configs.AlterConfigsResponse]:
     """Replace all configurations of each resource: keys that are not named are removed.
 
-    Raises PolicyViolation if it is too much at once.
+    Raises PolicyViolation for too many records.
     """
 
     def changes(resource: ConfigResource, index: int) -> _Changes:
@@ -143,11 +143,11 @@ def _alter(
 
 
 def _together(response: _R, records: list[MetadataRecord]) -> Result[_R]:
-    """What is configured and the ELRs that this makes void, as one: with a smaller min.insync.replicas, what is
-    acknowledged from then on, nobody has but the ISR.
+    """The configurations and the ELRs that they clear, as one atomic change: once min.insync.replicas is smaller,
+    records may be committed that only the ISR has.
 
-    How many ELRs that are is none of the user's doing. If one batch does not hold them it takes a transaction, which
-    every metadata.version has that has ELRs.
+    The user does not choose the number of ELRs, so it is not limited. If one batch does not hold them, they are a
+    metadata transaction, which every metadata.version with ELRs supports.
     """
     if len(records) <= MAX_RECORDS_PER_USER_OPERATION:
         return Result(response=response, records=records)
@@ -184,7 +184,7 @@ def _check_broker_name(name: str) -> None:
 
 
 def _check_exists(state: ClusterState, resource: ConfigResource) -> None:
-    """Topics must be there, and nodes be known as brokers or controllers; groups may be configured before. As Kafka."""
+    """Topics must exist, and nodes be known as brokers or controllers; groups may be configured before they exist."""
     name = resource.name
     if resource.type is ConfigResourceType.TOPIC and name not in state.image.topics_by_name:
         raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
@@ -195,7 +195,7 @@ def _check_exists(state: ClusterState, resource: ConfigResource) -> None:
 
 
 def _check(state: ClusterState, resource: ConfigResource, changed: Mapping[str, str | None]) -> None:
-    """Raises KafkaError if the resource cannot be what the changes make of it."""
+    """Validate the configuration that results from the changes. Raises KafkaError."""
     existing = state.image.config(resource)
     after = {name: text for name, text in existing.items() if name not in changed}
     for name, text in changed.items():
@@ -220,9 +220,10 @@ def _check(state: ClusterState, resource: ConfigResource, changed: Mapping[str, 
 
 
 def _check_read(state: ClusterState, changed: Mapping[str, str | None]) -> None:
-    """What every later decision would stumble over is not written. Raises InvalidConfig.
+    """Validate the broker keys that the controller itself uses: a bad value would fail later decisions.
 
-    Only what is changed: another key that is bad already, by a controller that let it pass, does not hinder this one.
+    Only changed keys are checked: a bad value that another controller has accepted does not block this change.
+    Raises InvalidConfig.
     """
     for name in sorted(BROKER_KEYS_READ & changed.keys() & state.validators.broker_keys.keys()):
         if (text := changed[name]) is not None:
@@ -233,7 +234,7 @@ def _check_special(state: ClusterState, resource: ConfigResource, name: str, tex
     if resource.type is not ConfigResourceType.BROKER:
         return
     if name == MIN_INSYNC_REPLICAS and state.is_elr_enabled:
-        # With different values on different brokers nobody could tell which replicas are eligible.
+        # With different values on different brokers it would be undefined which replicas are eligible.
         if resource.name:
             raise InvalidConfig(f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled.")
         if text is None:
@@ -262,7 +263,7 @@ def _definitions(state: ClusterState, type_: ConfigResourceType) -> Mapping[str,
 def _records(
     state: ClusterState, resource: ConfigResource, changed: Mapping[str, str | None]
 ) -> list[ConfigRecord]:
-    """A broker's unchanged values are written again: that makes it read its key stores anew (KAFKA-14136)."""
+    """A broker's unchanged values are written again: that makes it reload its key stores (KAFKA-14136)."""
     existing = state.image.config(resource)
     return [
         ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=text)
@@ -272,15 +273,15 @@ def _records(
 
 
 def _clear_elr(state: ClusterState, records: Iterable[ConfigRecord]) -> list[MetadataRecord]:
-    """Who is eligible depends on min.insync.replicas: with another one, what was known of it is void (KIP-966).
+    """The ELR depends on min.insync.replicas: a change of the configuration clears it (KIP-966).
 
-    But not where the ISR is smaller than the new value, too: nothing can be committed there meanwhile, so who was
-    eligible has all that was. (Kafka forgets them as well; without an ISR, or when its last member has lost its
-    pages, such a partition is left with an unclean election.)
+    But not where the ISR is smaller than the new value, too: nothing can be committed there, so the eligible replicas
+    still have all that was committed. (Kafka clears the ELR there as well; if the ISR is empty, or its last member
+    has lost unflushed pages, only an unclean election is left for such a partition.)
     """
     if not state.is_elr_enabled:
         return []
-    #: Topic name, "" for the cluster -> the new value, None: the cluster's.
+    #: Topic name ("" for the cluster) -> the new value; None: the cluster's value applies.
     written = {
         record.resource_name if record.resource_type == ConfigResourceType.TOPIC else "": record.value
         for record in records
@@ -290,7 +291,9 @@ def _clear_elr(state: ClusterState, records: Iterable[ConfigRecord]) -> list[Met
 
 
 def _cleared(state: ClusterState, topic_name: str, written: Mapping[str, str | None]) -> list[MetadataRecord]:
-    """What clears the ELRs of a topic, or of all topics where that is "", as far as they are void."""
+    """The records that clear ELRs: of one topic, or of all if `topic_name` is "". Partitions whose ISR is below the
+    new min.insync.replicas keep theirs.
+    """
     image = state.image
     if topic_name:
         topics = [topic] if (topic := image.topics_by_name.get(topic_name)) is not None else []
@@ -320,7 +323,7 @@ def _cleared(state: ClusterState, topic_name: str, written: Mapping[str, str | N
 
 
 def check_creation(state: ClusterState, name: str, wanted: Mapping[str, str | None]) -> dict[str, str]:
-    """The configurations of a topic that is about to be created. Raises KafkaError if it cannot have them."""
+    """The configurations of a topic that is about to be created. Raises KafkaError if they are invalid."""
     if nulls := [key for key, text in wanted.items() if text is None]:
         raise InvalidConfig(f"Null value not supported for topic configs: {','.join(nulls)}")
     overrides = {key: text for key, text in wanted.items() if text is not None}
@@ -336,7 +339,7 @@ def creation_records(state: ClusterState, name: str, overrides: Mapping[str, str
 
 
 def elr_safety_records(state: ClusterState) -> list[MetadataRecord]:
-    """What has to be configured before the ELR is enabled: one min.insync.replicas for the whole cluster."""
+    """Configurations that must precede the ELR: min.insync.replicas of the cluster, and none of single brokers."""
     broker = ConfigResourceType.BROKER
     records: list[MetadataRecord] = [
         ConfigRecord(resource_type=broker, resource_name=resource.name, name=MIN_INSYNC_REPLICAS, value=None)

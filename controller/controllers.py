@@ -1,7 +1,7 @@
-"""ControllerRegistration: what the other controllers of the quorum support, and where they listen (KIP-919).
+"""ControllerRegistration: the features and listeners of the quorum's controllers (KIP-919).
 
-Every controller registers with the active one when it starts and when that changes. Source: ClusterControlManager
-of Kafka 4.3.1.
+Every controller registers with the active one when it starts, and when another incarnation has registered under its
+id (`registration.py`). Source: ClusterControlManager of Kafka 4.3.1.
 """
 
 from controller.result import Result
@@ -18,7 +18,7 @@ from protocol.metadata.records import ControllerEndpoint, ControllerFeature, Reg
 def register_controller(
     state: ClusterState, request: ControllerRegistrationRequest
 ) -> Result[ControllerRegistrationResponse]:
-    """Remember a controller. Raises UnsupportedVersion, InvalidRequest if it names something twice."""
+    """Register a controller. Raises UnsupportedVersion, and InvalidRequest for a negative id or a duplicate name."""
     if state.metadata_version < CONTROLLER_REGISTRATION_3_7_IV0:
         raise UnsupportedVersion(
             "The current MetadataVersion is too old to support controller registrations."

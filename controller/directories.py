@@ -1,11 +1,11 @@
-"""AssignReplicasToDirs: a broker says in which of its log directories replicas lie (KIP-858).
+"""AssignReplicasToDirs: a broker reports the log directories of its replicas (KIP-858).
 
-The controller has to know, because a broker that loses one directory of several tells only that: which
-partitions need another leader follows from what it said before. A replica that the broker puts into a
-directory which is offline is out of the ISR with the same record.
-Differs from Kafka, which writes two records then, the second judged without the first: a partition without a
-leader could so be given to the replica that is lost.
-Source: ReplicationControlManager.handleAssignReplicasToDirs of Kafka 4.3.1.
+The controller needs them because a broker that loses one of several directories reports only the directory: which
+partitions need another leader follows from the assignments. If the assigned directory is offline, the same record
+removes the replica from the ISR.
+Differs from Kafka, which writes two records in that case and decides the second without the first: so the lost
+replica could become the leader of a partition that has none.
+Source: ReplicationControlManager.handleAssignReplicasToDirs of Kafka 4.3.1; the broker's side is AssignmentsManager.
 """
 
 from uuid import UUID
@@ -31,7 +31,7 @@ from protocol.metadata.image import BrokerImage
 def assign_replicas(
     state: ClusterState, request: AssignReplicasToDirsRequest
 ) -> Result[AssignReplicasToDirsResponse]:
-    """Note the directories. Raises StaleBrokerEpoch, and UnsupportedVersion below metadata.version 3.7-IV2."""
+    """Record the directories. Raises StaleBrokerEpoch, and UnsupportedVersion below metadata.version 3.7-IV2."""
     if state.metadata_version < DIRECTORIES_3_7_IV2:
         raise UnsupportedVersion("Directory assignment is not supported yet.")
     broker = check_epoch(state, request.broker_id, request.broker_epoch)

@@ -1,10 +1,10 @@
-"""A decision in the making: its records so far, and what partitions and brokers become by them.
+"""The draft of a decision: its records so far, and the partitions and brokers that result from them.
 
-A decision may concern one partition twice - a request that names it twice, a heartbeat that lets a broker in
-and reports a lost directory - and its second thought has to see its first. The state itself stands still
-until the records are replayed:
+A decision may change one partition twice (a request names it twice; a heartbeat unfences a broker and reports a
+lost directory), and the second change must see the first. The state itself does not change until the records are
+replayed:
 
-    Draft(state) --change(topic, index, wanted)--> records; `partitions` and `broker` show what they lead to
+    Draft(state) --change(topic, index, wanted)--> records; `partitions` and `broker` show the result
 """
 
 from collections.abc import Collection, Iterator
@@ -32,33 +32,33 @@ class Draft:
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self.records: list[MetadataRecord] = []
-        #: Directories that are about to be known as offline. Not part of a broker's image: that its last one
-        #: is lost cannot be said by a record, where no directories mean that nothing changes.
+        #: Directories that this decision takes offline. Not part of a broker's image: the loss of its last one
+        #: has no record, since an empty list of directories means no change.
         self.offline: set[UUID] = set()
-        #: What partitions were, and the record of their change: few are looked at once more, so it is not applied yet.
+        #: A changed partition as it was, and the record of the change; few are read again, so it is applied lazily.
         self._changed: dict[tuple[UUID, int], tuple[PartitionImage, PartitionChangeRecord]] = {}
         self._brokers: dict[int, BrokerImage] = {}
         self._rules: dict[tuple[UUID, Election | None], ElectionRules] = {}
 
     def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
-        """All partitions, as they will be."""
+        """All partitions, with the changes of this draft."""
         for topic, index, partition in self.state.partitions():
             if self._changed and (topic.topic_id, index) in self._changed:
                 partition = self.state.image.merged(*self._changed[topic.topic_id, index])
             yield topic, index, partition
 
     def partition(self, topic: TopicImage, index: int) -> PartitionImage | None:
-        """One partition, as it will be."""
+        """One partition, with the changes of this draft."""
         changed = self._changed.get((topic.topic_id, index))
         return self.state.image.merged(*changed) if changed else topic.partitions.get(index)
 
     def broker(self, broker_id: int) -> BrokerImage | None:
-        """A broker's registration, as it will be."""
+        """A broker's registration, with the changes of this draft."""
         return self._brokers.get(broker_id) or self.state.image.brokers.get(broker_id)
 
     def becomes(self, broker: BrokerImage) -> None:
-        """From here on the broker counts as this. The record that says so is the caller's: for those who read
-        the log it has to stand before the changes of partitions, or behind them.
+        """Set a broker's registration for the rest of this draft. The caller writes its record, because readers of
+        the log need it before the partition changes in some cases, and after them in others.
         """
         self._brokers[broker.broker_id] = broker
 
@@ -71,9 +71,9 @@ class Draft:
         election: Election | None = None,
         lost: Collection[int] = (),
     ) -> PartitionChangeRecord | None:
-        """Write what makes the partition `wanted`, elections included; None if nothing has to change.
+        """Add the record that turns the partition into `wanted`, elections included; None if nothing changes.
 
-        `election` None: as much as the topic's unclean.leader.election.enable allows.
+        `election` None: UNCLEAN if the topic's unclean.leader.election.enable is true, else ONLINE.
         """
         before = self.partition(topic, index)
         assert before is not None, (topic.name, index)
@@ -117,7 +117,7 @@ class Draft:
         )
 
     def is_online(self, broker: BrokerImage, directory: UUID) -> bool:
-        """Whether this directory of the broker is online; one that nobody has named yet is (KIP-858)."""
+        """Whether this directory of the broker is online; one that is not assigned yet counts as online (KIP-858)."""
         if directory in (DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED):
             return True
         if directory == DIRECTORY_LOST or directory in self.offline:

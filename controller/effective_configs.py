@@ -1,9 +1,9 @@
-"""What holds for a topic in the end, and where it comes from.
+"""Effective topic configurations: the value that applies to a topic, and its source.
 
-    its own override > this node's dynamic configuration > all nodes' > this node's properties > the default
+    topic override > this node's dynamic configuration > all nodes' > this node's static properties > the default
 
-A controller can only see its own node's properties: with other ones on other nodes its answer is a good
-guess, as Kafka's is. Source: KafkaConfigSchema.resolveEffectiveTopicConfig of Kafka 4.3.1.
+A controller sees the static properties of its own node only: if other nodes have different ones, its answer is an
+estimate, as in Kafka. Source: KafkaConfigSchema.resolveEffectiveTopicConfig of Kafka 4.3.1.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from protocol.config_def import ConfigSource, InvalidConfigValue, parse_value, t
 from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
 from storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
 
-#: The broker keys that the controller itself goes by, since defaults of topics come from them.
+#: The broker keys that the controller itself uses, since defaults of topics come from them.
 BROKER_KEYS_READ: Final = frozenset(each.name for synonyms in SERVER_SYNONYMS.values() for each in synonyms)
 
 
@@ -25,7 +25,7 @@ class EffectiveConfig(NamedTuple):
 
 
 class TopicDefaults(dict[str, EffectiveConfig]):
-    """What holds for topics without overrides, by key; found once for each, so good until a broker is configured.
+    """Effective values for topics without overrides, by key; cached, so valid until a broker's configuration changes.
 
     >>> TopicDefaults(MetadataImage(), node_id=1, static={"log.retention.hours": "2"})["retention.ms"]
     EffectiveConfig(value='7200000', source=<ConfigSource.STATIC_BROKER: 4>)
@@ -33,7 +33,7 @@ class TopicDefaults(dict[str, EffectiveConfig]):
 
     def __init__(self, image: MetadataImage, *, node_id: int, static: Mapping[str, str]) -> None:
         super().__init__()
-        #: The first that has a key counts.
+        #: In order of precedence: the first layer that has a key is used.
         self._layers = (
             (
                 image.config(ConfigResource(ConfigResourceType.BROKER, str(node_id))),
@@ -59,7 +59,7 @@ class TopicDefaults(dict[str, EffectiveConfig]):
                 try:
                     value = parse_value(synonym.name, definition.type, text)
                 except InvalidConfigValue:
-                    continue  # Kafka's controllers write what they are asked to; brokers pass it over, too
+                    continue  # Kafka's controllers write invalid values; brokers skip them, too
                 if isinstance(value, int) and synonym.factor != 1:
                     text = str(value * synonym.factor)
                 return EffectiveConfig(text, source)
@@ -67,7 +67,7 @@ class TopicDefaults(dict[str, EffectiveConfig]):
 
 
 def resolve(key: str, overrides: Mapping[str, str], defaults: TopicDefaults) -> EffectiveConfig:
-    """What holds for one topic configuration."""
+    """The effective value of one topic configuration."""
     if key in overrides:
         return EffectiveConfig(overrides[key], ConfigSource.TOPIC)
     return defaults[key]

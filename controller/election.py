@@ -1,13 +1,14 @@
-"""Who leads a partition: one pure function, so that every rule of it is in one place.
+"""Leader election of a partition: one pure function, so that all of its rules are in one place.
 
-    PREFERRED  the first of the assignment if it may lead, else as ONLINE
-    ONLINE     whoever leads goes on; else the first in the assignment that is in the ISR and acceptable,
-               or, where the ISR is empty, in the ELR (KIP-966)
+    PREFERRED  the preferred replica (first of the assignment) if it may lead, else as ONLINE
+    ONLINE     the current leader if it may lead; else the first in the assignment that is in the ISR and
+               acceptable, or, where the ISR is empty, in the ELR (KIP-966)
     (last)     with ISR and ELR empty: the last known leader; records may be lost, but it had the most of them
-    UNCLEAN    if all that fails: the first acceptable replica, whatever it lacks
+    UNCLEAN    if all that fails: the first acceptable replica, even if it lacks committed records
 
-Source: PartitionChangeBuilder.electLeader of Kafka 4.3.1. "Acceptable" (alive, its directory online) is the
-caller's; a preference among those that may lead belongs in `_first`.
+Invariant: a leader that is not elected uncleanly is in the ISR or, where that is empty, in the ELR: it has all
+committed records. Source: PartitionChangeBuilder.electLeader of Kafka 4.3.1. The caller decides what is "acceptable"
+(broker active, directory online); a preference among replicas that may lead belongs in `_first`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 
 class Election(Enum):
-    """How much is allowed to find a leader."""
+    """The kind of an election: which replicas it may choose."""
 
     PREFERRED = auto()
     ONLINE = auto()
@@ -24,10 +25,10 @@ class Election(Enum):
 
 
 class Elected(NamedTuple):
-    """The outcome; nobody can lead if `leader` is None."""
+    """The outcome; `leader` None: no replica can lead."""
 
     leader: int | None
-    #: The leader may lack committed records: the ISR has to start anew with it alone.
+    #: The leader may lack committed records: the ISR restarts with it alone.
     is_unclean: bool = False
 
 
@@ -41,7 +42,7 @@ def elect(
     is_acceptable: Callable[[int], bool],
     election: Election,
 ) -> Elected:
-    """Choose a leader. `isr` and `elr` are those that will hold, not those that held.
+    """Choose a leader. `isr` and `elr` are those after the change, not before it.
 
     `last_known_leader` is None where it must not be elected (without KIP-966).
 
@@ -57,7 +58,7 @@ def elect(
     if election is Election.PREFERRED and may_lead(replicas[0]):
         return Elected(replicas[0])
     if leader is not None and may_lead(leader):
-        return Elected(leader)  # no reason to trouble clients
+        return Elected(leader)  # an unneeded change would make clients refresh their metadata
     if (first := _first(replicas, may_lead)) is not None:
         return Elected(first)
     if not eligible and last_known_leader is not None and is_acceptable(last_known_leader):

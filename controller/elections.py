@@ -1,10 +1,10 @@
-"""ElectLeaders: a user wants the preferred leaders back, or any leader at all (KIP-183, KIP-460).
+"""ElectLeaders: preferred and unclean elections that a user requests (KIP-183, KIP-460).
 
-    PREFERRED   the first replica of the assignment leads, if it is in sync and alive; else whoever could
-    UNCLEAN     only where nobody leads: clean if that is possible, else the first replica that is alive
+    PREFERRED   the first replica of the assignment becomes leader if it may lead; else as ONLINE (`election.py`)
+    UNCLEAN     only partitions without a leader: a clean election if one is possible, else an unclean one
 
-Without a list of partitions it is for all of them, and those that need no election are not in the answer.
-Versions: v0 knows PREFERRED only, v1 brings the type and the error of the whole.
+A request without a list of partitions is for all of them; its response omits those that need no election.
+Versions: v0 is PREFERRED only, v1 adds the election type and the error of the whole request.
 Source: ReplicationControlManager.electLeaders of Kafka 4.3.1.
 """
 
@@ -34,7 +34,7 @@ from protocol.metadata.image import PartitionImage
 
 
 class ElectionType(IntEnum):
-    """What a user asks for; the numbers are the request's."""
+    """The requested kind of election; the numbers are the protocol's."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -88,8 +88,8 @@ def _results(
 def elect_leader(draft: Draft, topic_name: str, index: int, election: ElectionType) -> None:
     """Elect one partition's leader.
 
-    Raises UnknownTopicOrPartition, ElectionNotNeeded if it has the leader that is asked for, and
-    PreferredLeaderNotAvailable or EligibleLeadersNotAvailable if nothing can be done.
+    Raises UnknownTopicOrPartition, ElectionNotNeeded if it has its preferred leader (PREFERRED) or any leader
+    (UNCLEAN), and PreferredLeaderNotAvailable or EligibleLeadersNotAvailable if the election changes nothing.
     """
     topic = draft.state.image.topics_by_name.get(topic_name)
     if topic is None:

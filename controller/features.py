@@ -1,11 +1,11 @@
 """Feature levels: what the cluster as a whole may use, finalized in the metadata log (KIP-584, KIP-1022).
 
-A feature is finalized at a level once every node can run at it: this controller, all registered brokers and,
-from metadata.version 15 on, all controllers of the quorum. Brokers claim what they serve, so a level that some
-broker does not serve yet is refused here in its name.
+A level can be finalized only if every node supports it: this controller, all registered brokers and,
+from metadata.version 15 on, all controllers of the quorum. Brokers register the levels that they serve, so a level
+that some broker does not serve yet is refused here, with that broker's id.
 
 kraft.version is decided here like the others, but changed by the Raft layer (`controller.kraft_version`): the log
-gets control records, and a NoOp for whoever waits.
+gets control records, and a NoOp record as the decision's own.
 
 Source: FeatureControlManager and QuorumFeatures of Kafka 4.3.1.
 """
@@ -43,12 +43,12 @@ DEFAULT_LEVELS: Final = {
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
-#: What a node supports of a feature that it does not know.
+#: The levels that a node supports of a feature that it does not know.
 _OFF: Final = range(1)
 
 
 def update_features(state: ClusterState, request: UpdateFeaturesRequest) -> Result[UpdateFeaturesResponse]:
-    """Finalize other levels, all of the request's or none. Raises InvalidUpdateVersion, InvalidRequest."""
+    """Finalize the request's levels, all or none of them. Raises InvalidUpdateVersion, InvalidRequest."""
     updates = {update.feature: update for update in request.feature_updates}
     if len(updates) < len(request.feature_updates):
         raise InvalidRequest("A feature is updated twice in one request.")
@@ -66,7 +66,7 @@ def update_features(state: ClusterState, request: UpdateFeaturesRequest) -> Resu
             continue
         if name == METADATA_VERSION:
             _check_metadata_version(state, update)
-        elif name not in UNDERSTOOD_FEATURES:  # asked to be off, as it is on all nodes
+        elif name not in UNDERSTOOD_FEATURES:  # level 0 of a feature that this node does not know
             raise _invalid(update, f"Feature {name} not found.")
         elif (reason := missing_dependency(name, level, wanted)) is not None:
             raise _invalid(update, reason)
@@ -76,7 +76,7 @@ def update_features(state: ClusterState, request: UpdateFeaturesRequest) -> Resu
     return Result(
         response=UpdateFeaturesResponse(
             error_message=None,
-            # Only for versions 0 and 1; the words are Kafka's.
+            # Only for versions 0 and 1; the message is Kafka's.
             results=[UpdatableFeatureResult(feature=name, error_message="NONE") for name in updates],
         ),
         records=() if request.validate_only else records,
@@ -89,7 +89,7 @@ def _upgrade_kraft(state: ClusterState, level: int, _end_offset: int) -> None:
 
 
 def _kind(update: FeatureUpdateKey) -> int:
-    # Version 0 has only a flag, which says that a downgrade is meant.
+    # Version 0 has only a flag that allows a downgrade.
     return _SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
 
 
@@ -143,7 +143,10 @@ def _supported_by_nodes(state: ClusterState, name: str) -> Iterator[tuple[str, r
 
 
 def _check_metadata_version(state: ClusterState, update: FeatureUpdateKey) -> None:
-    """Downgrades must not meet records that the older software cannot read."""
+    """Refuse a downgrade across a level that changed records: the log may have some that older software cannot read.
+
+    Raises InvalidUpdateVersion.
+    """
     level, current = update.max_version_level, state.metadata_version
     if level >= current or not any(
         METADATA_VERSIONS[step].changes_records for step in range(level + 1, current + 1)

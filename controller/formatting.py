@@ -1,7 +1,7 @@
-"""What a cluster starts with: feature levels by release, and SCRAM credentials for its first users.
+"""Formatting a new cluster: feature levels by release, and SCRAM credentials of its first users.
 
-The arguments and refusals are those of `kafka-storage format`. One thing differs: a feature that nobody
-serves yet begins at level 0 unless it is named, where Kafka takes the default of its release.
+The arguments and errors are those of `kafka-storage format`. One thing differs: a feature that is not served yet
+begins at level 0 unless it is named, where Kafka takes the default of its release.
 
 Source: Formatter, MetadataVersion.fromVersionString and ScramParser of Kafka 4.3.1.
 """
@@ -32,12 +32,12 @@ from protocol.metadata.features import (
 from protocol.metadata.records import FeatureLevelRecord, MetadataRecord, UserScramCredentialRecord
 
 _DEFAULT_ITERATIONS: Final = 4096
-#: Where a cluster with dynamic voters could have come from, in kafka-storage's words.
+#: The flags that format a cluster with dynamic voters, as in the messages of kafka-storage.
 _DYNAMIC_FLAGS: Final = "--standalone, --initial-controllers, or --no-initial-controllers"
 
 
 class FormatterError(ValueError):
-    """Why a folder is not formatted, in a sentence for an operator."""
+    """Why a directory is not formatted, in a sentence for an operator."""
 
 
 def metadata_version_of(release: str) -> int:
@@ -61,8 +61,8 @@ def feature_levels(
 ) -> dict[str, int]:
     """The level of every feature in a new cluster, kraft.version included. Raises FormatterError.
 
-    `release` is what --release-version says, `features` what --feature says. `has_dynamic_quorum`: the voters
-    stand in the log (kraft.version 1), because none are configured (KIP-853).
+    `release` is the argument of --release-version, `features` those of --feature. `has_dynamic_quorum`: the voters
+    are in the log (kraft.version 1), because none are configured (KIP-853).
     """
     if release is not None and METADATA_VERSION in features:
         raise FormatterError(
@@ -98,7 +98,7 @@ def feature_levels(
 
 
 def _default_level(name: str, metadata_version: int) -> int:
-    """The highest level that new clusters of this metadata.version begin with, if it is served."""
+    """The highest served level among the defaults for new clusters of this metadata.version; 0 if there is none."""
     levels = [
         number
         for number, level in enumerate(FEATURE_LEVELS[name], start=1)
@@ -128,9 +128,9 @@ def _kraft_version(asked: int | None, *, has_dynamic_quorum: bool) -> int:
 def bootstrap_records(
     levels: Mapping[str, int], credentials: Iterable[UserScramCredentialRecord] = ()
 ) -> list[MetadataRecord]:
-    """What `bootstrap.checkpoint` holds: the levels that are on, metadata.version first. Raises FormatterError.
+    """The records of `bootstrap.checkpoint`: levels above 0, metadata.version first. Raises FormatterError.
 
-    kraft.version is not among them: it is the control records' (KIP-853).
+    kraft.version is not among them: it is in control records (KIP-853).
     """
     records: list[MetadataRecord] = [
         FeatureLevelRecord(name=METADATA_VERSION, feature_level=levels[METADATA_VERSION])
@@ -148,7 +148,7 @@ def bootstrap_records(
 
 
 def parse_scram(argument: str, *, random_salt: bytes) -> UserScramCredentialRecord:
-    """What --add-scram means: `SCRAM-SHA-256=[name=alice,password=secret]`. Raises FormatterError.
+    """Parse an argument of --add-scram: `SCRAM-SHA-256=[name=alice,password=secret]`. Raises FormatterError.
 
     Besides `name` there are `password` (or `saltedpassword` and `salt`, in Base64), `salt` and `iterations`.
     `random_salt` is used where none is given. Cost: thousands of hashes for a password.

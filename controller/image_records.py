@@ -1,8 +1,8 @@
-"""An image as the records that make it: what a snapshot of the metadata log holds (KIP-630).
+"""A metadata image as records: the content of a snapshot of the metadata log (KIP-630).
 
     MetadataImage --records_of--> records --replay into an empty image--> an equal one
 
-In Kafka's order: metadata.version first, since it says how to read the rest; the other features, brokers,
+In Kafka's order: metadata.version first, since it determines how to read the rest; the other features, brokers,
 controllers, topics with their partitions, configurations, quotas, producer ids, ACLs, SCRAM credentials, delegation
 tokens. Source: MetadataImage.write of Kafka 4.3.1, and `write` or `toRecord` of its parts.
 """
@@ -25,23 +25,23 @@ from protocol.metadata.image import (
     TopicImage,
 )
 
-#: Levels of metadata.version that brought whole record types (the names are Kafka's "IBP").
+#: Levels of metadata.version that introduced record types (the names are Kafka's "IBP").
 _SCRAM_3_5_IV2: Final = 11
 _DELEGATION_TOKENS_3_6_IV2: Final = 14
 _CONTROLLER_REGISTRATION_3_7_IV0: Final = 15
-#: Of who was given the ids: a snapshot does not say.
+#: In place of the broker that the last block of producer ids was allocated to: a snapshot does not record it.
 _NO_BROKER: Final = -1
 
 
 class UnwritableMetadata(InvalidMetadata):
-    """The image holds something that records of this metadata.version cannot say; a snapshot would lose it."""
+    """The image holds something that records of this metadata.version cannot express; a snapshot would lose it."""
 
 
 def records_of(image: MetadataImage, *, metadata_version: int) -> Iterator[r.MetadataRecord]:
     """The records, as they are to be written at this level of metadata.version.
 
-    The image must not change meanwhile: hand a `copy` to another thread. Raises UnwritableMetadata; at the image's own
-    metadata.version never, unless somebody lowered it in spite of what there was.
+    The image must not change meanwhile: pass a `copy` to another thread. Raises UnwritableMetadata; never at the
+    image's own metadata.version, unless that was lowered while such data existed.
     """
     yield r.FeatureLevelRecord(name=METADATA_VERSION, feature_level=metadata_version)
     for name, level in image.features.items():
@@ -147,7 +147,7 @@ def _partition(
         leader_epoch=partition.leader_epoch,
         partition_epoch=partition.partition_epoch,
         directories=list(partition.directories),
-        # Tagged fields: what is empty is left out.
+        # Tagged fields: empty lists are left out.
         eligible_leader_replicas=list(partition.elr) or None,
         last_known_elr=list(partition.last_known_elr) or None,
     )

@@ -1,7 +1,7 @@
-"""What decisions need from the Raft layer: the quorum's own version and its voters.
+"""kraft.version and the voters: what decisions need from the Raft layer.
 
-kraft.version is a feature to users, but stands in control records of the log, not in metadata records
-(KIP-853). So a decision about it asks this layer, and the shell tells it what was decided.
+Users see kraft.version as a feature, but it is stored in control records of the log, not in metadata records
+(KIP-853). So a decision about it asks this layer, and the shell calls `upgrade` once the decision is made.
 """
 
 from typing import Protocol
@@ -24,11 +24,11 @@ class KraftVersionLayer(Protocol):
         """Whether the quorum can move to this version. Raises InvalidUpdateVersion; changes nothing."""
 
     def upgrade(self, level: int) -> None:
-        """Append the control records of a version that `check_upgrade` has let through."""
+        """Append the control records of a version that `check_upgrade` has accepted."""
 
 
 class FixedKraftVersion:
-    """A quorum whose version nobody changes: the state machine's own, until the shell puts a real one there."""
+    """A quorum with a fixed version: the default of `ClusterState`, until the shell sets the real one."""
 
     def __init__(self, version: int = 0, voter_ids: frozenset[int] = frozenset()) -> None:
         self.version = version
@@ -42,4 +42,4 @@ class FixedKraftVersion:
             )
 
     def upgrade(self, level: int) -> None:
-        """Nothing: `check_upgrade` lets only the present version through."""
+        """Do nothing: `check_upgrade` accepts only the current version."""

@@ -1,8 +1,7 @@
-"""What becomes of partitions when a broker comes, goes or loses a directory: leaders and ISRs.
+"""Leader and ISR updates when a broker is fenced, is unfenced or loses a directory.
 
-Each function looks through all partitions and drafts the changes that take the broker out, or make use of it.
-What the broker itself becomes stands in the draft before (`Draft.becomes`); its record is written by
-`brokers` and `directories` beside these.
+Each function scans all partitions and drafts the changes that remove the broker, or make use of it. The broker's own
+new state is set in the draft first (`Draft.becomes`); `brokers` writes its record.
 Source: ReplicationControlManager.generateLeaderAndIsrUpdates and its callers, Kafka 4.3.1.
 """
 
@@ -16,21 +15,21 @@ from protocol.metadata.image import PartitionImage
 
 
 def without_broker(draft: Draft, broker_id: int) -> None:
-    """The broker is fenced or leaves: out of all ISRs; the ELR may keep it, it has lost nothing."""
+    """The broker is fenced or leaves: out of all ISRs; it may stay in the ELR, since it has lost no records."""
     for topic, index, partition in draft.partitions():
         if broker_id in partition.isr:
             draft.change(topic, index, without(partition, broker_id))
 
 
 def without_unclean(draft: Draft, broker_id: int) -> None:
-    """The broker stopped without warning: what it had in memory is lost, so that the ELR cannot keep it."""
+    """After an unclean shutdown: out of all ISRs and ELRs, since unflushed records may be lost (KIP-966)."""
     for topic, index, partition in draft.partitions():
         if broker_id in partition.isr or broker_id in partition.elr:
             draft.change(topic, index, without(partition, broker_id), lost=(broker_id,))
 
 
 def with_broker(draft: Draft) -> None:
-    """A broker is unfenced: partitions without a leader may have one again."""
+    """A broker is unfenced: elect leaders for partitions that have none."""
     for topic, index, partition in draft.partitions():
         if partition.leader is None:
             draft.change(topic, index, partition)
@@ -44,10 +43,10 @@ def without_directories(draft: Draft, broker_id: int, directories: Collection[UU
 
 
 def leads_any(state: ClusterState, broker_id: int) -> bool:
-    """Whether a broker that is registered leads a partition.
+    """Whether a registered broker leads a partition.
 
-    A broker that leaves asks every 10 ms, for as long as others have something to read: what was found last is
-    looked at first, and nothing is looked for again while the log has no more records.
+    A broker in controlled shutdown asks every 10 ms until the others have read the changes. So the partition that was
+    found last is checked first, and a search that found none is not repeated until the log grows.
     """
     session = state.sessions.of(broker_id)
     if session.led is not None:

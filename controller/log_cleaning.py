@@ -1,9 +1,10 @@
-"""When a snapshot of the metadata is taken, and when old snapshots and what they replace may go. Decides only.
+"""Metadata log cleaning: when a snapshot is taken, and when the oldest one and the log before it are deleted.
 
     20 MiB of new records, or an hour ---> a snapshot; each replaces the log before it
-    more than 100 MiB, or a week old ----> the oldest snapshot goes, and the log up to the next one
+    more than 100 MiB, or a week old ----> the oldest snapshot is deleted, and the log up to the next one
 
-The newest snapshot always stays, whatever its size and age: without it the log could not lose anything.
+Rules only, no I/O. The newest snapshot is always kept, regardless of its size and age: it is what allows the log
+before it to be deleted.
 Source: KIP-630; SnapshotGenerator, MetadataLogConfig and KafkaRaftLog.maybeClean of Kafka 4.3.1.
 """
 
@@ -13,9 +14,9 @@ from typing import Final
 _HOUR_MS: Final = 3_600_000
 _WEEK_MS: Final = 7 * 24 * _HOUR_MS
 
-#: How often to look whether something may go; Kafka's.
+#: How often to check whether something may be deleted; Kafka's.
 CLEAN_INTERVAL_MS: Final = 60_000
-#: Files that have left the log stay for so long, for who reads them; log.segment.delete.delay.ms by default.
+#: Deleted files stay on the disk for so long, for their readers; the default of log.segment.delete.delay.ms.
 DELETE_DELAY_MS: Final = 60_000
 #: The largest batch of records, in the log and in snapshots; Kafka's MAX_BATCH_SIZE_BYTES.
 MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
@@ -29,7 +30,7 @@ class MetadataLogSettings:
     log_segment_ms: int = _WEEK_MS
     #: Log and snapshots together; None: no bound.
     max_retention_bytes: int | None = 100 * 1024 * 1024
-    #: Of a snapshot's last record; None: no bound.
+    #: Age of a snapshot's last record; None: no bound.
     max_retention_ms: int | None = _WEEK_MS
     max_record_bytes_between_snapshots: int = 20 * 1024 * 1024
     #: 0: age is no reason to take a snapshot.
@@ -37,19 +38,19 @@ class MetadataLogSettings:
 
 
 def is_oversized(settings: MetadataLogSettings, *, log_bytes: int, snapshot_bytes: int) -> bool:
-    """Whether the oldest of several snapshots must go for the bytes that all of it takes."""
+    """Whether the oldest of several snapshots must be deleted because of the total size."""
     bound = settings.max_retention_bytes
     return bound is not None and log_bytes + snapshot_bytes > bound
 
 
 def is_expired(settings: MetadataLogSettings, *, last_timestamp_ms: int, now_ms: int) -> bool:
-    """Whether the oldest of several snapshots must go for its age, which is that of its last record."""
+    """Whether the oldest of several snapshots must be deleted because of its age, which is that of its last record."""
     bound = settings.max_retention_ms
     return bound is not None and now_ms - last_timestamp_ms > bound
 
 
 class SnapshotTrigger:
-    """Says when there is enough behind the last snapshot for another one. Times are of any clock that goes on."""
+    """Decides when another snapshot is due. Times are of any clock that advances."""
 
     def __init__(self, settings: MetadataLogSettings, *, now_ms: int) -> None:
         self._settings = settings
@@ -61,9 +62,9 @@ class SnapshotTrigger:
         self._since_ms = now_ms
 
     def committed(self, size_bytes: int, now_ms: int) -> str | None:
-        """A committed batch was replayed: why a snapshot is to be taken now, None if it is not.
+        """A committed batch was replayed: the reason to take a snapshot now, or None.
 
-        Nothing is due while nothing is committed: an idle log is as short as its snapshot.
+        No snapshot is due while nothing is committed: an idle log does not grow.
         """
         settings = self._settings
         self._bytes += size_bytes

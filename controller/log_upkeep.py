@@ -1,7 +1,7 @@
-"""What is done to the metadata log's files while the quorum works: snapshots written, old parts removed.
+"""Maintenance of the metadata log's files: snapshots are written, old snapshots and segments are removed.
 
-Neither concerns Raft: a failure is logged, and it is tried again later. When it is due is decided in
-`controller.snapshotting` and `controller.log_cleaning`; what goes, in `MetadataLog.clean`.
+Raft depends on neither: a failure is logged, and retried later. `controller.snapshotting` and
+`controller.log_cleaning` decide when it is due, `MetadataLog.clean` what is deleted.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 class LogUpkeep:
-    """One log's. `now_ms` is the wall clock."""
+    """The maintenance of one log. `now_ms` is the wall clock."""
 
     def __init__(
         self, log: MetadataLog, *, now_ms: Callable[[], int], run_blocking: Callable[..., Awaitable[Any]]
@@ -39,9 +39,10 @@ class LogUpkeep:
         kraft_version: int,
         voters: VotersRecord | None,
     ) -> bool:
-        """Begin to write what `copy` gives as the snapshot of everything before `end_offset`; whether it was begun.
+        """Begin to write the image that `copy` returns as the snapshot of everything before `end_offset`.
 
-        It is not if one is being written or is there already. Raises InvalidMetadata and OSError.
+        False if another one is being written, or `MetadataLog.create_snapshot` needs none. Raises InvalidMetadata
+        and OSError.
         """
         if self.snapshotting is not None:
             return False
@@ -67,7 +68,7 @@ class LogUpkeep:
             self.snapshotting = None
 
     async def clean(self) -> None:
-        """Let go of snapshots and segments that are too old, or too many."""
+        """Delete snapshots and segments that are too old or too large, and remove files that are due."""
         now_ms = self._now_ms()
         try:
             self._log.clean(now_ms)

@@ -1,9 +1,9 @@
-"""The batches of the metadata log, checked and decoded: for listeners, and for Raft's own control records.
+"""The batches of the metadata log, checked and decoded: records for listeners, control records for Raft.
 
     batch, its CRC right --of records--> Chunk --> listeners
                          '-of control--> LeaderChange, KRaftVersion, Voters --> Raft
 
-Nothing is passed over: damage, or a record that this software does not know, is InvalidMetadata, with file and offset.
+Nothing is skipped: damage, or a record that this software does not know, is InvalidMetadata, with file and offset.
 Any thread may read.
 """
 
@@ -24,18 +24,18 @@ from storage.log import Log
 
 
 class Chunk(NamedTuple):
-    """Records that stand in one batch, at consecutive offsets from `base_offset` on."""
+    """The records of one batch, at consecutive offsets from `base_offset` on."""
 
     base_offset: int
     records: list[MetadataRecord]
-    #: Behind the batch; control records count, too.
+    #: The offset behind the batch; control records have offsets, too.
     end_offset: int
-    #: Of the batch.
+    #: Size of the batch.
     size_bytes: int
 
 
 def chunks(log: Log, start_offset: int, end_offset: int) -> Iterator[Chunk]:
-    """The batches in [start_offset, end_offset); both stand where a batch begins. Raises InvalidMetadata."""
+    """The batches in [start_offset, end_offset); both are batch boundaries. Raises InvalidMetadata."""
     for header, batch in sound_batches(log, start_offset, end_offset):
         decoded = [] if header.is_control else _decode(log, header, batch)
         yield Chunk(header.base_offset, decoded, header.next_offset, header.size_bytes)
@@ -74,7 +74,7 @@ def _decode(log: Log, header: BatchHeader, batch: memoryview) -> list[MetadataRe
     decoded: list[MetadataRecord] = []
     try:
         for value in values_of(batch):
-            decoded.append(decode_record(value or b""))  # noqa: PERF401 (how many there are by now is told below)
+            decoded.append(decode_record(value or b""))  # noqa: PERF401 (the error below needs their number so far)
     except InvalidMetadata as error:
         raise type(error)(
             f"{log.directory} at offset {header.base_offset + len(decoded)}: {error}"

@@ -4,12 +4,13 @@
             |                         |                   |                |
     [ everything before an offset ]   [ === committed === | = not yet ==== ]
 
-A log that does not begin at 0 begins at a snapshot: whoever replays it reads the latest snapshot, and the log behind
-it. Records reach the log in one batch a decision, so that a torn write loses all of a decision or nothing.
-Everything reaches the page cache only; `flush` makes it durable.
+A log that does not begin at 0 begins at a snapshot: a reader replays the latest snapshot, and the log behind it.
+Records that must take effect together are one batch, so that a torn write loses all of them or none. Appends reach
+the page cache only; `flush` makes them durable.
 
-It is one of Raft's logs (`controller.raft.log.RaftLog`). How its batches are read is `controller.metadata_batches`, what
-a crash may have left of it `controller.metadata_log_opening`. Source: KafkaRaftLog and RaftLog of Kafka 4.3.1, KIP-595, KIP-630.
+It implements `controller.raft.log.RaftLog`. `controller.metadata_batches` reads its batches,
+`controller.metadata_log_opening` recovers it after a crash.
+Source: KafkaRaftLog and RaftLog of Kafka 4.3.1, KIP-595, KIP-630.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,17 +43,17 @@ from storage.log import Log
 from storage.log_files import removal_job
 
 TOPIC_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
-#: Records of a decision that need not be atomic are cut into batches of so many; Kafka's MAX_RECORDS_PER_BATCH.
+#: Largest number of records in a batch; decisions that need not be atomic are split. Kafka's MAX_RECORDS_PER_BATCH.
 MAX_RECORDS_PER_BATCH: Final = 10_000
 
 
 def encoded(record: MetadataRecord, *, metadata_version: int) -> bytes:
-    """The value that a record has in the log, without what a batch adds to it."""
+    """The value of a record in the log, without the framing of a batch."""
     return encode_record(record, version_of(record, metadata_version=metadata_version))
 
 
 class MetadataLog:
-    """See the module. Everything belongs to the event loop's thread, but for what says otherwise."""
+    """See the module. To be called from the event loop's thread, except methods marked [any thread]."""
 
     def __init__(
         self, log: Log, store: SnapshotStore, files: Files, *, settings: MetadataLogSettings, now_ms: int
@@ -61,7 +62,7 @@ class MetadataLog:
         self._store = store
         self._files = files
         self._settings = settings
-        #: The latest time that this log was told, its leader's included.
+        #: The latest time that this log has seen, timestamps of its leader included.
         self._now_ms = now_ms
 
     @classmethod
@@ -75,11 +76,11 @@ class MetadataLog:
         is_clean: bool = False,
         settings: MetadataLogSettings | None = None,
     ) -> "MetadataLog":
-        """Open the log in this log directory, or begin it. [any thread]
+        """Open the log in this log directory, or create it. [any thread]
 
-        Unless it `is_clean`, it ends before the first batch that is not whole and sound: a write that a crash has
-        torn; and what it has is made durable, since Raft counts all of it. After a clean stop there is none;
-        damage is then found and refused when it is read. Raises InvalidMetadata and OSError.
+        Unless it `is_clean`, the log is truncated at the first batch that is incomplete or damaged, which is a torn
+        write; the rest is made durable, since Raft counts all of it. After a clean stop there is no torn write;
+        damage is then detected when the batch is read. Raises InvalidMetadata and OSError.
         """
         settings = settings or MetadataLogSettings()
         directory = log_dir / str(TOPIC_PARTITION)
@@ -98,12 +99,12 @@ class MetadataLog:
         opening.close_gap(log, store, is_clean=is_clean, now_ms=now_ms)
         opening.check_start(log, store)
         opened = cls(log, store, files, settings=settings, now_ms=now_ms)
-        # A follower may have died between the end of a download and the beginning of the new log.
+        # A follower may have crashed after it downloaded a snapshot, and before it restarted the log behind it.
         opened.truncate_to_latest_snapshot()
         if not is_clean:
             log.flush()
         if (latest := store.latest) is not None:
-            log.update_high_watermark(latest.offset)  # only what is committed is in a snapshot
+            log.update_high_watermark(latest.offset)  # a snapshot holds committed records only
             opened._forget_before_start()
         return opened
 
@@ -121,7 +122,7 @@ class MetadataLog:
 
     @property
     def end_offset(self) -> int:
-        """Where the next record will stand."""
+        """The log end offset: that of the next record."""
         return self._log.log_end_offset
 
     @property
@@ -135,39 +136,39 @@ class MetadataLog:
 
     @property
     def end(self) -> OffsetAndEpoch:
-        """Both."""
+        """Log end offset and last epoch."""
         return OffsetAndEpoch(self.end_offset, self.last_epoch)
 
     @property
     def high_watermark(self) -> int:
-        """Everything before it is committed, as far as this node has been told."""
+        """Everything before it is known to be committed."""
         return self._log.high_watermark
 
     @property
     def size_bytes(self) -> int:
-        """Of the log, without snapshots."""
+        """Size of the log, without snapshots."""
         return self._log.size_bytes
 
     def update_high_watermark(self, offset: int) -> None:
         """Everything before `offset` is committed."""
         self._log.update_high_watermark(offset)
 
-    # -- how it compares to another ----------------------------------------------------------------------
+    # -- comparison with another log ---------------------------------------------------------------------
 
     def end_offset_for_epoch(self, epoch: int) -> OffsetAndEpoch:
-        """The largest epoch here that is not after `epoch`, and where it ends; the log's end if `epoch` is newer."""
+        """The largest epoch here that is <= `epoch`, and its end offset; the log's end if `epoch` is newer."""
         found = self._log.end_offset_for_epoch(epoch)
         if found is None:
             return self.end
         known, end_offset = found
         earliest = self._store.earliest
         if earliest is not None and (end_offset, known) == (earliest.offset, epoch):
-            # Before the log's first epoch stands the snapshot, whose epoch may be an older one than was asked for.
+            # `epoch` is before the log's first one: what precedes the log is the snapshot, whose epoch may be older.
             return earliest
         return OffsetAndEpoch(end_offset, known)
 
     def validate(self, offset: int, epoch: int) -> Validation:
-        """Whether a log that ends at `offset`, with a last record of `epoch`, is the beginning of this one.
+        """Whether a log that ends at `offset`, with a last record of `epoch`, is a prefix of this one.
 
         Source: RaftLog.validateOffsetAndEpoch; KIP-595 "Fetch", KIP-630 "Fetch".
         """
@@ -188,7 +189,7 @@ class MetadataLog:
     def append(
         self, records: Sequence[MetadataRecord], *, epoch: int, metadata_version: int, now_ms: int
     ) -> Chunk:
-        """Append records as one batch, as the leader of `epoch`; the batch."""
+        """Append records as one batch, as the leader of `epoch`; returns the batch."""
         pairs = [(None, encoded(record, metadata_version=metadata_version)) for record in records]
         base_offset = self.end_offset
         rows = simple_records(pairs, timestamp=now_ms, base_offset=base_offset)
@@ -197,7 +198,7 @@ class MetadataLog:
         return Chunk(base_offset, list(records), self.end_offset, len(batch))
 
     def append_control(self, messages: Sequence[QuorumMessage], *, epoch: int, now_ms: int) -> int:
-        """Append control records as one batch, as the leader of `epoch`; its base offset."""
+        """Append control records as one batch, as the leader of `epoch`; returns its base offset."""
         base_offset = self.end_offset
         batch = build_quorum_batch(messages, base_offset=base_offset, leader_epoch=epoch, timestamp=now_ms)
         self._append(batch, epoch=epoch, now_ms=now_ms)
@@ -208,10 +209,10 @@ class MetadataLog:
         self._log.append_as_leader(batch, leader_epoch=epoch, now_ms=now_ms, origin=AppendOrigin.RAFT_LEADER)
 
     def append_as_follower(self, data: bytes | memoryview, *, epoch: int) -> None:
-        """Append batches as the leader of `epoch` has sent them; one that is cut off at the end is left out.
+        """Append batches as received from the leader of `epoch`; an incomplete one at the end is ignored.
 
-        Every batch must follow on the one before, in offset and epoch. From the first one that does not, or whose
-        CRC is wrong, nothing is kept, but the batches before it are; then raises CorruptMessage.
+        Every batch must continue the one before, in offset and epoch. Batches before the first one that does not, or
+        whose CRC is wrong, are appended; then raises CorruptMessage.
         """
         view = memoryview(data)
         accepted_bytes, next_offset, last_epoch = 0, self.end_offset, self.last_epoch
@@ -223,7 +224,7 @@ class MetadataLog:
                 self._now_ms = max(self._now_ms, header.max_timestamp)
         finally:
             if accepted_bytes:
-                # The time of its leader: this log rolls where that one did, more or less.
+                # The leader's timestamps: this log rolls its segments at about the same offsets.
                 self._log.append_as_follower(view[:accepted_bytes], leader_epoch=epoch, now_ms=self._now_ms)
 
     def _check_next(
@@ -244,21 +245,21 @@ class MetadataLog:
         self._log.flush(end_offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Forget everything from `offset` on. `flush` it before the next append.
+        """Remove everything from `offset` on. Call `flush` before the next append.
 
-        Otherwise a crash could leave a batch from before and, behind it, one that came later: each of them sound, and
-        together a log that no node ever had.
+        Otherwise a crash could leave an old batch and, behind it, a newer one: each of them valid, but together a log
+        that no node ever had. Invariant: what is committed is never truncated.
         """
         assert offset >= self.high_watermark, (offset, self.high_watermark, "is committed")
         self._log.truncate_to(offset, now_ms=self._now_ms)
 
     def truncate_to_latest_snapshot(self) -> bool:
-        """Begin anew behind the latest snapshot if that is ahead of the log; whether it was."""
+        """Restart the log behind the latest snapshot if that is ahead of the log; whether it was."""
         latest, end_offset = self._store.latest, self.end_offset
         if latest is None or latest <= OffsetAndEpoch(end_offset, self._log.latest_epoch or 0):
             return False
         if latest.offset == end_offset == self.log_start_offset:
-            return False  # it has begun there already
+            return False  # the log already begins there
         self._log.truncate_fully_and_start_at(latest.offset, now_ms=self._now_ms)
         self._forget_before_start()
         return True
@@ -279,17 +280,17 @@ class MetadataLog:
         return bytes(view[: sum(header.size_bytes for header, _ in batches(view))])
 
     def chunks(self, start_offset: int, end_offset: int) -> Iterator[Chunk]:
-        """The batches in [start_offset, end_offset), decoded; both stand where a batch begins. [any thread]
+        """The batches in [start_offset, end_offset), decoded; both are batch boundaries. [any thread]
 
-        Raises InvalidMetadata for whatever cannot be understood.
+        Raises InvalidMetadata for damaged batches and unknown records.
         """
         return metadata_batches.chunks(self._log, start_offset, end_offset)
 
     def quorum_messages(self, start_offset: int | None = None) -> Iterator[tuple[int, QuorumMessage]]:
         """Control records with their offsets, uncommitted ones included, from `start_offset` to the log's end.
 
-        None: from the beginning of all there is: first those in the latest snapshot, all at its last offset, then
-        those in the log behind it. Raises InvalidMetadata.
+        None: all of them: first those in the latest snapshot, with its last offset, then those in the log behind it.
+        Raises InvalidMetadata.
         """
         if start_offset is None:
             start_offset = self.log_start_offset
@@ -313,47 +314,47 @@ class MetadataLog:
         return self._store.earliest
 
     def snapshot_records(self, snapshot: OffsetAndEpoch) -> Iterator[list[MetadataRecord]]:
-        """What a snapshot holds, batch by batch. Raises InvalidMetadata, FileNotFoundError. [any thread]"""
+        """The records of a snapshot, batch by batch. Raises InvalidMetadata, FileNotFoundError. [any thread]"""
         return snapshots.read(self._store.path(snapshot), self._files)
 
     def snapshot_chunk(
         self, snapshot: OffsetAndEpoch, *, position: int, max_bytes: int
     ) -> tuple[bytes, int] | None:
-        """Bytes of a snapshot from `position` on (none behind its end), and its size; None if there is none such."""
+        """Bytes of a snapshot from `position` on (none behind its end), and its size; None if it does not exist."""
         return self._store.chunk(snapshot, position=position, max_bytes=max_bytes)
 
     def begin_snapshot(self, snapshot: OffsetAndEpoch) -> PartFile | None:
-        """Make room for a snapshot that the leader has; None if it is here already."""
+        """Begin to download a snapshot from the leader; None if it is here already."""
         return self._store.begin_download(snapshot)
 
     def create_snapshot(self, end_offset: int) -> SnapshotWriter | None:
-        """Begin a snapshot of everything before `end_offset`, which is committed and where a batch ends.
+        """Begin a snapshot of everything before `end_offset`, which must be committed and a batch boundary.
 
-        None if there is one, or the log begins later. `SnapshotWriter.write` does the work in another thread; then
-        `snapshot_written`.
+        None if it exists, or the log does not begin before `end_offset`. Then call `SnapshotWriter.write` in another
+        thread, and `snapshot_written` afterwards.
         """
         if end_offset <= self.log_start_offset:
             return None
         assert end_offset <= self.high_watermark, (end_offset, self.high_watermark)
         header, _ = next(metadata_batches.sound_batches(self._log, end_offset - 1, None))
-        # A follower that begins with the snapshot asks for its offset: half a batch would be no answer.
+        # A follower that starts from the snapshot fetches from its end offset, which must be the start of a batch.
         assert header.next_offset == end_offset, (header.base_offset, end_offset, "is within a batch")
         part = self._store.begin_own(OffsetAndEpoch(end_offset, header.partition_leader_epoch))
         return None if part is None else SnapshotWriter(part, last_timestamp=header.max_timestamp)
 
     def snapshot_written(self, writer: SnapshotWriter) -> None:
-        """The snapshot is whole: from here on it is served, and older ones may go.
+        """The snapshot is complete: from here on it is served, and older ones may be deleted.
 
-        Unless the log begins later by now, behind a snapshot that came from the leader: then it goes at once.
+        If the log meanwhile begins later, behind a snapshot from the leader, this one is deleted at once.
         """
         self._store.add(writer.snapshot)
         if writer.snapshot.offset < self.log_start_offset:
             self._forget_before_start()
 
-    # -- what goes ---------------------------------------------------------------------------------------
+    # -- deletion ----------------------------------------------------------------------------------------
 
     def clean(self, now_ms: int) -> bool:
-        """Let old snapshots go, and the log before the oldest that stays; whether there was anything.
+        """Delete old snapshots, and the log before the oldest one that is kept; whether there were any.
 
         Call it every CLEAN_INTERVAL_MS. The rules are `controller.log_cleaning`. Raises InvalidMetadata, KafkaError.
         """
@@ -371,7 +372,7 @@ class MetadataLog:
         return has_cleaned
 
     def _is_due(self, now_ms: int) -> bool:
-        """Whether the oldest snapshot has to go."""
+        """Whether the oldest snapshot must be deleted."""
         ids = self._store.ids
         snapshot_bytes = sum(map(self._store.size_of, ids))
         if log_cleaning.is_oversized(
@@ -382,12 +383,12 @@ class MetadataLog:
         return log_cleaning.is_expired(self._settings, last_timestamp_ms=last_timestamp_ms, now_ms=now_ms)
 
     def _forget_before_start(self) -> None:
-        """Snapshots of what is not in the log any more are of no use, as no log goes on behind them."""
+        """Delete snapshots that end before the log's start: no log continues behind them."""
         kept = [each for each in self._store.ids if each.offset >= self.log_start_offset]
         self._store.forget_before(min(kept), now_ms=self._now_ms)
 
     def removals_due(self, now_ms: int) -> BackgroundJob | None:
-        """Files that left the log a while ago, to be removed in another thread; None if there are none."""
+        """Deleted files whose delay has passed, to be removed in another thread; None if there are none."""
         self._now_ms = max(self._now_ms, now_ms)
         waiting = (self._log.deleted_files, self._store.deleted)
         due = [each for files in waiting for each in files if each.due_ms <= now_ms]

@@ -1,10 +1,10 @@
-"""What is found when a metadata log is opened: where it begins, and what a crash has left of it.
+"""Opening the metadata log: its start offset, and recovery from gaps that a crash left.
 
     [ snapshot ]   [ segment ][ segment ]     (gap)     [ segment ]
          |         |                     |              |
          '- start -'                     '--- closed ---'
 
-Nothing but file names says where a log begins, and a crash may leave segments that do not follow on each other.
+Only file names record where a log begins, and a crash may leave a gap between two segments.
 Source: KafkaRaftLog of Kafka 4.3.1, KIP-630.
 """
 
@@ -21,7 +21,7 @@ from storage.log_config import LogConfig
 
 
 def config_of(settings: MetadataLogSettings) -> LogConfig:
-    """Nothing is deleted by age or size of its own: `MetadataLog.clean` moves the log's start."""
+    """The log's configuration, without retention by age or size: `MetadataLog.clean` moves the log's start."""
     return LogConfig(
         retention_ms=None,
         retention_bytes=None,
@@ -32,7 +32,10 @@ def config_of(settings: MetadataLogSettings) -> LogConfig:
 
 
 def start_of(directory: Path, store: SnapshotStore, files: Files) -> int:
-    """Where the log begins, which is not written down: 0, or the first snapshot that is not before all segments."""
+    """The log start offset, which is not stored: 0, or the first snapshot that is not before the first segment.
+
+    Without such a snapshot it is the first segment's base offset, which `check_start` refuses.
+    """
     if not files.is_dir(directory):
         return 0
     names = (name for name in files.list(directory) if name.endswith(file_names.LOG))
@@ -41,12 +44,14 @@ def start_of(directory: Path, store: SnapshotStore, files: Files) -> int:
 
 
 def close_gap(log: Log, store: SnapshotStore, *, is_clean: bool, now_ms: int) -> None:
-    """Offsets of a Raft log have no gaps; a crash may leave one between segments. Raises InvalidMetadata.
+    """Close a gap between segments, which a crash may leave. Raises InvalidMetadata.
 
-    Either the segments before it were removed for a snapshot, which is there, or they have lost what nobody
-    had flushed, and nothing behind it counts. After a clean stop it is damage.
+    Invariant: afterwards the offsets of the log have no gap, as Raft requires.
+    Either a snapshot covers the gap, because the segments before it were being removed: the log then begins there.
+    Or the segments before it lost unflushed records: the log is truncated at the gap. After a clean stop nothing can
+    be unflushed, so that is damage.
     """
-    # Not for others to judge, as a partition's log has it: it would hold the high watermark back at the gap for ever.
+    # Decided here, not later as in a partition's log: it would hold back the high watermark at the gap indefinitely.
     log.doubtful_from = None
     gap: tuple[int, int] | None = None
     for earlier, later in pairwise(log.segments):

@@ -1,19 +1,19 @@
-"""The controller: decides while its node leads the metadata quorum, and stands by while another one does.
+"""The controller: active while its node leads the metadata quorum, standby while another one does.
 
-    standby --on_leader(this node)--> active --on_leader(another one, or nobody)--> standby
-       '- knows nothing of its own       '- decides, replays, appends, and answers when it is committed
+    standby --on_leader(this node)--> active --on_leader(another one, or none)--> standby
+       '- has no state                   '- decides, replays, appends, and answers when it is committed
 
-    request --decide--> records --replay, append--> waiting --committed--> followers of the log, in order
+    request --decide--> records --replay, append--> waiting --committed--> listeners of the log, in order
                                                        |                     '--> the response
                                                        '--not the leader any more--> NotController
 
-A decision's records change the state at once, so that the next decision sees them, but nobody is told before they
-are committed: another leader may never have heard of them, and then the state holds what never happened. So the state
-is the active controller's alone. It begins as a copy of this node's image, which is replayed from committed records
-only, and is dropped when the leadership goes. Kafka's standby controllers replay, too, and go back to an older version
-of every map instead; here a copy costs 10 ms for 100,000 partitions, and no look-up ever has a layer more.
+A decision's records change the state at once, so that the next decision sees them, but no response is sent before
+they are committed: the next leader may not have them, and then the state has changes that never took effect. So only
+the active controller has a state. It begins as a copy of this node's image, which is replayed from committed records
+only, and is dropped when the leadership is lost. Kafka's standby controllers replay, too, and revert every map to an
+older version instead; here a copy costs 10 ms for 100,000 partitions, and look-ups need no additional layer.
 
-Everything happens on the loop, and between two events the state agrees with itself.
+Everything runs on the event loop; between two events the state is consistent.
 Source: QuorumController of Kafka 4.3.1.
 """
 
@@ -54,8 +54,8 @@ __all__ = ["Controller", "InvalidMetadata"]
 logger: Final = logging.getLogger(__name__)
 
 
-#: More requests than these do not wait to be committed: those that follow are refused with NotController, and sent again.
-#: They pile up while a disk or a majority does not answer, also those that have been given up.
+#: The largest number of requests that wait to be committed; further ones are refused with NotController, and retried.
+#: They accumulate while a disk or a majority does not respond, those that have timed out included.
 MAX_WAITING_REQUESTS: Final = 10_000
 #: What a batch adds to the bytes of a record: six numbers, of which lengths and offset may take several bytes.
 _RECORD_FRAME_BYTES: Final = 16
@@ -64,14 +64,14 @@ _Batch = list[MetadataRecord]
 
 
 class _Waiting(NamedTuple):
-    """Somebody who waits until the log is committed up to this offset."""
+    """A request that waits until the log is committed up to this offset."""
 
     end_offset: int
     done: "asyncio.Future[None]"
 
 
 class _Active(NamedTuple):
-    """What an active controller has: dropped as a whole, with decisions that may never have been committed."""
+    """What only an active controller has: dropped as a whole, with decisions that may never be committed."""
 
     epoch: int
     state: ClusterState
@@ -93,9 +93,9 @@ class Controller:
         monotonic: Callable[[], float],
         call_later: Callable[[float, Callable[[], object]], Cancellable],
     ) -> None:
-        """`committed_image` is that of a follower of the same quorum: what it has been told, and nothing else.
+        """`committed_image` returns the image of a listener of the same quorum: committed records, and nothing else.
 
-        `log_dir` is where `bootstrap.checkpoint` is: what a new cluster begins with.
+        `log_dir` is where `bootstrap.checkpoint` is, with the first records of a new cluster.
         """
         self._quorum = quorum
         self._committed_image = committed_image
@@ -111,13 +111,13 @@ class Controller:
         self._active: _Active | None = None
         self._has_been_active = False
         self._is_stopped = False
-        #: Behind the last batch that is committed, and that this controller knows of.
+        #: The offset behind the last committed batch that this controller was notified of.
         self.committed_offset = 0
         quorum.subscribe(self)
 
     @property
     def image(self) -> MetadataImage:
-        """What the next decision would rest on: of an active one, ahead of what is committed. To read only."""
+        """The image that the next decision uses; while active, ahead of what is committed. Read only."""
         return self._committed_image() if self._active is None else self._active.state.image
 
     @property
@@ -136,11 +136,11 @@ class Controller:
         self._periodic.stop()
 
     async def request(self, api_key: int, message: Any, context: object = None) -> Any:  # noqa: ANN401
-        """Decide, and answer once the decision is committed and all followers of the log here have been told.
+        """Decide, and respond once the decision is committed and this node's listeners of the log are notified.
 
-        Errors of the request are in the response, as Kafka's are; REQUEST_TIMED_OUT if a request that names a
+        Errors of the request are in the response, as in Kafka; REQUEST_TIMED_OUT if a request that names a
         timeout was not committed in time, although it may be later. Raises UnsupportedVersion for requests that the
-        controller does not serve, and NotController when it is not active, or no longer.
+        controller does not serve, and NotController when it is not active, or no longer, or too many requests wait.
         """
         api = CONTROLLER_APIS.get(api_key)
         if api is None:
@@ -163,29 +163,29 @@ class Controller:
     # -- following the log -----------------------------------------------------------------------------
 
     def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
-        """Tell those who have waited for it."""
+        """Complete the requests that waited for it."""
         self.committed_offset = end_offset
         while self._waiting and self._waiting[0].end_offset <= end_offset:
             done = self._waiting.popleft().done
-            if not done.done():  # its request may have been given up
+            if not done.done():  # its request may have been cancelled
                 done.set_result(None)
 
     def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
-        """All before it is committed."""
+        """Everything before the snapshot's offset is committed."""
         assert self._active is None, "a leader has no use for snapshots"
         self.committed_offset = snapshot.offset
 
     def on_leader(self, leader: LeaderAndEpoch) -> None:
-        """Become active, or cease to be."""
+        """Become active or standby."""
         if self._active is not None:
             self._renounce()
         if leader.leader_id == self._quorum.node_id and not self._is_stopped:
             self._activate(leader.epoch)
 
-    # -- coming and going ------------------------------------------------------------------------------
+    # -- active and standby ----------------------------------------------------------------------------
 
     def _activate(self, epoch: int) -> None:
-        """Write what a leader begins with, and serve. The state is that of everything before this epoch."""
+        """Write the activation records, and serve. The state begins with everything before this epoch."""
         settings, is_first = self._settings, not self._has_been_active
         logger.info("controller %d becomes active in epoch %d", settings.node_id, epoch)
         state = ClusterState(
@@ -198,8 +198,8 @@ class Controller:
         state.kraft = _Kraft(self._quorum)
         self._active = active = _Active(epoch, state)
         self._has_been_active = True
-        # A single voter becomes active before its process has served anybody: what the log says of the broker in
-        # this process is about a predecessor that has stopped, and need not be waited for.
+        # A single voter becomes active before its process serves requests: the registration of the broker in this
+        # process is that of a previous process, which has stopped, so that its session need not expire first.
         is_alone = is_first and self._quorum.is_only_voter and settings.hosts_broker
         state.sessions.start_all(
             state.image.brokers.values(),
@@ -213,12 +213,12 @@ class Controller:
             settings=settings,
             is_transaction_open=self._quorum.is_transaction_open,
         )
-        with suppress(NotController):  # Raft may know of a later epoch by now, and tell it in a moment
+        with suppress(NotController):  # Raft may be in a later epoch, and is about to notify this listener
             self._carry_out(active, result, _batches(result, state))
             self._periodic.start()
 
     def _renounce(self) -> None:
-        """Stand by from now on."""
+        """Become standby; the requests that wait fail with NotController."""
         logger.info("controller %d is not active any more", self._settings.node_id)
         self._active = None
         self._periodic.stop()
@@ -226,7 +226,7 @@ class Controller:
         for each in waiting:
             if not each.done.done():
                 each.done.set_exception(NotController("This node is not the active controller any more."))
-                each.done.exception()  # seen, whether or not anybody waits for it
+                each.done.exception()  # marked as retrieved, also where the request has timed out
 
     def _not_controller(self) -> NotController:
         leader_id = self._quorum.leader.leader_id
@@ -239,14 +239,14 @@ class Controller:
     def _carry_out(
         self, active: _Active, result: Result[Any], batches: Iterable[_Batch]
     ) -> "asyncio.Future[None] | None":
-        """Replay and append; a future that is done when all is committed, None if it is already.
+        """Replay and append; returns a future that is done when all is committed, None if it is already.
 
         Raises NotController if this node does not lead any more.
         """
         self._append(active, batches)
         if result.on_appended is not None:
             result.on_appended(self._quorum.end_offset)
-        # An answer without records may rest on others' records: it waits for them, too.
+        # A response without records may depend on uncommitted records of other requests: it waits for them, too.
         end_offset = self._quorum.end_offset
         if end_offset <= self.committed_offset:
             return None
@@ -275,7 +275,7 @@ class Controller:
                     self._renounce()
                 raise
 
-    # -- unasked ---------------------------------------------------------------------------------------
+    # -- periodic tasks --------------------------------------------------------------------------------
 
     def _run_periodic(self, task: PeriodicTask) -> bool:
         active = self._active
@@ -312,12 +312,12 @@ class _Kraft:
 
 
 def _batches(result: Result[Any], state: ClusterState) -> list[_Batch]:
-    """A decision's records, cut into batches that other nodes take: at a larger one all would stop, for good.
+    """A decision's records, split into batches that other nodes accept: a larger one would stop all of them.
 
     Raises RecordListTooLarge for a record that no batch holds, and for several batches that have to be one.
     Source: appendRecords of QuorumController and BatchAccumulator of Kafka 4.3.1. Cost: 6 us a record.
     """
-    # A new cluster has none; what it begins with has one version only.
+    # A new cluster has none; its bootstrap records have one version only.
     metadata_version = state.image.metadata_version or 0
     batches: list[_Batch] = []
     room_bytes = 0
@@ -337,7 +337,7 @@ def _batches(result: Result[Any], state: ClusterState) -> list[_Batch]:
 
 
 async def _is_done(done: "asyncio.Future[None]", *, timeout_ms: int | None) -> bool:
-    """Wait; whether it was done in time. Raises what it was failed with."""
+    """Wait for the future; False if the timeout expires first. Raises the future's exception."""
     if timeout_ms is None:
         await done
     elif not (await asyncio.wait([done], timeout=max(0, timeout_ms) / 1000))[0]:

@@ -1,10 +1,10 @@
-"""What a partition becomes when something about it has to change: the record that says so.
+"""Partition changes: the PartitionChangeRecord that turns a partition into a wanted one, elections included.
 
-    partition, what is wanted of it
-        --> a reassignment that can be completed, is      (KIP-455)
-        --> ELR: who is as good as in sync                (KIP-966)
+    partition, wanted partition
+        --> a reassignment is completed if it can be      (KIP-455)
+        --> ELR: replicas outside the ISR that have all committed records (KIP-966)
         --> election                                      (`election.py`)
-        --> ISR, ELR, leader that hold --> record of what differs
+        --> resulting ISR, ELR, leader --> record of the differences
 
 Source: PartitionChangeBuilder and PartitionReassignmentReplicas of Kafka 4.3.1.
 """
@@ -26,14 +26,14 @@ from protocol.metadata.records import PartitionChangeRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionRules:
-    """What holds in the topic and cluster of the partition."""
+    """The rules that apply in the topic and cluster of the partition."""
 
-    #: (the partition as wanted, replica): whether this replica could serve as leader at all.
+    #: (wanted partition, replica): whether this replica could lead (broker active, directory online).
     is_acceptable: Callable[[PartitionImage, int], bool]
     min_insync_replicas: int
     is_elr_enabled: bool
     election: Election = Election.ONLINE
-    #: Whether the log says in which directory a replica lies (KIP-858).
+    #: Whether records have the directories of replicas (KIP-858).
     has_directories: bool = True
     #: Before 3.6 brokers needed a new leader epoch when the ISR shrank (KAFKA-15021).
     is_epoch_bumped_on_shrink: bool = False
@@ -48,12 +48,12 @@ def partition_change(
     rules: ElectionRules,
     lost: Collection[int] = (),
 ) -> PartitionChangeRecord | None:
-    """The change from `before` to what `wanted` comes to; None if nothing differs.
+    """The change from `before` to what `wanted` results in; None if nothing differs.
 
-    Of `wanted` count replicas, directories, adding and removing replicas, ISR and leader recovery state: the
-    rest follows from them. `lost` are replicas that came back without all they had (an unclean shutdown): out
-    of ISR and ELR. Without an ELR the last member stays in the ISR, since an empty one would forget who had
-    the records.
+    Of `wanted` the replicas, directories, adding and removing replicas, ISR and leader recovery state are used; the
+    rest follows from them. `lost` are replicas that may have lost records (an unclean shutdown): they cannot be in
+    the ELR, and `wanted` does not have them in the ISR. Without an ELR the last member stays in the ISR: an empty
+    one would not record which replica has all committed records.
     """
     wanted = completed(wanted)
     isr: Sequence[int] = wanted.isr
@@ -79,7 +79,7 @@ def partition_change(
     if elr != before.elr:
         record.eligible_leader_replicas = list(elr)
     if is_unclean or (tuple(isr) != before.isr and (isr or rules.is_elr_enabled)):
-        record.isr = list(isr)  # after an unclean election in any case, though it may be the same
+        record.isr = list(isr)  # always after an unclean election, even if it is the same
     if recovery is not before.leader_recovery_state:
         record.leader_recovery_state = recovery
     _note_assignment(record, before, wanted, rules)
@@ -97,11 +97,11 @@ _UNCHANGED = PartitionChangeRecord()
 
 
 def completed(partition: PartitionImage) -> PartitionImage:
-    """The partition with its reassignment at an end, if its ISR allows that; else as it is.
+    """The partition with its reassignment completed, if its ISR allows that; else as it is.
 
-    That is when all that come are in sync, and somebody remains in sync without those that go. Where more go
-    than come, all that remain have to be in sync: [1, 2, 3, 4, 5] -> [3, 4, 5, 6] with only 1, 2 and 6 in sync
-    would else end with an ISR of [6], smaller than what there is.
+    It does when all adding replicas are in sync, and the ISR is not empty without the removing ones. Where more are
+    removed than added, all that remain must be in sync: [1, 2, 3, 4, 5] -> [3, 4, 5, 6] with only 1, 2 and 6 in sync
+    would otherwise end with an ISR of [6], smaller than before. (KIP-455)
     """
     adding, removing = partition.adding_replicas, partition.removing_replicas
     if not adding and not removing:
@@ -124,7 +124,7 @@ def completed(partition: PartitionImage) -> PartitionImage:
 
 
 def directory_of(partition: PartitionImage, replica: int) -> UUID:
-    """Where the replica lies, as far as the log says."""
+    """The log directory of the replica; DIRECTORY_MIGRATING if the log does not have it."""
     for each, directory in zip(partition.replicas, partition.directories, strict=False):
         if each == replica:
             return directory
@@ -134,10 +134,11 @@ def directory_of(partition: PartitionImage, replica: int) -> UUID:
 def _eligible(
     before: PartitionImage, wanted: PartitionImage, lost: Collection[int], rules: ElectionRules
 ) -> tuple[int, ...]:
-    """Below min.insync.replicas nothing can be committed: whoever was in the ISR then stays as good as it.
+    """The ELR: while the ISR is below min.insync.replicas nothing can be committed, so replicas that leave it stay
+    eligible. Invariant: a member has all committed records (KIP-966).
 
-    As long as it is a replica: Kafka keeps one that a reassignment has removed. Its log is deleted; should a
-    later reassignment bring it back, an empty log would be taken for a complete one.
+    Only members of the assignment are kept; Kafka also keeps one that a reassignment has removed. Its log is deleted;
+    if a later reassignment adds it again, its empty log would count as complete.
     """
     if not rules.is_elr_enabled or len(wanted.isr) >= rules.min_insync_replicas:
         return ()
@@ -146,7 +147,7 @@ def _eligible(
 
 
 def _last_known_leader(before: PartitionImage, wanted: PartitionImage, rules: ElectionRules) -> int | None:
-    """Whoever led last, if it is a replica still: Kafka would also elect one that a cancellation has removed."""
+    """The last known leader, if it is still a replica; Kafka would also elect one that a cancellation has removed."""
     if not rules.is_elr_enabled or len(before.last_known_elr) != 1:
         return None
     last = before.last_known_elr[0]
@@ -158,10 +159,10 @@ def _after_election(
 ) -> tuple[Sequence[int], tuple[int, ...]]:
     leader = elected.leader
     if leader is not None and elected.is_unclean:
-        return (leader,), ()  # what the others have is not known to be in the leader's log
+        return (leader,), ()  # the records of the other replicas may be missing in the leader's log
     if leader is not None and leader in elr:
         if rules.min_insync_replicas <= 1:
-            return (leader,), ()  # alone it may commit what the others lack
+            return (leader,), ()  # alone it may commit records that the others lack
         return (leader,), tuple(replica for replica in elr if replica != leader)
     return isr, elr
 
@@ -180,7 +181,7 @@ def _note_assignment(
 
 
 def _is_epoch_needed(record: PartitionChangeRecord, before: PartitionImage, rules: ElectionRules) -> bool:
-    """Whether the leader has to begin a new epoch although it stays: replicas have gone, or old brokers ask."""
+    """Whether the leader needs a new epoch although it stays: replicas were removed, or old brokers need it."""
     if record.replicas is not None and not set(before.replicas) <= set(record.replicas):
         return True
     return (
@@ -189,7 +190,7 @@ def _is_epoch_needed(record: PartitionChangeRecord, before: PartitionImage, rule
 
 
 def _note_last_known_leader(record: PartitionChangeRecord, before: PartitionImage) -> None:
-    """Remember the leader when there is none any more, and forget it with the next one."""
+    """Record the last leader when the partition has none any more, and clear it when the next one is elected."""
     if record.leader == NO_LEADER and not before.last_known_elr and before.leader is not None:
         record.last_known_elr = [before.leader]
     elif record.leader >= 0 and before.last_known_elr:

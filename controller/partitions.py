@@ -1,4 +1,7 @@
-"""CreatePartitions: topics grow (KIP-195). Source: ReplicationControlManager.createPartitions, Kafka 4.3.1."""
+"""CreatePartitions: adds partitions to topics (KIP-195).
+
+Source: ReplicationControlManager.createPartitions of Kafka 4.3.1.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -28,7 +31,7 @@ from protocol.metadata.records import MetadataRecord, PartitionRecord
 def create_partitions(
     state: ClusterState, request: CreatePartitionsRequest
 ) -> Result[CreatePartitionsResponse]:
-    """Each topic grows to the count that is asked for, or keeps what it has. Raises PolicyViolation."""
+    """Grow each topic to the requested count, or leave it as it is. Raises PolicyViolation for too many partitions."""
     times = Counter(topic.name for topic in request.topics)
     _check_size(state, [topic for topic in request.topics if times[topic.name] == 1])
     records: list[MetadataRecord] = []
@@ -50,7 +53,7 @@ def create_partitions(
 
 
 def _check_size(state: ClusterState, topics: Iterable[CreatePartitionsTopic]) -> None:
-    """Before any of them is placed: a few bytes of a request ask for as many partitions as they like."""
+    """Checked before any of them is placed: a small request can ask for any number of partitions."""
     total = 0
     for topic in topics:
         if (known := state.image.topics_by_name.get(topic.name)) is not None:

@@ -1,13 +1,13 @@
-"""What the active controller does unasked, from time to time.
+"""Periodic tasks of the active controller.
 
 | task | every | what |
 |---|---|---|
-| writeNoOpRecord | metadata.max.idle.interval.ms | a record that says nothing: the high watermark moves, so all see that the quorum works (KIP-835) |
-| maybeFenceStaleBroker | eighth part of broker.session.timeout.ms | fences the broker that has been silent for longest, beyond its session's timeout |
-| electPreferred | leader.imbalance.check.interval.seconds | preferred leaders lead again, with auto.leader.rebalance.enable |
-| electUnclean | unclean.leader.election.interval.ms | partitions that nobody leads get a leader, where records may be lost for it |
+| writeNoOpRecord | metadata.max.idle.interval.ms | an empty record: the high watermark advances, so all see that the quorum works (KIP-835) |
+| maybeFenceStaleBroker | an eighth of broker.session.timeout.ms | fences the broker whose session expired first |
+| electPreferred | leader.imbalance.check.interval.seconds | elects preferred leaders, with auto.leader.rebalance.enable |
+| electUnclean | unclean.leader.election.interval.ms | elects leaders for partitions without one, where unclean elections are enabled |
 
-A task is a decision like any request's. It answers whether there is more to do: then it comes again at once, behind
+A task is a decision like any request's. It returns whether there is more to do: then it runs again at once, after
 the requests that have waited meanwhile.
 Source: PeriodicTaskControlManager and QuorumController of Kafka 4.3.1.
 """
@@ -25,11 +25,11 @@ from protocol.metadata.records import NoOpRecord
 
 logger: Final = logging.getLogger(__name__)
 
-#: After a run that has left something to do.
+#: Delay after a run that has left something to do.
 AT_ONCE_MS: Final = 10
-#: After a run that has failed: long enough not to fail all the time, and it may have been something passing.
+#: Delay after a run that has failed: long, so that a permanent failure is not repeated all the time.
 AFTER_FAILURE_MS: Final = 300_000
-#: Sessions are looked through so many times in one timeout: a broker is fenced after 112.5 % of it at the latest.
+#: Checks of all sessions in one timeout: a broker is fenced after 112.5 % of it at the latest.
 _CHECKS_PER_SESSION: Final = 8
 
 
@@ -37,13 +37,13 @@ class PeriodicTask(NamedTuple):
     """One row of the table: (state, now_ms of the sessions' clock) -> Result; response: whether there is more."""
 
     name: str
-    #: None: not at all.
+    #: None: never.
     interval_ms: Callable[[ControllerSettings], int | None]
     decide: Callable[[ClusterState, int], Result[bool]]
 
 
 def _write_no_op(state: ClusterState, now_ms: int) -> Result[bool]:
-    # Nobody has to be shown that a single voter lives, and its disk may rest.
+    # A single voter has no other voters to show that it runs, and its disk may stay idle.
     if len(state.kraft.voter_ids) < 2:
         return Result(response=False)
     return Result(response=False, records=[NoOpRecord()])
@@ -81,7 +81,7 @@ PERIODIC_TASKS: Final = (
 
 
 class PeriodicTasks:
-    """The timers of the tasks, while a controller is active. `run` carries a task out; its answer is the task's."""
+    """The timers of the tasks, while a controller is active. `run` carries out a task and returns its response."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class PeriodicTasks:
                 self._set(task, interval_ms)
 
     def stop(self) -> None:
-        """No task runs any more."""
+        """Cancel all timers."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -115,9 +115,9 @@ class PeriodicTasks:
             has_more = self._run(task)
             next_ms = AT_ONCE_MS if has_more else task.interval_ms(self._settings)
         except NotController:
-            next_ms = None  # the leadership has gone, and this controller is about to hear of it
+            next_ms = None  # the leadership is lost, and this controller is about to be notified
         except Exception:
             logger.exception("the periodic task %s has failed", task.name)
             next_ms = AFTER_FAILURE_MS
-        if task.name in self._timers and next_ms is not None:  # it may have ended its controller's leadership
+        if task.name in self._timers and next_ms is not None:  # the task may have made its controller standby
             self._set(task, next_ms)

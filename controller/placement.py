@@ -1,12 +1,12 @@
-"""Where the replicas of new partitions go: one pure function.
+"""Replica placement for new partitions, rack-aware: one pure function.
 
 Racks take turns, and within a rack its brokers do, so that leaders and followers spread evenly and the
-replicas of one partition lie in different racks as long as there are enough (KIP-36, KIP-631). The leader is
-always an unfenced broker; fenced ones may follow, after the unfenced ones of their rack. Where the turns
-begin is random, or the first brokers would hold every topic of one partition. A round is over when every
-unfenced broker may have led once; then all orders are drawn anew, or the same two brokers would be neighbours
-in every partition, and the one take over all that the other led.
-Does what StripedReplicaPlacer of Kafka 4.3.1 does, though not with the same draws.
+replicas of one partition are in different racks as long as there are enough (KIP-36, KIP-631). The leader is
+always an unfenced broker; fenced ones may follow, after the unfenced ones of their rack. The turns begin at
+random; otherwise the first brokers would hold all topics with one partition. A round ends when every unfenced
+broker may have led once; then all orders are drawn again. Otherwise the same two brokers would be neighbours in
+every partition, and one would become leader of all partitions that the other led.
+Source: StripedReplicaPlacer of Kafka 4.3.1; the rules are the same, the random draws are not.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class Candidate(NamedTuple):
-    """A broker that may take replicas; without a rack it is in a rack with all such brokers."""
+    """A broker that may take replicas; brokers without a rack are in one rack together."""
 
     broker_id: int
     rack: str | None
@@ -27,7 +27,7 @@ class Candidate(NamedTuple):
 
 
 class _Rack:
-    """The brokers of one rack, each kind in turns that begin somewhere."""
+    """The brokers of one rack, unfenced and fenced ones; each list begins at random."""
 
     def __init__(self, candidates: Sequence[Candidate], random: Random) -> None:
         unfenced = sorted(each.broker_id for each in candidates if not each.is_fenced)
@@ -40,7 +40,7 @@ class _Rack:
         return _rotated(self.unfenced, turn) + _rotated(self.fenced, turn)
 
     def shuffle(self, random: Random) -> None:
-        """Draw the orders anew."""
+        """Draw new orders."""
         random.shuffle(self.unfenced)
         random.shuffle(self.fenced)
 

@@ -1,4 +1,7 @@
-"""Producer ids are given to brokers in blocks, each id once in the life of the cluster (KIP-730)."""
+"""AllocateProducerIds: blocks of producer ids for brokers, each id allocated once in a cluster (KIP-730).
+
+Source: ProducerIdControlManager of Kafka 4.3.1.
+"""
 
 from controller.brokers import check_epoch
 from controller.result import Result

@@ -1,8 +1,9 @@
-"""`quorum-state`: the last epoch of the metadata quorum that this node knows, and who leads it.
+"""`quorum-state`: the last epoch of the metadata quorum that this node knows, its leader and this node's vote.
 
-It is written before anything is done in a new epoch, so that no node acts twice in one epoch after a
-restart. Version 0 of the file belongs to kraft.version 0 (voters are configured), 1 to kraft.version 1
-(voters are in the log, and have directory ids). Source: FileQuorumStateStore of Kafka 4.3.1.
+It is written before the node acts in a new epoch, so that no node acts twice in one epoch after a restart:
+otherwise it could vote for two candidates. Version 0 of the file belongs to kraft.version 0 (voters are configured),
+1 to kraft.version 1 (voters are in the log, and have directory ids).
+Source: FileQuorumStateStore of Kafka 4.3.1, KIP-595.
 """
 
 import json
@@ -18,7 +19,7 @@ from storage.files import Files
 
 FILE_NAME = "quorum-state"
 _NOBODY = -1
-#: Of the file's two versions.
+#: The later of the file's two versions.
 _LAST_VERSION = 1
 
 
@@ -37,7 +38,7 @@ class QuorumState:
 
 
 def read(directory: Path, files: Files) -> QuorumState | None:
-    """What the file says, None if there is none. Raises InvalidMetadata if it makes no sense."""
+    """The content of the file, None if there is none. Raises InvalidMetadata if it is invalid."""
     path = directory / FILE_NAME
     try:
         text = files.read(path)

@@ -1,15 +1,15 @@
-"""AlterClientQuotas: limits of users, clients and addresses in the metadata log (KIP-546, KIP-612).
+"""AlterClientQuotas: quotas of users, clients and addresses in the metadata log (KIP-546, KIP-612).
 
     entity                          keys
     user, client-id, or both        producer_byte_rate, consumer_byte_rate (whole numbers),
                                     request_percentage, controller_mutation_rate
     ip                              connection_creation_rate (a whole number)
 
-A name that is null stands for the default of its type. An entity's limits change together or not at all; an
-entity that is named twice is changed as its first row says, and told that the second was ignored.
+A null name is the default of its type. An entity's quotas change together or not at all. Of an entity that is named
+twice the first row is applied, and its result is the error that the second was ignored.
 
-Differs from Kafka: an ip is an address, never a host name. Kafka's controller asks the name service, whose answer
-may be another one tomorrow and on the next broker.
+Differs from Kafka: an ip is an address, never a host name. Kafka's controller resolves the name, whose address may
+change later and differ on other brokers.
 Source: ClientQuotaControlManager and QuotaConfig of Kafka 4.3.1.
 """
 
@@ -41,14 +41,14 @@ _USER_AND_CLIENT_KEYS: Final[Mapping[str, int | None]] = {
 _IP_KEYS: Final[Mapping[str, int | None]] = {"connection_creation_rate": 2**31 - 1}
 _TYPE_NAMES: Final = {2**63 - 1: "a LONG", 2**31 - 1: "an INT"}
 
-#: Type -> name, as a request says it; a type that is named twice counts as its last row says, as in Kafka.
+#: Type -> name, as in a request; of a type that is named twice the last row is used, as in Kafka.
 _Entity = dict[str, str | None]
 
 
 def alter_client_quotas(
     state: ClusterState, request: AlterClientQuotasRequest
 ) -> Result[AlterClientQuotasResponse]:
-    """Set and remove limits of entities. Raises PolicyViolation if it is too much at once."""
+    """Set and remove quotas of entities. Raises PolicyViolation for too many records."""
     records: list[r.MetadataRecord] = []
     outcomes: dict[frozenset[tuple[str, str | None]], EntryDataResponse] = {}
     for entry in request.entries:
@@ -83,7 +83,7 @@ def _text(entity: _Entity) -> str:
 
 
 def _alter(state: ClusterState, entity: _Entity, entry: EntryData) -> list[r.ClientQuotaRecord]:
-    """The records of one entity's changes; what it has already is not written again."""
+    """The records of one entity's changes; unchanged values are not written."""
     keys = _keys_of(entity)
     current = state.image.client_quotas.get(tuple(sorted(entity.items())), {})
     records = []
@@ -101,7 +101,7 @@ def _alter(state: ClusterState, entity: _Entity, entry: EntryData) -> list[r.Cli
 
 
 def _keys_of(entity: _Entity) -> Mapping[str, int | None]:
-    """The keys that this kind of entity can have. Raises InvalidRequest if there are no such entities."""
+    """The keys that this kind of entity can have. Raises InvalidRequest if the entity is invalid."""
     if not entity:
         raise InvalidRequest("Invalid empty client quota entity")
     for kind, name in entity.items():
@@ -133,7 +133,7 @@ def _check_value(keys: Mapping[str, int | None], key: str, value: float) -> None
     if key not in keys:
         raise InvalidRequest(f"Invalid configuration key {key}")
     if math.isnan(value):
-        # Kafka's comparisons let it through, and no limit is ever reached.
+        # Kafka's comparisons accept it, and the quota is never reached.
         raise InvalidRequest(f"Quota {key} must be a number")
     if value <= 0.0:
         raise InvalidRequest(f"Quota {key} must be greater than 0")

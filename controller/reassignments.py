@@ -2,16 +2,16 @@
 
     [1, 2] --wanted: [3, 2]--> replicas [3, 2, 1], adding [3], removing [1]
            --3 is in sync (AlterPartition)--> replicas [3, 2]; if 1 led, another one is elected
-           --or cancelled--> replicas [2, 1]: those that were added are gone
+           --or cancelled--> replicas [2, 1]: the added ones are removed
 
-A reassignment is two records and the time between them. `partition_change.completed` says when it ends, at
-every change of the partition; one that only reorders replicas ends as it begins. One that comes while another
-is under way starts from what there is by then: all of its replicas, the added ones included.
+A reassignment begins with one record and completes with another. `partition_change.completed` decides at every
+change of the partition whether it completes; one that only reorders replicas completes at once. One that replaces
+another starts from the replicas at that time, the added ones included.
 Differs from Kafka: a partition that is named twice in one request is changed twice, one change after the
-other; the target [1, 2, 3] while 3 is added and 2 removed keeps all three (Kafka goes on to remove 2); a
-cancellation is refused as unclean only if nobody is left in the ISR or ELR, and where it is allowed, the new
-leader has to recover as after any unclean election (Kafka trusts the first replica, alive or not).
-Throttles of the copying are configurations of brokers and topics, and not looked at here.
+other; the target [1, 2, 3] while 3 is added and 2 removed keeps all three (Kafka still removes 2); a
+cancellation is refused as unclean only if ISR and ELR are left empty, and where it is allowed, the new
+leader has to recover as after any unclean election (Kafka trusts the first replica, active or not).
+Replication throttles are configurations of brokers and topics; they are not used here.
 Source: ReplicationControlManager, PartitionReassignmentReplicas and PartitionReassignmentRevert of Kafka 4.3.1.
 """
 
@@ -108,7 +108,7 @@ def _check_target(
     assignments.check_manual(state, target, replication_factor=None)
     if request.allow_replication_factor_change:
         return
-    # Under a reassignment the replication factor is the one that it leads to.
+    # During a reassignment the replication factor is that of its target.
     count = len({*partition.replicas, *partition.adding_replicas} - {*partition.removing_replicas})
     if count != len(target):
         raise InvalidReplicationFactor(f"The replication factor is changed from {count} to {len(target)}")
@@ -117,7 +117,9 @@ def _check_target(
 def _reassign(
     draft: Draft, topic: TopicImage, index: int, partition: PartitionImage, target: Sequence[int]
 ) -> None:
-    """Those that come stand first, in the order that is wanted; those that go stay until then, behind them."""
+    """Begin a reassignment: the target replicas first, in their order; the ones to remove stay behind them until it
+    completes.
+    """
     adding = sorted(set(target) - set(partition.replicas))
     removing = sorted(set(partition.replicas) - set(target))
     wanted = _placed(draft.state, partition, (*target, *removing))
@@ -126,7 +128,7 @@ def _reassign(
 
 
 def _cancel(draft: Draft, topic: TopicImage, index: int, partition: PartitionImage) -> None:
-    """Back to the replicas from before, whoever was added: also from a reassignment that has replaced another."""
+    """Cancel a reassignment: all added replicas are removed, also those of a reassignment that it has replaced."""
     if not is_reassigning(partition):
         raise NoReassignmentInProgress()
     replicas = _remaining(partition.replicas, partition)
@@ -141,7 +143,7 @@ def _cancel(draft: Draft, topic: TopicImage, index: int, partition: PartitionIma
                 f"Unable to revert partition assignment for {topic.name}:{index} because it would require an "
                 "unclean leader election."
             )
-        # With an ELR nobody is left in sync: the election takes who is alive, and that it was unclean is noted.
+        # With the ELR the ISR becomes empty: the election takes an active replica, and is recorded as unclean.
         isr = () if draft.state.is_elr_enabled else (replicas[0],)
     wanted = _placed(draft.state, partition, replicas)
     draft.change(topic, index, wanted._replace(isr=isr, adding_replicas=(), removing_replicas=()))
@@ -152,7 +154,7 @@ def _remaining(members: Iterable[int], partition: PartitionImage) -> tuple[int, 
 
 
 def _placed(state: ClusterState, partition: PartitionImage, replicas: tuple[int, ...]) -> PartitionImage:
-    """The partition with these replicas: known ones stay in their directories, new ones are told the default."""
+    """The partition with these replicas: known ones stay in their directories, new ones get the default."""
 
     def directory(replica: int) -> UUID:
         is_known = replica in partition.replicas
@@ -162,7 +164,7 @@ def _placed(state: ClusterState, partition: PartitionImage, replicas: tuple[int,
 
 
 def is_reassigning(partition: PartitionImage) -> bool:
-    """Whether replicas are on the move."""
+    """Whether a reassignment is in progress."""
     return bool(partition.adding_replicas or partition.removing_replicas)
 
 
@@ -177,7 +179,7 @@ def _row(target: ReassignablePartition, error: KafkaError | None) -> Reassignabl
 def list_partition_reassignments(
     state: ClusterState, request: ListPartitionReassignmentsRequest
 ) -> Result[ListPartitionReassignmentsResponse]:
-    """What is on the move: everywhere (topics None), or among the partitions that are named."""
+    """The reassignments in progress: of all partitions (topics None), or of the named ones."""
     named: Iterable[tuple[TopicImage | None, Iterable[int]]]
     if request.topics is None:
         named = [(topic, topic.partitions) for topic in state.image.topics_by_name.values()]

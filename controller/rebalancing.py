@@ -1,14 +1,13 @@
-"""What the active controller does unasked, from time to time, about who leads.
+"""Periodic elections of the active controller: preferred leaders, and unclean elections.
 
     every leader.imbalance.check.interval.seconds, with auto.leader.rebalance.enable:
-        preferred replicas that can lead again, do
+        preferred replicas that can lead become leaders
     every unclean.leader.election.interval.ms:
-        partitions that nobody leads get a leader, where unclean.leader.election.enable holds: the broker that
-        could have led cleanly may never come back, and no other event would ask again
+        partitions without a leader get one, where unclean.leader.election.enable is true: the broker that could be
+        elected cleanly may never return, and no other event would start an election
 
-Both stop after so many elections (`MAX_ELECTIONS`) and then want to be called once more, so that requests get
-their turn in between. leader.imbalance.per.broker.percentage is not looked at: Kafka 4.3.1's KRaft controller
-knows no such threshold either.
+Both stop after `MAX_ELECTIONS` elections and ask to be called again, so that requests are served in between.
+leader.imbalance.per.broker.percentage is not used: Kafka 4.3.1's KRaft controller has no such threshold either.
 Source: ReplicationControlManager.maybeBalancePartitionLeaders and maybeElectUncleanLeaders.
 """
 
@@ -37,7 +36,7 @@ def balance_leaders(state: ClusterState, now_ms: int) -> Result[bool]:
 
 
 def elect_unclean(state: ClusterState, now_ms: int) -> Result[bool]:
-    """Elect leaders for partitions without one where records may be lost. True: call again at once."""
+    """Elect leaders for partitions without one, uncleanly where that is enabled. True: call again at once."""
     draft = Draft(state)
     for topic, index, partition in state.partitions():
         if len(draft.records) >= MAX_ELECTIONS:

@@ -1,7 +1,7 @@
-"""In which version a record is written: the oldest software that the metadata.version admits must read it.
+"""Versions of metadata records: the oldest software that the metadata.version admits must be able to read a record.
 
-Of the types that Kafka 4.3.1 writes, some are unknown to software of the older metadata.versions as a whole:
-whoever decides to write one looks at the level first, by the names below and those in `protocol.metadata.features`.
+Some record types of Kafka 4.3.1 are unknown to software of older metadata.versions: a decision that writes one checks
+the level first, with the names below and those in `protocol.metadata.features`.
 
 Source: MetadataVersion of Kafka 4.3.1 and the callers of its record constructors.
 """
@@ -18,7 +18,7 @@ from protocol.metadata.records import (
     RegisterBrokerRecord,
 )
 
-#: Levels of metadata.version that brought something (the names are Kafka's "IBP").
+#: Levels of metadata.version that introduced a change (the names are Kafka's "IBP").
 MIGRATION_3_4_IV0: Final = 8
 SCRAM_3_5_IV2: Final = 11
 ISR_SHRINK_KEEPS_EPOCH_3_6_IV0: Final = 12

@@ -1,4 +1,4 @@
-"""How a controller makes itself known to the active one: where it listens, and what it supports (KIP-919).
+"""Controller registration: this controller registers its listeners and features with the active one (KIP-919).
 
     (none) --metadata.version >= 15--> asking --RegisterController of this incarnation is committed--> registered
                        again after       | ^                                                           |
@@ -58,7 +58,7 @@ class ControllerRegistration:
         self._timer: Cancellable | None = None
 
     async def stop(self) -> None:
-        """Ask for nothing more."""
+        """Cancel the timer and the request in flight; register no more."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -67,22 +67,22 @@ class ControllerRegistration:
             await asyncio.wait([self._asking])
 
     def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
-        """See whether this controller may and has to register."""
+        """Check whether this controller can and must register."""
         if self._note(records):
             self._register_if_due()
 
     def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
-        """A snapshot says it as the log would."""
+        """Read the snapshot's records in place of the log's."""
         self._metadata_version, self._is_registered = 0, False
         for records in chunks:
             self._note(records)
         self._register_if_due()
 
     def on_leader(self, leader: LeaderAndEpoch) -> None:
-        """Who leads is `request`'s to know."""
+        """Nothing to do: `request` finds the active controller."""
 
     def _note(self, records: Sequence[MetadataRecord]) -> bool:
-        """Take in what concerns this controller; whether anything did."""
+        """Apply the records that concern this controller; whether there were any."""
         is_concerned = False
         for record in records:
             match record:
@@ -95,7 +95,7 @@ class ControllerRegistration:
 
     def _note_own(self, *, is_registered: bool) -> None:
         if self._is_registered and not is_registered:
-            # Two nodes with one id would else register by turns, as fast as the log takes it.
+            # Without a delay two nodes with one id would register alternately, as fast as the log commits.
             logger.warning("another process has registered as controller %d", self._settings.node_id)
             self._try_later()
         self._is_registered = is_registered

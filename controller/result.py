@@ -1,4 +1,4 @@
-"""What a request to the controller comes to."""
+"""The result of a decision: records to append, and a response. Source: ControllerResult of Kafka 4.3.1."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ MAX_RECORDS_PER_USER_OPERATION = 10_000
 
 
 def check_record_count(count: int) -> None:
-    """Raises PolicyViolation if a request of a user comes to so many records."""
+    """Raises PolicyViolation if this many records are too many for one request of a user."""
     if count > MAX_RECORDS_PER_USER_OPERATION:
         raise PolicyViolation("Unable to perform excessively large batch operation.")
 
@@ -28,5 +28,5 @@ class Result(Generic[R]):
     #: Whether the records must take effect together (one batch), or may be cut into several.
     is_atomic: bool = True
     #: Called with the offset behind the last record when they have been appended: for state that is not
-    #: in the log, as the offset up to which the others must have read before a broker may leave.
+    #: in the log, such as the offset that all others must have applied before a broker may shut down.
     on_appended: Callable[[int], None] | None = None

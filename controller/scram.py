@@ -1,8 +1,8 @@
-"""AlterUserScramCredentials and DescribeUserScramCredentials: SCRAM credentials in the metadata log (KIP-554).
+"""AlterUserScramCredentials: SCRAM credentials in the metadata log (KIP-554).
 
-A client sends the salted password; what is stored are the two keys that a server needs, from which the salted
-password cannot be had back (RFC 5802, section 3). A user is altered once in a request: not even two mechanisms
-of one user fit in one, as in Kafka.
+A client sends the salted password; the log stores the two keys that a server needs, from which the salted
+password cannot be computed (RFC 5802, section 3). A request can alter a user only once, and not even two mechanisms
+of one user, as in Kafka.
 
 Source: ScramControlManager and ScramImage of Kafka 4.3.1.
 """
@@ -39,7 +39,7 @@ from protocol.metadata.records import (
 
 _Alteration = ScramCredentialDeletion | ScramCredentialUpsertion
 
-#: Fewer iterations are guessed too soon, more keep servers and clients busy for too long (CVE-2026-10143).
+#: Fewer iterations make guessing too cheap, more load servers and clients too much (CVE-2026-10143).
 MIN_ITERATIONS: Final = 4_096
 MAX_ITERATIONS: Final = 16_384
 
@@ -81,9 +81,9 @@ def credential(
 def alter_credentials(
     state: ClusterState, request: AlterUserScramCredentialsRequest
 ) -> Result[AlterUserScramCredentialsResponse]:
-    """Set and delete credentials; each user's alteration stands for itself, one that is refused changes nothing.
+    """Set and delete credentials; each user's alteration succeeds or fails alone.
 
-    Raises PolicyViolation if it is too much at once.
+    Raises PolicyViolation for too many alterations.
     """
     accepted: dict[str, _Alteration] = {}
     errors: dict[str, KafkaError] = {}
@@ -128,7 +128,7 @@ def _check(state: ClusterState, alteration: _Alteration) -> None:
     if alteration.iterations > MAX_ITERATIONS:
         raise UnacceptableCredential("Too many iterations")
     if not alteration.salted_password:
-        # An HMAC without a key: Java has none, and Kafka fails with UNKNOWN_SERVER_ERROR.
+        # An HMAC with an empty key: Java does not support it, and Kafka fails with UNKNOWN_SERVER_ERROR.
         raise UnacceptableCredential("Salted password must not be empty")
 
 

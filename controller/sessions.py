@@ -1,9 +1,9 @@
-"""When brokers were last heard of, and how far they have read: state that no log holds.
+"""Broker sessions: the last heartbeat and the metadata offset of each broker, which are not in the log.
 
     (none) --register--> tracked --no heartbeat for timeout_ms--> expired --fenced by the controller--> tracked, fenced
 
-A controller that takes over gives every unfenced broker a whole session, because it cannot know better.
-All times are in the same ms clock, a monotonic one: a step of the wall clock expires nobody.
+A new active controller starts a full session for every unfenced broker, because it does not know their heartbeats.
+All times are in ms of the same monotonic clock: a step of the wall clock expires no session.
 Source: BrokerHeartbeatManager and BrokerHeartbeatTracker of Kafka 4.3.1.
 """
 
@@ -16,16 +16,16 @@ from protocol.metadata.image import BrokerImage
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """One incarnation of a broker, as its heartbeats show it."""
+    """The session of one incarnation of a broker."""
 
     epoch: int
-    #: None: no heartbeat yet, or it has said goodbye.
+    #: None: no heartbeat yet, or its shutdown was granted.
     last_contact_ms: int | None = None
     #: The last offset of the metadata log that the broker has applied; -1: none.
     metadata_offset: int = -1
-    #: Once it wants to leave: the offset that all others must have applied before it may.
+    #: In controlled shutdown: the offset that all others must have applied before it may stop.
     shutdown_offset: int | None = None
-    #: A partition (topic id, index) that it led when that was asked last.
+    #: A partition (topic id, index) that it led at the last check.
     led: tuple[UUID, int] | None = None
     #: The log's end when it was found to lead nothing.
     leads_nothing_at: int | None = None
@@ -41,8 +41,8 @@ class Sessions:
     def start_all(self, brokers: Iterable[BrokerImage], *, gone: Collection[int] = (), now_ms: int) -> None:
         """This controller becomes the active one: sessions of unfenced brokers begin now.
 
-        Except those of `gone`: brokers that are known to have stopped, so that their successors need not
-        wait for a session to expire.
+        Except those of `gone`: brokers that are known to have stopped, so that their next incarnations can
+        register without waiting for a session to expire.
         """
         self._by_broker = {
             broker.broker_id: Session(
@@ -53,7 +53,7 @@ class Sessions:
         }
 
     def register(self, broker_id: int, epoch: int) -> None:
-        """A broker registered; a new epoch ends the session of the one before."""
+        """A broker registered; a new broker epoch ends the session of the previous one."""
         session = self._by_broker.get(broker_id)
         if session is None or session.epoch != epoch:
             self._by_broker[broker_id] = Session(epoch=epoch)
@@ -69,7 +69,7 @@ class Sessions:
         return session
 
     def touch(self, broker_id: int, *, metadata_offset: int, is_fenced: bool, now_ms: int) -> None:
-        """A heartbeat came. A fenced broker has left controlled shutdown: its next wish to leave is granted."""
+        """A heartbeat arrived. A fenced broker has left controlled shutdown: its next request to stop is granted."""
         session = self.of(broker_id)
         session.last_contact_ms = now_ms
         session.metadata_offset = metadata_offset
@@ -77,17 +77,19 @@ class Sessions:
             session.shutdown_offset = None
 
     def end(self, broker_id: int) -> None:
-        """The broker may go, and does: its successor need not wait for this session to expire. Kafka's has to."""
+        """The broker may stop, and does: its next incarnation can register at once. In Kafka it has to wait until
+        the session expires.
+        """
         session = self.of(broker_id)
         session.last_contact_ms = session.shutdown_offset = None
 
     def is_valid(self, broker_id: int, epoch: int, *, now_ms: int) -> bool:
-        """Whether this incarnation has been heard of within the timeout."""
+        """Whether this incarnation has sent a heartbeat within the timeout."""
         session = self._by_broker.get(broker_id)
         return session is not None and session.epoch == epoch and self._is_alive(session, now_ms)
 
     def expired(self, brokers: Iterable[BrokerImage], *, now_ms: int) -> list[int]:
-        """Those of the brokers that are unfenced, but have not been heard of for too long, the most silent first."""
+        """The unfenced ones of these brokers whose last heartbeat is older than the timeout, the oldest first."""
         late = [
             (session.last_contact_ms, broker.broker_id)
             for broker in brokers
@@ -99,7 +101,7 @@ class Sessions:
         return [broker_id for _, broker_id in sorted(late)]
 
     def lowest_active_offset(self, active: Iterable[int]) -> int | None:
-        """How far the slowest of these brokers has read, those about to leave not counted; None: nobody is left."""
+        """The lowest metadata offset of these brokers, those in controlled shutdown not counted; None: no broker."""
         offsets = [
             session.metadata_offset
             for broker_id in active

@@ -1,4 +1,4 @@
-"""What the controller is told when it starts: the node's own properties, as values."""
+"""The controller's configuration: the node's own properties, as values, and validators of other configurations."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,19 +10,19 @@ from storage.log_config import validate_topic_configs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
-    """The part of a node's configuration that the controller decides by; names are Kafka's keys."""
+    """The part of a node's configuration that the controller uses; names are Kafka's keys."""
 
     cluster_id: str
     node_id: int
-    #: Whether the broker of this id runs in this process: what the log says of it when the process starts
-    #: is about a predecessor that has stopped.
+    #: Whether the broker of this id runs in this process: its registration in the log when the process starts
+    #: is that of a previous process, which has stopped.
     hosts_broker: bool = True
     num_partitions: int = 1
     default_replication_factor: int = 1
     delete_topic_enable: bool = True
     broker_session_timeout_ms: int = 9_000
-    #: metadata.max.idle.interval.ms: how often the log grows at least, so that all see that the quorum works.
-    #: None: never. A single voter never does it.
+    #: metadata.max.idle.interval.ms: how often at least a record is written, so that all see that the quorum works.
+    #: None: never. A single voter never writes one for this.
     max_idle_interval_ms: int | None = 500
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_seconds: int = 300
@@ -34,7 +34,7 @@ class ControllerSettings:
     static_configs: Mapping[str, str] = field(default_factory=dict)
 
 
-#: Raises KafkaError if the resource cannot have these configurations: (name, all that would hold, all that hold).
+#: Raises KafkaError if the resource cannot have these configurations: (name, all resulting ones, all current ones).
 Validator = Callable[[str, Mapping[str, str], Mapping[str, str]], None]
 
 
@@ -48,13 +48,13 @@ def _accept(name: str, configs: Mapping[str, str], existing: Mapping[str, str]) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigValidators:
-    """Who knows what configurations may be. The entry point binds what this package must not import."""
+    """Validation of configurations by resource type. The entry point supplies what this package must not import."""
 
     topic: Validator = _validate_topic
     group: Validator = _accept
     client_metrics: Validator = _accept
-    #: Definitions of broker and group keys: APPEND and SUBTRACT need to know which ones are lists, and a broker's
-    #: that the controller itself goes by have to fit theirs.
+    #: Definitions of broker and group keys: APPEND and SUBTRACT need to know which ones are lists, and the broker
+    #: keys that the controller itself uses are validated by theirs.
     broker_keys: Mapping[str, ConfigKey] = field(default_factory=dict)
     group_keys: Mapping[str, ConfigKey] = field(default_factory=dict)
     client_metrics_keys: Mapping[str, ConfigKey] = field(default_factory=dict)

@@ -1,11 +1,11 @@
-"""The snapshots of one metadata log: which there are, their bytes, those to come, and those that go (KIP-630).
+"""The snapshots of one metadata log: which exist, how they are read, written and deleted (KIP-630).
 
     (nothing) --begin: `.part`--> being written --freeze: checked, flushed, renamed--> `.checkpoint` --add--> served
                                        '--delete--> (nothing)                               |
                                                           served --forget: `.deleted`--> --60 s--> (nothing)
 
-Which file is called how is in `controller.snapshots`. A crash leaves a snapshot whole or not at all; what is left
-of `.part` and `.deleted` files goes at the next start.
+File names are in `controller.snapshots`. After a crash a snapshot is complete or absent; `.part` and `.deleted` files
+that it leaves are removed at the next start.
 Source: Snapshots, FileRawSnapshotWriter and KafkaRaftLog of Kafka 4.3.1.
 """
 
@@ -27,7 +27,7 @@ _LOG = getLogger(__name__)
 
 
 class PartFile:
-    """A snapshot that is being written, by this node or from what a leader sends. One thread at a time."""
+    """A snapshot that is being written, this node's own or a download from the leader. One thread at a time."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class PartFile:
         self._on_frozen = on_frozen
         self._path = directory / snapshots.file_name(snapshot)
         stem = self._path.name.removesuffix(snapshots.SUFFIX)
-        # Two may be on their way at a time: the leader's, and this node's own.
+        # Two may be written at a time: the leader's, and this node's own.
         self._part = directory / f"{stem}-{origin}{snapshots.SUFFIX}{_PART}"
         self._files = files
         self._size = 0
@@ -61,7 +61,7 @@ class PartFile:
         self._size += len(data)
 
     def freeze(self) -> None:
-        """Check it and give it its name, durably. Raises KafkaError if it is damaged; it is gone then. OSError."""
+        """Check and rename the file, durably. Raises KafkaError if it is damaged, and OSError; it is deleted then."""
         assert self._fd is not None, f"{self._part} is closed"
         try:
             for _ in snapshots.sound_batches(self._part, self._files):
@@ -76,7 +76,7 @@ class PartFile:
         self._on_frozen(self.snapshot)
 
     def delete(self) -> None:
-        """Give it up. Does nothing after `freeze`."""
+        """Discard the file. Does nothing after `freeze`."""
         self._close()
         self._files.unlink(self._part)
 
@@ -94,12 +94,12 @@ class SnapshotStore:
         self._files = files
         #: By epoch and offset.
         self._ids = sorted(ids)
-        #: What has gone, but is not removed yet.
+        #: Snapshots that are deleted, whose files are not removed yet.
         self.deleted: list[DeletedFiles] = []
 
     @classmethod
     def open(cls, directory: Path, files: Files) -> "SnapshotStore":
-        """The snapshots in the directory; what was not finished or was being removed goes."""
+        """The snapshots in the directory; files that were being written or removed are deleted."""
         names = files.list(directory) if files.is_dir(directory) else []
         for name in names:
             if name.endswith((snapshots.SUFFIX + _PART, snapshots.SUFFIX + _DELETED)):
@@ -127,7 +127,7 @@ class SnapshotStore:
         return self._directory / snapshots.file_name(snapshot)
 
     def size_of(self, snapshot: OffsetAndEpoch) -> int:
-        """Bytes in its file. Raises InvalidMetadata if somebody has taken it away."""
+        """Bytes in its file. Raises InvalidMetadata if the file is missing."""
         size = self._files.size_of(self.path(snapshot))
         if size is None:
             raise InvalidMetadata(f"{self.path(snapshot)} has gone while the node was running")
@@ -140,17 +140,17 @@ class SnapshotStore:
         fd = self._files.open(self.path(snapshot))
         try:
             size = self._files.size(fd)
-            # Beyond the end there is nothing; but from beyond what a file can have, the system would not read.
+            # Beyond the end there is nothing to read, and the system refuses offsets that no file can have.
             return self._files.pread(fd, max_bytes, position) if position < size else b"", size
         finally:
             self._files.close(fd)
 
     def begin_download(self, snapshot: OffsetAndEpoch) -> PartFile | None:
-        """Begin to write what the leader sends; one of these from its `freeze` on. None if it is here already."""
+        """Begin to write a snapshot from the leader; `freeze` adds it to the store. None if it is here already."""
         return self._begin(snapshot, "fetched", self.add)
 
     def begin_own(self, snapshot: OffsetAndEpoch) -> PartFile | None:
-        """Begin to write one of this node's own, in another thread: the loop calls `add`. None if it is here already."""
+        """Begin to write this node's own, in another thread: the loop then calls `add`. None if it is here already."""
         return self._begin(snapshot, "own", lambda _: None)
 
     def _begin(
@@ -161,12 +161,12 @@ class SnapshotStore:
         return PartFile(self._directory, snapshot, self._files, origin=origin, on_frozen=on_frozen)
 
     def add(self, snapshot: OffsetAndEpoch) -> None:
-        """It is there, durably."""
+        """Add a snapshot whose file is durable."""
         if snapshot not in self._ids:
             self._ids = sorted((*self._ids, snapshot))
 
     def forget_before(self, snapshot: OffsetAndEpoch, *, now_ms: int) -> bool:
-        """Everything older than this one goes; whether there was any. Files are removed later; see `deleted`."""
+        """Delete all older than this one; whether there were any. Files are removed later; see `deleted`."""
         old = [each for each in self._ids if each < snapshot]
         for each in old:
             _LOG.info("%s goes: there is a later one", self.path(each))

@@ -1,16 +1,17 @@
-"""`*.checkpoint` files: the metadata as records, without the history that led to it (KIP-630).
+"""Snapshot files (`*.checkpoint`): the metadata as records, without its history (KIP-630).
 
     control batch SnapshotHeader (and KRaftVersion, KRaftVoters) | record batches | control batch SnapshotFooter
 
 | file | what it holds |
 |---|---|
 | `bootstrap.checkpoint` | the feature levels that a cluster starts with; written when a log directory is formatted |
-| `00000000000000000000-0000000000.checkpoint` | the first voters, where they live in the log (kraft.version 1) |
+| `00000000000000000000-0000000000.checkpoint` | the first voters, where voters are in the log (kraft.version 1) |
 | `<end offset>-<epoch>.checkpoint` | everything before that offset: records before it may be gone from the log |
 | `....checkpoint.part`, `....checkpoint.deleted` | one that is being written, or removed |
 
 This module is the format: one file, written or read. Which files a log has is `controller.snapshot_store`.
-Offsets inside are places in the file, from 0 on; the epoch of all batches is the snapshot's.
+Offsets inside the file begin at 0; the epoch of all batches is the snapshot's.
+Source: Snapshots, RecordsSnapshotWriter and RecordsSnapshotReader of Kafka 4.3.1.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -52,7 +53,7 @@ REMEDY: Final = (
 
 
 class Sink(Protocol):
-    """Where the bytes of a snapshot go."""
+    """The destination of a snapshot's bytes."""
 
     def append(self, data: bytes) -> None:
         """Add bytes."""
@@ -62,7 +63,7 @@ class Sink(Protocol):
 
 
 def write_bootstrap(log_dir: Path, records: Sequence[MetadataRecord], files: Files, *, now_ms: int) -> None:
-    """Write what a new cluster starts with; all records in their version 0."""
+    """Write the first records of a new cluster; all of them in their version 0."""
     framed = [encode_record(record, 0) for record in records]
     data = _Bytes()
     write_to(data, framed, (), epoch=0, last_timestamp=0, now_ms=now_ms)
@@ -70,7 +71,7 @@ def write_bootstrap(log_dir: Path, records: Sequence[MetadataRecord], files: Fil
 
 
 def write_voters(directory: Path, voters: VotersRecord, files: Files, *, now_ms: int) -> None:
-    """Write who votes before the log has its first record."""
+    """Write the first voters, before the log has a record."""
     data = _Bytes()
     messages = (KRaftVersionRecord(k_raft_version=_MAX_KRAFT_VERSION), voters)
     write_to(data, (), messages, epoch=0, last_timestamp=now_ms, now_ms=now_ms)
@@ -86,7 +87,7 @@ def write_to(
     last_timestamp: int,
     now_ms: int,
 ) -> None:
-    """Write a whole snapshot: `framed` are the values of its records, `messages` what it says of the quorum.
+    """Write a whole snapshot: `framed` are the values of its records, `messages` its control records of the quorum.
 
     `last_timestamp` is that of the last record of the log that it contains. Cost: 2 us a record.
     """
@@ -131,8 +132,8 @@ class _Bytes:
 def read(path: Path, files: Files) -> Iterator[list[MetadataRecord]]:
     """The metadata records of a snapshot, batch by batch, with 1 MiB of it in memory. [any thread]
 
-    Raises InvalidMetadata for whatever is not whole or not understood, FileNotFoundError. What was yielded before
-    counts for nothing then.
+    Raises FileNotFoundError, and InvalidMetadata if the file is incomplete or damaged, or has unknown records;
+    batches that were yielded before must then be discarded.
     """
     try:
         for header, batch in sound_batches(path, files):
@@ -145,7 +146,7 @@ def read(path: Path, files: Files) -> Iterator[list[MetadataRecord]]:
 
 
 def quorum_messages(path: Path, files: Files) -> list[QuorumMessage]:
-    """What a snapshot says of itself and of the quorum; all of it stands in its first batch. Raises InvalidMetadata."""
+    """The control records in a snapshot's first batch: its header, kraft.version and voters. Raises InvalidMetadata."""
     try:
         _, batch = next(_batches_in(path, files), (None, None))
         if batch is None or not crc_is_valid(batch):
@@ -187,7 +188,7 @@ def sound_batches(path: Path, files: Files) -> Iterator[tuple[BatchHeader, memor
 
 
 def _batches_in(path: Path, files: Files) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Whole batches, in pieces of 1 MiB, but one batch at least. A batch that is cut off at the end is left out."""
+    """Whole batches, read 1 MiB at a time, or one batch if it is larger. An incomplete one at the end is left out."""
     fd = files.open(path)
     try:
         size, position = files.size(fd), 0
@@ -213,7 +214,7 @@ def _batches_in(path: Path, files: Files) -> Iterator[tuple[BatchHeader, memoryv
 
 
 def file_name(snapshot: OffsetAndEpoch) -> str:
-    """What the file of a snapshot is called.
+    """The name of a snapshot's file.
 
     >>> file_name(OffsetAndEpoch(12, 3))
     '00000000000000000012-0000000003.checkpoint'
@@ -222,7 +223,7 @@ def file_name(snapshot: OffsetAndEpoch) -> str:
 
 
 def id_of(name: str) -> OffsetAndEpoch | None:
-    """The snapshot whose file is called so; None for any other file.
+    """The snapshot whose file has this name; None for any other file.
 
     >>> id_of("00000000000000000012-0000000003.checkpoint")
     OffsetAndEpoch(offset=12, epoch=3)

@@ -1,7 +1,7 @@
-"""When this node writes a snapshot of the metadata: after so many bytes of the log, or after so long (KIP-630).
+"""Snapshot generation: this node writes one after a number of bytes of the log, or after an interval (KIP-630).
 
-Every node does it by itself, brokers too, each for its own log. What is written is the image of a follower of the
-log: the active controller's own image is ahead of what is committed.
+Every node, brokers included, writes snapshots of its own log. The image is that of a listener of committed records:
+the active controller's own image is ahead of what is committed.
 Source: SnapshotGenerator and SnapshotEmitter of Kafka 4.3.1.
 """
 
@@ -19,7 +19,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 class Snapshotter:
-    """A listener that has snapshots written. Subscribed behind the one that keeps the image up to date."""
+    """A listener that starts snapshots. To be subscribed behind the listener that updates the image."""
 
     def __init__(
         self,
@@ -40,19 +40,19 @@ class Snapshotter:
         size_bytes, self._seen_bytes = self._quorum.told_bytes - self._seen_bytes, self._quorum.told_bytes
         reason = self._trigger.committed(size_bytes, self._now_ms())
         if reason is None or self._image().metadata_version is None:
-            return  # before the first records a snapshot would say nothing, and in no version
+            return  # before the first records there is nothing to write, and no version to write it in
         try:
             if not self._quorum.write_snapshot(lambda: self._image().copy()):
                 return
             logger.info("writing a snapshot of the metadata before offset %d: %s", end_offset, reason)
         except (OSError, InvalidMetadata) as error:
-            # Later again, not with every record from here on.
+            # Retried when the next one is due, not with every record.
             logger.error("a snapshot of the metadata cannot be written: %r", error)
         self._trigger.reset(self._now_ms())
 
     def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
-        """There is one already."""
+        """A snapshot was loaded: bytes and interval count from it."""
         self._trigger.reset(self._now_ms())
 
     def on_leader(self, leader: LeaderAndEpoch) -> None:
-        """Snapshots are everybody's own."""
+        """Nothing to do: leaders and followers write snapshots alike."""

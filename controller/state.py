@@ -1,11 +1,11 @@
-"""All that the controller's decisions depend on.
+"""The controller's state: all that its decisions depend on.
 
-    image       what the metadata log says; changed by `replay`, and by nothing else
-    offsets     where brokers' registrations stand in the log; from `replay`, too
-    sessions    when brokers were last heard of: not in the log, a new controller starts them anew
-    kraft       the quorum itself: its version and voters; the shell puts its Raft layer there
+    image       the sum of the metadata log's records; changed by `replay`, and by nothing else
+    offsets     offsets of the brokers' registrations in the log; changed by `replay`, too
+    sessions    the last heartbeats of brokers: not in the log, restarted by a new active controller
+    kraft       the quorum itself: its version and voters; the shell sets its Raft layer
 
-Handlers read all of it and return records; they write to `sessions` alone.
+Handlers read all of it and return records; they change `sessions` only.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ ELR_FEATURE = "eligible.leader.replicas.version"
 
 
 class ClusterState:
-    """The state machine's state. `random` is the node's; `next_offset` is where the next record will stand."""
+    """The state machine's state. `random` is the node's; `next_offset` is the offset of the next record."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ClusterState:
         image: MetadataImage | None = None,
         next_offset: int = 0,
     ) -> None:
-        """Begin with an image of everything before `next_offset`; the state's own from here on."""
+        """Begin with an image of everything before `next_offset`, which the state owns from here on."""
         self.settings = settings
         self.validators = validators
         self.random = random
@@ -52,19 +52,19 @@ class ClusterState:
         self.sessions = Sessions(timeout_ms=settings.broker_session_timeout_ms)
         self.kraft: KraftVersionLayer = FixedKraftVersion()
         self.next_offset = next_offset
-        # Where a registration of the past stood is not known any more: at the last offset at the latest.
+        # The offsets of earlier registrations are not known; the last offset is an upper bound.
         #: Broker id -> offset of its last RegisterBrokerRecord.
         self.registration_offsets = dict.fromkeys(self.image.brokers, next_offset - 1)
         self._topic_defaults: TopicDefaults | None = None
-        #: Topic names with every '.' read as '_' -> the names that look like this.
+        #: Topic names with every '.' replaced by '_' -> the names that this results from.
         self.names_alike: dict[str, set[str]] = {}
         for name in self.image.topics_by_name:
             self.names_alike.setdefault(look_of(name), set()).add(name)
 
     def replay(self, records: Iterable[MetadataRecord], base_offset: int) -> None:
-        """Apply records that stand at `base_offset` and the offsets that follow.
+        """Apply records at `base_offset` and the offsets that follow.
 
-        Raises InvalidMetadata; what was replayed before the bad one stays.
+        Raises InvalidMetadata; records before the bad one stay applied.
         """
         delta = MetadataDelta()
         for offset, record in enumerate(records, start=base_offset):
@@ -77,7 +77,7 @@ class ClusterState:
             self.next_offset = offset + 1
         if any(each.type is ConfigResourceType.BROKER for each in delta.configs_changed):
             self._topic_defaults = None
-        # In this order: a topic may have been made anew under the name of one that went before.
+        # Deleted topics first: a topic may have been created with the name of a deleted one.
         for topic in delta.topics_deleted.values():
             alike = self.names_alike[look_of(topic.name)]
             alike.remove(topic.name)
@@ -107,16 +107,17 @@ class ClusterState:
         return broker is not None and broker.is_active
 
     def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
-        """All partitions. Events that concern a broker look through them; there is no index by broker to keep
-        right. Of 100,000 partitions that takes 10 to 20 ms, once when a broker comes or goes; deciding and
-        replaying what becomes of the 10,000 that it was in sync for takes 150 ms.
+        """All partitions. Events that concern a broker scan them; there is no index by broker to maintain.
+
+        Cost: a scan of 100,000 partitions takes 10 to 20 ms, once per broker that is fenced or unfenced; deciding and
+        replaying the changes of the 10,000 that it was in sync for takes 150 ms.
         """
         for topic in self.image.topics_by_id.values():
             for index, partition in topic.partitions.items():
                 yield topic, index, partition
 
     def default_directory(self, broker_id: int) -> UUID:
-        """Where the broker puts a new replica, as far as it can be told without asking (KIP-858)."""
+        """The directory of a new replica on this broker, as far as the controller knows it (KIP-858)."""
         broker = self.image.brokers.get(broker_id)
         if broker is None:
             return DIRECTORY_UNASSIGNED
@@ -127,12 +128,12 @@ class ClusterState:
     # -- configurations ------------------------------------------------------------------------------
 
     def topic_setting(self, topic_name: str, key: str) -> str:
-        """What holds for a topic, as text."""
+        """The effective value for a topic, as text."""
         return resolve(key, self.image.topic_config(topic_name), self.topic_defaults).value or ""
 
     @property
     def topic_defaults(self) -> TopicDefaults:
-        """What topics without overrides go by. An election asks for it with each partition."""
+        """Effective values for topics without overrides; cached, since an election reads them for each partition."""
         if self._topic_defaults is None:
             settings = self.settings
             self._topic_defaults = TopicDefaults(
@@ -141,13 +142,13 @@ class ClusterState:
         return self._topic_defaults
 
     def min_insync_replicas(self, topic: TopicImage, *, configured: str | None = None) -> int:
-        """How many in-sync replicas the topic asks for, or would ask for; at most as many as it has replicas."""
+        """The topic's min.insync.replicas, or `configured` in its place; at most as many as it has replicas."""
         wanted = int(configured or self.topic_setting(topic.name, "min.insync.replicas"))
         first = topic.partitions.get(0)
         return wanted if first is None else min(wanted, len(first.replicas))
 
     def is_unclean_election_enabled(self, topic: TopicImage) -> bool:
-        """Whether the topic would rather lose records than wait for a replica that has them all."""
+        """Whether the topic allows unclean elections, which may lose records."""
         return self.topic_setting(topic.name, "unclean.leader.election.enable").strip().lower() == "true"
 
     def brokers(self) -> list[BrokerImage]:
@@ -156,7 +157,7 @@ class ClusterState:
 
 
 def look_of(name: str) -> str:
-    """The name as metrics show it, where '.' and '_' cannot be told apart.
+    """The name as metrics show it, where '.' and '_' are not distinguished.
 
     >>> look_of("a.b") == look_of("a_b")
     True

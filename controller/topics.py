@@ -42,7 +42,7 @@ METADATA_TOPIC = "__cluster_metadata"
 
 
 def create_topics(state: ClusterState, request: CreateTopicsRequest) -> Result[CreateTopicsResponse]:
-    """Create what can be created. Raises PolicyViolation for a request that is too large."""
+    """Create the topics that are valid. Raises PolicyViolation for a request that is too large."""
     _check_size(state, request.topics)
     times = Counter(topic.name for topic in request.topics)
     records: list[MetadataRecord] = []
@@ -150,7 +150,7 @@ def _placed(state: ClusterState, topic: CreatableTopic, topic_id: UUID) -> list[
 
 
 def _new_id(state: ClusterState) -> UUID:
-    """A random id that is not taken, means nothing special and does not look like an option of a tool."""
+    """A random id that is not in use and not reserved, and that tools do not take for an option (no leading '-')."""
     while True:
         topic_id = UUID(int=state.random.getrandbits(128), version=4)
         if topic_id not in state.image.topics_by_id and not kafka_uuid.to_text(topic_id).startswith("-"):
@@ -158,7 +158,7 @@ def _new_id(state: ClusterState) -> UUID:
 
 
 class _ConfigRows:
-    """What holds for new topics, as rows of the answer; most topics of a request have no overrides."""
+    """Effective configurations of new topics, as rows of the response; cached for topics without overrides."""
 
     def __init__(self, state: ClusterState) -> None:
         self._inherited = state.topic_defaults
@@ -198,9 +198,9 @@ def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
 def delete_topics(  # noqa: C901  (a list of contradictions, each in two lines)
     state: ClusterState, request: DeleteTopicsRequest
 ) -> Result[DeleteTopicsResponse]:
-    """Delete what is named, by name or by id. Raises TopicDeletionDisabled, PolicyViolation for too many.
+    """Delete topics by name or by id. Raises TopicDeletionDisabled, PolicyViolation for too many.
 
-    What is named twice, in one way or both, is not deleted at all: the request contradicts itself.
+    A topic that is named twice, by name, by id or by both, is not deleted.
     """
     if not state.settings.delete_topic_enable:
         raise TopicDeletionDisabled()

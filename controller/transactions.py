@@ -1,10 +1,10 @@
-"""Metadata transactions: records that take effect together although they stand in several batches (KIP-868).
+"""Metadata transactions: records that take effect together although they are in several batches (KIP-868).
 
     (none) --BeginTransaction--> holding --EndTransaction--> all of them take effect, (none)
                                  holding --AbortTransaction--> none of them does, (none)
 
-This controller writes one around the records that a cluster begins with, and around configurations that make more
-ELRs void than fit in one batch; Kafka's may write others.
+This controller writes one around the bootstrap records of a cluster, and around configurations that clear more
+ELRs than fit in one batch; Kafka's may write others.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,19 +20,19 @@ from protocol.metadata.records import (
 
 TRANSACTION_MARKERS: Final = (BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord)
 
-#: A record and the offset at which it stands.
+#: A record and its offset.
 Located = tuple[int, MetadataRecord]
 
 
 class TransactionFilter:
-    """Lets records through once it is known that they take effect."""
+    """Holds the records of an open transaction back until it is known whether they take effect."""
 
     def __init__(self) -> None:
         self._held: list[Located] | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether the end of a transaction is still to come."""
+        """Whether a transaction has begun and not ended."""
         return self._held is not None
 
     def take(self, located: Iterable[Located]) -> Iterator[Located]:
