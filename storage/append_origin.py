@@ -1,16 +1,16 @@
-"""Who appends: it decides how much is checked."""
+"""The origin of an append, which decides how much is checked (Kafka's AppendOrigin)."""
 
 from enum import Enum, auto
 
 
 class AppendOrigin(Enum):
-    """Where records come from, as in Kafka's AppendOrigin."""
+    """Where the records of an append come from."""
 
-    #: The leader of a partition, copied by its follower: everything was checked before.
+    #: The partition's leader, on a follower: the leader has checked everything.
     REPLICATION = auto()
     #: A coordinator of this broker: its own records, without sequence numbers.
     COORDINATOR = auto()
-    #: A Produce request: nothing is believed.
+    #: A Produce request: everything is checked.
     CLIENT = auto()
-    #: The active controller: its own records; they may be longer than `max.message.bytes`.
+    #: The active controller: its own records, which may exceed `max.message.bytes`.
     RAFT_LEADER = auto()

@@ -1,4 +1,4 @@
-"""What an append answers, and what a follower checks before it."""
+"""The result of an append (Kafka's LogAppendInfo), and the checks of a follower before it appends."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from protocol.records.batch import BatchHeader, batches, crc_is_valid
 
 
 class UnexpectedAppendOffset(CorruptMessage):
-    """A follower was given a batch, first_offset to last_offset, of which its log already has some."""
+    """A follower got a batch, first_offset to last_offset, that begins before its log end offset."""
 
     def __init__(self, message: str, *, first_offset: int, last_offset: int) -> None:
         super().__init__(message)
@@ -17,14 +17,14 @@ class UnexpectedAppendOffset(CorruptMessage):
 
 
 class AppendInfo(NamedTuple):
-    """What an append did; the offsets of the first time if it was a duplicate."""
+    """The result of an append; for a duplicate, with the offsets of the first append."""
 
     first_offset: int
     #: Inclusive; `first_offset - 1` if nothing was appended.
     last_offset: int
     #: The largest record timestamp, -1 without any.
     max_timestamp: int
-    #: The broker's time, if the topic takes it; None for CreateTime.
+    #: The broker's time for LogAppendTime topics; None for CreateTime.
     log_append_time_ms: int | None
     log_start_offset: int
     is_duplicate: bool
@@ -35,8 +35,9 @@ class AppendInfo(NamedTuple):
 def follower_headers(
     view: memoryview, *, next_offset: int, leader_epoch: int, name: object
 ) -> list[BatchHeader]:
-    """The batches that a follower appends, whose log goes on at `next_offset`; see Log.append_as_follower.
+    """The headers of the batches that a follower appends at `next_offset`; see Log.append_as_follower.
 
+    Invariant of the result: offsets grow from `next_offset` on, and no epoch is newer than `leader_epoch`.
     `name` is for messages. Raises UnexpectedAppendOffset, CorruptMessage.
     """
     headers: list[BatchHeader] = []
@@ -59,7 +60,7 @@ def follower_headers(
 
 
 def slices(view: memoryview, headers: Sequence[BatchHeader]) -> list[memoryview]:
-    """The bytes of each of the batches that lie in `view`, one after the other."""
+    """The bytes of each of the consecutive batches in `view`."""
     position, slices = 0, []
     for header in headers:
         slices.append(view[position : position + header.size_bytes])

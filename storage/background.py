@@ -1,4 +1,4 @@
-"""Slow work that storage hands to its caller: storage has no threads of its own."""
+"""Background jobs: slow work that storage returns to its caller, as storage has no threads of its own."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ def _nothing() -> None:
 class BackgroundJob:
     """Work that may wait for the disk.
 
-    `run` is called in a thread, then `finish` on the event loop's thread, whatever became of `run`: it
-    looks for itself. `finish` returns the next part of the work, if that was not all. Neither raises for a
-    failing disk: the log directory goes offline instead, or it is told, where only files stay that nobody needs.
+    `run` is called in a thread, then `finish` on the event loop's thread, even if `run` has failed: `finish`
+    checks the result itself. It returns the next part of the work, if there is one. Neither raises for a failing
+    disk: the log directory goes offline instead, or, where only unneeded files stay behind, the error is logged.
     """
 
     name: str
@@ -22,7 +22,7 @@ class BackgroundJob:
     finish: Callable[[], "BackgroundJob | None"] = _nothing
 
     def complete(self) -> None:
-        """Both halves, of all parts, here and now: start-up, shutdown, tests."""
+        """Run both halves of all parts in the caller's thread: at start-up, at shutdown, in tests."""
         part: BackgroundJob | None = self
         while part is not None:
             part.run()
@@ -30,7 +30,7 @@ class BackgroundJob:
 
 
 def run_one_by_one(groups: Sequence[Sequence[Callable[[], None]]], *, threads_per_group: int) -> None:
-    """The simplest way to run jobs that might run side by side (`log_loading.RunParallel`)."""
+    """A sequential `log_loading.RunParallel`: all jobs in the caller's thread."""
     for group in groups:
         for job in group:
             job()

@@ -1,11 +1,11 @@
-"""What the files of a log directory are called.
+"""Names of the files and folders of a log directory.
 
 A segment's files share a name of 20 digits, its base offset, so that sorting by name sorts by offset.
-A suffix behind the extension tells what is being done with a file:
+A suffix after the extension gives the state of a file:
 
-- `.deleted`: out of the log, removed after `file.delete.delay.ms`
-- `.cleaned`: being written by compaction; worth nothing after a crash
-- `.swap`: completely written by compaction, about to take the place of its sources; kept after a crash
+- `.deleted`: no longer part of the log, removed after `file.delete.delay.ms`
+- `.cleaned`: being written by compaction; removed after a crash
+- `.swap`: completely written by compaction, about to replace its sources; after a crash it replaces them
 
 Source: LogFileUtils of Kafka; directories: UnifiedLog and LocalLog.
 """
@@ -31,7 +31,7 @@ DELETE_DIRECTORY = "-delete"
 STRAY_DIRECTORY = "-stray"
 FUTURE_DIRECTORY = "-future"
 
-#: The longest name that common file systems take.
+#: The longest name that common file systems allow.
 MAX_NAME_LENGTH = 255
 
 
@@ -44,9 +44,9 @@ def of_offset(offset: int, extension: str, suffix: str = "") -> str:
     return f"{offset:020d}{extension}{suffix}"
 
 
-@lru_cache(4096)  # files of first segments are called the same in every log
+@lru_cache(4096)  # files of first segments have the same names in every log
 def offset_of(name: str) -> int | None:
-    """The offset in a file's name, None if it is not of that kind.
+    """The offset in a file's name, None if the name does not begin with one.
 
     >>> offset_of("00000000000000368769.log.cleaned"), offset_of("leader-epoch-checkpoint")
     (368769, None)
@@ -56,7 +56,7 @@ def offset_of(name: str) -> int | None:
 
 
 def topic_partition_of(name: str) -> TopicPartition | None:
-    """The partition whose log lies in a directory of this name, None if it is no log's.
+    """The partition whose log is in a directory of this name, None for other names.
 
     >>> topic_partition_of("a-b-3")
     TopicPartition(topic='a-b', partition=3)
@@ -68,9 +68,10 @@ def topic_partition_of(name: str) -> TopicPartition | None:
 
 
 def renamed_directory(topic_partition: TopicPartition, *, unique: str, suffix: str) -> str:
-    """A name for a log's directory that is on its way out: topic-partition.unique-suffix.
+    """A name for the directory of a deleted or stray log: topic-partition.unique-suffix.
 
-    The topic is cut where the name would be too long; the partition stays legible.
+    The topic is truncated where the name would be too long; the partition is kept. Raises KafkaStorageError if even
+    that is too long.
     """
     tail = f"-{topic_partition.partition}.{unique}{suffix}"
     name = topic_partition.topic[: MAX_NAME_LENGTH - len(tail)] + tail
@@ -80,9 +81,9 @@ def renamed_directory(topic_partition: TopicPartition, *, unique: str, suffix: s
 
 
 def future_directory(topic_partition: TopicPartition, *, unique: str) -> str:
-    """A name for the directory of a future log: it is its partition's log once it has caught up (KIP-113).
+    """A name for the directory of a future log, which replaces the partition's log once it has caught up (KIP-113).
 
-    Not cut, as it must tell the whole topic. Raises KafkaStorageError where it would be too long.
+    Not truncated, as it must have the whole topic name. Raises KafkaStorageError where it would be too long.
     """
     name = f"{topic_partition}.{unique}{FUTURE_DIRECTORY}"
     if len(name) > MAX_NAME_LENGTH:

@@ -1,4 +1,4 @@
-"""When a log is to be flushed, and the job that does it; closing."""
+"""Flushes of a log: when one is due, and the job that does it; closing."""
 
 from logging import getLogger
 
@@ -10,14 +10,14 @@ _LOG = getLogger(__name__)
 
 
 def flush_due(log: Log, now_ms: int) -> int | None:
-    """Up to where the log is to be flushed now, if it is."""
+    """The end offset of the flush that is due now; None without one."""
     if log.is_flush_due or (log.config.flush_ms <= now_ms - log.last_flushed_ms and log.unflushed_count):
         return log.log_end_offset
     return log.flush_wanted_to
 
 
 def flush_job(log: Log, end: int, now_ms: int) -> BackgroundJob:
-    """Flush in a thread; the recovery point moves on the loop, unless the log has been truncated meanwhile."""
+    """Flush in a thread; then advance the recovery point on the event loop, unless the log was truncated meanwhile."""
     truncations, active = log.truncations, log.segments.active
     log.flush_wanted_to = None
     log.last_flushed_ms = now_ms
@@ -29,7 +29,7 @@ def flush_job(log: Log, end: int, now_ms: int) -> BackgroundJob:
             log.flush_files(end)
             is_flushed = True
         except KafkaStorageError:
-            return  # the log has told already, and is offline
+            return  # already reported by the log, which is offline
 
     def finish() -> None:
         if is_flushed:
@@ -39,7 +39,7 @@ def flush_job(log: Log, end: int, now_ms: int) -> BackgroundJob:
 
 
 def close_log(log: Log) -> None:
-    """Close it; a disk that fails is told, and has taken the directory offline."""
+    """Close a log; a disk failure is logged, and has taken the directory offline."""
     try:
         log.close()
     except KafkaStorageError as error:

@@ -1,4 +1,4 @@
-"""UUIDs as Kafka writes them in files and messages for people: 22 characters of URL-safe base64."""
+"""UUIDs as text, as Kafka writes them in files and in messages: 22 characters of URL-safe base64 (Kafka's Uuid)."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from uuid import UUID
@@ -8,7 +8,7 @@ TEXT_LENGTH = 22
 
 
 def to_text(value: UUID) -> str:
-    """What Kafka prints for this id.
+    """Kafka's text of this id.
 
     >>> to_text(UUID(int=1))
     'AAAAAAAAAAAAAAAAAAAAAQ'

@@ -1,4 +1,4 @@
-"""One replica's log: what a partition's leader and followers append to, truncate and read.
+"""UnifiedLog: one replica's log, which a partition's leader and followers append to, truncate and read.
 
                      log start       last stable     high watermark      log end
                          |                |                 |               |
@@ -10,14 +10,14 @@
 
 Invariants: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset,
 log_start_offset <= local_log_start_offset <= log_end_offset, and recovery_point <= log_end_offset. They are asserted
-where one of the offsets is set or goes back (`_check_offsets`).
+where one of the offsets is set or moves back (`_check_offsets`).
 
-An append is: validate (leader only), note the leader epoch, roll when the segment is full, check the
-producers, one write, remember the producers. Nothing waits for the disk: a batch is safe because other
+The steps of an append: validate (leader only), assign the leader epoch, roll if the segment is full, check the
+producers, one write, update the producer state. Nothing waits for the disk: a batch is safe because other
 replicas have it. Closed segments are flushed by the LogManager's jobs; where `flush.messages` is set, the
-caller flushes in a thread before it answers (`is_flush_due`).
+caller flushes in a thread before it responds (`is_flush_due`).
 
-Threads: everything here belongs to the event loop's thread, but for what LogReader has, `flush` and
+Threads: everything here belongs to the event loop's thread, except the methods of LogReader, `flush` and
 `close`, which any thread may call.
 
 Source: UnifiedLog and LocalLog of Kafka 4.3.1.
@@ -67,7 +67,7 @@ _new_tuple = tuple.__new__
 
 
 class Log(LogTruncation):
-    """See the module. Opened by `Log.open`."""
+    """One replica's log; see the module. Opened by `Log.open`."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class Log(LogTruncation):
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = self._checkpointed_to = loaded.recovery_point
-        #: Until a leader or a checkpoint says more, only what is deleted is known to be everywhere.
+        #: Until a leader or a checkpoint gives a higher one, only deleted records are known to be committed.
         self.high_watermark = loaded.log_start_offset
         self.leader_epochs = epochs
         self.producers = producers
-        #: After a crash: from where on batches may be missing that others have, as a closed segment that had not been
-        #: flushed has lost its end; None: nothing is, or the topic is compacted, which leaves such gaps, too.
+        #: After a crash: the offset from which on batches may be missing that other replicas have, as an unflushed
+        #: closed segment has lost its end; None: there is no gap, or the topic is compacted, which leaves gaps, too.
         self.doubtful_from = None if config.is_compacted else loaded.doubtful_from
         #: For flush.ms.
         self.last_flushed_ms = now_ms
@@ -133,14 +133,14 @@ class Log(LogTruncation):
             name="no checkpoints", run=lambda: None
         ),
     ) -> Self:
-        """The log in this directory, which is made when missing. [any thread]
+        """Open the log in this directory, which is created if missing. [any thread]
 
-        Whatever the files hold, this repairs it or begins anew (storage/recovery.py). `is_clean`: the log
-        was closed by `close`; otherwise everything from `recovery_point` on is checked. `on_unflushed` is
-        called when recovery point or log start go back, before files change: its job writes them.
-        Raises OSError, and InconsistentTopicId if the directory is another topic's.
+        Damaged files are repaired, or the log restarts empty (storage/recovery.py). `is_clean`: the log was
+        closed by `close`; otherwise everything from `recovery_point` on is checked. `on_unflushed` is called
+        when recovery point or log start offset move back, before files change: its job writes their checkpoints.
+        Raises OSError, and InconsistentTopicId if the directory belongs to another topic.
         """
-        # Its entry reaches the disk with the first flush: 1,000 new partitions are not 1,000 waits.
+        # The directory's entry is flushed with the first flush: 1,000 new partitions are not 1,000 waits.
         is_new = files.make_dir(directory)
         epochs_path = directory / leader_epoch_cache.FILE_NAME
         epochs = LeaderEpochCache(path=epochs_path, files=files) if is_new else LeaderEpochCache.open(epochs_path, files)  # fmt: skip
@@ -184,7 +184,7 @@ class Log(LogTruncation):
         )
         if not is_clean:
             log._entry_changes.note()
-        # Else all partitions that a start finds would be rolled together.
+        # Without jitter all partitions of a start would be rolled at once.
         log.segments.active.roll_jitter_ms = log._draw_jitter_ms()
         if not is_new:
             log._read_topic_id()
@@ -199,7 +199,7 @@ class Log(LogTruncation):
             _LOG.warning("%s: %s; it is written anew", self.directory, error)
 
     def assign_topic_id(self, topic_id: UUID) -> None:
-        """The log is this topic's. Raises InconsistentTopicId if it is another one's (KIP-516)."""
+        """Assign the topic id. Raises InconsistentTopicId if the log already has another one (KIP-516)."""
         if self.topic_id is None:
             with self._io():
                 partition_metadata.write(self.directory, topic_id, self._files, durable=False)
@@ -219,12 +219,12 @@ class Log(LogTruncation):
         transaction_version: int = 0,
         is_quick: bool = False,
     ) -> AppendInfo:
-        """Append the one batch in `records`, giving it the next offsets.
+        """Append the one batch in `records`, and assign it the next offsets.
 
         A writable buffer is patched in place, and may be reused afterwards. A batch that this log already
-        has is not written again: `is_duplicate`.
+        has is not written again: the result `is_duplicate`, with the offsets of the first append.
         `records` may have been validated before, in a thread; see `storage.validation`, also for `is_quick`.
-        Raises what validate and ProducerStateManager.analyze raise, RecordListTooLarge, KafkaStorageError.
+        Raises the errors of validate and ProducerStateManager.analyze, RecordListTooLarge, KafkaStorageError.
         Cost: 9 us and the CRC.
         """
         if self._failure is not None or self._is_closed:
@@ -255,13 +255,13 @@ class Log(LogTruncation):
                 first_offset=duplicate.first_offset,
                 last_offset=duplicate.last_offset,
                 max_timestamp=duplicate.timestamp,
-                log_append_time_ms=duplicate.timestamp,  # for CreateTime topics, too: Kafka answers so
+                log_append_time_ms=duplicate.timestamp,  # for CreateTime topics, too, as in Kafka
                 log_start_offset=self.log_start_offset,
                 is_duplicate=True,
                 size_bytes=0,
                 records_count=header.records_count,
             )
-        # Not by calling the class: 0.15 us instead of 0.25, or 0.55 with names.
+        # Not a call of the class: 0.15 us instead of 0.25, or 0.55 with names.
         return _new_tuple(
             AppendInfo,
             (
@@ -277,12 +277,12 @@ class Log(LogTruncation):
         )
 
     def append_as_follower(self, records: Buffer, *, leader_epoch: int, now_ms: int) -> AppendInfo:
-        """Append batches as the leader of `leader_epoch` has them, offsets and epochs included.
+        """Append batches of the leader of `leader_epoch`, with its offsets and epochs.
 
-        A batch that is cut off at the end is left out, as is everything from a batch of a newer epoch on:
-        it did not come from that leader's lineage (KAFKA-18723).
-        Raises CorruptMessage for a bad CRC or offsets that go back (nothing is written then),
-        UnexpectedAppendOffset for offsets that the log has, KafkaStorageError.
+        An incomplete batch at the end is dropped, and so is everything from a batch of a newer epoch on: it is
+        not part of that leader's lineage (KAFKA-18723).
+        Raises CorruptMessage for a bad CRC or decreasing offsets (nothing is written then),
+        UnexpectedAppendOffset for offsets that the log already has, KafkaStorageError.
         """
         if self._failure is not None or self._is_closed:
             raise self._unavailable()
@@ -326,7 +326,7 @@ class Log(LogTruncation):
         origin: AppendOrigin,
         transaction_version: int,
     ) -> BatchMetadata | None:
-        """Write batches that are what they shall be; the batch that they duplicate, if they do."""
+        """Write validated batches; returns the batch that they duplicate, if any: then nothing is written."""
         config = self.config
         if size_bytes > config.segment_bytes:
             raise RecordListTooLarge(
@@ -339,7 +339,7 @@ class Log(LogTruncation):
             segment = self.roll(now_ms, base_offset=headers[0].base_offset)
         updates = NO_UPDATES
         if last.producer_id >= 0 or (len(headers) > 1 and any(it.producer_id >= 0 for it in headers)):
-            # In one piece: markers come so, and coordinators' buffers are writable.
+            # One buffer has all batches: control batches have only one, and coordinators' buffers are writable.
             view = memoryview(buffers[0])
             updates = self.producers.analyze(
                 ((last, view),) if len(headers) == 1 else zip(headers, slices(view, headers), strict=True),
@@ -350,7 +350,7 @@ class Log(LogTruncation):
                 return updates.duplicate
         try:
             segment.append(headers, buffers, size_bytes)
-            # Before anything else can fail: offsets must not be given twice.
+            # Before anything else can fail: an offset must not be assigned twice.
             self.log_end_offset = last_offset + 1
             if updates is not NO_UPDATES:
                 remember(self.producers, updates, segment)
@@ -360,14 +360,14 @@ class Log(LogTruncation):
         return None
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
-        """The leader of `epoch` writes from `start_offset` on; on becoming leader: the log end."""
+        """The leader of `epoch` writes from `start_offset` on; on becoming leader: from the log end (KIP-101)."""
         with self._io():
             self.leader_epochs.assign(epoch, start_offset)
 
     # -- retention ---------------------------------------------------------------------------------
 
     def apply_retention(self, now_ms: int) -> int:
-        """Remove the segments that are due (storage/retention.py); how many. Their files go later."""
+        """Remove the segments that are due (storage/retention.py); returns how many. Files are deleted later."""
         if self._failure is not None or self._is_closed:
             return 0
         removed = 0
@@ -395,7 +395,7 @@ class Log(LogTruncation):
     # -- offsets -----------------------------------------------------------------------------------
 
     def update_high_watermark(self, offset: int) -> int:
-        """Set the high watermark, within [log start, log end] and before a gap; what it became."""
+        """Set the high watermark, bounded by [log start, log end] and by a gap; returns the new value."""
         end = self.log_end_offset if self.doubtful_from is None else self.doubtful_from
         self.high_watermark = max(min(offset, end), self.log_start_offset)
         self.producers.on_high_watermark(self.high_watermark)
@@ -403,7 +403,7 @@ class Log(LogTruncation):
         return self.high_watermark
 
     def maybe_increment_high_watermark(self, offset: int) -> bool:
-        """Move the high watermark forward; False if that would be no move."""
+        """Advance the high watermark; False if `offset` is not beyond it."""
         assert offset <= self.log_end_offset, (offset, self.log_end_offset)
         if offset <= self.high_watermark:
             return False
@@ -412,9 +412,9 @@ class Log(LogTruncation):
         return True
 
     def maybe_increment_log_start_offset(self, offset: int, *, reason: str = "") -> bool:
-        """Forget everything before `offset`, for good; False if that is forgotten already.
+        """Advance the log start offset to `offset`; False if it is already there or beyond.
 
-        Segments go by the next retention. Raises OffsetOutOfRange above the high watermark.
+        Segments before it are removed by the next retention. Raises OffsetOutOfRange above the high watermark.
         """
         if offset > self.high_watermark:
             raise OffsetOutOfRange(
@@ -438,7 +438,7 @@ class Log(LogTruncation):
     # -- configuration -----------------------------------------------------------------------------
 
     def update_config(self, config: LogConfig) -> None:
-        """The topic's configuration has changed; sizes of indexes hold from the next segment on."""
+        """Apply a new configuration of the topic; index sizes take effect with the next segment."""
         self.config = config
         self.segments.active.settings = self.segments.active.settings._replace(
             index_interval_bytes=config.index_interval_bytes

@@ -1,4 +1,4 @@
-"""What DescribeLogDirs tells of the log directories."""
+"""The state of the log directories, for DescribeLogDirs (Kafka's LogDirDescription)."""
 
 from collections.abc import Mapping
 from pathlib import Path

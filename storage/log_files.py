@@ -1,4 +1,7 @@
-"""A log's segments on the disk: rolled, removed, replaced, flushed and closed; and what happens when the disk fails."""
+"""LocalLog: a log's segments on the disk; they are rolled, removed, replaced, flushed and closed here.
+
+A disk failure takes the log offline. Source: LocalLog and UnifiedLog of Kafka 4.3.1.
+"""
 
 from collections.abc import Callable, Sequence
 from logging import getLogger
@@ -30,16 +33,16 @@ def _nothing() -> None:
 
 
 class DeletedFiles(NamedTuple):
-    """Files that are out of the log, and may be removed from `due_ms` on. `remove` may run in any thread."""
+    """Files that no longer belong to a log, and may be removed from `due_ms` on. `remove` may run in any thread."""
 
     due_ms: int
     remove: Callable[[], None]
-    #: Where a process ends before they are due: closes them; the next start removes them.
+    #: Closes files that are not due when the process ends; the next start removes them.
     close: Callable[[], None] = _nothing
 
 
 def removal_job(due: Sequence[DeletedFiles]) -> BackgroundJob:
-    """Remove the files of deleted segments and logs: unlinking a gigabyte takes milliseconds."""
+    """A job that removes the files of deleted segments and logs: unlinking a gigabyte takes milliseconds."""
 
     def run() -> None:
         for deleted in due:
@@ -56,32 +59,32 @@ class LogFiles(LogReader):
 
     directory: Path
     config: LogConfig
-    #: Everything before is on the disk.
+    #: Everything before it is on the disk.
     recovery_point: int
-    #: The recovery point's checkpoint on the disk says no more than this.
+    #: The recovery point in the checkpoint on the disk is not beyond this offset.
     _checkpointed_to: int
-    #: End offset of the closed segments that wait for their flush; None: none does.
+    #: End offset of the closed segments that wait for their flush; None without any.
     flush_wanted_to: int | None
-    #: Files that the log does not need any more; the LogManager takes them.
+    #: Files that no longer belong to the log; the LogManager removes them.
     deleted_files: list[DeletedFiles]
     #: A truncation that is being prepared (`storage.truncation`).
     checkpoint_limit: "CheckpointLimit | None" = None
-    #: Counts truncations, and moves of the directory: what was decided off the loop before one does not hold after it.
+    #: Counts truncations and moves of the directory: results of a thread that began before one are invalid after it.
     truncations: int
     _snapshots: SnapshotFiles
     _random: "Random"
     _on_io_error: Callable[[OSError], None]
     _failure: OSError | None = None
     _is_closed: bool = False
-    #: Files that have come, gone or got other names.
+    #: Files that were created, removed or renamed.
     _entry_changes: Changes
-    #: Names of the directory itself, the first one included.
+    #: Creation and renames of the directory itself.
     _name_changes: Changes
-    #: Times that the active segment has been shortened, perhaps down to its first byte.
+    #: Truncations of the active segment, perhaps down to its first byte.
     _cuts: Changes
 
     def _check_offsets(self) -> None:
-        """The module's invariants."""
+        """Assert the invariants of storage.log."""
         start, high_watermark, end = self.log_start_offset, self.high_watermark, self.log_end_offset
         assert start <= self.last_stable_offset <= high_watermark <= end, (
             self.directory,
@@ -93,14 +96,14 @@ class LogFiles(LogReader):
         assert self.recovery_point <= end, (self.directory, self.recovery_point, end)
 
     def roll(self, now_ms: int, *, base_offset: int = 0) -> Segment:
-        """Close the active segment and begin another one at the log end (or later: `base_offset`).
+        """Close the active segment and create the next one at the log end offset, or at `base_offset` if that is later.
 
-        The closed one is flushed by a job of the LogManager.
+        The closed segment is flushed by a job of the LogManager. Raises KafkaStorageError.
         """
         new_base = max(self.log_end_offset, base_offset)
         active = self.segments.active
         if new_base == active.base_offset:
-            # Nothing in it yet, and yet full: its index has no place for a single entry.
+            # It is empty and yet full: its index has no room for a single entry.
             assert active.size == 0, (new_base, active)
             return active
         with self._io():
@@ -109,7 +112,7 @@ class LogFiles(LogReader):
                 self._forget_flushed_batches(active)
             segment = self._create_segment(new_base, now_ms)
             self.segments = Segments((*self.segments, segment))
-            # Where the next segment begins, so that it can be recovered from there.
+            # A snapshot at the next segment's base offset, so that recovery can start there.
             self.producers.map_end_offset = new_base
             self._snapshots.write(self.producers)
             self._entry_changes.note()
@@ -118,12 +121,12 @@ class LogFiles(LogReader):
         return segment
 
     def _forget_flushed_batches(self, closed: Segment) -> None:
-        """All of its batches are flushed, its indexes are not: see that it is flushed once more."""
+        """All batches of a closed segment are flushed, but not its indexes: ensure that it is flushed again."""
         if self._checkpointed_to < self.recovery_point:
             self.recovery_point = closed.base_offset
         elif closed.has_changed_indexes or not self._cuts.are_flushed:
-            # Since a start, or a truncation to just here: after a crash recovery would believe these indexes, and
-            # whatever the file holds behind the truncation's end.
+            # After a start, or a truncation to this very offset: after a crash recovery would trust these indexes, and
+            # the bytes that the file may have beyond the truncation's end.
             closed.flush()
             self._files.fsync_dir(self.directory)
 
@@ -138,14 +141,14 @@ class LogFiles(LogReader):
         )
 
     def _draw_jitter_ms(self) -> int:
-        """How much earlier than `segment.ms` a segment is rolled: not all partitions' at once."""
+        """How much earlier than `segment.ms` a segment is rolled, so that partitions are not all rolled at once."""
         jitter_ms = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
         return self._random.randrange(jitter_ms) if jitter_ms else 0
 
     def _remove(self, segments: Sequence[Segment], now_ms: int) -> None:
-        """Take segments out of the log. Their files are renamed now, and removed after a delay for their readers.
+        """Remove segments from the log. Their files are renamed now, and deleted after a delay for their readers.
 
-        In the given order: a process that dies on the way leaves the rest of them.
+        In the given order: a process that crashes meanwhile leaves the rest of them.
         """
         self.segments = Segments(self.segments.without(segments))
         self._bound = None
@@ -155,17 +158,17 @@ class LogFiles(LogReader):
         self._entry_changes.note()
 
     def replace_segments(self, old: Sequence[Segment], new: Sequence[Segment], *, now_ms: int) -> None:
-        """Put compacted segments (`.cleaned`, flushed) in the place of their sources, safely for any crash.
+        """Replace segments by compacted ones (`.cleaned`, flushed); safe at any crash.
 
-        All become `.swap` first: from then on a crash ends with the new ones (storage/recovery.py). The
-        sources are removed only when these renames are on the disk.
+        All are renamed to `.swap` first: from then on recovery completes the replacement after a crash
+        (storage/recovery.py). The sources are deleted only when these renames are on the disk.
         """
         with self._io():
             for segment in reversed(new):
                 segment.change_suffix(file_names.SWAP)
             kept = self.segments.without(old)
             for segment in old:
-                # Readers may have it: opened by its name, before that becomes another file's.
+                # For readers that already have it: opened before its name belongs to another file.
                 segment.prepare_reading()
                 self._put_aside(segment, now_ms, is_replaced=True)
             for segment in new:
@@ -179,14 +182,14 @@ class LogFiles(LogReader):
             self._entry_changes.note()
 
     def _put_aside(self, segment: Segment, now_ms: int, *, is_replaced: bool = False) -> None:
-        """Rename a segment's files now, and have them removed after a delay for its readers.
+        """Rename a segment's files now, and schedule their deletion after a delay for its readers.
 
-        If it `is_replaced`, not before what has come in its place is there for good.
+        If it `is_replaced`, they are deleted only when the directory entries of its replacement are on the disk.
         """
         segment.change_suffix(file_names.DELETED)
 
         def remove() -> None:
-            # A log that has got another directory meanwhile has taken them with it.
+            # If the log's directory was renamed meanwhile, the files are there.
             segment.move_to(self.directory)
             if is_replaced:
                 self._files.fsync_dir(segment.directory)
@@ -196,10 +199,10 @@ class LogFiles(LogReader):
         self.deleted_files.append(DeletedFiles(due_ms, remove, segment.close_files))
 
     def recovery_point_to_write(self) -> int:
-        """What the recovery points' checkpoint is to say of this log, from now on.
+        """The recovery point of this log for the checkpoint.
 
-        Recovery believes the indexes of a segment that ends at the recovery point. Those of the active one reach the
-        disk after it is closed: until then its last offset does not count as flushed.
+        Recovery trusts the indexes of a segment that ends at the recovery point. Those of the active segment are
+        flushed after it is closed: until then its last offset does not count as flushed.
         """
         point, active = self.recovery_point, self.segments.active
         if point == self.log_end_offset > active.base_offset and active.may_have_unflushed_indexes:
@@ -210,7 +213,7 @@ class LogFiles(LogReader):
         return point
 
     def log_start_to_write(self) -> int | None:
-        """What the log start offsets' checkpoint is to say of this log; None: its first segment says the same."""
+        """The log start offset of this log for the checkpoint; None: it is the first segment's base offset."""
         start, limit = self.log_start_offset, self.checkpoint_limit
         if limit is not None:
             start = min(start, limit.offset)
@@ -218,24 +221,24 @@ class LogFiles(LogReader):
 
     @property
     def is_flush_due(self) -> bool:
-        """Whether so much is not flushed that what was appended last counts only after a flush (flush.messages)."""
+        """Whether `flush.messages` or more offsets are unflushed, so that the last append needs a flush to count."""
         return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
     @property
     def committable_end(self) -> int:
-        """Up to where this replica counts as having the records."""
+        """End of the records that this replica counts as having, for acks and the high watermark; exclusive."""
         return self.recovery_point if self.is_flush_due else self.log_end_offset
 
     @property
     def unflushed_count(self) -> int:
-        """Offsets that are not known to be on the disk."""
+        """Number of offsets that are not known to be on the disk."""
         return self.log_end_offset - self.recovery_point
 
     def flush(self, offset: int | None = None) -> None:
         """Wait until everything before `offset` (None: the log end) is on the disk. [any thread]
 
-        Off the loop only where nobody truncates at the same time; a BackgroundJob uses the two halves.
-        Raises KafkaStorageError.
+        Off the event loop only where no truncation can run at the same time; a BackgroundJob calls `flush_files` and
+        `mark_flushed` instead. Raises KafkaStorageError.
         """
         end = self.log_end_offset if offset is None else offset
         truncations, active = self.truncations, self.segments.active
@@ -269,10 +272,11 @@ class LogFiles(LogReader):
             raise self._failed(error) from error
 
     def mark_flushed(self, end: int, *, truncations: int, active: Segment) -> None:
-        """Everything before `end` is on the disk, unless the log has been truncated or moved since `truncations`.
+        """Advance the recovery point to `end`, unless the log has been truncated or moved since `truncations`.
 
-        But for the indexes of what was the `active` segment before: recovery believes those of a segment that ends
-        before the recovery point. If it has been rolled since, it is flushed once more (`flush_wanted_to`).
+        The indexes of the segment that was `active` before are not flushed, but recovery trusts those of a segment
+        that ends before the recovery point. So if it has been rolled since, the recovery point stops at its base
+        offset, and it is flushed again (`flush_wanted_to`).
         """
         if self.truncations == truncations:
             if active is not self.segments.active:
@@ -282,9 +286,9 @@ class LogFiles(LogReader):
                 self.flush_wanted_to = None
 
     def close(self) -> None:
-        """Leave files that need no recovery, on the disk; the log cannot be used any more. [any thread]
+        """Flush and close all files, so that they need no recovery; the log cannot be used any more. [any thread]
 
-        Raises KafkaStorageError. Cost: no I/O at all for a log that nobody wrote to.
+        Raises KafkaStorageError. Cost: no I/O for a log that was not written to.
         """
         if self._is_closed:
             return
@@ -295,20 +299,20 @@ class LogFiles(LogReader):
             self._is_closed = True
             if self.segments.active.has_changed_indexes:
                 self.segments.active.flush()
-                self._entry_changes.note()  # one of them may be new
+                self._entry_changes.note()  # an index file may be new
             self.flush()
 
     def close_files(self) -> None:
-        """Give all descriptors back without writing: the directory is offline or about to be deleted."""
+        """Close all descriptors without writing: the directory is offline or about to be deleted."""
         self._is_closed = True
         for segment in self.segments:
             segment.close_files()
 
     def rename_directory(self, directory: Path) -> None:
-        """Move the log's directory: it is deleted, or takes another one's place."""
+        """Rename the log's directory: the log is deleted, or replaces another one."""
         with self._io():
             self._files.rename(self.directory, directory)
-        # A flush that runs has not found all files: it counts for nothing, and what it was for is flushed again.
+        # A running flush may not have found all files: its result is ignored, and the flush is repeated.
         self.truncations += 1
         if self.recovery_point < self.segments.active.base_offset:
             self.flush_wanted_to = self.segments.active.base_offset
@@ -324,7 +328,7 @@ class LogFiles(LogReader):
         return _IO(self)
 
     def _failed(self, error: OSError) -> KafkaStorageError:
-        """The disk has failed us: nothing more is written, and the LogManager is told."""
+        """Handle a disk failure: the log refuses further writes, and the LogManager is notified."""
         if self._failure is None:
             self.take_offline(error)
             _LOG.error("%s is offline: %s", self.directory, error)
@@ -332,28 +336,28 @@ class LogFiles(LogReader):
         return KafkaStorageError(f"{self.directory}: {error}")
 
     def _read_failed(self, error: OSError) -> KafkaStorageError:
-        """A reader that comes too late for files that are gone is not the disk's fault; all else is. [any thread]"""
+        """The error of a failed read: a disk failure, unless the log is closed or the file was deleted. [any thread]"""
         if self._is_closed or isinstance(error, FileNotFoundError):
             return super()._read_failed(error)
         return self._failed(error)
 
     @property
     def is_future(self) -> bool:
-        """Whether it is to take the place of the partition's log in another directory, once it has caught up."""
+        """Whether this is a future log, which replaces the partition's log in another directory (KIP-113)."""
         return self.directory.name.endswith(file_names.FUTURE_DIRECTORY)
 
     @property
     def is_writable(self) -> bool:
-        """Whether it is open, and its directory serves."""
+        """Whether the log is open and its directory online."""
         return self._failure is None and not self._is_closed
 
     @property
     def files(self) -> Files:
-        """What the log works on."""
+        """The file system that the log uses."""
         return self._files
 
     def take_offline(self, error: OSError) -> None:
-        """Its directory has failed, perhaps by another log: refuse all writes from now on. [any thread]"""
+        """The directory has failed, perhaps with another log: refuse all writes from now on. [any thread]"""
         self._failure = error
 
     def _unavailable(self) -> KafkaStorageError:
@@ -363,7 +367,7 @@ class LogFiles(LogReader):
 
 
 class _IO:
-    """Turns an OSError of a block into the log's failure."""
+    """A context manager that turns an OSError of its block into a disk failure of the log."""
 
     __slots__ = ("_log",)
 
@@ -380,7 +384,7 @@ class _IO:
 
 
 def segment_settings(config: LogConfig) -> SegmentSettings:
-    """What segments need of a topic's configuration."""
+    """The part of a topic's configuration that segments use."""
     return SegmentSettings(
         index_interval_bytes=config.index_interval_bytes,
         max_index_bytes=config.segment_index_bytes,

@@ -1,8 +1,10 @@
-"""What a log answers. Changes nothing in it, so that any thread may ask.
+"""Reads of a log: records, offsets by timestamp, aborted transactions. Changes nothing, so any thread may read.
 
-Segments are an immutable set that is replaced as a whole, and files of segments that leave it stay for a
-while, so that a reader off the event loop never sees a half-done change; what it read may be truncated
-by the time it looks at it, as with a remote reader.
+Segments are an immutable set that is replaced as a whole, and files of removed segments stay for a while, so
+that a reader off the event loop never sees an incomplete change; the records may be truncated after it has
+read them, as with a remote reader.
+
+Source: the read methods of UnifiedLog and LocalLog of Kafka 4.3.1.
 """
 
 from collections.abc import Iterator
@@ -20,20 +22,20 @@ from storage.segments import Segments
 from storage.transaction_index import AbortedTransaction
 from storage.warming import warm_up
 
-#: Bytes that a replay reads at a time.
+#: Bytes of one read of a replay.
 REPLAY_BYTES = 1024 * 1024
 
 
 class LogRead(NamedTuple):
-    """What a fetch gets: whole batches, but the last one may be cut off."""
+    """The result of a read (Kafka's FetchDataInfo): batches, of which the last one may be incomplete."""
 
-    #: bytes; of a read with `lend` perhaps a slice of the mapped file: hand it to a transport, do not look into it.
+    #: bytes; after a read with `lend` perhaps a slice of the mapped file: only for a transport, not to be read.
     records: bytes | memoryview
-    #: The offset that was asked for.
+    #: The requested offset.
     offset: int
-    #: Of the first batch, at or before `offset`; None without records.
+    #: Base offset of the first batch, at or before `offset`; None without records.
     base_offset: int | None = None
-    #: There is a batch, but it is longer than was asked for.
+    #: Whether `records` is empty because the first batch is longer than `max_bytes`.
     is_first_batch_incomplete: bool = False
 
 
@@ -46,18 +48,18 @@ class LogReader:
     log_start_offset: int
     #: Next offset to be written.
     log_end_offset: int
-    #: End of what is committed, exclusive.
+    #: End of the committed records, exclusive.
     high_watermark: int
     producers: ProducerStateManager
     segments: Segments
     _files: Files
-    #: The last bound that was looked up: offset, segment, position. Replaced as a whole, on the loop's thread only: in
-    #: another one a truncation may come between the look and the note.
+    #: The last bound that was looked up: offset, segment, position. Replaced as a whole, on the event loop's thread
+    #: only: in another thread a truncation could come between the look-up and the assignment.
     _bound: tuple[int, Segment, int] | None = None
 
     @property
     def size_bytes(self) -> int:
-        """Of all segments' batches."""
+        """Size of all segments' batches."""
         return self.segments.size_bytes
 
     @property
@@ -67,7 +69,7 @@ class LogReader:
 
     @property
     def last_stable_offset(self) -> int:
-        """What read_committed consumers may read up to, exclusive."""
+        """End, exclusive, of what read_committed consumers may read (KIP-98)."""
         unstable = self.producers.first_unstable_offset
         if unstable is None or unstable >= self.high_watermark:
             return self.high_watermark
@@ -75,7 +77,7 @@ class LogReader:
 
     @property
     def latest_epoch(self) -> int | None:
-        """The newest leader epoch that is known."""
+        """The newest known leader epoch."""
         return self.leader_epochs.latest_epoch
 
     def read(
@@ -91,20 +93,21 @@ class LogReader:
         """Batches from the one that holds `offset` on, none at or beyond `max_offset`, from one segment.
 
         `max_offset` is exclusive: high watermark or last stable offset; None is the log end. At most
-        `max_bytes`, but with `min_one_message` the whole first batch. If that is longer than what may be
-        read the answer is empty and `is_first_batch_incomplete`.
+        `max_bytes`, but with `min_one_message` at least the whole first batch. If the first batch is longer than
+        what may be read, the result is empty and `is_first_batch_incomplete`.
 
-        With `lend` the records may be a slice of the mapped file (from 128 KiB on): only for a socket, which hands
-        it to the kernel, and only on the event loop's thread. Python code must not look into it: a page that the disk
+        With `lend` the records may be a slice of the mapped file (from 128 KiB on): only for a socket, which passes
+        it to the kernel, and only on the event loop's thread. Python code must not read it: a page that the disk
         cannot read would end the process (`storage.lending`).
 
         Raises OffsetOutOfRange outside of [log_start_offset, log_end_offset], CorruptMessage for a damaged
         file, KafkaStorageError for a failing disk; with `may_block=False` WouldBlock if index, headers or batches are
-        probably not in memory: then `warm_up` in a thread, and read again. Cost: 5 us at the end of the log, 20 us in the middle, no copy of what is lent.
+        probably not in memory: then call `warm_up` in a thread, and read again.
+        Cost: 5 us at the end of the log, 20 us in the middle, no copy of a lent slice.
         """
         segments = self.segments
         segment = active = segments.active
-        # Before the log end: a thread must not get what is appended meanwhile, which may be beyond `max_offset`.
+        # Read before the log end: a thread must not get a concurrent append, which may be beyond `max_offset`.
         size = active.size
         log_end = self.log_end_offset
         if not self.log_start_offset <= offset <= log_end:
@@ -138,7 +141,7 @@ class LogReader:
                 if found is not None:
                     base_offset = found.base_offset if len(found.records) else None
                     return LogRead(found.records, offset, base_offset, found.is_first_batch_incomplete)
-                # Compaction or a truncated control batch leaves offsets at a segment's end that nothing holds.
+                # Compaction or a truncated control batch leaves offsets at a segment's end that no batch has.
                 next_base = segments.end_of(segment)
                 if next_base is None or last is segment:
                     return LogRead(b"", offset)
@@ -147,9 +150,9 @@ class LogReader:
             raise self._read_failed(error) from error
 
     def warm_up(self, offset: int, *, max_bytes: int, max_offset: int | None = None) -> None:
-        """Read into memory what `read` reads with these arguments. Changes nothing. [any thread]
+        """Read into the page cache what `read` reads with these arguments. Changes nothing. [any thread]
 
-        Raises KafkaStorageError for a failing disk; all else is left to `read`.
+        Raises KafkaStorageError for a failing disk; other errors are left to `read`.
         """
         segments = self.segments
         try:
@@ -164,18 +167,18 @@ class LogReader:
             raise self._read_failed(error) from error
 
     def _position_of_bound(self, segments: Segments, offset: int, *, may_block: bool) -> tuple[Segment, int]:
-        """Where the first batch begins that must not be read."""
+        """The position of the first batch that must not be read."""
         bound = self._bound
         segment = segments.floor(offset) or segments.first
         if bound is not None and bound[0] == offset and bound[1] is segment:
             return bound[1], bound[2]
         position = segment.position_of(offset, may_block=may_block)
-        if not may_block:  # on the loop's thread
+        if not may_block:  # on the event loop's thread
             self._bound = offset, segment, position
         return segment, position
 
     def _read_failed(self, error: OSError) -> KafkaStorageError:
-        """What a read answers that the disk does not serve."""
+        """The error of a read that failed on the disk."""
         return KafkaStorageError(f"{self.topic_partition}: {error}")
 
     def records_since(
@@ -183,7 +186,7 @@ class LogReader:
     ) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Whole batches from the one that holds `offset` on, up to `end` (exclusive; None: the log end).
 
-        For replays: in pieces of 1 MiB, one batch at least in memory. Raises as `read`.
+        For replays: reads 1 MiB, or at least one batch, at a time. Raises as `read`.
         """
         offset = max(offset, self.log_start_offset)
         while True:
@@ -199,10 +202,10 @@ class LogReader:
             offset = next_offset
 
     def read_for_replay(self, offset: int, *, max_bytes: int) -> bytes:
-        """Batches from the one that holds `offset` on, of one segment; at most `max_bytes`, but one at least.
+        """Batches from the one that holds `offset` on, of one segment; at most `max_bytes`, but at least one batch.
 
-        Empty where nothing follows. The last batch may be cut off, if it is not the first. For a replay that cuts its
-        own turns (`records_since` is one call). Raises as `read`.
+        Empty at the log end. The last batch may be incomplete, if it is not the first. For a replay that is divided
+        into turns of the event loop (`records_since` is one call). Raises as `read`.
         """
         found = self.read(max(offset, self.log_start_offset), max_bytes=max_bytes, min_one_message=True)
         if found.is_first_batch_incomplete:
@@ -225,7 +228,7 @@ class LogReader:
     def offset_for_timestamp(self, timestamp: int, *, end: int | None = None) -> TimestampOffset | None:
         """The first record whose timestamp is at least `timestamp`, before offset `end`; None if there is none.
 
-        Opens a batch or a few: for large compressed ones call it in a thread.
+        Decompresses one or a few batches: call it in a thread if they may be large.
         """
         try:
             for segment in self.segments:
@@ -251,5 +254,5 @@ class LogReader:
         return self.leader_epochs.end_offset_for(epoch, log_end_offset=self.log_end_offset)
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """Who led when `offset` was written."""
+        """The leader epoch in which `offset` was written; None before the first known epoch."""
         return self.leader_epochs.epoch_for_offset(offset)

@@ -1,4 +1,4 @@
-"""`meta.properties`: whose a log directory is.
+"""`meta.properties`: the cluster and node that a log directory belongs to, and its directory id.
 
 Source: MetaProperties and MetaPropertiesEnsemble of Kafka; version 1 is the KRaft one.
 """
@@ -20,7 +20,7 @@ class InconsistentMetaProperties(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaProperties:
-    """What the file says. `directory_id` is None in a file that was written before Kafka 3.7."""
+    """The content of the file. `directory_id` is None in a file that was written before Kafka 3.7."""
 
     cluster_id: str
     node_id: int
@@ -28,7 +28,7 @@ class MetaProperties:
 
 
 def read(log_dir: Path, files: Files) -> MetaProperties | None:
-    """The file's content, None if there is none. Raises InconsistentMetaProperties if it makes no sense."""
+    """The file's content, None without a file. Raises InconsistentMetaProperties if it is invalid."""
     path = log_dir / FILE_NAME
     try:
         text = files.read(path).decode()
@@ -66,7 +66,7 @@ def write(log_dir: Path, properties: MetaProperties, files: Files) -> None:
 
 
 def check(log_dir: Path, found: MetaProperties, *, cluster_id: str | None, node_id: int) -> None:
-    """Refuses a directory of another cluster or node. `cluster_id` None: whatever the directories say.
+    """Check that the directory belongs to this cluster and node. `cluster_id` None: any cluster.
 
     Raises InconsistentMetaProperties.
     """

@@ -1,10 +1,10 @@
-"""Splitting segments whose offsets reach further from their base than an index can say (KAFKA-6264).
+"""Offset overflow: splits segments whose offsets are too far from their base for an index (KAFKA-6264).
 
-Brokers before Kafka 1.1 could make them, and their folders may have come down to us: offsets of a segment are
-2^31 and more apart, while both indexes hold 31 bits. Nothing that we write is so; `Log.open` looks for them, so that
-all else need not.
+Brokers before Kafka 1.1 could write them, and their folders may still be in use: offsets of a segment are 2^31 and
+more apart, while both indexes hold 31 bits. This broker never writes such segments; `Log.open` looks for them, so
+that no other code has to.
 
-    4711.log         [ ====== | ======== | === ]       a bar: 2^31 offsets further on
+    4711.log         [ ====== | ======== | === ]       a bar: 2^31 offsets later
     4711.log.cleaned [ ====== ]                        1. copies, with indexes, flushed
     ....log.cleaned           [ ======== ]
     *.log.swap       [ ====== ][ ======== ][ === ]     2. renamed, the last one first: a crash before the first one
@@ -27,14 +27,14 @@ from storage.segment_files import SegmentSettings
 from storage.segments import Segments
 from storage.transaction_index import AbortedTransaction
 
-#: Bytes that are collected before they are written.
+#: Bytes that are buffered before a write.
 WRITE_BYTES = 1024 * 1024
 
 _LOG = getLogger(__name__)
 
 
 def overflowed(segments: Segments, log_end_offset: int) -> list[Segment]:
-    """The segments that must be split. Cost: no I/O, but for one that ends more than 2^31 offsets after its base."""
+    """The segments that must be split. Cost: no I/O, except for those that end more than 2^31 offsets after the base."""
     ends = [*(segment.base_offset for segment in segments), log_end_offset][1:]
     return [
         segment
@@ -44,7 +44,7 @@ def overflowed(segments: Segments, log_end_offset: int) -> list[Segment]:
 
 
 def overflowed_in(directory: Path, *, settings: SegmentSettings, files: Files, now_ms: int) -> list[Segment]:
-    """The same, of a directory that is not open yet. Cost: reads the headers of all batches."""
+    """As `overflowed`, for a directory that is not open yet. Cost: reads the headers of all batches."""
     offsets = [file_names.offset_of(name) for name in files.list(directory) if name.endswith(file_names.LOG)]
     segments = [
         Segment.load(directory, offset, settings=settings, files=files, now_ms=now_ms)
@@ -58,11 +58,11 @@ def overflowed_in(directory: Path, *, settings: SegmentSettings, files: Files, n
 
 
 def split(segment: Segment, *, files: Files, now_ms: int) -> None:
-    """Put segments without overflow in the place of this one, up to the `.swap` files that opening the log finishes.
+    """Write the segments that replace this one as `.swap` files; opening the log completes the replacement.
 
-    Only one at a time: recovery takes all `.swap` files for what replaces everything between the first and the last.
-    The log must not be open. Batches are copied as they are; what is behind the last whole one is left out.
-    Raises OSError; the source is as before then.
+    Only one segment at a time: recovery replaces everything between the first and the last `.swap` file.
+    The log must not be open. Batches are copied unchanged; bytes after the last whole one are dropped.
+    Raises OSError; then the source is unchanged.
     """
     _LOG.info("%s: offsets too far from the base: it is split", segment)
     pieces = _copy(segment, files, now_ms)
@@ -74,7 +74,7 @@ def split(segment: Segment, *, files: Files, now_ms: int) -> None:
 
 
 def _copy(segment: Segment, files: Files, now_ms: int) -> list[Segment]:
-    """`.cleaned` segments with all batches, on the disk. The first one has the source's base: it replaces its files."""
+    """Flushed `.cleaned` segments with all batches. The first has the source's base offset, and replaces its files."""
     aborted = _aborted_in(segment)
     modified_ms = segment.modified_ms()
     pieces: list[Segment] = []
@@ -82,7 +82,7 @@ def _copy(segment: Segment, files: Files, now_ms: int) -> list[Segment]:
         base_offset = segment.base_offset
         for headers, data in _runs(segment):
             if headers and headers[-1].last_offset - base_offset > MAX_RELATIVE_OFFSET:
-                # Compaction may have left nothing near the base; the first piece is empty then.
+                # Compaction may have removed all batches near the base: then the first piece is empty.
                 base_offset = headers[0].base_offset
             if not pieces or pieces[-1].base_offset != base_offset:
                 pieces.append(
@@ -115,7 +115,7 @@ def _copy(segment: Segment, files: Files, now_ms: int) -> list[Segment]:
 
 
 def _runs(segment: Segment) -> Iterator[tuple[list[BatchHeader], memoryview]]:
-    """First nothing, for the piece at the base; then neighbouring batches, none 2^31 offsets after the first of its piece."""
+    """An empty run for the piece at the base; then runs of adjacent batches, without overflow within a piece."""
     yield [], memoryview(b"")
     base_offset = segment.base_offset
     run: list[BatchHeader] = []
@@ -139,6 +139,6 @@ def _aborted_in(segment: Segment) -> list[AbortedTransaction]:
     try:
         return list(segment.transactions.entries)
     except CorruptIndex as error:
-        # As Kafka, which never keeps them here: opening the log replays what was not flushed.
+        # As in Kafka, which never keeps them here: opening the log replays the unflushed part.
         _LOG.warning("%s: %s", segment, error)
         return []

@@ -16,13 +16,13 @@ FILE_NAME = "partition.metadata"
 
 
 def write(directory: Path, topic_id: UUID, files: Files, *, durable: bool = True) -> None:
-    """Write the file before the first record is: data never lies there without its topic's id."""
+    """Write the file, before the first record is written: a log with data always has its topic id."""
     text = f"version: 0\ntopic_id: {kafka_uuid.to_text(topic_id)}"
     files.write_atomically(directory / FILE_NAME, text.encode(), durable=durable)
 
 
 def read(directory: Path, files: Files) -> UUID | None:
-    """The topic id, None without a file. Raises ValueError if it is there and holds none."""
+    """The topic id, None without a file. Raises ValueError if the file has no valid id."""
     try:
         return _parse(files.read(directory / FILE_NAME))
     except FileNotFoundError:

@@ -1,8 +1,9 @@
-"""Which segments of a log may go: by its start, its size, its age. Decides only; see Log.apply_retention.
+"""Retention: which segments of a log are due for removal, by log start offset, size or age.
 
-Only segments from the beginning go, one after the other until one must stay, and none that reaches the
-high watermark: the log start offset can never pass it. The active segment goes, too, when it is due (a
-new one is begun first), unless it is empty or only the log start asks for it.
+Decides only; `Log.apply_retention` removes them.
+Only segments from the beginning are removed, up to the first one that must stay, and none that ends after
+the high watermark: the log start offset never passes it. The active segment is removed, too, when it is due
+(the log is rolled first), unless it is empty or due by the log start offset only.
 
 Source: UnifiedLog.deleteOldSegments of Kafka 4.3.1.
 """
@@ -16,7 +17,7 @@ from storage.segments import Segments
 
 
 class Retention(NamedTuple):
-    """Segments to remove, oldest first, and why."""
+    """Segments to remove, oldest first, and the reason."""
 
     segments: list[Segment]
     reason: str
@@ -31,9 +32,9 @@ def due(
     log_end_offset: int,
     now_ms: int,
 ) -> Retention:
-    """The segments that the first rule that finds any lets go. Ask again until there are none.
+    """The segments of the first rule (log start offset, size, age) that finds any. Call again until there are none.
 
-    With `cleanup.policy=compact`, or none, only what lies before the log start offset goes.
+    With `cleanup.policy=compact`, or none, only segments before the log start offset are removed.
     """
 
     def leading(is_due: Callable[[Segment], bool], *, with_active: bool = True) -> list[Segment]:

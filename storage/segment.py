@@ -5,11 +5,11 @@
     00000000000000368769.timeindex   every 4 KiB or so: the largest timestamp so far
     00000000000000368769.txnindex    aborted transactions, if any
 
-The last segment of a log is the active one, the only one that is written. Appending is one system call.
-Looking for an offset: the newest batches are remembered; otherwise the index gives a batch at or before
-it, and headers are read from there on.
+The last segment of a log is the active one, the only one that is written. An append is one system call.
+To find an offset: the positions of the newest batches are in memory; otherwise the index gives a batch at
+or before the offset, and headers are read from there on.
 
-Nothing here flushes. I/O errors pass through as `OSError`; what cannot be in an index rebuilds it.
+Nothing here flushes. I/O errors are raised as `OSError`; an index with impossible content is rebuilt.
 
 Source: LogSegment and FileRecords of Kafka.
 """
@@ -31,15 +31,15 @@ from storage.log_config import LogConfig
 from storage.segment_files import SegmentFiles, SegmentSettings
 from storage.transaction_index import AbortedTransaction
 
-#: How many of the newest batches are found without a look into the index.
+#: How many of the newest batches are found without an index look-up, at least.
 RECENT_BATCHES = 64
-#: Bytes that a search for a header reads at a time: an index interval and the header behind it.
+#: Bytes of one read of a search for a header: an index interval and the header after it.
 SCAN_BYTES = 8192
-#: How many readers of large batches are remembered.
+#: Most next positions that are kept for consumers of large batches.
 EXPECTED_READS = 64
 #: Beyond every offset.
 MAX_OFFSET = 2**63 - 1
-#: What was appended this recently is taken to be in memory without asking.
+#: The newest bytes of a segment are assumed to be in the page cache, without a check.
 WARM_TAIL_BYTES = 16 * 1024 * 1024
 
 _LOG = getLogger(__name__)
@@ -47,7 +47,7 @@ _T = TypeVar("_T")
 
 
 class OffsetOverflow(Exception):
-    """The segment's offsets reach too far from its base for an index; see storage/overflow.py."""
+    """The segment has offsets too far from its base for an index (Kafka's LogSegmentOffsetOverflowException)."""
 
 
 class BatchPosition(NamedTuple):
@@ -58,7 +58,7 @@ class BatchPosition(NamedTuple):
 
 
 class SegmentRead(NamedTuple):
-    """Bytes from a segment, beginning with a batch; the last batch may be cut off."""
+    """Bytes from a segment, beginning with a batch; the last batch may be incomplete."""
 
     records: bytes | memoryview
     base_offset: int
@@ -66,7 +66,7 @@ class SegmentRead(NamedTuple):
 
 
 class Segment(SegmentFiles):
-    """One segment. `size` is the end of the last whole batch; what the file has behind it is not there."""
+    """One segment. `size` is the end of the last whole batch; bytes of the file after it are ignored."""
 
     @classmethod
     def create(
@@ -81,7 +81,7 @@ class Segment(SegmentFiles):
         roll_jitter_ms: int = 0,
         is_alone: bool = False,
     ) -> "Segment":
-        """A new empty segment; files of that name that lie around are overwritten, unless it `is_alone`: there are none."""
+        """Create an empty segment. Old files of that name are overwritten; `is_alone`: there are none."""
         segment = cls(
             directory, base_offset, settings=settings, files=files, size=0, created_ms=now_ms, is_new=True,
             suffix=suffix, roll_jitter_ms=roll_jitter_ms,
@@ -111,7 +111,7 @@ class Segment(SegmentFiles):
         suffix: str = "",
         roll_jitter_ms: int = 0,
     ) -> "Segment":
-        """The segment whose files are there. Opens nothing yet."""
+        """A segment of existing files. Opens nothing yet."""
         size = files.size_of(directory / file_names.of_offset(base_offset, file_names.LOG, suffix))
         return cls(
             directory, base_offset, settings=settings, files=files, size=size or 0, created_ms=now_ms, is_new=False,
@@ -119,9 +119,9 @@ class Segment(SegmentFiles):
         )  # fmt: skip
 
     def has_index_files(self) -> bool:
-        """Whether both indexes are there and of a possible size.
+        """Whether both index files exist and have a possible size.
 
-        Closing a segment notes its largest timestamp: an empty time index beside batches is none.
+        Closing a segment adds its largest timestamp: an empty time index of a segment with timestamps is invalid.
         """
         sizes = [self._files.size_of(index.path) for index in (self._offset_index, self._time_index)]
         if sizes[0] is None or sizes[0] % OffsetIndex.ENTRY.size:
@@ -133,7 +133,7 @@ class Segment(SegmentFiles):
         )
 
     def close_to_appends(self) -> None:
-        """No more batches come: note the largest timestamp, cut the files to what is in them."""
+        """End the appends: add the largest timestamp to the time index, truncate the files to their content."""
         self._note_largest_timestamp()
         self._offset_index.trim()
         self._time_index.trim()
@@ -143,11 +143,11 @@ class Segment(SegmentFiles):
         self.is_closed = True
 
     def reopen_to_appends(self) -> None:
-        """It is the active segment (again): after loading, or when later ones were truncated away."""
+        """Make it the active segment (again): after loading, or when later segments were truncated."""
         self.is_closed = False
 
     def close(self) -> None:
-        """Close the files. An active segment is first made as `close_to_appends` leaves it."""
+        """Close the files, of an active segment after `close_to_appends`."""
         if not self.is_closed:
             self.close_to_appends()
         self.close_files()
@@ -157,7 +157,7 @@ class Segment(SegmentFiles):
     def is_full(
         self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int, config: LogConfig
     ) -> bool:
-        """Whether a new segment must begin before batches of this size, last offset and time are appended."""
+        """Whether the log must be rolled before batches of this size, last offset and timestamp are appended."""
         offsets, times = self._offset_index, self._time_index
         is_indexed = (
             last_offset - self.base_offset <= MAX_RELATIVE_OFFSET and offsets.count < offsets.full_count
@@ -171,23 +171,23 @@ class Segment(SegmentFiles):
         )
 
     def waited_ms(self, now_ms: int, timestamp: int) -> int:
-        """How long it has been filled: by the batches' own time, or the clock's where they have none."""
-        first = self._first_timestamp  # known already, for nearly all appends
+        """The segment's age for rolling: by the batches' timestamps, or by the clock where they have none."""
+        first = self._first_timestamp  # already known for nearly all appends
         if first is None or first < 0:
             first = self.first_timestamp()
         return timestamp - first if first is not None else now_ms - self.created_ms
 
     def first_timestamp(self) -> int | None:
-        """The largest timestamp of the first batch; None while there is none."""
+        """The largest timestamp of the first batch; None without one."""
         if self._first_timestamp is None and self.size:
             self._first_timestamp = self.header_at(0).max_timestamp
         first = self._first_timestamp
         return first if first is not None and first >= 0 else None
 
     def append(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], size_bytes: int) -> None:
-        """Write batches to the end of the file: one system call. `headers` are theirs, in order.
+        """Write batches to the end of the file with one system call. `headers` are those of the batches, in order.
 
-        After an OSError some of the batches may be in it, or in its indexes: nothing more may be appended.
+        After an OSError some of the batches may be in the file, or in the indexes: nothing more may be appended.
         """
         if self._largest is None:
             self._load_largest()
@@ -207,13 +207,13 @@ class Segment(SegmentFiles):
                 position += header.batch_length + LOG_OVERHEAD_BYTES
             assert position == self.size, (position, self.size)
         except CorruptIndex as error:
-            # The batches are written: their offsets must not be given again because of an index.
+            # The batches are written: a corrupt index must not cause their offsets to be assigned again.
             self._rebuild_corrupt(error)
         if len(recent) > 2 * RECENT_BATCHES:
             self._recent = dict(list(recent.items())[-RECENT_BATCHES:])
 
     def index_batch(self, header: BatchHeader, position: int) -> None:
-        """Note the batch at `position`, and index it if the last indexed one is far enough back. Raises CorruptIndex."""
+        """Add the batch at `position` to the indexes if the index interval has passed. Raises CorruptIndex."""
         largest = self._largest
         assert largest is not None, self
         if header.max_timestamp > largest.timestamp:
@@ -238,14 +238,14 @@ class Segment(SegmentFiles):
             self._largest = self._checked(self.time_index.last)
         except CorruptIndex as error:
             self._check_not_cut(cut_count, error)
-            self._rebuild_corrupt(error)  # finds it on the way
+            self._rebuild_corrupt(error)  # sets `_largest`
         assert self._largest is not None, self
         return self._largest
 
     def _checked(self, entry: TimestampOffset) -> TimestampOffset:
-        """This entry of the time index. Raises CorruptIndex unless the batch that it means has its timestamp.
+        """Return an entry of the time index. Raises CorruptIndex unless the batch that it points at has its timestamp.
 
-        Else one flipped bit would make retention remove a new segment, or a look-up pass by what it looks for.
+        Else a single flipped bit could make retention remove a new segment, or a look-up miss its record.
         """
         if entry.timestamp < 0:
             return entry  # none
@@ -257,7 +257,7 @@ class Segment(SegmentFiles):
                 )
             except (CorruptMessage, UnsupportedForMessageFormat) as error:
                 raise CorruptIndex(f"{entry} is no batch: {error}") from error
-        # Not the last offset: Kafka 3.7 notes that of the record.
+        # The last offset is not compared: Kafka 3.7 stores that of the record.
         if found is None or found.header.max_timestamp != entry.timestamp:
             raise CorruptIndex(f"{entry} is not the time of the batch there")
         return entry
@@ -270,13 +270,13 @@ class Segment(SegmentFiles):
                 self._rebuild_corrupt(error)
 
     def largest_timestamp_ms(self) -> int:
-        """The segment's age for retention: its largest timestamp, or when the file changed."""
+        """The segment's time for retention: its largest timestamp, or the file's modification time without one."""
         return self.largest.timestamp if self.largest.timestamp >= 0 else self.modified_ms()
 
     def find_timestamp(self, timestamp: int, *, start_offset: int) -> TimestampOffset | None:
         """The first record at or after `start_offset` whose timestamp is at least `timestamp`.
 
-        Opens the batches that may hold it.
+        Decompresses the batches that may hold it.
         """
         hint = self._with_indexes(lambda: self._checked(self.time_index.lookup(timestamp)))
         start = self.find(max(hint.offset, start_offset))
@@ -305,9 +305,9 @@ class Segment(SegmentFiles):
     def headers(
         self, position: int = 0, end: int | None = None, *, fd: int | None = None, may_block: bool = True
     ) -> Iterator[BatchPosition]:
-        """The batches from `position` on, without their records; `fd` is the log file's, if it shall not stay open.
+        """The headers of the batches from `position` on; `fd` is the log file's, if the segment must not keep it open.
 
-        Raises CorruptMessage or UnsupportedForMessageFormat where the file holds something else.
+        Raises CorruptMessage or UnsupportedForMessageFormat at a position without a valid header.
         """
         end = self.size if end is None else end
         chunk, chunk_start = b"", position
@@ -324,21 +324,21 @@ class Segment(SegmentFiles):
             position += header.size_bytes
 
     def sound_headers(self, position: int = 0) -> Iterator[BatchPosition]:
-        """As `headers`, but ends where the file holds something else, and says so in the process's log."""
+        """As `headers`, but ends at a position without a valid header, with an ERROR in the process's log."""
         try:
             yield from self.headers(position)
         except (CorruptMessage, UnsupportedForMessageFormat) as error:
             _LOG.error("%s is damaged: %s", self, error)
 
     def has_overflow(self) -> bool:
-        """Whether there are batches too far from the base for an index (KAFKA-6264). Reads headers up to the first one."""
+        """Whether a batch's offset is too far from the base for an index (KAFKA-6264). Reads headers up to that one."""
         for header, position in self.sound_headers():
             if header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
                 return self._overflows_at(position)
         return False
 
     def _overflows_at(self, position: int) -> bool:
-        """Whether the batch there is such a one, and the next one follows it: one offset alone may be a flipped bit."""
+        """Whether the batch there overflows, and the next one follows it: a single such offset may be a flipped bit."""
         try:
             first, second = islice(self.headers(position), 2)
         except (ValueError, CorruptMessage, UnsupportedForMessageFormat):
@@ -347,13 +347,13 @@ class Segment(SegmentFiles):
         return is_beyond and second.header.base_offset >= first.header.next_offset
 
     def read_bytes(self, position: int, size: int) -> memoryview:
-        """What the file holds there, up to the segment's end."""
+        """The bytes at `position`, up to the segment's end."""
         return memoryview(self._files.pread(self.fd, max(min(size, self.size - position), 0), position))
 
     def find(self, offset: int, *, may_block: bool = True) -> BatchPosition | None:
         """The batch that holds `offset`, or the first one after it; None if all are before.
 
-        Raises WouldBlock, if it may not, when the index or the headers are not in memory.
+        Raises WouldBlock, unless `may_block`, when the index or the headers are not in memory.
         """
         position = self._recent.get(offset)
         if position is not None:
@@ -361,7 +361,7 @@ class Segment(SegmentFiles):
         return self._with_indexes(lambda: self.find_by_index(offset, may_block=may_block))
 
     def find_by_index(self, offset: int, *, may_block: bool = True) -> BatchPosition | None:
-        """As `find`; raises CorruptIndex where that rebuilds the indexes."""
+        """As `find`, but raises CorruptIndex instead of rebuilding the indexes."""
         start = self._indexed_position(offset, may_block=may_block)
         for found in self.headers(start, may_block=may_block):
             if found.header.last_offset >= offset:
@@ -369,7 +369,7 @@ class Segment(SegmentFiles):
         return None
 
     def _indexed_position(self, offset: int, *, may_block: bool = True) -> int:
-        """Where to begin to look for `offset`. Raises CorruptIndex if the batch there is not the indexed one."""
+        """The position from which to look for `offset`. Raises CorruptIndex if another batch is there."""
         self._offset_index.load(may_block=may_block)
         entry = self._offset_index.lookup(offset, may_block=may_block)
         if not entry.position:
@@ -383,9 +383,10 @@ class Segment(SegmentFiles):
         return entry.position
 
     def _with_indexes(self, look: Callable[[], _T]) -> _T:
-        """What `look` finds, after rebuilding the indexes if they turn out to be corrupt.
+        """The result of `look`, after rebuilding the indexes if they turn out to be corrupt.
 
-        Raises CorruptMessage in a thread that looks while the loop truncates: it has seen half of that.
+        Raises CorruptMessage in a thread if the event loop has truncated the segment meanwhile: what the thread has
+        read is no sign of damage.
         """
         cut_count = self._cut_count
         try:
@@ -404,28 +405,32 @@ class Segment(SegmentFiles):
         self.rebuild_indexes()
 
     def position_of(self, offset: int, *, may_block: bool = True) -> int:
-        """Where the batch begins that holds `offset` or comes after it; the end if none does. Raises as `find`."""
+        """The position of the batch that holds `offset`, else of the first one after it, else the end.
+
+        Raises as `find`.
+        """
         if (position := self._recent.get(offset)) is not None:
             return position
         found = self.find(offset, may_block=may_block)
         return found.position if found else self.size
 
     def end_before(self, log_end: int, size: int) -> int:
-        """Where the batches before `log_end` end; `size` was the segment's before that was the log end.
+        """The end position of the batches before `log_end`; `size` is the segment's size, read before `log_end`.
 
-        Only the batch that is being appended can be in the one and not before the other: it begins there.
+        Only a batch of a concurrent append can begin at `log_end` and be included in `size`: then the end is its
+        position.
         """
         return self._recent.get(log_end, size)
 
     def start_of(self, offset: int) -> int:
-        """Where to begin to read for `offset`: the last indexed batch at or before it."""
+        """The position from which to read for `offset`: that of the last indexed batch at or before it."""
         return self._with_indexes(lambda: self._indexed_position(offset))
 
     def next_offset(self) -> int:
-        """The offset after the last batch: reads from the last index entry on.
+        """The offset after the last batch: reads headers from the last index entry on.
 
-        Of a segment that is not in its place yet it reads all headers: a crash may have put its index there already,
-        and one that is made anew would stay behind.
+        Of a segment with a suffix it reads all headers: a crash may have renamed its index file already, and an index
+        that is rebuilt under the suffix would be left over.
         """
         next_offset = self.base_offset
         for found in self.headers(0 if self.suffix else self.start_of(MAX_OFFSET)):
@@ -451,9 +456,9 @@ class Segment(SegmentFiles):
         """Batches from the one that holds `offset` on, up to `end_position`; None if all are before.
 
         At most `max_bytes`, but the whole first batch with `min_one_message`. If the first batch is longer
-        than what may be read, nothing is (`is_first_batch_incomplete`). With `lend` a large read may be a slice
-        of the mapped file (`storage.lending`): on the event loop's thread, for a socket only.
-        Raises WouldBlock, if it may not, when the bytes are probably not in memory.
+        than what may be read, the result is empty and `is_first_batch_incomplete`. With `lend` a large read may be
+        a slice of the mapped file (`storage.lending`): on the event loop's thread, for a socket only.
+        Raises WouldBlock, unless `may_block`, when the bytes are probably not in memory.
         Cost: 3 us for up to 16 KiB at the end of the log.
         """
         end = self.size if end_position is None else end_position
@@ -482,22 +487,22 @@ class Segment(SegmentFiles):
                     data = data[:size]
                 return SegmentRead(data, header.base_offset, is_first_batch_incomplete=False)
         else:
-            # Not from the mapping: only the kernel is to touch that, for which a bad disk is an error, not SIGBUS.
+            # Not from the mapping, which only system calls may access: for them a bad disk is an error, not SIGBUS.
             header = self.header_at(position)
         if header.size_bytes > size:
             if not min_one_message or position + header.size_bytes > end:
                 return SegmentRead(b"", header.base_offset, is_first_batch_incomplete=True)
             size = header.size_bytes
-        if not may_block:  # on the loop's thread: the only one that writes `_expected`
+        if not may_block:  # on the event loop's thread, the only one that writes `_expected`
             self._expect_next(header, position)
         return SegmentRead(
             self._large_read(position, size, lend=lend), header.base_offset, is_first_batch_incomplete=False
         )
 
     def _expect_next(self, header: BatchHeader, position: int) -> None:
-        """A consumer of large batches gets one at a time: spare it the way through the index for the next.
+        """Keep the position of the next batch: a consumer of large batches reads one at a time.
 
-        That way is 11 of the 18 us of a read (bench: rdkafka-consume-1024b-1p).
+        The index look-up that this saves is 11 of the 18 us of a read (bench: rdkafka-consume-1024b-1p).
         """
         expected = self._expected
         if len(expected) >= EXPECTED_READS:
@@ -531,7 +536,7 @@ class Segment(SegmentFiles):
         try:
             self._largest = self._read_largest()
         except CorruptIndex as error:
-            self._rebuild_corrupt(error)  # finds it on the way
+            self._rebuild_corrupt(error)  # sets `_largest`
         self._cut_count += 1
         self.reopen_to_appends()
 
@@ -552,16 +557,16 @@ class Segment(SegmentFiles):
         return largest
 
     def truncate_at(self, position: int) -> None:
-        """Remove everything from `position` on, without a look at the indexes (recovery has just rebuilt them).
+        """Remove everything from `position` on, without changing the indexes (recovery has just rebuilt them).
 
-        Raises OffsetOverflow, with nothing changed, if all that is wrong there are offsets too far from the base.
+        Raises OffsetOverflow, with nothing changed, if the batches there are only too far from the base offset.
         """
         if self._overflows_at(position):
             raise OffsetOverflow(f"{self} at {position}")
         self._shorten(position)
 
     def begin_rebuild(self) -> None:
-        """Forget indexes and timestamps; `index_batch` for every batch and `end_rebuild` make them anew."""
+        """Clear indexes and timestamps; the caller rebuilds them by `index_batch` per batch, and `end_rebuild`."""
         self._offset_index.reset()
         self._time_index.reset()
         self._largest = TimestampOffset(-1, self.base_offset)
@@ -570,15 +575,15 @@ class Segment(SegmentFiles):
         self._recent.clear()
 
     def end_rebuild(self) -> None:
-        """All batches have been indexed."""
+        """Finish a rebuild, after all batches have been indexed."""
         self._note_largest_timestamp()
         self._offset_index.trim()
         self._time_index.trim()
 
     def rebuild_indexes(self) -> None:
-        """Make offset and time index anew from the batches' headers: one header for each batch is read.
+        """Rebuild offset and time index from the headers of all batches.
 
-        They end before an offset that goes back or is too far from the base.
+        The indexes end before an offset that decreases or is too far from the base.
         """
         _LOG.warning("%s: rebuilding the indexes", self)
         self.begin_rebuild()
@@ -591,5 +596,5 @@ class Segment(SegmentFiles):
             self.index_batch(header, position)
         if self.is_closed:
             self.end_rebuild()
-            # No flush of the log will ask for it again, and a crash that takes half of it would not be noticed.
+            # The log will not flush a closed segment again, and a partly written index is not noticed after a crash.
             self.flush()

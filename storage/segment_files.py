@@ -1,7 +1,7 @@
 """The files of one segment: opened when they are needed, renamed and removed together.
 
-A log file is shortened in place, unless a slice of what goes is still lent (`storage/lending.py`): then what stays is
-copied into a new file. The copy can be made before, in a thread (`copy_beginning`).
+A log file is truncated in place, unless a slice beyond its new end is still lent (`storage/lending.py`): then the bytes
+that stay are copied into a new file. The copy can be made before, in a thread (`copy_beginning`).
 """
 
 from collections.abc import Iterator
@@ -16,18 +16,18 @@ from storage.index import Index, OffsetIndex, TimeIndex, TimestampOffset
 from storage.lending import Lender
 from storage.transaction_index import TransactionIndex
 
-#: Names of copies that take the place of log files.
+#: Numbers in the names of copies that replace log files.
 _COPY_NUMBERS: Final = count()
 
 _I = TypeVar("_I", bound=Index)
 
 
 class SegmentSettings(NamedTuple):
-    """What a segment needs of its topic's configuration."""
+    """The part of its topic's configuration that a segment uses."""
 
     index_interval_bytes: int
     max_index_bytes: int
-    #: The file's size from the beginning (`preallocate`), None to let it grow.
+    #: The initial size of the file (`preallocate`), None to let it grow.
     preallocated_bytes: int | None = None
 
 
@@ -41,7 +41,7 @@ class Copy(NamedTuple):
 
 
 class SegmentFiles:
-    """The file half of a segment; see storage.segment.Segment."""
+    """The files of a segment; base class of storage.segment.Segment."""
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class SegmentFiles:
         self.suffix = suffix
         self.settings = settings
         self.size = size
-        #: When it became a segment, for rolling by time before it has a timestamp.
+        #: Creation time, for rolling by time before the segment has a timestamp.
         self.created_ms = created_ms
         self.roll_jitter_ms = roll_jitter_ms
-        #: Whether it gets no more batches.
+        #: Whether the segment gets no more batches.
         self.is_closed = not is_new
         self._files = files
         self._fd: int | None = None
@@ -75,13 +75,13 @@ class SegmentFiles:
         self._bytes_since_index_entry = 0
         #: Base offset -> position of the newest batches, oldest first.
         self._recent: dict[int, int] = {}
-        #: Offset -> position of what lies behind a batch that was just read.
+        #: Next offset -> next position, after large batches that were just read.
         self._expected: dict[int, int] = {}
         self._appended_from = size
-        #: Odd while the segment is being truncated: what a thread has seen meanwhile is no sign of damage.
+        #: Odd while the segment is being truncated: a thread that reads meanwhile must not take its result for damage.
         self._cut_count = 0
         self._first_timestamp: int | None = None
-        #: The largest timestamp and the last offset of the batch that has it; None: ask the time index.
+        #: The largest timestamp and the last offset of the batch that has it; None: not read from the time index yet.
         self._largest: TimestampOffset | None = TimestampOffset(-1, base_offset) if is_new else None
         self._offset_index = self._index(OffsetIndex, file_names.OFFSET_INDEX, is_new)
         self._time_index = self._index(TimeIndex, file_names.TIME_INDEX, is_new)
@@ -99,20 +99,20 @@ class SegmentFiles:
         )
 
     def path_of(self, extension: str) -> Path:
-        """Where the file with this extension is now."""
+        """The current path of the file with this extension."""
         return self.directory / file_names.of_offset(self.base_offset, extension, self.suffix)
 
     @property
     def fd(self) -> int:
         """The log file, opened at the first use: an idle segment holds no descriptor."""
         if self._fd is None:
-            # Not made where it is missing: a thread may read late from a segment that has been removed.
+            # Not created if missing: a thread may still read from a segment that has been removed.
             self._fd = self._files.open(self.path_of(file_names.LOG), write=True)
         return self._fd
 
     @contextmanager
     def _file(self) -> Iterator[int]:
-        """The log file for a moment: retention asks thousands of idle segments, which hold no descriptors for it."""
+        """The log file for one use: retention reads thousands of idle segments, which keep no descriptors for it."""
         if self._fd is not None:
             yield self._fd
             return
@@ -135,7 +135,7 @@ class SegmentFiles:
         return self._time_index
 
     def close_files(self) -> None:
-        """Give descriptors and mapping back without writing anything."""
+        """Close the descriptors and release the mapping, without writing."""
         self._lender.forget()
         self._offset_index.close()
         self._time_index.close()
@@ -147,27 +147,27 @@ class SegmentFiles:
             self._files.close(fd)
 
     def flush(self, *, with_indexes: bool = True) -> None:
-        """Wait until the segment is on the disk, as far as it is written. [any thread]
+        """Wait until the written part of the segment is on the disk. [any thread]
 
-        By descriptors of its own: the event loop may rename or close the files meanwhile. The indexes of
-        the active segment need not be flushed: recovery makes them anew.
+        Opens descriptors of its own: the event loop may rename or close the files meanwhile. The indexes of
+        the active segment need not be flushed: recovery rebuilds them.
         """
         for extension in file_names.SEGMENT_EXTENSIONS if with_indexes else (file_names.LOG,):
             self._files.fsync_path(self.path_of(extension))
 
     @property
     def may_have_unflushed_indexes(self) -> bool:
-        """Whether the index files on the disk may not be what they will be when the segment is closed."""
+        """Whether the index files on the disk may differ from those that closing the segment would leave."""
         is_known = self._offset_index.is_as_found and self._time_index.is_as_found
         return self.size > self._appended_from or not is_known or self.transactions.is_changed
 
     @property
     def has_changed_indexes(self) -> bool:
-        """Whether an index file may not be on the disk as it is."""
+        """Whether an index file has changes that may not be on the disk."""
         return self._offset_index.is_changed or self._time_index.is_changed or self.transactions.is_changed
 
     def index_sizes(self) -> tuple[int, int]:
-        """Bytes of the files of offset and time index, 0 for a missing one; of a closed segment, what is in them. [any thread]"""
+        """Bytes of the offset and time index files, 0 for a missing one; exact for a closed segment. [any thread]"""
         offsets, times = (
             self._files.size_of(self.path_of(extension))
             for extension in (file_names.OFFSET_INDEX, file_names.TIME_INDEX)
@@ -175,11 +175,11 @@ class SegmentFiles:
         return offsets or 0, times or 0
 
     def release_mapping(self) -> None:
-        """Give the mapping back, as soon as nothing lent from it is left; the next large read makes a new one."""
+        """Release the mapping, which exists until its last lent slice is released. The next large read maps again."""
         self._lender.forget()
 
     def change_suffix(self, suffix: str) -> None:
-        """Rename all files; the log file last when it becomes a segment's, so that a `.swap` crash is seen."""
+        """Rename all files, the log file first; a missing index file is ignored."""
         new = {
             extension: self.directory / file_names.of_offset(self.base_offset, extension, suffix)
             for extension in file_names.SEGMENT_EXTENSIONS
@@ -205,17 +205,17 @@ class SegmentFiles:
         self.transactions.path = self.path_of(file_names.TRANSACTION_INDEX)
 
     def delete_files(self) -> None:
-        """Remove the files. [any thread, once no reader can find the segment]"""
+        """Delete the files. [any thread, once no reader can find the segment]"""
         self.close_files()
         for extension in file_names.SEGMENT_EXTENSIONS:
             self._files.unlink(self.path_of(extension))
 
     def modified_ms(self) -> int:
-        """When the file last changed: the age of a segment without timestamps."""
+        """Modification time of the log file, for the retention of a segment without timestamps."""
         return self._files.modified_ms(self.path_of(file_names.LOG))
 
     def set_modified_ms(self, modified_ms: int) -> None:
-        """Keep the age of what was compacted into this segment."""
+        """Set the modification time to that of the sources of this compacted segment."""
         for extension in (file_names.LOG, file_names.OFFSET_INDEX, file_names.TIME_INDEX):
             self._files.set_modified_ms(self.path_of(extension), modified_ms)
 
@@ -227,10 +227,10 @@ class SegmentFiles:
 
     def prepare_reading(self) -> None:
         """Open the log file, so that a thread that reads it does not have to."""
-        self.fd  # noqa: B018 (opened by being looked at)
+        self.fd  # noqa: B018 (the property opens the file)
 
     def must_copy(self, size: int) -> bool:
-        """Whether the file cannot be made to end at `size` without `copy_beginning`: a slice of what would go is lent."""
+        """Whether truncating to `size` needs `copy_beginning`, as a slice beyond it is lent."""
         return not self._lender.may_shorten(size) and (self._copy is None or self._copy.size != size)
 
     def copy_beginning(self, size: int) -> Copy:
@@ -238,39 +238,39 @@ class SegmentFiles:
 
         Cost: reads and writes `size` bytes, and waits for the disk.
         """
-        # Another one may be copying beside this one, for a leader epoch that is over: each has its own file.
+        # Another thread may still be copying for an older leader epoch: each copy has its own file.
         path = self.path_of(f"{file_names.LOG}.{next(_COPY_NUMBERS)}.tmp")
         fd = self._files.open(path, write=True, create=True)  # recovery removes one that a crash leaves
         try:
             self._files.truncate(fd, 0)
             self._files.copy_prefix(self.fd, fd, size)
-            self._files.fsync(fd)  # it replaces flushed data
+            self._files.fsync(fd)  # it will replace flushed data
         except BaseException:
             self._files.close(fd)
             with suppress(OSError):
-                self._files.unlink(path)  # a full disk needs the place
+                self._files.unlink(path)  # a full disk needs the space
             raise
         return Copy(size, fd, path.name)
 
     def keep_copy(self, copy: Copy) -> None:
-        """It may take the file's place, unless the file is shortened before to another size."""
+        """Keep a copy to replace the file with; dropped if the file is truncated to another size before."""
         self.drop_copy()
         self._copy = copy
 
     def drop_copy(self) -> None:
-        """The copy that was kept, if any, is of no use."""
+        """Delete the kept copy, if any."""
         if self._copy is not None:
             self._files.close(self._copy.fd)
             self._files.unlink(self.directory / self._copy.name)
             self._copy = None
 
     def take_replaced_fds(self) -> list[int]:
-        """Descriptors of log files that were replaced by copies: to be closed when no thread reads from them any more."""
+        """Descriptors of log files that copies have replaced; the caller closes them when no thread reads from them."""
         fds, self._replaced_fds = self._replaced_fds, []
         return fds
 
     def _shorten(self, size: int) -> None:
-        """Make the file end there, without taking lent pages from their readers (see lending.py)."""
+        """Truncate the file to `size`, without removing lent pages (see lending.py)."""
         if self._lender.may_shorten(size):
             self._files.truncate(self.fd, size)
         else:

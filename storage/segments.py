@@ -1,7 +1,7 @@
-"""The segments of one log, by base offset: never empty, never changed in place.
+"""The segments of one log, by base offset (Kafka's LogSegments): never empty, immutable.
 
-A change makes a new tuple, so that a thread that reads while the event loop rolls or deletes goes on with
-the segments it found: their files stay for `file.delete.delay.ms`.
+A change makes a new object, so that a thread that reads while the event loop rolls or deletes keeps the
+segments that it has: their files stay for `file.delete.delay.ms`.
 """
 
 from bisect import bisect_right
@@ -11,7 +11,7 @@ from storage.segment import Segment
 
 
 class Segments:
-    """Segments in the order of their offsets; the last one is the active one."""
+    """Segments in offset order; the last one is the active one."""
 
     __slots__ = ("_bases", "_items")
 
@@ -42,7 +42,7 @@ class Segments:
 
     @property
     def closed(self) -> tuple[Segment, ...]:
-        """All but the active one."""
+        """All segments except the active one."""
         return self._items[:-1]
 
     def floor(self, offset: int) -> Segment | None:
@@ -55,16 +55,16 @@ class Segments:
         return self._items[max(bisect_right(self._bases, offset) - 1, 0) :]
 
     def end_of(self, segment: Segment) -> int | None:
-        """Where the next segment begins; None for the active one."""
+        """Base offset of the next segment; None for the active one."""
         after = bisect_right(self._bases, segment.base_offset)
         return self._bases[after] if after < len(self._bases) else None
 
     def without(self, gone: Iterable[Segment]) -> tuple[Segment, ...]:
-        """All but these."""
-        bases = {segment.base_offset for segment in gone}  # thousands may go at once
+        """All segments except these."""
+        bases = {segment.base_offset for segment in gone}  # a set: thousands may be removed at once
         return tuple(segment for segment in self._items if segment.base_offset not in bases)
 
     @property
     def size_bytes(self) -> int:
-        """Of all batches."""
+        """Size of all batches."""
         return sum(segment.size for segment in self._items)

@@ -1,8 +1,10 @@
-"""Which producer snapshots a log has, and rebuilding producer state from them and the log.
+"""Producer snapshot files of a log, and rebuilding producer state from them and the log.
 
-A snapshot `<offset>.snapshot` says what was known of the producers when the log ended at `offset`. One is
-written for each new segment, when the log is closed, and when it was opened; a log that is opened reads on
-from the newest that is not corrupt.
+A snapshot `<offset>.snapshot` has the producer state of the log up to `offset`, exclusive. One is written for
+each new segment, when the log is closed, and when it is opened; opening a log loads the newest one that is not
+corrupt, and replays the batches after it.
+
+Source: ProducerStateManager and UnifiedLog.rebuildProducerState of Kafka 4.3.1.
 """
 
 from bisect import bisect_left, bisect_right
@@ -32,7 +34,7 @@ class SnapshotFiles:
         self.offsets = sorted(offsets)
 
     def path_of(self, offset: int) -> Path:
-        """Where the snapshot of the log's first `offset` offsets is."""
+        """The path of the snapshot at `offset`."""
         return self.directory / file_names.of_offset(offset, file_names.PRODUCER_SNAPSHOT)
 
     @property
@@ -41,9 +43,9 @@ class SnapshotFiles:
         return self.offsets[-1] if self.offsets else None
 
     def write(self, producers: ProducerStateManager) -> None:
-        """A snapshot of what is known now, unless the log has not grown since the last one.
+        """Write a snapshot of the current state, unless the log has not grown since the last one.
 
-        Not flushed: recovery does without a snapshot that is torn.
+        Not flushed: recovery ignores an incomplete snapshot.
         """
         offset = producers.map_end_offset
         if offset <= producers.last_snapshot_offset:
@@ -58,12 +60,12 @@ class SnapshotFiles:
     def load(
         self, producers: ProducerStateManager, *, first_offset: int, end_offset: int, now_ms: int
     ) -> None:
-        """Make `producers` know what the newest good snapshot in [first, end] says, else nothing as of the first.
+        """Load the newest good snapshot in [first, end] into `producers`; without one, they are empty as of the first.
 
-        `first_offset` is where the first segment begins, not the log start: what lies between them is still in
-        the files, and a snapshot of the first segment's beginning is all that is left of what was before it. So
-        the same is known however often, and after whatever end, the log is opened. Kafka drops all snapshots up
-        to the log start, and forgets producers, and transactions that began before it, now and then.
+        `first_offset` is the first segment's base offset, not the log start offset: the batches between them are
+        still in the files, and a snapshot at that base offset is all that is left of the producers before it. So the
+        state is the same whenever, and after any kind of shutdown, the log is opened. Kafka removes all snapshots up
+        to the log start offset, and so may lose producers, and transactions that began before it.
         Snapshots outside of the range and corrupt ones are removed.
         """
         self.remove_outside(first_offset, end_offset)
@@ -73,14 +75,14 @@ class SnapshotFiles:
             self.remove(offset)
 
     def remove_outside(self, first_offset: int, end_offset: int) -> None:
-        """Remove the snapshots that are not of the log [first, end)."""
+        """Remove the snapshots outside of [first, end]."""
         for offset in [at for at in self.offsets if not first_offset <= at <= end_offset]:
             self.remove(offset)
 
     def restore(
         self, producers: ProducerStateManager, *, first_offset: int, end_offset: int, now_ms: int
     ) -> list[int]:
-        """As `load`, but removes nothing; the corrupt snapshots that it has passed over. [any thread]"""
+        """As `load`, but removes nothing; returns the offsets of the corrupt snapshots that it skipped. [any thread]"""
         corrupt = []
         for offset in [at for at in reversed(self.offsets) if first_offset <= at <= end_offset]:
             try:
@@ -95,14 +97,17 @@ class SnapshotFiles:
         return corrupt
 
     def remove(self, offset: int) -> None:
-        """Remove one snapshot; a missing one is fine."""
-        at = bisect_left(self.offsets, offset)  # thousands may go at once
+        """Remove one snapshot; a missing one is ignored."""
+        at = bisect_left(self.offsets, offset)  # thousands may be removed at once
         if at < len(self.offsets) and self.offsets[at] == offset:
             del self.offsets[at]
             self._files.unlink(self.path_of(offset))
 
     def remove_stray(self, base_offsets: Iterable[int]) -> None:
-        """Remove those that belong to no segment; the newest of them may stay: it was written at the log's end."""
+        """Remove the snapshots of no segment; the newest of them stays if it is after all segments' base offsets.
+
+        That one was written at the log's end.
+        """
         bases = set(base_offsets)
         stray = [offset for offset in self.offsets if offset not in bases]
         if stray and stray[-1] > max(bases):
@@ -118,7 +123,7 @@ class SnapshotFiles:
 
 
 def remember(producers: ProducerStateManager, updates: ProducerUpdates, segment: Segment) -> None:
-    """What was analyzed is in the log: apply it, and note aborted transactions in the segment's index."""
+    """Apply updates whose batches are in the log, and add aborted transactions to the segment's index."""
     producers.apply(updates)
     for completed in updates.completed:
         if completed.is_aborted:
@@ -136,10 +141,10 @@ def remember(producers: ProducerStateManager, updates: ProducerUpdates, segment:
 def replay(
     producers: ProducerStateManager, header: BatchHeader, batch: memoryview | bytes, segment: Segment | None
 ) -> None:
-    """A batch that lies in the log: know its producer again. `segment` None: its transaction index is right.
+    """Update the state of the producer of a batch in the log. `segment` None: its transaction index is correct.
 
-    `batch` needs its records only if it is a control batch. What contradicts itself is noted in the
-    process's log and passed over: it is in the log, and every replica has read it so.
+    `batch` needs its records only if it is a control batch. A batch that contradicts the state is logged as a
+    WARNING and skipped: it is in the log, and every replica has read the same.
     """
     if header.producer_id >= 0:
         try:
@@ -164,9 +169,9 @@ def replay_headers(
     files: Files,
     snapshots: SnapshotFiles | None = None,
 ) -> None:
-    """Read whole batches from `producers.map_end_offset` to `end_offset`. Control batches are read whole, others' headers only.
+    """Replay the batches from `producers.map_end_offset` to `end_offset`. Only of control batches the records are read.
 
-    With `snapshots` one is written where a segment begins.
+    With `snapshots` one is written at each segment's base offset.
     """
     for segment in segments:
         if segment.base_offset >= end_offset:
@@ -176,7 +181,7 @@ def replay_headers(
             snapshots.write(producers)
         for header, position in segment.sound_headers(segment.start_of(producers.map_end_offset)):
             if header.next_offset > end_offset:
-                break  # it is truncated away, or about to be
+                break  # it has been truncated, or will be
             if header.next_offset <= producers.map_end_offset:
                 continue
             is_needed = header.is_control and header.has_producer_id

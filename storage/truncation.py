@@ -1,16 +1,16 @@
-"""Removing the end of a log, or all of it: what a follower does when its log diverges from its leader's.
+"""Truncation: removes the end of a log, or all of it, as a follower does when its log diverges from its leader's.
 
-`truncate_to` is one step on the event loop's thread. What it would wait for is done before it, in jobs for a thread
-(`truncation_job`), as long as the truncation is wanted:
+`truncate_to` is one step on the event loop's thread. Everything in it that waits for the disk is done before, in jobs
+for a thread (`truncation_job`), as long as the truncation is wanted:
 
-    1. the checkpoints no longer count as flushed what is to go
-    2. the producers' state at the new end is read from the log
-    3. where slices of what is to go are lent (`storage.lending`), what stays is copied
-    4. where whole segments go, the log is truncated to the end of the one before; their removal is flushed
+    1. the checkpoints are moved back, so that the part to be removed no longer counts as flushed
+    2. the producer state at the new end is read from the log
+    3. if slices of the part to be removed are lent (`storage.lending`), the rest is copied
+    4. if whole segments are removed, the log is truncated to the end of the one before; their removal is flushed
 
-The log is whole between any two of these: it is read and appended to as ever, and a leader epoch that begins meanwhile
-finds it as long as it says it is. Only step 4 changes it. Without the jobs `truncate_to` does the same itself, and waits:
-at a start, and for logs whose records are never lent.
+Invariant: the log is consistent between any two of these: it can be read and appended to, and its log end offset is
+correct for a leader epoch that begins meanwhile. Only step 4 changes it. Without the jobs `truncate_to` does the same
+itself, and waits: at a start, and for logs whose records are never lent.
 
 Source: LocalLog.truncateTo and UnifiedLog.truncateFullyAndStartAt of Kafka 4.3.1, which wait for the disk in place.
 """
@@ -33,18 +33,18 @@ _LOG = getLogger(__name__)
 
 
 class CheckpointLimit:
-    """The end of a truncation that is prepared: the log's checkpoints say no more than this offset."""
+    """The new end of a truncation that is being prepared: offsets in the log's checkpoints are not beyond it."""
 
     __slots__ = ("is_written", "offset")
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
-        #: Whether the files on the disk say no more.
+        #: Whether this holds for the checkpoint files on the disk.
         self.is_written = False
 
 
 class _Prepared(NamedTuple):
-    """What was read for a truncation to `offset`; of a log that has not been truncated since."""
+    """The prepared state of a truncation to `offset`; valid only if the log has not been truncated since."""
 
     offset: int
     truncations: int
@@ -59,18 +59,18 @@ class LogTruncation(LogFiles):
     """The truncating part of a log; see the module, and storage.log.Log."""
 
     doubtful_from: int | None
-    #: Segments that were removed from the log's end, before which nothing may be cut until that is on the disk.
+    #: Removals of segments at the log's end: no segment before them may be truncated until they are on the disk.
     _removals: Changes
-    #: Decides what the directory's checkpoints say now; the job writes them.
+    #: Decides the content of the directory's checkpoints; the job writes them.
     _on_unflushed: Callable[[], BackgroundJob]
     _prepared: _Prepared | None = None
 
     # -- in jobs -----------------------------------------------------------------------------------------
 
     def truncation_job(self, offset: int, *, now_ms: int) -> BackgroundJob | None:
-        """The next thing that `truncate_to(offset)` would wait for; None: nothing any more.
+        """The next job that `truncate_to(offset)` would otherwise wait for; None if there is none left.
 
-        Complete it and ask again, for as long as the truncation is wanted; if it is given up, `give_up_truncation`.
+        Complete it and call this again, as long as the truncation is wanted; if it is abandoned, `give_up_truncation`.
         The job's `run` raises KafkaStorageError and CorruptMessage. Raises KafkaStorageError.
         """
         if offset >= self.log_end_offset:
@@ -101,11 +101,11 @@ class LogTruncation(LogFiles):
             return self._checkpoint_job(min(offset, self.segments.first.base_offset), offset)
 
     def give_up_truncation(self) -> None:
-        """What was prepared is not wanted any more, or done."""
+        """Discard what was prepared, when the truncation is abandoned or done."""
         self.checkpoint_limit = None
         self._prepared = None
         for segment in self.segments:
-            segment.drop_copy()  # perhaps not the active one any more
+            segment.drop_copy()  # of all: its segment may not be the active one any more
 
     def _checkpoint_job(self, offset: int, log_start_offset: int) -> BackgroundJob | None:
         limit_offset = min(offset, log_start_offset)
@@ -122,8 +122,10 @@ class LogTruncation(LogFiles):
         )
 
     def _goes_back(self, offset: int, log_start_offset: int) -> bool:
-        """Whether a crash could find new batches before an old recovery point, and believe them without a look; or
-        before an old log start, and remove them.
+        """Whether the recovery point or the log start offset moves back.
+
+        Then, after a crash, new batches could be before an old recovery point, and not be checked; or before an old
+        log start offset, and be removed.
         """
         return offset < self.recovery_point or log_start_offset < self.log_start_offset
 
@@ -171,7 +173,7 @@ class LogTruncation(LogFiles):
             (copy,) = copied
             segment.keep_copy(copy)
             if self.truncations != truncations:
-                segment.drop_copy()  # of a file that has other batches by now
+                segment.drop_copy()  # the file has other batches now
 
         return BackgroundJob(
             name=f"copy {position} bytes of {segment}",
@@ -180,7 +182,7 @@ class LogTruncation(LogFiles):
         )
 
     def _in_thread(self, run: Callable[[], None]) -> Callable[[], None]:
-        """The half of a job that runs in a thread; a log that is deleted meanwhile is not the disk's fault."""
+        """The `run` half of a job; if the log is deleted meanwhile, an OSError is not treated as a disk failure."""
 
         def guarded() -> None:
             try:
@@ -193,13 +195,13 @@ class LogTruncation(LogFiles):
     # -- on the event loop's thread ----------------------------------------------------------------------
 
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
-        """Remove everything from `offset` on (a batch that holds it, whole); False if there is nothing.
+        """Remove everything from `offset` on, with the whole batch that holds it; False if there is nothing.
 
-        Waits for the disk only for what `truncation_job` has not done. Raises KafkaStorageError.
+        Waits for the disk only for steps that `truncation_job` has not done. Raises KafkaStorageError.
         """
         assert offset >= 0, offset
         if offset >= self.log_end_offset:
-            # A leader that noted its epoch and wrote nothing leaves an entry at the log end (KIP-101).
+            # A leader that assigned its epoch and wrote nothing leaves an entry at the log end (KIP-101).
             with self._io():
                 self.leader_epochs.truncate_from_end(self.log_end_offset)
             return False
@@ -218,19 +220,19 @@ class LogTruncation(LogFiles):
         return True
 
     def _behind(self, offset: int) -> list[Segment]:
-        """The segments that go as a whole."""
+        """The segments that are removed as a whole."""
         return [segment for segment in self.segments if segment.base_offset > offset]
 
     def _truncate(self, offset: int, later: Sequence[Segment], now_ms: int) -> None:
-        """Remove `later`, and everything from `offset` on in the segment before."""
+        """Remove the segments `later`, and everything from `offset` on in the segment before them."""
         prepared = self._prepared_for(offset)
         self._forget_flushed(offset, log_start_offset=min(self.log_start_offset, offset))
         if later:
-            self._remove(later[::-1], now_ms)  # the newest first: never a hole
+            self._remove(later[::-1], now_ms)  # the newest first, so that a crash leaves no gap
             self._removals.note()
         cuts_batches = not later or offset < later[0].base_offset
         if cuts_batches and not self._removals.are_flushed:
-            # Nor by a power cut: were the shortened segment on the disk before, they would come back behind it.
+            # Nor may a power cut: if the truncated segment reached the disk first, they would reappear after it.
             self._flush_removals()
         active = self.segments.active
         active.truncate_to(offset, now_ms=now_ms)
@@ -246,7 +248,7 @@ class LogTruncation(LogFiles):
         self._check_offsets()
 
     def _forget_flushed(self, offset: int, *, log_start_offset: int) -> None:
-        """Before files change: what is behind `offset` counts as not flushed."""
+        """Before files change: everything from `offset` on no longer counts as flushed."""
         must_write = self._goes_back(offset, log_start_offset) and not self._is_written(
             min(offset, log_start_offset)
         )
@@ -275,9 +277,9 @@ class LogTruncation(LogFiles):
     def truncate_fully_and_start_at(
         self, offset: int, *, now_ms: int, log_start_offset: int | None = None
     ) -> None:
-        """Remove everything; the log is empty and goes on at `offset`."""
+        """Remove everything; the empty log starts at `offset`. Raises KafkaStorageError."""
         with self._io():
-            # After a crash the old segments may be there again: none of them is to be believed unseen.
+            # After a crash the old segments may be there again: recovery must check all of them.
             self._forget_flushed(
                 min(offset, self.segments.first.base_offset),
                 log_start_offset=offset if log_start_offset is None else log_start_offset,
