@@ -1,7 +1,9 @@
-"""What a group wants done: answers, records and timers. The shell carries them out and decides nothing.
+"""Actions of a group: responses, records and timers. The shell executes them and decides nothing.
 
-A waiter is whatever the shell gave with a request that may have to wait (its future); a group keeps it
-and hands it back with the answer. Every waiter is handed back exactly once.
+A waiter is the object that the shell passes with a request that may have to wait (its future); a group
+keeps it and returns it with the response. Invariant: every waiter is returned exactly once.
+
+Source: what GroupMetadataManager of Kafka 4.3 does through CoordinatorResult, CoordinatorTimer and futures.
 """
 
 from dataclasses import dataclass
@@ -18,13 +20,13 @@ SYNC_SLOT: TimerSlot = ("sync", "")
 
 
 def session_slot(member_id: str) -> TimerSlot:
-    """Where the session timer of a member runs; of one that has only been given its id, too."""
+    """The slot of a member's session timer; also of a pending member, which has only been assigned its id."""
     return ("session", member_id)
 
 
 @dataclass(slots=True, frozen=True)
 class JoinPhaseOver:
-    """Members had their rebalance timeout to join again."""
+    """The rebalance timeout of the join phase has expired."""
 
     @property
     def slot(self) -> TimerSlot:
@@ -34,7 +36,7 @@ class JoinPhaseOver:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class InitialDelayOver:
-    """A group that was empty has waited `delay_ms` for more members and may wait `remaining_ms` longer."""
+    """The initial delay of a group that was empty, `delay_ms`, has expired; up to `remaining_ms` more may follow."""
 
     delay_ms: int
     remaining_ms: int
@@ -47,7 +49,7 @@ class InitialDelayOver:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class SyncPhaseOver:
-    """Members of this generation had their rebalance timeout to ask for their assignment."""
+    """The rebalance timeout for this generation's SyncGroup requests has expired."""
 
     generation_id: int
 
@@ -59,7 +61,7 @@ class SyncPhaseOver:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class SessionOver:
-    """Nothing was heard of this member for its session timeout."""
+    """The member's session timeout has expired without a request from it."""
 
     member_id: str
 
@@ -82,7 +84,7 @@ class AssignmentStored:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class StaticMemberStored:
-    """A static member's new id, in a generation that goes on (KIP-345); what to go back to if it failed."""
+    """A static member's new id, in the same generation (KIP-345); the old values are restored if the write fails."""
 
     group_instance_id: str
     member_id: str
@@ -96,14 +98,14 @@ class StaticMemberStored:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class EmptyGenerationStored:
-    """The last member has gone. Nobody waits for it."""
+    """The generation without members. No request waits for it."""
 
     generation_id: int
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class NewGroupStored:
-    """The first trace of a group, written before it has a generation."""
+    """The first record of a group, written before it has a generation."""
 
 
 Stored = AssignmentStored | StaticMemberStored | EmptyGenerationStored | NewGroupStored
@@ -127,7 +129,7 @@ class AnswerSync:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Store:
-    """Append the group's record, and tell `storing.on_stored` when it is committed or has failed."""
+    """Append the group's record, and call `storing.on_stored` when it is committed or has failed."""
 
     value: GroupMetadataValue
     then: Stored
@@ -135,7 +137,7 @@ class Store:
 
 @dataclass(slots=True, frozen=True)
 class SetTimer:
-    """Tell `sessions.on_timer` in `delay_ms`, unless the slot is set again or cancelled before."""
+    """Call `sessions.on_timer` in `delay_ms`, unless the slot is set again or cancelled before."""
 
     timer: Timer
     delay_ms: int
@@ -143,7 +145,7 @@ class SetTimer:
 
 @dataclass(slots=True, frozen=True)
 class CancelTimer:
-    """Stop what runs in this slot, if anything does."""
+    """Cancel the slot's timer, if one runs."""
 
     slot: TimerSlot
 

@@ -1,4 +1,4 @@
-"""Answers that are there at once, or come later: most of them are there, and cost no task then."""
+"""Responses that are available at once, or as a future: most are available at once, and then cost no task."""
 
 from asyncio import Future
 from collections.abc import Callable, Sequence
@@ -9,12 +9,12 @@ from protocol.errors import KafkaError, NotCoordinator, UnknownServerError
 A = TypeVar("A")
 B = TypeVar("B")
 
-#: Here, or to come.
+#: The response, or a future of it.
 Answer: TypeAlias = A | Future[A]
 
 
 def after(answer: "Answer[A]", convert: Callable[[A], B]) -> "Answer[B]":
-    """The converted answer, when it is there. `convert` must not raise: errors are answers, too."""
+    """The converted response, when it is available. `convert` must not raise: errors are responses, too."""
     if not isinstance(answer, Future):
         return convert(answer)
     if answer.done():
@@ -22,7 +22,7 @@ def after(answer: "Answer[A]", convert: Callable[[A], B]) -> "Answer[B]":
     converted: Future[B] = answer.get_loop().create_future()
 
     def pass_on(done: "Future[A]") -> None:
-        if not converted.done():  # Its connection may have gone meanwhile.
+        if not converted.done():  # Cancelled if its connection has been closed.
             converted.set_result(convert(done.result()))
 
     answer.add_done_callback(pass_on)
@@ -30,7 +30,7 @@ def after(answer: "Answer[A]", convert: Callable[[A], B]) -> "Answer[B]":
 
 
 def after_all(answers: "Sequence[Answer[A]]", convert: Callable[[list[A]], B]) -> "Answer[B]":
-    """All answers in their order, converted when the last of them is there."""
+    """All responses in their order, converted when the last of them is available."""
     waiting = [answer for answer in answers if isinstance(answer, Future) and not answer.done()]
 
     def collect() -> B:

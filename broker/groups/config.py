@@ -28,9 +28,9 @@ class GroupConfig:
     offsets_retention_ms: int = 10_080 * 60_000
     #: offsets.retention.check.interval.ms
     offsets_retention_check_interval_ms: int = 600_000
-    #: offsets.commit.timeout.ms: how long an answer waits for the replicas.
+    #: offsets.commit.timeout.ms: how long a response waits for the replicas.
     offsets_commit_timeout_ms: int = 5_000
-    #: offsets.load.buffer.size: bytes read at once from a partition that is loaded; a larger batch is read whole.
+    #: offsets.load.buffer.size: bytes per read while a partition is loaded; a larger batch is read whole.
     offsets_load_buffer_bytes: int = 5_242_880
     #: offsets.topic.num.partitions
     offsets_topic_partition_count: int = 50
@@ -43,7 +43,7 @@ class GroupConfig:
 
     @classmethod
     def from_broker(cls, get: Callable[[str], Any]) -> Self:
-        """Read a broker's configuration; `get` gives the parsed value of a key."""
+        """Read a broker's configuration; `get` returns the parsed value of a key."""
         return cls(
             min_session_timeout_ms=get("group.min.session.timeout.ms"),
             max_session_timeout_ms=get("group.max.session.timeout.ms"),
@@ -62,7 +62,7 @@ class GroupConfig:
 
     @property
     def topic_configs(self) -> dict[str, str]:
-        """What `__consumer_offsets` is created with."""
+        """The topic configuration with which `__consumer_offsets` is created."""
         return {
             "cleanup.policy": "compact",
             "compression.type": "producer",

@@ -1,7 +1,9 @@
-"""The group coordinator: finds the shard of a group, has it answer, and turns errors into answers.
+"""Group coordinator service: routes each request to the group's shard, and maps errors to responses.
 
-Methods take the request message and return the response, or a future of it where members wait for one
-another or replicas for the leader.
+Methods take the request message and return the response, or a future of it if it waits for other members or
+for replication.
+
+Source: GroupCoordinatorService and CoordinatorRuntime of Kafka 4.3.
 """
 
 from asyncio import Future, Lock, Semaphore
@@ -53,7 +55,7 @@ from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchR
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from protocol.types import TopicPartition
 
-#: Partitions that are loaded at the same time; Kafka's CoordinatorLoaderImpl has one thread, too.
+#: Maximum number of partitions loaded at the same time; Kafka's CoordinatorLoaderImpl has one thread, too.
 LOADS_AT_ONCE: Final = 1
 
 
@@ -73,23 +75,23 @@ class GroupCoordinator:
         self._runtime = runtime
         self._partition_count = partition_count
         self._runners: dict[int, ShardRunner] = {}
-        #: Partitions that were led until a moment ago.
+        #: The replayed state of partitions whose leadership has ended within the last `KEPT_S`.
         self._left: dict[int, Resumable] = {}
         self._loads = Semaphore(LOADS_AT_ONCE)
-        #: One partition is unloaded at a time: the turns of fifty tasks would be one turn of a tenth of a second.
+        #: One partition is unloaded at a time: fifty tasks together would block the loop for a tenth of a second.
         self._unloads = Lock()
         self._is_active = False
 
     # Life
 
     def start(self) -> None:
-        """Load what is led here, and follow the leadership from now on."""
+        """Load the partitions that this broker leads, and follow leadership changes from now on."""
         self._is_active = True
         self._log.listen(OFFSETS_TOPIC, self)
         self._plan_expiry()
 
     def stop(self) -> None:
-        """Answer whoever waits, and run no timers any more."""
+        """Answer all waiting requests, and cancel all timers."""
         self._is_active = False
         for runner in self._runners.values():
             deque(runner.close(), maxlen=0)
@@ -97,7 +99,7 @@ class GroupCoordinator:
         self._left.clear()
 
     def on_leader(self, partition: int, leader_epoch: int) -> None:
-        """Load the partition, unless it is led here already: then its state is what the log says."""
+        """Load the partition, unless this broker led it already: then its state is that of the log."""
         led = self._runners.get(partition)
         if not self._is_active or (led is not None and not led.is_closed):
             return
@@ -108,7 +110,7 @@ class GroupCoordinator:
         self._runtime.create_task(self._load(runner), name=f"load {topic_partition} of epoch {leader_epoch}")
 
     def _state_left(self, topic_partition: TopicPartition) -> LogState | None:
-        """What was replayed when the partition was led here last, if it is still true."""
+        """The replayed state of the partition's previous leadership, if it is still valid."""
         left = self._left.pop(topic_partition.partition, None)
         if left is None or left.is_of(self._log.replica_log(topic_partition)):
             return left and left.state
@@ -120,7 +122,7 @@ class GroupCoordinator:
             await runner.load()
 
     def on_resigned(self, partition: int, leader_epoch: int) -> None:
-        """The log is another leader's. What was replayed is kept for a while: the leadership may come back."""
+        """Unload the partition. Its replayed state is kept for `KEPT_S`: this broker may lead it again soon."""
         runner = self._runners.pop(partition, None)
         if runner is None:
             return
@@ -148,7 +150,7 @@ class GroupCoordinator:
             await in_turns(self._runtime, steps)
 
     def on_topics_deleted(self, topics: Iterable[tuple[UUID, str]]) -> None:
-        """Take the committed offsets of these topics (id, name) away."""
+        """Delete the committed offsets of these topics (id, name)."""
         self._runtime.create_task(self._forget_topics(list(topics)), name="forget deleted topics")
 
     async def _forget_topics(self, deleted: list[tuple[UUID, str]]) -> None:
@@ -177,7 +179,7 @@ class GroupCoordinator:
         return partition_for(group_id, self._partition_count() or self.config.offsets_topic_partition_count)
 
     def _runner_of(self, group_id: str) -> ShardRunner:
-        """Who runs the group. Raises NotCoordinator, CoordinatorNotAvailable before the start and at the end."""
+        """The runner of the group's shard. Raises NotCoordinator; CoordinatorNotAvailable if this is not started."""
         if not self._is_active:
             raise CoordinatorNotAvailable("the coordinator does not run")
         runner = self._runners.get(self.partition_for(group_id))
@@ -186,7 +188,7 @@ class GroupCoordinator:
         return runner
 
     def _member_runner_of(self, group_id: str) -> ShardRunner:
-        """The same for requests of members, who cannot be of the group without a name (it keeps offsets)."""
+        """The same for requests of members; the group with an empty id has no members, only offsets."""
         if self._is_active and not group_id:
             raise InvalidGroupId("a group with members has a name")
         return self._runner_of(group_id)
@@ -224,7 +226,7 @@ class GroupCoordinator:
         )
         actions = join(group, request, joiner, now_ms=now_ms)
         if is_new_group:
-            # As Kafka: there is a trace of the group in the log, even if nobody has joined it yet.
+            # As in Kafka: the log gets a record of the group even before the first member has joined.
             actions.append(Store(value=new_group_value(group), then=NewGroupStored()))
         runner.carry_out(group, actions)
         return waiter.result() if waiter.done() else waiter
@@ -251,7 +253,7 @@ class GroupCoordinator:
                 raise UnknownMemberId(f"group {request.group_id} does not exist")
             error, actions = heartbeat(group, request)
         except CoordinatorLoadInProgress:
-            # Its session begins anew when the group is loaded: nothing to be troubled about.
+            # Not an error for the member: its session restarts when the group is loaded.
             return HeartbeatResponse()
         except KafkaError as raised:
             return HeartbeatResponse(error_code=told_to_members(raised))
@@ -259,7 +261,7 @@ class GroupCoordinator:
         return HeartbeatResponse(error_code=error)
 
     def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """LeaveGroup: never waits, although the group may write that it is empty."""
+        """LeaveGroup: never waits, although the group may append its empty generation."""
         try:
             runner = self._member_runner_of(request.group_id)
             group = runner.shard.groups.get(request.group_id)
@@ -282,14 +284,14 @@ class GroupCoordinator:
     # Groups
 
     def describe(self, group_id: str, *, version: int) -> DescribedGroup:
-        """One row of DescribeGroups; the group without a name may be asked for, too."""
+        """One row of DescribeGroups; also of the group with an empty id."""
         try:
             return self._runner_of(group_id).shard.describe(group_id, version=version)
         except KafkaError as error:
             return DescribedGroup(group_id=group_id, error_code=told_to_members(error))
 
     def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
-        """ListGroups: the groups that are coordinated here. An error while any of them is being loaded."""
+        """ListGroups: the groups that this broker coordinates. An error while any partition is being loaded."""
         if not self._is_active:
             return ListGroupsResponse(error_code=ErrorCode.coordinator_not_available)
         states = frozenset(state.strip().lower() for state in request.states_filter)
@@ -320,7 +322,7 @@ class GroupCoordinator:
     # Offsets
 
     def commit_offsets(self, request: OffsetCommitRequest, *, version: int) -> Answer[OffsetCommitResponse]:
-        """OffsetCommit of topics that exist, with their names and ids."""
+        """OffsetCommit of existing topics, with their names and ids."""
 
         def refuse(error: KafkaError) -> OffsetCommitResponse:
             return commit_error(request, told_to_members(error))
@@ -342,17 +344,17 @@ class GroupCoordinator:
     def fetch_offsets(
         self, asked: OffsetFetchRequestGroup, *, require_stable: bool
     ) -> Answer[OffsetFetchResponseGroup]:
-        """One group of OffsetFetch; its topics have names. An error is one of the whole group.
+        """One group of OffsetFetch; its topics have names. An error applies to the whole group.
 
-        Answered when all that was committed before, under this leader or another, is safe: a consumer that goes
-        on from an offset must never see it go back. Kafka waits so with `require_stable`, and answers without
-        it from what the high watermark has passed.
+        The response waits until all earlier commits, of this leader or another, are below the high watermark: a
+        consumer that resumes from an offset must never see it decrease. Kafka waits like this with `require_stable`
+        only, and otherwise responds with what the high watermark has passed.
         """
 
         def refuse(error: KafkaError) -> OffsetFetchResponseGroup:
             code = told_to_members(error)
             if code is ErrorCode.coordinator_not_available and self._is_active:
-                # Consumers before 3.9 give up at that code; this one makes them look for the coordinator.
+                # Consumers before 3.9 fail on that code; this one makes them look up the coordinator again.
                 code = ErrorCode.not_coordinator
             return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code)
 
@@ -364,7 +366,7 @@ class GroupCoordinator:
         return runner.when_settled(asked.group_id, lambda error: response if error is None else refuse(error))
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> Answer[OffsetDeleteResponse]:
-        """OffsetDelete of topics that exist (KIP-496)."""
+        """OffsetDelete of existing topics (KIP-496)."""
 
         def refuse(error: KafkaError) -> OffsetDeleteResponse:
             return OffsetDeleteResponse(error_code=told_to_members(error))
@@ -380,7 +382,7 @@ class GroupCoordinator:
 
 
 def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    """The answer to a commit of which nothing was accepted."""
+    """The response to a commit that failed as a whole."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(

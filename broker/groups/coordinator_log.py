@@ -1,4 +1,7 @@
-"""What a coordinator needs of the broker's replicas (`broker.replicas.replica_manager`): its topic's logs and leadership."""
+"""Partition writer of a coordinator: its topic's logs and leadership, as `broker.replicas.replica_manager` offers them.
+
+Source: Kafka's PartitionWriter (CoordinatorPartitionWriter) and CoordinatorLoader.
+"""
 
 from asyncio import Future
 from typing import Protocol
@@ -12,11 +15,11 @@ class Appended(Protocol):
 
     @property
     def first_offset(self) -> int:
-        """Of its first record."""
+        """The offset of its first record."""
 
     @property
     def last_offset(self) -> int:
-        """Of its last record, included."""
+        """The offset of its last record (inclusive)."""
 
 
 class LeadershipListener(Protocol):
@@ -26,24 +29,27 @@ class LeadershipListener(Protocol):
         """This broker leads the partition, in this epoch."""
 
     def on_resigned(self, partition: int, leader_epoch: int) -> None:
-        """Another broker leads the partition, or it is gone."""
+        """This broker does not lead the partition any more, or the partition is deleted."""
 
 
 class CoordinatorLog(Protocol):
-    """The offsets topic, as this broker's replicas hold it."""
+    """The offsets topic's partitions on this broker."""
 
     def append_as_coordinator(
         self, topic_partition: TopicPartition, batch: bytes | bytearray | memoryview
     ) -> Appended:
-        """Append a batch to a partition that is led here. Raises KafkaError: nothing was written."""
+        """Append a batch to a partition that this broker leads. Raises KafkaError; then nothing was written."""
 
     def committed(
         self, topic_partition: TopicPartition, end_offset: int, *, timeout_ms: int
     ) -> "Future[None] | None":
-        """Done when the high watermark is at `end_offset`; None if it is already. Fails with KafkaError."""
+        """A future that completes when the high watermark reaches `end_offset`; None if it has.
+
+        The future fails with KafkaError.
+        """
 
     def replica_log(self, topic_partition: TopicPartition) -> ReplicaLog:
         """The log of a partition that this broker hosts. Raises KafkaError."""
 
     def listen(self, topic: str, listener: LeadershipListener) -> None:
-        """Notify the listener of partitions that are led here, and no more."""
+        """Notify the listener when this broker begins or ceases to lead a partition of `topic`."""

@@ -1,4 +1,7 @@
-"""Errors of the offsets topic, as the members of a group are told of them."""
+"""Errors of appends to the offsets topic, mapped to the codes that clients of a coordinator expect.
+
+Source: CoordinatorOperationExceptionHelper of Kafka 4.3.
+"""
 
 from typing import Final
 
@@ -6,7 +9,7 @@ from protocol.errors import ErrorCode, KafkaError
 
 _E = ErrorCode
 
-#: What a client of a coordinator would not understand -> what makes it do the right thing.
+#: An error code that clients do not expect from a coordinator -> one that they handle correctly.
 _TOLD_AS: Final = {
     _E.unknown_topic_or_partition: _E.coordinator_not_available,
     _E.not_enough_replicas: _E.coordinator_not_available,
@@ -16,12 +19,12 @@ _TOLD_AS: Final = {
     _E.message_too_large: _E.unknown_server_error,
     _E.record_list_too_large: _E.unknown_server_error,
     _E.invalid_fetch_size: _E.unknown_server_error,
-    # Written, but on fewer replicas than asked. Kafka's own clients stop at this code; told like
-    # NOT_ENOUGH_REPLICAS they try again, which is safe: a commit may be repeated.
+    # Written, but on fewer replicas than required. Kafka's own clients fail on this code; mapped like
+    # NOT_ENOUGH_REPLICAS it makes them retry, which is safe: a commit may be repeated.
     _E.not_enough_replicas_after_append: _E.coordinator_not_available,
 }
 
 
 def told_to_members(error: KafkaError) -> ErrorCode:
-    """The code for a client whose request had to be written to the offsets topic."""
+    """The error code for a client whose request writes to the offsets topic."""
     return _TOLD_AS.get(error.code, error.code)

@@ -1,20 +1,20 @@
-"""A classic group: its state, its members, and who may be one.
+"""Classic group: its state machine, its members, and the rules of membership.
 
     Empty ---------------> PreparingRebalance     the first member joins
     PreparingRebalance --> CompletingRebalance    all have joined, or the rebalance timeout passed: a new generation
-    PreparingRebalance --> Empty                  nobody joined: a new generation without members
+    PreparingRebalance --> Empty                  no member joined: a new generation without members
     CompletingRebalance -> Stable                 the leader's assignment is in the log
-    CompletingRebalance -> PreparingRebalance     a member came, went, changed, or did not sync in time
-    Stable --------------> PreparingRebalance     the same, or the leader joined again
-    any -----------------> Dead                   deleted, or coordinated elsewhere from now on
+    CompletingRebalance -> PreparingRebalance     a member joined, left, changed, or did not sync in time
+    Stable --------------> PreparingRebalance     the same, or the leader rejoined
+    any -----------------> Dead                   deleted, or coordinated by another broker from now on
 
-A generation begins with CompletingRebalance: every member that is answered then has the same generation
-id, protocol and leader. Only one generation exists at a time, and ids only grow.
+A generation begins with CompletingRebalance: every member that gets a JoinGroup response then has the same
+generation id, protocol and leader. Only one generation exists at a time, and generation ids only increase.
 
-Members are kept in the order in which they joined, which decides what Kafka leaves to its hash maps:
-who leads when the leader is gone, and which protocol wins an even vote.
+Members are kept in the order in which they joined. That order decides what depends on hash maps in Kafka:
+the next leader when the leader is removed, and the protocol that wins a tied vote.
 
-Source: the classic path of Kafka 4.3's GroupMetadataManager; KIP-345 (static members), KIP-394 (member
+Source: ClassicGroup and GroupMetadataManager of Kafka 4.3; KIP-345 (static members), KIP-394 (member
 ids), KIP-389 (group.max.size).
 """
 
@@ -41,7 +41,7 @@ from protocol.messages.sync_group import SyncGroupResponse
 
 
 class GroupState(Enum):
-    """The states, by the names that clients are told."""
+    """The states, with the names that responses use."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -52,7 +52,7 @@ class GroupState(Enum):
 
 _S = GroupState
 
-#: Where each state may be come to from.
+#: State -> the states from which it may be entered.
 ALLOWED_FROM: Final[dict[GroupState, frozenset[GroupState]]] = {
     _S.EMPTY: frozenset({_S.PREPARING_REBALANCE}),
     _S.PREPARING_REBALANCE: frozenset({_S.EMPTY, _S.COMPLETING_REBALANCE, _S.STABLE}),
@@ -63,7 +63,7 @@ ALLOWED_FROM: Final[dict[GroupState, frozenset[GroupState]]] = {
 
 
 class ClassicGroup:
-    """State and membership. What happens to them is decided in the modules named after the requests."""
+    """State and membership. The modules named after the requests decide how they change."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ClassicGroup:
         self.config = config
         self.state = state
         self.previous_state = GroupState.DEAD
-        #: When the group came into its state; None if an old record did not say.
+        #: When the group entered its state; None if an old record does not have it.
         self.state_timestamp_ms = state_timestamp_ms
         self.generation_id = generation_id
         #: None for a group that only keeps offsets.
@@ -92,25 +92,25 @@ class ClassicGroup:
         self.members: dict[str, Member] = {}
         #: Group instance id -> member id. Invariant: exactly the members that have an instance id.
         self.static_members: dict[str, str] = {}
-        #: Ids that were given out and have not joined with them yet (KIP-394), in order.
+        #: Assigned member ids with which no JoinGroup has come yet (KIP-394), in order.
         self.pending_join: dict[str, None] = {}
-        #: Members that have not asked for this generation's assignment, in order.
+        #: Members that have not sent this generation's SyncGroup, in order.
         self.pending_sync: dict[str, None] = {}
-        #: What the members of this generation subscribe to; None if that cannot be known.
+        #: The topics that this generation's members subscribe to; None if they cannot be determined.
         self.subscribed_topics: frozenset[str] | None = None
-        #: Somebody joined during the initial delay: it may be extended.
+        #: A member joined during the initial delay, which may be extended.
         self.is_new_member_added = False
-        #: Nobody joined within the rebalance timeout, which goes on.
+        #: No member joined within the rebalance timeout; the join phase was restarted.
         self.is_deserted = False
         #: Invariant: the number of members with a join_waiter.
         self.awaiting_join_count = 0
-        #: How many members speak each protocol.
+        #: Protocol -> number of members that support it.
         self._speakers: Counter[str] = Counter()
 
     # State
 
     def transition_to(self, state: GroupState, *, now_ms: int) -> None:
-        """Go to another state; which ones are possible is in `ALLOWED_FROM`."""
+        """Enter another state; `ALLOWED_FROM` has the valid transitions."""
         assert self.state in ALLOWED_FROM[state], f"{self.group_id}: {self.state} -> {state}"
         self.previous_state = self.state
         self.state = state
@@ -119,18 +119,18 @@ class ClassicGroup:
 
     @property
     def can_rebalance(self) -> bool:
-        """Whether a new join phase may begin; false while one goes on."""
+        """Whether a new join phase may begin; false during one."""
         return self.state in ALLOWED_FROM[GroupState.PREPARING_REBALANCE]
 
     @property
     def is_consumer_group(self) -> bool:
-        """Whether its members speak the consumers' embedded protocol."""
+        """Whether its members use the embedded consumer protocol."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     # Members
 
     def add(self, member: Member, join_waiter: object | None = None) -> None:
-        """Take a new member in; its protocols must be possible here."""
+        """Add a new member; the group must support one of its protocols."""
         assert member.member_id not in self.members, member.member_id
         if member.group_instance_id is not None:
             assert member.group_instance_id not in self.static_members, member.group_instance_id
@@ -144,9 +144,9 @@ class ClassicGroup:
         self.pending_join.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> list[Action]:
-        """Forget a member, or an id that was given out; the longest-serving member leads next.
+        """Remove a member, or a pending member id; the member that joined first becomes the next leader.
 
-        Requests that it has parked are answered UNKNOWN_MEMBER_ID: if it still lives, it starts over.
+        Its parked requests are answered with UNKNOWN_MEMBER_ID: if it still runs, it joins with a new id.
         """
         self.pending_join.pop(member_id, None)
         self.pending_sync.pop(member_id, None)
@@ -173,9 +173,9 @@ class ClassicGroup:
         session_timeout_ms: int,
         join_waiter: object | None,
     ) -> list[Action]:
-        """What a member says when it joins again. A JoinGroup of its own that still waited gives way.
+        """Update a member that rejoins. If it has an older JoinGroup parked, that one is answered with an error.
 
-        That one came over a connection that its client has given up; Kafka leaves it unanswered.
+        The older request came over a connection that its client has closed; Kafka leaves it unanswered.
         """
         actions = self.answer_join(
             member, JoinGroupResponse(error_code=ErrorCode.rebalance_in_progress, member_id=member.member_id)
@@ -190,10 +190,10 @@ class ClassicGroup:
         return actions
 
     def replace_static_member(self, group_instance_id: str, *, new_member_id: str) -> list[Action]:
-        """Give a static member's place, with its assignment, to a new process of it (KIP-345).
+        """Replace a static member's id by that of its new process; it keeps its assignment (KIP-345).
 
-        Requests that the old process has parked are answered FENCED_INSTANCE_ID: two processes
-        with one instance id must not run side by side.
+        Parked requests of the old process are answered with FENCED_INSTANCE_ID: two processes with one
+        instance id must not run at the same time.
         """
         old_member_id = self.static_members[group_instance_id]
         member = self.members[old_member_id]
@@ -204,7 +204,7 @@ class ClassicGroup:
         actions += self.answer_sync(member, SyncGroupResponse(error_code=fenced))
         member.member_id = new_member_id
         member.is_new = False
-        # In the same place of the order: a restart must not change who leads next.
+        # At the same position in the order: a restart must not change which member leads next.
         self.members = {kept.member_id: kept for kept in self.members.values()}
         self.pending_sync.pop(old_member_id, None)
         self.static_members[group_instance_id] = new_member_id
@@ -213,7 +213,7 @@ class ClassicGroup:
         return actions
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> Member:
-        """The member that speaks. Raises UnknownMemberId, or FencedInstanceId if it was replaced (KIP-345)."""
+        """The member of a request. Raises UnknownMemberId, or FencedInstanceId if it was replaced (KIP-345)."""
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
             if current is None:
@@ -227,18 +227,18 @@ class ClassicGroup:
 
     @property
     def has_everybody_joined(self) -> bool:
-        """Whether all members, and all that were given an id, wait for the next generation."""
+        """Whether all members wait for the next generation, and no assigned id is pending."""
         return len(self.members) == self.awaiting_join_count and not self.pending_join
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asks for."""
+        """The longest rebalance timeout of all members; 0 without members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     # Protocols
 
     def can_speak(self, protocol_type: str, names: frozenset[str]) -> bool:
-        """Whether a member of this type with these protocols leaves one that everybody speaks."""
+        """Whether a protocol that all members support remains with a member of this type and these protocols."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and names)
         return protocol_type == self.protocol_type and any(
@@ -246,7 +246,7 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str:
-        """The protocol that most members want most, of those that all of them speak."""
+        """The protocol with the most first-choice votes, among those that all members support."""
         assert self.members, self.group_id
         candidates = {name for name, count in self._speakers.items() if count == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
@@ -255,7 +255,7 @@ class ClassicGroup:
     # Generations
 
     def elect_leader_that_joined(self) -> bool:
-        """Have the generation led by somebody who is there; False if nobody is."""
+        """Elect a leader among the members that have joined, preferably the present one; False if none has joined."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].join_waiter is not None:
@@ -268,7 +268,7 @@ class ClassicGroup:
         return True
 
     def start_next_generation(self, *, now_ms: int) -> None:
-        """Close the membership: choose the protocol, and wait for the leader's assignment."""
+        """Start the next generation with the present members: select the protocol, await the leader's assignment."""
         self.generation_id += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.subscribed_topics = self.compute_subscribed_topics()
@@ -296,7 +296,7 @@ class ClassicGroup:
     # Answers
 
     def answer_join(self, member: Member, response: JoinGroupResponse) -> list[Action]:
-        """Answer the JoinGroup that this member has parked, if it has."""
+        """Answer the JoinGroup that this member has parked, if any."""
         waiter = member.join_waiter
         if waiter is None:
             return []
@@ -305,7 +305,7 @@ class ClassicGroup:
         return [AnswerJoin(waiter=waiter, response=response)]
 
     def answer_sync(self, member: Member, response: SyncGroupResponse) -> list[Action]:
-        """Answer the SyncGroup that this member has parked, if it has."""
+        """Answer the SyncGroup that this member has parked, if any."""
         waiter = member.sync_waiter
         if waiter is None:
             return []
@@ -315,7 +315,7 @@ class ClassicGroup:
     def join_response(
         self, member_id: str, *, with_members: bool, skip_assignment: bool = False
     ) -> JoinGroupResponse:
-        """The current generation, as a member is told of it; the leader needs to know all members."""
+        """The JoinGroup response of the current generation; the leader's includes all members."""
         members = []
         if with_members:
             members = [
@@ -336,12 +336,12 @@ class ClassicGroup:
             members=members,
         )
 
-    # What others ask of the group
+    # Checks of other requests
 
     def check_offset_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
-        """Raise if this member may not commit now; a group without members takes commits of anybody.
+        """Raise if this member may not commit now; a group without members accepts commits of any client.
 
-        `generation_id` is -1 where the client is no member: an admin, or a consumer of chosen partitions.
+        `generation_id` is -1 for a client that is not a member: an admin, or a consumer with manual assignment.
         """
         if self.state is GroupState.DEAD:
             raise CoordinatorNotAvailable(f"group {self.group_id} is dead")
@@ -353,7 +353,7 @@ class ClassicGroup:
         if generation_id != self.generation_id:
             raise IllegalGeneration(f"{generation_id=} is not {self.generation_id}")
         if self.state is GroupState.COMPLETING_REBALANCE:
-            # It knows the new generation, but not what it was assigned there.
+            # The member knows the new generation, but not its assignment yet.
             raise RebalanceInProgress(f"group {self.group_id} has no assignment yet")
 
     def check_delete(self) -> None:
@@ -364,12 +364,12 @@ class ClassicGroup:
             raise NonEmptyGroup(f"group {self.group_id} is {self.state.value}")
 
     def check_offset_delete(self) -> None:
-        """Raise if no offset of the group can be deleted (KIP-496): of other than consumers, we know no topics."""
+        """Raise if no offset of the group can be deleted (KIP-496): topics are known of consumer groups only."""
         if self.state is GroupState.DEAD or not self.is_consumer_group:
             self.check_delete()
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether members may be consuming this topic; yes, where that cannot be known."""
+        """Whether members may consume this topic; True for a consumer group whose topics are unknown."""
         if self.subscribed_topics is None:
             return self.is_consumer_group
         return topic in self.subscribed_topics

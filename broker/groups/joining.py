@@ -1,8 +1,10 @@
-"""JoinGroup: a member comes, comes back, or asks for another generation.
+"""JoinGroup: a member joins, rejoins, or requests a rebalance.
 
-A dynamic member comes twice (KIP-394): the first time it is only given its id, so that a client whose
-answer got lost leaves an id behind that expires, not a member that the group waits for. A static member
-(KIP-345) is known by its instance id, and takes its place again with one request.
+A dynamic member joins with two requests (KIP-394): the first one only assigns its id. If the response is lost,
+an id remains that expires, not a member that the group waits for. A static member (KIP-345) is identified by its
+instance id, and rejoins with one request.
+
+Source: GroupMetadataManager.classicGroupJoin of Kafka 4.3.
 """
 
 from dataclasses import dataclass
@@ -21,11 +23,11 @@ from broker.groups.recording import group_value
 from protocol.errors import ErrorCode, InconsistentGroupProtocol, KafkaError
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
-#: How long a new member's JoinGroup may wait. It has no id for heartbeats yet, and a client that went
-#: away is not noticed while its request is parked. One that is still there tries again.
+#: How long a new member's JoinGroup may wait. It has no id for heartbeats yet, and a client that has disappeared is
+#: not detected while its request is parked. A client that is still running retries.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
-#: Characters of the client's own name in a member id: enough to know it by, and the longest name leaves room for the rest.
+#: Characters of the client's name in a member id: enough to identify it, and the rest of the id still fits.
 _MAX_NAME_IN_MEMBER_ID = 255
 
 _FIRST_VERSION_WITH_KNOWN_MEMBER_ID = 4
@@ -34,18 +36,18 @@ _FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Joiner:
-    """Who sends a JoinGroup, over which version, and where its answer goes."""
+    """The sender of a JoinGroup: its version, client, and the waiter for the response."""
 
     waiter: object
     version: int
     client_id: str
     client_host: str
-    #: What makes a new member id unique, if one is needed.
+    #: The unique suffix of a new member id, if one is needed.
     unique: str
 
 
 def join(group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, *, now_ms: int) -> list[Action]:
-    """What a JoinGroup does to the group; an empty member id asks for a new one."""
+    """Apply a JoinGroup to the group; an empty member id requests a new one."""
     if not _has_room_for(group, request.member_id):
         return [
             *group.remove(request.member_id),
@@ -62,7 +64,7 @@ def join(group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, *, now_
 
 
 def _has_room_for(group: ClassicGroup, member_id: str) -> bool:
-    """group.max.size (KIP-389). In a join phase those who joined count, so that the last ones are refused."""
+    """group.max.size (KIP-389). In a join phase the members that have joined count, so the last to join are refused."""
     member = group.members.get(member_id)
     match group.state:
         case GroupState.PREPARING_REBALANCE:
@@ -105,7 +107,7 @@ def _join_again(
         case GroupState.COMPLETING_REBALANCE:
             is_rebalance_due = is_changed
         case GroupState.STABLE:
-            # The leader joins again when what it assigns has changed, say a topic's partitions.
+            # The leader rejoins when the assignment has to change, for example because a topic has more partitions.
             is_rebalance_due = is_changed or is_leader
         case GroupState.EMPTY | GroupState.DEAD:
             return [_refuse(joiner, ErrorCode.unknown_member_id, member_id=request.member_id)]
@@ -115,7 +117,7 @@ def _join_again(
             *_update_member(group, request, member, joiner.waiter),
             *rebalance_or_complete(group, reason, now_ms=now_ms),
         ]
-    # It did not get the answer to its last JoinGroup: nothing has changed since.
+    # The response to its last JoinGroup was lost: nothing has changed since.
     with_members = is_leader and group.state is GroupState.COMPLETING_REBALANCE
     response = group.join_response(member.member_id, with_members=with_members)
     return [AnswerJoin(waiter=joiner.waiter, response=response)]
@@ -161,7 +163,7 @@ def _update_member(
 def _replace_static_member(
     group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, member_id: str, *, now_ms: int
 ) -> list[Action]:
-    """A static member's process has restarted: its place goes to the new one, if possible without a rebalance."""
+    """A static member's process has restarted: replace its member id, without a rebalance if possible."""
     instance_id = request.group_instance_id
     assert instance_id is not None
     old_member_id, old_leader_id = group.static_members[instance_id], group.leader_id
@@ -181,14 +183,14 @@ def _replace_static_member(
     actions += _update_member(group, request, member, joiner.waiter)
     match group.state:
         case GroupState.STABLE if group.select_protocol() == group.protocol_name:
-            # The generation goes on; the log must know the new id before anybody is told of it.
+            # The generation continues; the new id must be in the log before the response is sent.
             assignments = {each.member_id: each.assignment for each in group.members.values()}
             return [*actions, Store(value=group_value(group, assignments), then=before)]
         case GroupState.STABLE:
             reason = f"static member {instance_id} changes the group's protocol"
             return actions + rebalance_or_complete(group, reason, now_ms=now_ms)
         case GroupState.COMPLETING_REBALANCE:
-            # The leader may be assigning to the old id just now: the new one would get nothing.
+            # The leader may be computing an assignment for the old id: the new one would get none.
             reason = f"static member {instance_id} restarted while partitions are assigned"
             return actions + prepare_rebalance(group, reason, now_ms=now_ms)
         case _:

@@ -1,4 +1,4 @@
-"""LeaveGroup: members go, by themselves or sent away by an admin (KIP-345, batched by instance id)."""
+"""LeaveGroup: members leave by themselves, or an admin removes them (KIP-345, batched by instance id)."""
 
 from broker.groups.actions import Action, CancelTimer, session_slot
 from broker.groups.group import ClassicGroup, GroupState
@@ -10,7 +10,7 @@ from protocol.messages.leave_group import MemberIdentity, MemberResponse
 def leave(
     group: ClassicGroup, leavers: list[MemberIdentity], *, now_ms: int
 ) -> tuple[list[MemberResponse], list[Action]]:
-    """Remove these members; an error of one row leaves the others alone. One rebalance for all of them."""
+    """Remove these members; an error of one row does not affect the others. One rebalance for all of them."""
     rows: list[MemberResponse] = []
     actions: list[Action] = []
     gone: list[str] = []
@@ -36,7 +36,7 @@ def leave(
 
 
 def _find(group: ClassicGroup, leaver: MemberIdentity) -> str:
-    """The member id that a row means. Raises UnknownMemberId or FencedInstanceId."""
+    """The member id of a row. Raises UnknownMemberId or FencedInstanceId."""
     if not leaver.member_id:  # An admin knows a static member by its instance id only.
         found = group.static_members.get(leaver.group_instance_id or "")
         if found is None:

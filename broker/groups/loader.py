@@ -1,7 +1,7 @@
-"""Replaying one partition of the offsets topic, when its leadership comes to this broker.
+"""Coordinator loader: replays one partition of the offsets topic when this broker becomes its leader.
 
-The loop goes on meanwhile: bytes are read in a thread, `offsets.load.buffer.size` at a time, and large batches are
-decompressed there; the records are replayed on the loop, in turns (`broker.runtime.turns` says why not in a thread).
+The event loop stays responsive: bytes are read in a thread, `offsets.load.buffer.size` at a time, and large batches are
+decompressed there; records are replayed on the loop, in turns (`broker.runtime.turns` explains why not in a thread).
 
 Source: Kafka's CoordinatorLoaderImpl.
 """
@@ -17,14 +17,14 @@ from protocol.errors import CorruptMessage, KafkaError
 from protocol.records.batch import BatchHeader, batches
 from protocol.records.record import payload_of
 
-#: A compressed batch of so many bytes that becomes no more than so many is decompressed on the loop, in a tenth of a
-#: millisecond: a thread costs as much.
+#: A batch up to the first size compressed, and up to the second one decompressed, is decompressed on the loop, in a
+#: tenth of a millisecond: a thread costs as much.
 _SMALL_BATCH_BYTES: Final = 4 * 1024
 _SMALL_PAYLOAD_BYTES: Final = 64 * 1024
 
 
 class ReplicaLog(Protocol):
-    """The log of a replica on this broker, as much of it as a coordinator reads."""
+    """The log of a replica on this broker, as a coordinator reads it."""
 
     @property
     def log_start_offset(self) -> int:
@@ -35,10 +35,10 @@ class ReplicaLog(Protocol):
         """The end, exclusive."""
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """The leader epoch that `offset` was written in."""
+        """The leader epoch in which `offset` was written."""
 
     def read_for_replay(self, offset: int, *, max_bytes: int) -> bytes:
-        """Batches from the one that holds `offset` on; see `storage.log_reader.LogReader`. [any thread]"""
+        """Batches from the one that contains `offset` on; see `storage.log_reader.LogReader`. [any thread]"""
 
 
 async def load(
@@ -49,11 +49,11 @@ async def load(
     buffer_bytes: int,
     runtime: Runtime,
 ) -> int:
-    """Replay the partition into `state`, from where that stands to the log's end; returns the number of records.
+    """Replay the partition into `state`, from `state.next_offset` to the log end; returns the number of records.
 
-    Stops early, behind some record, when the partition `is_wanted` no more: `state` belongs to somebody else then.
-    `log` is asked for each piece, as the replica may move to another log directory meanwhile. Raises KafkaError if it
-    cannot be read.
+    Stops early, after any record, when `is_wanted` becomes False: then `state` may be in use elsewhere. `log` is called
+    for each read, since the replica may move to another log directory meanwhile. Raises KafkaError if the log cannot be
+    read.
     """
     count = 0
     while is_wanted():
@@ -69,7 +69,7 @@ async def load(
         await _replay(piece, state, runtime)
         count += piece.records_count
         if is_wanted() and state.next_offset in (None, offset):
-            state.next_offset = end  # compaction has left nothing up to there
+            state.next_offset = end  # compaction has removed everything up to there
     return count
 
 
@@ -89,7 +89,7 @@ async def _replay(piece: "_Piece", state: LogState, runtime: Runtime) -> None:
 
 
 class _Piece:
-    """What was read at once: whole batches, but the last one may be cut off."""
+    """The bytes of one read: whole batches; the last one may be incomplete."""
 
     def __init__(self, state: LogState, data: bytes, is_wanted: Callable[[], bool]) -> None:
         self._state = state
@@ -99,7 +99,7 @@ class _Piece:
         self.records_count = 0
 
     def small_batches(self) -> Iterator[None]:
-        """Replay up to a batch that is to be decompressed in a thread, or to the end."""
+        """Replay up to a batch that has to be decompressed in a thread, or to the end."""
         while self.is_wanted() and self._large is None:
             found = next(self._batches, None)
             if found is None:
@@ -116,7 +116,7 @@ class _Piece:
                 yield from self.batch(header, payload)
 
     def batch(self, header: BatchHeader, payload: bytes) -> Iterator[None]:
-        """Replay one batch; a few records a step."""
+        """Replay one batch; a few records per step."""
         if not self.is_wanted():
             return
         for _ in self._state.replay_batch(header, payload):
@@ -127,15 +127,15 @@ class _Piece:
         yield
 
     def take_large(self) -> tuple[BatchHeader, memoryview] | None:
-        """The batch before which `small_batches` has stopped; None at the end."""
+        """The batch at which `small_batches` has stopped; None at the end."""
         large, self._large = self._large, None
         return large if self.is_wanted() else None
 
 
 def _small_payload(header: BatchHeader, batch: memoryview) -> bytes | None:
-    """The batch's records if they are there at once; None if they are to be decompressed in a thread. Raises KafkaError."""
+    """The batch's records, or None if a thread has to decompress them. Raises KafkaError."""
     if header.records_count == 0:
-        return b""  # compaction has emptied it
+        return b""  # compaction has removed its records
     if not header.is_compressed:
         return payload_of(header, batch)
     if header.size_bytes > _SMALL_BATCH_BYTES:
@@ -143,4 +143,4 @@ def _small_payload(header: BatchHeader, batch: memoryview) -> bytes | None:
     try:
         return payload_of(header, batch, max_bytes=_SMALL_PAYLOAD_BYTES)
     except CorruptMessage:
-        return None  # It may just be larger than that.
+        return None  # It may only exceed the bound: the thread decompresses it without one.

@@ -1,7 +1,9 @@
-"""What the records of one partition of the offsets topic say, up to an offset: the result of replaying them.
+"""Replayed state of one partition of the offsets topic: the result of replaying its records up to an offset.
 
-The loader fills it, and the leader adds what it appends. Nothing in it is known to this broker alone, so that it is
-true again when the broker becomes leader again with the same log (`resuming`).
+The loader fills it, and the leader adds the records that it appends. It depends on the log alone, so it is valid again
+when the broker becomes leader again with the same log (`resuming`).
+
+Source: Kafka's SnapshottableCoordinator (lastWrittenOffset) and GroupCoordinatorShard.replay.
 """
 
 import logging
@@ -19,35 +21,35 @@ from protocol.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-#: A tenth of a millisecond.
+#: Replayed without a pause: a tenth of a millisecond.
 _RECORDS_A_STEP: Final = 16
 
 
 class LogState:
-    """See the module. `next_offset` is where the replay stands; None before the first batch."""
+    """See the module. `next_offset` is the end of the replay so far (exclusive); None before the first batch."""
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
         self.offsets = OffsetStore()
-        #: Group -> the value of its newest record, encoded: of a group's generations only the last one is ever decoded.
+        #: Group -> the encoded value of its newest record: only a group's last generation is ever decoded.
         self.groups: dict[str, bytes] = {}
-        #: Every record before is in here.
+        #: Every record before it is replayed, while `is_complete`.
         self.next_offset: int | None = None
-        #: Whether `next_offset` says all: false once something was appended behind a record that is not in here.
+        #: False once records were appended after one that is not replayed: then there is a gap before `next_offset`.
         self.is_complete = True
-        #: The end of the batch whose replay has begun last.
+        #: The end offset of the batch whose replay was started last.
         self._begun_end = 0
 
     @property
     def end_offset(self) -> int:
-        """No record from here on is in here; behind `next_offset` where the replay of a batch was broken off."""
+        """No record from this offset on is replayed; beyond `next_offset` if the replay of a batch was interrupted."""
         return max(self._begun_end, self.next_offset or 0)
 
     def replay_batch(self, header: BatchHeader, payload: bytes) -> Iterator[None]:
-        """Replay the decompressed records of a batch, a few a step.
+        """Replay the decompressed records of a batch, a few per step.
 
-        A batch whose replay was broken off may be replayed again. A record that makes no sense is passed over with a
-        warning: Kafka would refuse the partition, and so all its groups, for one bad record.
+        A batch whose replay was interrupted may be replayed again. A record that cannot be decoded is skipped with a
+        warning: Kafka fails to load the partition, and with it all its groups, for one bad record.
         """
         self._begun_end = header.next_offset
         producer_id = header.producer_id if header.is_transactional else None
@@ -64,7 +66,7 @@ class LogState:
         self.next_offset = header.next_offset
 
     def pass_over(self, header: BatchHeader, error: KafkaError) -> None:
-        """The batch, or what follows its first records, cannot be read."""
+        """Skip a batch of which some or all records cannot be read."""
         logger.warning("%s: batch %d is passed over: %s", self.topic_partition, header.base_offset, error)
         self.next_offset = header.next_offset
 
@@ -92,20 +94,20 @@ class LogState:
             self.offsets.put(at, committed, producer_id=producer_id)
 
     def note_group(self, group_id: str, value: bytes | None) -> None:
-        """The newest record of a group; None is a tombstone."""
+        """Set the newest record of a group; None is a tombstone."""
         if value is None:
             self.groups.pop(group_id, None)
         else:
             self.groups[group_id] = value
 
     def note_appended(self, *, first_offset: int, last_offset: int) -> None:
-        """The leader has appended records of its own; the shard replays those of offsets into the same store."""
+        """The leader has appended these records; the shard replays their offset commits into the same store."""
         if self.next_offset not in (None, first_offset):
             self.is_complete = False
         self.next_offset = last_offset + 1
 
     def discard(self) -> Iterator[None]:
-        """Free the memory, a group a step: millions of objects that go at once stop the loop for as long."""
+        """Free the memory, one group per step: freeing millions of objects at once would block the loop."""
         yield from self.offsets.discard()
         while self.groups:
             self.groups.popitem()

@@ -1,18 +1,18 @@
-"""One member of a classic group."""
+"""Member of a classic group (Kafka's ClassicGroupMember)."""
 
 from collections.abc import Container
 from dataclasses import dataclass
 
-#: What a member can speak, most wanted first: (name of the assignor, its subscription for it).
+#: The protocols that a member supports, in order of preference: (name of the assignor, subscription for it).
 Protocols = tuple[tuple[str, bytes], ...]
 
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """A member: who it is, what it speaks, what it was assigned, and whether it waits for an answer."""
+    """A member: its identity, protocols, assignment and parked requests."""
 
     member_id: str
-    #: Set for a static member (KIP-345): its place in the group outlives its process.
+    #: Set for a static member (KIP-345): its membership survives a restart of its process.
     group_instance_id: str | None
     client_id: str
     client_host: str
@@ -24,32 +24,32 @@ class Member:
     join_waiter: object | None = None
     #: The SyncGroup that waits for the leader's assignment.
     sync_waiter: object | None = None
-    #: It has never been answered, so it does not know its own id and cannot send heartbeats.
+    #: It has received no JoinGroup response yet, so it does not know its id and cannot send heartbeats.
     is_new: bool = False
 
     @property
     def is_alive_by_waiting(self) -> bool:
-        """A parked request stands for heartbeats: a client sends none while it waits.
+        """A parked request replaces heartbeats: a client sends none while it waits.
 
-        Not for a new member: it would be retried by its client under another id, and the
-        first one would stay for ever.
+        Not for a new member: its client may have retried under another id, and the member with the first id
+        would never expire.
         """
         return not self.is_new and (self.join_waiter is not None or self.sync_waiter is not None)
 
     @property
     def protocol_names(self) -> frozenset[str]:
-        """The names of what it speaks."""
+        """The names of its protocols."""
         return frozenset(name for name, _ in self.protocols)
 
     def subscription(self, protocol: str | None) -> bytes:
-        """What it said for this protocol; it must speak it."""
+        """Its subscription for this protocol, which must be one of its own."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
         raise AssertionError(f"member {self.member_id} does not speak {protocol!r}")
 
     def vote(self, candidates: Container[str]) -> str:
-        """The candidate that it wants most; there must be one."""
+        """The candidate that it prefers; at least one of its protocols must be a candidate."""
         for name, _ in self.protocols:
             if name in candidates:
                 return name

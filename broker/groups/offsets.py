@@ -1,4 +1,4 @@
-"""The offsets that groups have committed, and those that open transactions may yet commit."""
+"""Committed offsets of groups, and pending ones of open transactions (Kafka's OffsetMetadataManager)."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -9,31 +9,31 @@ from protocol.types import ZERO_UUID
 
 
 class CommittedOffset(NamedTuple):
-    """Where a group goes on in a partition.
+    """A committed offset of a group (Kafka's OffsetAndMetadata).
 
-    A tuple of nothing but numbers and text: a broker has millions of them, and the garbage collector does not follow
-    such tuples. As objects that it follows, a million made it stop the loop for 0.1 s at a time.
+    A tuple of numbers and strings only: a broker has millions of them, and the garbage collector does not track such
+    tuples. As tracked objects, a million of them blocked the loop for 0.1 s in each collection.
     """
 
     offset: int
     commit_timestamp_ms: int
     leader_epoch: int | None = None
-    #: Whatever the client wants to find again.
+    #: Client-defined text.
     metadata: str = ""
-    #: Set by clients of v2-4 that ask for a retention of their own.
+    #: Set by OffsetCommit v2-4 with a retention time of the client.
     expire_timestamp_ms: int | None = None
     #: `UUID.int`; None in records of brokers before 4.3.
     topic_id: int | None = None
-    #: Where the record lies in the offsets topic.
+    #: The offset of its record in the offsets topic.
     record_offset: int | None = None
 
     def is_for(self, topic_id: UUID) -> bool:
-        """Whether it belongs to this topic and not to a deleted namesake; yes, where either is unknown."""
+        """Whether it is of this topic, not of a deleted one with the same name; True if either id is unknown."""
         return self.topic_id is None or topic_id.int in (ZERO_UUID.int, self.topic_id)
 
 
 class OffsetAt(NamedTuple):
-    """Whose offset, and of which partition."""
+    """The key of a committed offset: group and partition."""
 
     group_id: str
     topic: str
@@ -45,15 +45,15 @@ Offsets = Mapping[str, Mapping[int, CommittedOffset]]
 
 
 class OffsetStore:
-    """Committed offsets by group, topic and partition; changed by replayed records only."""
+    """Committed offsets by group, topic and partition. Invariant: only replayed records change it."""
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
-        #: Producer id -> what its open transaction has written. Invariant: none of these is empty.
+        #: Producer id -> the offsets that its open transaction has written. Invariant: none of these is empty.
         self._pending: dict[int, dict[OffsetAt, CommittedOffset]] = {}
 
     def of_group(self, group_id: str) -> Offsets:
-        """Everything that the group has committed."""
+        """All committed offsets of the group."""
         return self._by_group.get(group_id, {})
 
     def get(self, at: OffsetAt) -> CommittedOffset | None:
@@ -61,7 +61,7 @@ class OffsetStore:
         return self._by_group.get(at.group_id, {}).get(at.topic, {}).get(at.partition)
 
     def is_pending(self, at: OffsetAt) -> bool:
-        """Whether an open transaction has written this offset: what it will be is not known yet."""
+        """Whether an open transaction has written this offset: the committed offset may change with its outcome."""
         return any(at in written for written in self._pending.values())
 
     def has_pending(self, group_id: str) -> bool:
@@ -69,19 +69,19 @@ class OffsetStore:
         return any(at.group_id == group_id for written in self._pending.values() for at in written)
 
     def pending_of(self, group_id: str) -> list[OffsetAt]:
-        """What open transactions have written for the group."""
+        """The keys of the group's offsets that open transactions have written."""
         found = (at for written in self._pending.values() for at in written if at.group_id == group_id)
         return list(dict.fromkeys(found))
 
     def put(self, at: OffsetAt, offset: CommittedOffset, *, producer_id: int | None = None) -> None:
-        """Replay a commit; of a transaction, if there is a producer id."""
+        """Replay an offset commit; with a producer id it belongs to that producer's open transaction."""
         if producer_id is not None:
             self._pending.setdefault(producer_id, {})[at] = offset
             return
         self._by_group.setdefault(at.group_id, {}).setdefault(at.topic, {})[at.partition] = offset
 
     def remove(self, at: OffsetAt) -> None:
-        """Replay a tombstone; open transactions lose the offset, too."""
+        """Replay a tombstone; it removes the offset from open transactions, too."""
         topics = self._by_group.get(at.group_id, {})
         partitions = topics.get(at.topic, {})
         if partitions.pop(at.partition, None) is not None and not partitions:
@@ -95,8 +95,8 @@ class OffsetStore:
     def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
         """Replay the marker that ends a transaction.
 
-        A plain commit that was written after the transaction's wins: compaction may have left it
-        behind the marker, so that places in the log decide, not the order of replay.
+        Of a plain commit and a transactional one, the later record in the log wins: the offset of the record decides,
+        not the order of replay, since a transactional commit takes effect at the marker only.
         """
         written = self._pending.pop(producer_id, {})
         if not is_committed:
@@ -108,12 +108,12 @@ class OffsetStore:
 
     @property
     def group_ids(self) -> list[str]:
-        """Every group that has committed, or may yet."""
+        """Every group with committed or pending offsets."""
         pending = (at.group_id for written in self._pending.values() for at in written)
         return list(dict.fromkeys([*self._by_group, *pending]))
 
     def of_topic(self, group_id: str, topic: str, topic_id: UUID) -> Iterator[OffsetAt]:
-        """The group's offsets of a topic; not those of a namesake with another id."""
+        """The keys of the group's offsets of a topic; not those of another topic with the same name."""
         for partition, offset in self.of_group(group_id).get(topic, {}).items():
             if offset.is_for(topic_id):
                 yield OffsetAt(group_id, topic, partition)
@@ -123,7 +123,7 @@ class OffsetStore:
                     yield at
 
     def discard(self) -> Iterator[None]:
-        """Forget everything, a group a step."""
+        """Remove everything, one group per step."""
         self._pending.clear()
         while self._by_group:
             self._by_group.popitem()
@@ -138,10 +138,10 @@ class OffsetStore:
         retention_ms: int,
         now_ms: int,
     ) -> Iterator[OffsetAt]:
-        """The group's offsets whose time is over.
+        """The keys of the group's expired offsets.
 
-        That is `retention_ms` after `base_ms`, or the moment that the commit itself asked for; never
-        for topics that `is_kept` or while an open transaction writes the same offset.
+        An offset expires `retention_ms` after `base_ms`, or at the commit's own expire timestamp; never if the topic
+        `is_kept`, or while an open transaction has written the same offset.
         """
         for topic, partitions in self.of_group(group_id).items():
             if is_kept(topic):
@@ -155,7 +155,7 @@ class OffsetStore:
 
 
 def offset_value(offset: CommittedOffset) -> OffsetCommitValue:
-    """The value of its record."""
+    """The record value of a committed offset."""
     return OffsetCommitValue(
         offset=offset.offset,
         leader_epoch=-1 if offset.leader_epoch is None else offset.leader_epoch,
@@ -167,7 +167,7 @@ def offset_value(offset: CommittedOffset) -> OffsetCommitValue:
 
 
 def offset_from_value(value: OffsetCommitValue, *, record_offset: int | None) -> CommittedOffset:
-    """What a record's value says."""
+    """The committed offset of a record value."""
     return CommittedOffset(
         offset=value.offset,
         leader_epoch=None if value.leader_epoch == -1 else value.leader_epoch,
@@ -180,5 +180,5 @@ def offset_from_value(value: OffsetCommitValue, *, record_offset: int | None) ->
 
 
 def offset_key(at: OffsetAt) -> OffsetCommitKey:
-    """The key of its record."""
+    """The record key of a committed offset."""
     return OffsetCommitKey(group=at.group_id, topic=at.topic, partition=at.partition)

@@ -1,4 +1,7 @@
-"""The join phase: how a rebalance begins, waits for members, and ends with a new generation."""
+"""Join phase of a rebalance: how it starts, waits for members, and ends with a new generation.
+
+Source: GroupMetadataManager.prepareRebalance and completeClassicGroupJoin of Kafka 4.3.
+"""
 
 import logging
 from typing import Final
@@ -25,31 +28,31 @@ from protocol.messages.sync_group import SyncGroupResponse
 
 logger = logging.getLogger(__name__)
 
-#: Where nobody has joined, they are waited for anew: at least so long, whatever timeout they have told.
+#: Minimum length of a join phase that is restarted because no member joined, regardless of the rebalance timeout.
 MIN_JOIN_PHASE_MS: Final = 1_000
-#: Characters of a client's reason in the log; what Kafka's own clients send at most (KIP-800).
+#: Characters of a client's reason in the log; the maximum that Kafka's own clients send (KIP-800).
 _MAX_REASON: Final = 255
 
 
 def shown(reason: str | None) -> str:
-    """A client's reason, as it goes to the log."""
+    """A client's reason, truncated for the log."""
     return (reason or "no reason given")[:_MAX_REASON]
 
 
 def keep_session(member: Member) -> SetTimer:
-    """Something was heard of the member: its session begins anew."""
+    """Contact with the member: restart its session timer."""
     return SetTimer(SessionOver(member_id=member.member_id), member.session_timeout_ms)
 
 
 def rebalance_or_complete(group: ClassicGroup, reason: str, *, now_ms: int) -> list[Action]:
-    """A change of the membership: begin a rebalance, or see whether the one that goes on can end."""
+    """The membership has changed: start a rebalance, or check whether the present join phase can end."""
     if group.can_rebalance:
         return prepare_rebalance(group, reason, now_ms=now_ms)
     return complete_join_if_everybody_is_here(group, now_ms=now_ms)
 
 
 def prepare_rebalance(group: ClassicGroup, reason: str, *, now_ms: int) -> list[Action]:
-    """Begin a join phase: everybody is to join again, told by their next heartbeat or parked SyncGroup."""
+    """Start a join phase: all members have to rejoin; the response to a heartbeat or parked SyncGroup says so."""
     actions: list[Action] = []
     if group.state is GroupState.COMPLETING_REBALANCE:
         actions += drop_assignments(group, ErrorCode.rebalance_in_progress)
@@ -61,7 +64,7 @@ def prepare_rebalance(group: ClassicGroup, reason: str, *, now_ms: int) -> list[
         "group %s prepares a rebalance after generation %d: %s", group.group_id, group.generation_id, reason
     )
     if is_initial:
-        # Members of a new application start one after the other; without this, each would rebalance the group.
+        # Members of a new application start one after the other; without the delay, each would cause a rebalance.
         delay_ms = group.config.initial_rebalance_delay_ms
         remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
         timer = InitialDelayOver(delay_ms=delay_ms, remaining_ms=remaining_ms)
@@ -72,7 +75,7 @@ def prepare_rebalance(group: ClassicGroup, reason: str, *, now_ms: int) -> list[
 
 
 def extend_initial_delay(group: ClassicGroup, timer: InitialDelayOver, *, now_ms: int) -> list[Action]:
-    """The initial delay is over: wait on if it brought somebody, never longer than the rebalance timeout."""
+    """The initial delay is over: extend it if a member joined, up to the rebalance timeout in all."""
     if not group.is_new_member_added or timer.remaining_ms == 0:
         return complete_join(group, now_ms=now_ms)
     group.is_new_member_added = False
@@ -82,10 +85,11 @@ def extend_initial_delay(group: ClassicGroup, timer: InitialDelayOver, *, now_ms
 
 
 def complete_join_if_everybody_is_here(group: ClassicGroup, *, now_ms: int) -> list[Action]:
-    """End the join phase early, when the last member it waits for has joined, left or expired.
+    """End the join phase early, when the last member that it waits for has joined, left or expired.
 
-    Not the initial one: it waits for members that it does not know of. Kafka until 3.9 guards all of these cases
-    (InitialDelayedJoin); GroupMetadataManager of 4.3 ends the initial delay when a session expires in it.
+    The initial join phase never ends early: it waits for members that are not known yet. Kafka until 3.9 does the
+    same in all of these cases (InitialDelayedJoin); GroupMetadataManager of 4.3 ends the initial delay when a session
+    expires in it.
     """
     if (
         group.state is not GroupState.PREPARING_REBALANCE
@@ -97,11 +101,10 @@ def complete_join_if_everybody_is_here(group: ClassicGroup, *, now_ms: int) -> l
 
 
 def complete_join(group: ClassicGroup, *, now_ms: int) -> list[Action]:
-    """End the join phase with those who are here: a new generation, whose members all hear of it.
+    """End the join phase with the members that have joined: start a new generation and answer their JoinGroups.
 
-    Dynamic members that did not join are out. Static ones keep their place until their session ends
-    (KIP-345), but do not lead. If nobody at all has joined, the phase goes on for another timeout; the log
-    hears of that once.
+    Dynamic members that did not join are removed. Static ones remain until their session expires (KIP-345), but
+    do not become leader. If no member has joined, the phase is restarted for another timeout; that is logged once.
     """
     assert group.state is GroupState.PREPARING_REBALANCE, group.state
     actions: list[Action] = [CancelTimer(JOIN_SLOT)]
@@ -133,7 +136,7 @@ def complete_join(group: ClassicGroup, *, now_ms: int) -> list[Action]:
 
 
 def drop_assignments(group: ClassicGroup, error: ErrorCode) -> list[Action]:
-    """The generation comes to nothing: no member has an assignment, and those who wait for one hear why."""
+    """Discard the generation's assignments, and answer the parked SyncGroups with `error`."""
     actions: list[Action] = []
     for member in group.members.values():
         member.assignment = b""

@@ -1,4 +1,7 @@
-"""A group <-> its record in the offsets topic."""
+"""Group metadata records (GroupMetadataValue): a group to its record in the offsets topic and back.
+
+Source: GroupCoordinatorRecordHelpers.newGroupMetadataRecord and ClassicGroup of Kafka 4.3.
+"""
 
 from collections.abc import Mapping
 
@@ -34,16 +37,16 @@ def group_value(group: ClassicGroup, assignments: Mapping[str, bytes]) -> GroupM
 
 
 def new_group_value(group: ClassicGroup) -> GroupMetadataValue:
-    """The first trace of a group, before its first generation."""
+    """The record value of a group before its first generation."""
     timestamp = -1 if group.state_timestamp_ms is None else group.state_timestamp_ms
     return GroupMetadataValue(current_state_timestamp=timestamp)
 
 
 def group_from_value(group_id: str, value: GroupMetadataValue, config: GroupConfig) -> ClassicGroup:
-    """The group as its record tells: Stable if it has members, else Empty.
+    """The group of a record value: Stable if it has members, else Empty.
 
-    Of a member's protocols only the chosen one is in the record. If the member joins again it will
-    name others too, which counts as a change and rebalances the group. Raises MalformedMessage if two members have one id.
+    The record has only the selected one of a member's protocols. A rejoining member names others, too, which counts
+    as a change and rebalances the group. Raises MalformedMessage if two members have the same id or instance id.
     """
     ids = [member.member_id for member in value.members]
     instances = [member.group_instance_id for member in value.members if member.group_instance_id is not None]
@@ -75,7 +78,7 @@ def group_from_value(group_id: str, value: GroupMetadataValue, config: GroupConf
             )
         )
     if group.members and group.leader_id not in group.members:
-        # Nobody could end a join phase that waits for a leader who is not there.
+        # The leader must be a member, or no join phase could end (`elect_leader_that_joined` looks it up).
         group.leader_id = next(iter(group.members))
     group.subscribed_topics = group.compute_subscribed_topics()
     return group

@@ -1,11 +1,12 @@
-"""A partition whose leadership comes back soon: its replay goes on where it stood, if the log before is still the same.
+"""Resumed replay: a broker that leads a partition again soon continues the replay, if the log up to there is unchanged.
 
-A broker that is fenced for a moment resigns, and leads again in the next epoch. Reading gigabytes once more then is what
-kept it from ever having loaded its partitions.
+A broker that is fenced briefly resigns, and leads again in the next epoch. If it read gigabytes again each time, it
+might never finish loading its partitions.
 
-The proof is that of Raft's log matching: a leader epoch and an offset never name two batches (docs/SIMULATION.md, Names),
-so that logs with the same epoch at an offset are the same up to there. Compaction may have removed records since: only
-such as later ones replace, which have been replayed, too, or will be.
+The proof is Raft's log matching property: a leader epoch and an offset never name two batches (docs/SIMULATION.md,
+Names), so logs with the same epoch at an offset are equal up to there. Compaction may have removed records since, but
+only records that later ones replace, and those have been replayed, too, or will be. Kafka always loads from the log
+start.
 """
 
 from typing import Final, NamedTuple
@@ -13,24 +14,24 @@ from typing import Final, NamedTuple
 from broker.groups.loader import ReplicaLog
 from broker.groups.log_state import LogState
 
-#: How long the state of a partition is kept without leadership, seconds: elections after a fencing take less, and the
-#: memory of partitions that have moved to other brokers is to be had again.
+#: How long the state of a partition is kept without leadership, in seconds: elections after a fencing take less, and
+#: the memory of partitions that have moved to other brokers has to be freed.
 KEPT_S: Final = 60
 
 
 class Resumable(NamedTuple):
-    """A replay, and what must still be true of the log for it to go on."""
+    """A replay, and the conditions on the log under which it may continue."""
 
     state: LogState
-    #: Held for its identity: a topic that was deleted and created again has another log.
+    #: Compared by identity: a topic that was deleted and created again has another log.
     log: ReplicaLog
     log_start_offset: int
-    #: Of the last record that may have been replayed: also of one in a batch whose replay was broken off. Another leader
-    #: may have truncated that batch.
+    #: The epoch of the last record that may have been replayed, also in a batch whose replay was interrupted: another
+    #: leader may have truncated that batch.
     leader_epoch: int
 
     def is_of(self, log: ReplicaLog) -> bool:
-        """Whether `log` begins with all that was replayed."""
+        """Whether `log` still begins with everything that was replayed."""
         end = self.state.end_offset
         return (
             log is self.log
@@ -41,9 +42,9 @@ class Resumable(NamedTuple):
 
 
 def resumable(state: LogState, log: ReplicaLog) -> Resumable | None:
-    """The replay as it stands when the leadership ends; None if there is nothing to keep.
+    """The replay at the end of the leadership; None if there is nothing to keep.
 
-    To be called before the new leader's records arrive: the log still holds what was replayed.
+    Precondition: no record of the new leader is in the log yet, so it still has everything that was replayed.
     """
     if state.next_offset is None or not state.is_complete or state.next_offset <= log.log_start_offset:
         return None

@@ -1,4 +1,4 @@
-"""From what a partition's records say to its groups, when the replay has reached the log's end."""
+"""Groups from the replayed records of a partition, when the replay has reached the log end (onLoaded in Kafka)."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -16,16 +16,16 @@ from protocol.errors import MalformedMessage
 
 logger = logging.getLogger(__name__)
 
-#: A group whose record is larger is made in a thread: thousands of members take tens of milliseconds.
+#: A group with a larger record is decoded in a thread: thousands of members take tens of milliseconds.
 _LARGE_RECORD_BYTES: Final = 32 * 1024
 
 
 async def revive(
     shard: Shard, state: LogState, *, config: GroupConfig, runtime: Runtime, is_wanted: Callable[[], bool]
 ) -> None:
-    """Fill `shard` with the groups of `state`. Stops early, behind some group, if they are wanted no more.
+    """Fill `shard` with the groups of `state`. Stops early, after any group, when `is_wanted` becomes False.
 
-    A group whose record makes no sense is passed over with a warning.
+    A group whose record cannot be decoded is skipped with a warning.
     """
     large: dict[str, bytes] = {}
 
@@ -63,7 +63,7 @@ def _add(shard: Shard, group: ClassicGroup | None) -> None:
 def _groups_of_offsets(
     shard: Shard, state: LogState, *, now_ms: int, is_wanted: Callable[[], bool]
 ) -> Iterator[None]:
-    """Consumers that choose their partitions themselves have a group without members, for its offsets."""
+    """Consumers with manual assignment have a group without members, only for its offsets."""
     for group_id in state.offsets.group_ids:
         if not is_wanted():
             return

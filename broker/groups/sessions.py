@@ -1,4 +1,7 @@
-"""Heartbeats and time: who is still there, and what happens when somebody is not."""
+"""Heartbeats and timers: member sessions, and the expiry of members, join phases and sync phases.
+
+Source: GroupMetadataManager.classicGroupHeartbeat and expireClassicGroupMemberHeartbeat of Kafka 4.3.
+"""
 
 import logging
 from typing import assert_never
@@ -29,7 +32,10 @@ logger = logging.getLogger(__name__)
 
 
 def heartbeat(group: ClassicGroup, request: HeartbeatRequest) -> tuple[ErrorCode, list[Action]]:
-    """What a member is told, and its session kept. Raises what `check_member` does, and IllegalGeneration."""
+    """The error code for a member's heartbeat, which restarts its session.
+
+    Raises what `check_member` does, IllegalGeneration, and CoordinatorNotAvailable for a dead group.
+    """
     if group.state is GroupState.DEAD:
         raise CoordinatorNotAvailable(f"group {group.group_id} is dead")
     member = group.check_member(request.member_id, request.group_instance_id)
@@ -42,7 +48,7 @@ def heartbeat(group: ClassicGroup, request: HeartbeatRequest) -> tuple[ErrorCode
 
 
 def on_timer(group: ClassicGroup, timer: Timer, *, now_ms: int) -> list[Action]:
-    """A timer that the group has set came to its end."""
+    """A timer that the group has set has expired."""
     if group.state is GroupState.DEAD:
         return []
     match timer:
@@ -63,7 +69,7 @@ def _expire_session(group: ClassicGroup, member_id: str, *, now_ms: int) -> list
     if member is None and member_id not in group.pending_join:
         return []  # It has left, or was replaced by another process of the same instance.
     if member is not None and member.is_alive_by_waiting:
-        return []  # The answer to what it has parked begins its session anew.
+        return []  # The response to its parked request restarts its session.
     logger.info("group %s: the session of member %s is over", group.group_id, member_id)
     actions = group.remove(member_id)
     match group.state:
@@ -77,7 +83,7 @@ def _expire_session(group: ClassicGroup, member_id: str, *, now_ms: int) -> list
 
 
 def _expire_pending_sync(group: ClassicGroup, timer: SyncPhaseOver, *, now_ms: int) -> list[Action]:
-    """Members that took part in the join phase and never asked for their assignment are out."""
+    """Remove the members that took part in the join phase and sent no SyncGroup."""
     is_current = timer.generation_id == group.generation_id
     if not is_current or group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
         return []
@@ -92,7 +98,7 @@ def _expire_pending_sync(group: ClassicGroup, timer: SyncPhaseOver, *, now_ms: i
 
 
 def on_loaded(group: ClassicGroup, *, now_ms: int) -> list[Action]:
-    """The group was read from the log: sessions begin anew, for members may have been told nothing meanwhile."""
+    """The group was loaded from the log: restart all sessions, since members may have had no coordinator meanwhile."""
     actions: list[Action] = [keep_session(member) for member in group.members.values()]
     if len(group.members) > group.config.max_size:
         actions += prepare_rebalance(group, "group.max.size is smaller than before", now_ms=now_ms)

@@ -1,8 +1,10 @@
-"""The groups and offsets of one partition of the offsets topic: requests in, records and answers out.
+"""Group coordinator shard: groups and offsets of one partition of the offsets topic; requests in, records out.
 
-Nothing here is changed by a request itself, but for the members of groups: offsets and the existence of
-groups change when the records of a request are replayed, after they were appended. What was in the log before is
-replayed into a `LogState`; the shard begins with its offsets and groups.
+A request itself changes only the members of groups. Offsets, and the existence of groups, change when the
+request's records are replayed, after they were appended. Records that were in the log before are replayed into a
+`LogState`; the shard starts with its offsets and groups.
+
+Source: GroupCoordinatorShard of Kafka 4.3.
 """
 
 import logging
@@ -56,10 +58,10 @@ from protocol.messages.offset_fetch import (
 
 logger = logging.getLogger(__name__)
 
-#: The only kind of group here, as ListGroups calls it (KIP-848).
+#: The only group type here, by its name in ListGroups (KIP-848).
 CLASSIC_GROUP_TYPE = "classic"
 
-#: The last moment that a record can name. Kafka's own sum overflows: what is to be kept for ever goes at once there.
+#: The largest timestamp of a record. Kafka's sum overflows: there an offset to be kept indefinitely expires at once.
 _NEVER_MS: Final = 2**63 - 1
 
 _FIRST_COMMIT_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
@@ -82,7 +84,7 @@ class Shard:
         return group
 
     def new_group(self, group_id: str, *, now_ms: int) -> ClassicGroup:
-        """A group that nobody is in yet."""
+        """Create a group without members."""
         assert group_id not in self.groups, group_id
         group = ClassicGroup(group_id, self._config, state_timestamp_ms=now_ms)
         self.groups[group_id] = group
@@ -93,7 +95,7 @@ class Shard:
     def replay(
         self, record: GroupRecord, *, record_offset: int | None, producer_id: int | None, now_ms: int
     ) -> None:
-        """Do what a record of our own says: an offset, or a tombstone. A group with members has done it already."""
+        """Apply an appended record, an offset commit or a tombstone; a group applies its generations itself."""
         key, value = record
         if isinstance(key, GroupMetadataKey):
             assert value is None, value
@@ -106,7 +108,7 @@ class Shard:
             return
         assert isinstance(value, OffsetCommitValue), value
         if key.group not in self.groups:
-            # A consumer that chooses its partitions itself: a group without members, for its offsets.
+            # A consumer with manual assignment: a group without members, only for its offsets.
             self.new_group(key.group, now_ms=now_ms)
         offset = offset_from_value(value, record_offset=record_offset)
         self.offsets.put(at, offset, producer_id=producer_id)
@@ -116,7 +118,7 @@ class Shard:
     def commit_offsets(
         self, request: OffsetCommitRequest, *, version: int, now_ms: int
     ) -> tuple[list[GroupRecord], OffsetCommitResponse, list[Action]]:
-        """The records of a commit; its topics exist and have names. A commit keeps the member's session.
+        """The records of a commit; its topics exist and have names. A commit restarts the member's session timer.
 
         Raises what `ClassicGroup.check_offset_commit` does, and for a group that does not exist
         GroupIdNotFound, or IllegalGeneration for clients that do not know that error.
@@ -159,7 +161,7 @@ class Shard:
     def fetch_offsets(
         self, asked: OffsetFetchRequestGroup, *, require_stable: bool
     ) -> OffsetFetchResponseGroup:
-        """Committed offsets of the asked partitions, or of all where `topics` is null."""
+        """Committed offsets of the requested partitions, or of all if `topics` is null."""
         offsets = self.offsets.of_group(asked.group_id)
         topics = asked.topics
         if topics is None:
@@ -192,7 +194,7 @@ class Shard:
     # OffsetDelete, DeleteGroups
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> tuple[list[GroupRecord], OffsetDeleteResponse]:
-        """Tombstones for offsets that nobody consumes (KIP-496). Raises GroupIdNotFound, NonEmptyGroup."""
+        """Tombstones for offsets of topics without subscription (KIP-496). Raises GroupIdNotFound, NonEmptyGroup."""
         group = self.group(request.group_id)
         group.check_offset_delete()
         records: list[GroupRecord] = []
@@ -229,9 +231,9 @@ class Shard:
     # Expiry
 
     def expire(self, group: ClassicGroup, *, now_ms: int, limit: int) -> list[GroupRecord]:
-        """Tombstones for the group's offsets whose retention is over, and for the group if it is empty without them.
+        """Tombstones for the group's expired offsets, and for an empty group without other offsets.
 
-        With more than `limit` of them, the first ones.
+        At most `limit` of them, the first ones.
         """
         records = [tombstone(at) for at in islice(self._expired_offsets(group, now_ms=now_ms), limit)]
         if len(records) < limit and group.state is GroupState.EMPTY:
@@ -241,9 +243,10 @@ class Shard:
         return records
 
     def _expired_offsets(self, group: ClassicGroup, *, now_ms: int) -> Iterator[OffsetAt]:
-        """Retention counts from the commit; in a group whose members have all gone, from when it became empty.
+        """Retention counts from the commit; in a group whose members have all left, from when it became empty.
 
-        With members, only topics that nobody subscribes to expire, which is known of stable consumers only.
+        In a group with members only offsets of topics without subscription expire, which requires a stable consumer
+        group: the subscriptions of others are unknown.
         """
         is_stable_consumer_group = (
             group.is_consumer_group
@@ -265,14 +268,14 @@ class Shard:
     def forget_topics(
         self, group_id: str, topics: Iterable[tuple[UUID, str]], *, limit: int
     ) -> list[GroupRecord]:
-        """Tombstones for offsets of deleted topics (id, name) that the group has committed; at most `limit`."""
+        """Tombstones for the group's offsets of deleted topics (id, name); at most `limit`."""
         gone = (at for topic_id, name in topics for at in self.offsets.of_topic(group_id, name, topic_id))
         return [tombstone(at) for at in islice(dict.fromkeys(gone), limit)]
 
     # ListGroups, DescribeGroups
 
     def list_groups(self, states: frozenset[str], types: frozenset[str]) -> list[ListedGroup]:
-        """The groups in one of these states and of one of these types, in lower case; empty: of all."""
+        """The groups in one of these states and of one of these types, in lower case; an empty filter accepts all."""
         if types and CLASSIC_GROUP_TYPE not in types:
             return []
         return [
@@ -287,7 +290,7 @@ class Shard:
         ]
 
     def describe(self, group_id: str, *, version: int) -> DescribedGroup:
-        """A group and its members. One that does not exist is Dead, and an error where clients know it."""
+        """A group and its members. A group that does not exist is Dead, with an error code from version 6 on."""
         try:
             group = self.group(group_id)
         except KafkaError as error:
@@ -295,7 +298,7 @@ class Shard:
             if version >= _FIRST_DESCRIBE_VERSION_WITH_GROUP_ID_NOT_FOUND:
                 described.error_code, described.error_message = error.code, error.message
             return described
-        # While members come and go, what they subscribe to is not settled: it is told of stable groups only.
+        # During a rebalance the subscriptions are not final: only those of stable groups are returned.
         is_stable = group.state is GroupState.STABLE
         return DescribedGroup(
             group_id=group_id,
@@ -317,7 +320,7 @@ class Shard:
 
 
 def tombstone(at: OffsetAt) -> GroupRecord:
-    """The record that takes an offset away."""
+    """The record that deletes an offset."""
     return GroupRecord(offset_key(at), None)
 
 

@@ -1,4 +1,7 @@
-"""One led partition of the offsets topic: carries out what its groups want, and appends their records."""
+"""Coordinator runtime of one led partition of the offsets topic: executes groups' actions, appends their records.
+
+Source: CoordinatorRuntime.CoordinatorContext of Kafka 4.3.
+"""
 
 import logging
 from asyncio import Future
@@ -52,18 +55,18 @@ logger = logging.getLogger(__name__)
 
 A = TypeVar("A")
 
-#: Tombstones that need not be in one batch are appended in batches of at most so many: two milliseconds of the loop.
+#: Maximum tombstones of a batch, if they need not be in one batch: two milliseconds of the loop.
 MAX_TOMBSTONES_A_BATCH: Final = 200
-#: Groups in which nothing was found are looked through together: less than a millisecond.
+#: Groups examined in one step if no tombstone is found: less than a millisecond.
 _GROUPS_A_STEP: Final = 50
-#: Timers of sessions that are set together.
+#: Session timers set in one step.
 _ACTIONS_A_STEP: Final = 100
-#: How a topic refuses a batch for its size: its own bound, or that of a segment.
+#: The errors of a batch that exceeds the topic's maximum message size, or its segment size.
 _TOO_LARGE = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
 
 
 class ShardRunner:
-    """A shard with its log and its timers, from the moment it is led here until it is not."""
+    """A shard with its log and its timers, for the time that this broker leads its partition."""
 
     def __init__(
         self, state: LogState, *, config: GroupConfig, log: CoordinatorLog, runtime: Runtime
@@ -72,26 +75,26 @@ class ShardRunner:
         self._config = config
         self._log = log
         self._runtime = runtime
-        #: What the log says; the shard has its offsets.
+        #: The replayed state of the log; the shard shares its offsets.
         self.state = state
         self._shard = Shard(config, state.offsets)
         self._timers = Timers(runtime)
         self._is_loaded = False
-        #: Led elsewhere, or it could not be read.
+        #: Led by another broker, or the log could not be read.
         self.is_closed = False
-        #: Where the log ended when it was read; None once that is known to be committed. Kafka reads to the log's
-        #: end, too, and shows what it has read when the high watermark has passed it (CoordinatorRuntime).
+        #: The log end at loading; None once it is known to be committed. Kafka also reads to the log end, and
+        #: returns what it has read after the high watermark has passed it (CoordinatorRuntime).
         self._read_end: int | None = None
-        #: Group -> the end of its last append of offsets, unless that is known to be committed.
+        #: Group -> the end offset of its last append of offsets, unless that is known to be committed.
         self._unsettled: dict[str, int] = {}
-        #: Deleted while the partition was loaded.
+        #: Topics that were deleted while the partition was loading.
         self._deleted_topics: list[tuple[UUID, str]] = []
-        #: Groups whose last record was refused. Their members try again at once, hundreds of times a second.
+        #: Groups whose last append was refused: logged once, since members retry at once, hundreds of times a second.
         self._refused: set[str] = set()
 
     @property
     def shard(self) -> Shard:
-        """The groups and offsets. Raises while they are being read, and when they are led elsewhere."""
+        """The groups and offsets. Raises CoordinatorLoadInProgress while loading, NotCoordinator when closed."""
         if self._is_loaded:
             return self._shard
         if self.is_closed:
@@ -120,8 +123,8 @@ class ShardRunner:
             await self._in_turns(self._begin_sessions())
         except Exception as error:
             if self.is_closed:
-                return  # Led elsewhere meanwhile.
-            # Else it stays in the state "loading", and ListGroups fails for all other groups with it.
+                return  # Another broker leads by now.
+            # Without closing it would stay in the state "loading", and ListGroups would fail for all other groups, too.
             if isinstance(error, KafkaError):
                 logger.warning("%s cannot be read: %s", self.topic_partition, error)
             else:
@@ -153,7 +156,7 @@ class ShardRunner:
         return not self.is_closed
 
     async def _in_turns(self, steps: Iterator[object]) -> None:
-        """Take the steps while the partition is led here."""
+        """Run the steps while the partition is led by this broker."""
 
         def while_open() -> Iterator[None]:
             while not self.is_closed and next(steps, self) is not self:
@@ -162,7 +165,7 @@ class ShardRunner:
         await in_turns(self._runtime, while_open())
 
     def close(self) -> Iterator[None]:
-        """The partition is led elsewhere. The iterator sends whoever waits there, a group a step; nothing else runs here."""
+        """The leadership has ended. The iterator answers parked requests with NOT_COORDINATOR, one group per step."""
         self._is_loaded = False
         self.is_closed = True
         return self._end_groups()
@@ -177,23 +180,23 @@ class ShardRunner:
         yield from self._timers.cancel_each()
 
     def resumable(self) -> Resumable | None:
-        """The replay as it stands, for the next time the partition is led here; right after `close`."""
+        """The present replay, for the next leadership of this broker; to be called right after `close`."""
         try:
             return resumable(self.state, self._log.replica_log(self.topic_partition))
         except KafkaError:
-            return None  # The replica is gone, or its disk.
+            return None  # The replica was removed, or its disk has failed.
 
     # Actions
 
     def carry_out(self, group: ClassicGroup, actions: Sequence[Action]) -> None:
-        """Do what the group wants, and what it wants in consequence."""
+        """Execute the group's actions, and those that follow from them."""
         queue = deque(actions)
         while queue:
             action = queue.popleft()
             match action:
                 case AnswerJoin() | AnswerSync():
                     assert isinstance(action.waiter, Future), action.waiter
-                    if not action.waiter.done():  # Its connection may have gone meanwhile.
+                    if not action.waiter.done():  # Cancelled if its connection has been closed.
                         action.waiter.set_result(action.response)
                 case SetTimer():
                     self._set_timer(group, action)
@@ -214,7 +217,7 @@ class ShardRunner:
             self.carry_out(group, on_timer(group, timer, now_ms=self._runtime.now_ms()))
 
     def _store(self, group: ClassicGroup, store: Store) -> list[Action]:
-        """Append the group's record; what follows at once, if it is committed or refused at once."""
+        """Append the group's record; returns the next actions if it is committed or refused at once."""
         record = GroupRecord(GroupMetadataKey(group=group.group_id), store.value)
         try:
             _, pending = self._append([record])
@@ -242,7 +245,7 @@ class ShardRunner:
         return actions
 
     def _is_current(self, group: ClassicGroup) -> bool:
-        """Whether this is still the group of its name, here."""
+        """Whether this object is still the group of its id, on this broker."""
         return not self.is_closed and self._shard.groups.get(group.group_id) is group
 
     def _forget(self, group: ClassicGroup) -> None:
@@ -270,7 +273,7 @@ class ShardRunner:
         return self._when(pending, group_id, end_offset, answer)
 
     async def expire(self) -> None:
-        """Take away the offsets and groups whose retention is over."""
+        """Delete expired offsets, and groups that are empty without them."""
         now_ms = self._runtime.now_ms()
 
         def expired(group_id: str, limit: int) -> list[GroupRecord]:
@@ -281,7 +284,7 @@ class ShardRunner:
             await self._in_turns(self._take_away(list(self._shard.groups), expired))
 
     async def forget_topics(self, topics: Iterable[tuple[UUID, str]]) -> None:
-        """Take away the offsets of these deleted topics (id, name); while the partition is loaded, after that."""
+        """Delete the offsets of these deleted topics (id, name); while the partition is loading, after it."""
         if self.is_closed:
             return
         self._deleted_topics += topics
@@ -297,9 +300,9 @@ class ShardRunner:
     def _take_away(
         self, group_ids: list[str], find: Callable[[str, int], list[GroupRecord]]
     ) -> Iterator[None]:
-        """Write the tombstones that `find` returns for each group, up to a limit at once.
+        """Append the tombstones that `find` returns for each group, in batches of bounded size.
 
-        What is found in a step is written in it: no commit comes in between.
+        Tombstones are appended in the step that found them: no commit comes in between.
         """
         records: list[GroupRecord] = []
         for number, group_id in enumerate(group_ids, start=1):
@@ -310,7 +313,7 @@ class ShardRunner:
                 yield
                 written, records = records, find(group_id, MAX_TOMBSTONES_A_BATCH)
                 if records and records[0] in written:
-                    records = []  # No batch can hold it.
+                    records = []  # Too large for any batch.
             if number % _GROUPS_A_STEP == 0:
                 if not self._write_tombstones(records):
                     return
@@ -321,8 +324,8 @@ class ShardRunner:
     def _write_tombstones(self, records: list[GroupRecord]) -> bool:
         """Append and replay records without waiting for followers; whether the log accepts more.
 
-        A batch that is too large for the topic is halved. Any other refusal ends it: the next batch would fare
-        no better, and what expires is found again.
+        A batch that is too large for the topic is halved. Any other error ends the loop: the next batch would probably
+        fail, too, and expired offsets are found again by the next run.
         """
         batches = deque([records] if records else [])
         while batches:
@@ -340,25 +343,28 @@ class ShardRunner:
                     continue
                 return False
             self._replay(batch, first_offset)
-            if pending is not None:  # Nobody waits, but a failure must not be reported as forgotten.
+            if pending is not None:  # Not awaited, but its exception must be retrieved, or asyncio logs it.
                 pending.add_done_callback(error_of)
         return True
 
     def when_settled(self, group_id: str, answer: Callable[[KafkaError | None], A]) -> Answer[A]:
-        """Answer when all that was read or written for the group is committed: what it says then stays true."""
+        """Answer when all that was loaded or appended for the group is committed: then it cannot be lost any more."""
         end_offset = self._unsettled.get(group_id, self._read_end)
         if end_offset is None:
             return answer(None)
         try:
             pending = self._committed(end_offset)
         except NotEnoughReplicasAfterAppend:
-            pending = None  # The high watermark is there. Of what is read, that is all one can ask.
+            pending = None  # The high watermark has passed it, which is enough for a read.
         except KafkaError as error:
             return answer(error)
         return self._when(pending, group_id, end_offset, answer)
 
     def _append(self, records: Sequence[GroupRecord]) -> tuple[int, "Future[None] | None"]:
-        """Raises KafkaError: nothing was written. Also where no record can hold what it is to say."""
+        """Append the records in one batch: (first offset, a future of the commit or None if committed).
+
+        Raises KafkaError; then nothing was written. Also if a value does not fit into a record.
+        """
         try:
             pairs = [encode(record) for record in records]
         except ValueError as error:
@@ -400,7 +406,7 @@ class ShardRunner:
         answered: Future[A] = self._runtime.loop.create_future()
 
         def settle(done: "Future[None]") -> None:
-            error = error_of(done)  # asked for in any case: a failure must not be reported as forgotten
+            error = error_of(done)  # in any case: an exception that is not retrieved is logged by asyncio
             if self.is_closed:
                 error = NotCoordinator()
             elif error is None:

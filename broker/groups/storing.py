@@ -1,4 +1,7 @@
-"""What follows when a group's record is committed, or could not be written; and the group's end."""
+"""Continuation after a group's record is committed or could not be written; and the end of a group.
+
+Source: the appendFuture callbacks of GroupMetadataManager of Kafka 4.3.
+"""
 
 import logging
 from typing import assert_never
@@ -22,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def on_stored(group: ClassicGroup, stored: Stored, error: ErrorCode | None, *, now_ms: int) -> list[Action]:
-    """The record is on all in-sync replicas, or it failed with `error`; the group may have moved on meanwhile."""
+    """The record is on the whole ISR, or failed with `error`; the group's state may have changed meanwhile."""
     match stored:
         case AssignmentStored():
             return _on_assignment_stored(group, stored, error, now_ms=now_ms)
@@ -30,11 +33,11 @@ def on_stored(group: ClassicGroup, stored: Stored, error: ErrorCode | None, *, n
             return _on_static_member_stored(group, stored, error)
         case EmptyGenerationStored():
             if error is not None:
-                # The generation before would be read after a crash. Its sessions would end soon.
+                # After a crash the previous generation would be loaded. The sessions of its members would expire soon.
                 logger.warning("group %s: empty generation not written: %s", group.group_id, error.name)
             return []
         case NewGroupStored():
-            # Without a trace in the log there is no group; who was given an id already starts over.
+            # Without a record in the log the group does not exist; clients with an assigned id join again.
             return [] if error is None else end(group, error, now_ms=now_ms)
         case _:
             assert_never(stored)
@@ -45,7 +48,7 @@ def _on_assignment_stored(
 ) -> list[Action]:
     is_current = stored.generation_id == group.generation_id
     if group.state is not GroupState.COMPLETING_REBALANCE or not is_current:
-        return []  # Another rebalance has begun since; its generation gets an assignment of its own.
+        return []  # Another rebalance has started since; its generation gets its own assignment.
     if error is not None:
         reason = f"the assignment was not written: {error.name}"
         return drop_assignments(group, error) + rebalance_or_complete(group, reason, now_ms=now_ms)
@@ -64,17 +67,17 @@ def _on_static_member_stored(
 ) -> list[Action]:
     member = group.members.get(stored.member_id)
     if member is None or member.join_waiter is None or group.state is not GroupState.STABLE:
-        return []  # It was replaced once more, or a rebalance answers it.
+        return []  # It was replaced again, or a rebalance answers its JoinGroup.
     if error is None:
         is_told_members = stored.can_skip_assignment and member.member_id == group.leader_id
         response = group.join_response(
             member.member_id, with_members=is_told_members, skip_assignment=is_told_members
         )
         if not stored.can_skip_assignment:
-            # Older leaders would assign again if they knew that they lead: they are told the id that led.
+            # An older client would assign again if the response named it as the leader: it gets the old leader's id.
             response.leader = stored.old_leader_id or ""
         return group.answer_join(member, response)
-    # The log knows the old id only: go back to it.
+    # The log has the old id only: restore it.
     response = group.join_response("", with_members=False)
     response.error_code = error
     response.leader = stored.old_leader_id or ""
@@ -93,7 +96,7 @@ def _on_static_member_stored(
 
 
 def end(group: ClassicGroup, error: ErrorCode, *, now_ms: int) -> list[Action]:
-    """The group is Dead here: deleted, or coordinated by another broker. Whoever waits is told `error`."""
+    """Make the group Dead here (deleted, or coordinated by another broker), and answer parked requests with `error`."""
     group.transition_to(GroupState.DEAD, now_ms=now_ms)
     actions: list[Action] = []
     for member in group.members.values():

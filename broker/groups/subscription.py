@@ -1,6 +1,6 @@
-"""The topics in a consumer's subscription: as much of the embedded consumer protocol as a broker reads.
+"""Topics of a consumer's subscription: the part of the embedded consumer protocol that a broker reads.
 
-Version 0 of the subscription is a prefix of all others, so that newer consumers' topics are found, too.
+Version 0 of the subscription is a prefix of all later versions, so that it is enough to read v0.
 Source: ConsumerProtocolSubscription v0.
 """
 
@@ -14,7 +14,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
-    """The topics a member subscribes to; None if these bytes are something else.
+    """The topics a member subscribes to; None if these bytes are not a subscription.
 
     >>> subscribed_topics(bytes.fromhex("0001 00000001 0003") + b"fox" + bytes(4)) == {"fox"}
     True
@@ -23,7 +23,7 @@ def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
         return None
     version, count = _VERSION_AND_COUNT.unpack_from(subscription)
     position = _VERSION_AND_COUNT.size
-    # Each name takes two bytes at least: a count that lies is seen before anything is allocated.
+    # Each name takes at least two bytes: a false count is detected before anything is allocated.
     if version < 0 or count < 0 or count * _LENGTH.size > len(subscription) - position:
         return None
     topics = []

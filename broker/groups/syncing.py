@@ -1,4 +1,7 @@
-"""SyncGroup: the leader brings the assignment, everybody fetches theirs."""
+"""SyncGroup: the leader sends the assignment, and each member receives its own.
+
+Source: GroupMetadataManager.classicGroupSync of Kafka 4.3.
+"""
 
 import logging
 
@@ -21,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def sync(group: ClassicGroup, request: SyncGroupRequest, waiter: object) -> list[Action]:
-    """What a SyncGroup does to the group: it waits for the leader's, unless that has come already."""
+    """Apply a SyncGroup to the group: it waits until the leader's assignment is stored, unless it is already."""
     try:
         member = _check(group, request)
     except KafkaError as error:
@@ -30,7 +33,7 @@ def sync(group: ClassicGroup, request: SyncGroupRequest, waiter: object) -> list
     actions: list[Action] = [] if group.pending_sync else [CancelTimer(SYNC_SLOT)]
     if group.state is GroupState.STABLE:
         return [*actions, AnswerSync(waiter=waiter, response=assignment_response(group, member))]
-    # A SyncGroup that it sent before came over a connection that its client has given up.
+    # An older parked SyncGroup of the member came over a connection that its client has closed.
     actions += group.answer_sync(member, SyncGroupResponse(error_code=ErrorCode.rebalance_in_progress))
     member.sync_waiter = waiter
     if member.member_id == group.leader_id:
@@ -39,7 +42,7 @@ def sync(group: ClassicGroup, request: SyncGroupRequest, waiter: object) -> list
 
 
 def _check(group: ClassicGroup, request: SyncGroupRequest) -> Member:
-    """The member that asks, if it may be answered in this generation."""
+    """The member of a SyncGroup, if it may be answered in this generation. Raises KafkaError."""
     match group.state:
         case GroupState.DEAD:
             raise CoordinatorNotAvailable(f"group {group.group_id} is dead")
@@ -61,9 +64,9 @@ def _check(group: ClassicGroup, request: SyncGroupRequest) -> Member:
 
 
 def _store_assignment(group: ClassicGroup, request: SyncGroupRequest) -> Store:
-    """Write the leader's assignment; nobody is told of it before it is committed.
+    """Store the leader's assignment; SyncGroup responses are sent only after it is committed.
 
-    Members that the leader left out get an empty one, and members it invented are ignored.
+    Members that the leader left out get an empty assignment; assignments for unknown members are ignored.
     """
     brought = {row.member_id: bytes(row.assignment) for row in request.assignments}
     assignments = {member_id: brought.get(member_id, b"") for member_id in group.members}

@@ -1,4 +1,7 @@
-"""Named timers of which most are set again and again before they end: sessions, with each heartbeat."""
+"""Coordinator timers, by name. Most are set again before they expire: session timers, with each heartbeat.
+
+Source: Kafka's CoordinatorTimer.
+"""
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
@@ -6,23 +9,23 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """As much of a Runtime as timers need."""
+    """The part of a Runtime that timers use."""
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never goes back."""
+        """Seconds of a clock that never goes back."""
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> "Handle":
-        """Call once, later."""
+        """Call `callback` once, after `delay_s` seconds."""
 
 
 class Handle(Protocol):
-    """A call that has been planned."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Do not call."""
+        """Cancel the call."""
 
 
-#: A call this much too early is taken for due: clocks are read before the loop sleeps.
+#: A call that is early by up to this many seconds counts as due: the loop reads the clock before it sleeps.
 _TOLERANCE_S = 0.000_5
 
 
@@ -37,8 +40,8 @@ class _Running:
 class Timers:
     """At most one timer for each name.
 
-    Setting a timer that runs already, to a later time, only notes the time: its call comes, sees that it
-    is early, and plans another one. So a heartbeat costs no entry in the loop's queue.
+    Setting a running timer to a later time only stores the new deadline: the scheduled call finds that it is
+    early, and schedules another one. So a heartbeat costs no entry in the loop's queue.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -46,7 +49,7 @@ class Timers:
         self._running: dict[Hashable, _Running] = {}
 
     def set(self, name: Hashable, delay_ms: int, callback: Callable[[], object]) -> None:
-        """Call once in `delay_ms`; instead of what was set under this name before."""
+        """Call once in `delay_ms`; replaces the timer of this name."""
         deadline = self._clock.monotonic() + delay_ms / 1000
         running = self._running.get(name)
         if running is not None and running.wakes_at <= deadline:
@@ -58,13 +61,13 @@ class Timers:
         self._running[name] = _Running(deadline, callback, handle, deadline)
 
     def cancel(self, name: Hashable) -> None:
-        """Forget the timer, if there is one."""
+        """Cancel the timer of this name, if there is one."""
         running = self._running.pop(name, None)
         if running is not None:
             running.handle.cancel()
 
     def cancel_each(self) -> Iterator[None]:
-        """Forget all of them, one a step."""
+        """Cancel all timers, one per step."""
         while self._running:
             _, running = self._running.popitem()
             running.handle.cancel()
