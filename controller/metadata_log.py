@@ -327,6 +327,10 @@ class MetadataLog:
         """Begin to download a snapshot from the leader; None if it is here already."""
         return self._store.begin_download(snapshot)
 
+    def add_snapshot(self, snapshot: OffsetAndEpoch) -> None:
+        """A snapshot from the leader is frozen: from now on it is one of the log's."""
+        self._store.add(snapshot)
+
     def create_snapshot(self, end_offset: int) -> SnapshotWriter | None:
         """Begin a snapshot of everything before `end_offset`, which must be committed and a batch boundary.
 

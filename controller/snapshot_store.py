@@ -9,7 +9,7 @@ that it leaves are removed at the next start.
 Source: Snapshots, FileRawSnapshotWriter and KafkaRaftLog of Kafka 4.3.1.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from logging import getLogger
 from pathlib import Path
 from typing import Final
@@ -29,17 +29,8 @@ _LOG = getLogger(__name__)
 class PartFile:
     """A snapshot that is being written, this node's own or a download from the leader. One thread at a time."""
 
-    def __init__(
-        self,
-        directory: Path,
-        snapshot: OffsetAndEpoch,
-        files: Files,
-        *,
-        origin: str,
-        on_frozen: Callable[[OffsetAndEpoch], None],
-    ) -> None:
+    def __init__(self, directory: Path, snapshot: OffsetAndEpoch, files: Files, *, origin: str) -> None:
         self.snapshot = snapshot
-        self._on_frozen = on_frozen
         self._path = directory / snapshots.file_name(snapshot)
         stem = self._path.name.removesuffix(snapshots.SUFFIX)
         # Two may be written at a time: the leader's, and this node's own.
@@ -61,7 +52,10 @@ class PartFile:
         self._size += len(data)
 
     def freeze(self) -> None:
-        """Check and rename the file, durably. Raises KafkaError if it is damaged, and OSError; it is deleted then."""
+        """Check and rename the file, durably; `add` it to the store afterwards. [any thread]
+
+        Raises KafkaError if it is damaged, and OSError; it is deleted then.
+        """
         assert self._fd is not None, f"{self._part} is closed"
         try:
             for _ in snapshots.sound_batches(self._part, self._files):
@@ -73,7 +67,6 @@ class PartFile:
             self.delete()
             raise
         self._files.fsync_dir(self._path.parent)
-        self._on_frozen(self.snapshot)
 
     def delete(self) -> None:
         """Discard the file. Does nothing after `freeze`."""
@@ -146,22 +139,20 @@ class SnapshotStore:
             self._files.close(fd)
 
     def begin_download(self, snapshot: OffsetAndEpoch) -> PartFile | None:
-        """Begin to write a snapshot from the leader; `freeze` adds it to the store. None if it is here already."""
-        return self._begin(snapshot, "fetched", self.add)
+        """Begin to write a snapshot from the leader. None if it is here already."""
+        return self._begin(snapshot, "fetched")
 
     def begin_own(self, snapshot: OffsetAndEpoch) -> PartFile | None:
-        """Begin to write this node's own, in another thread: the loop then calls `add`. None if it is here already."""
-        return self._begin(snapshot, "own", lambda _: None)
+        """Begin to write this node's own. None if it is here already."""
+        return self._begin(snapshot, "own")
 
-    def _begin(
-        self, snapshot: OffsetAndEpoch, origin: str, on_frozen: Callable[[OffsetAndEpoch], None]
-    ) -> PartFile | None:
+    def _begin(self, snapshot: OffsetAndEpoch, origin: str) -> PartFile | None:
         if snapshot in self._ids:
             return None
-        return PartFile(self._directory, snapshot, self._files, origin=origin, on_frozen=on_frozen)
+        return PartFile(self._directory, snapshot, self._files, origin=origin)
 
     def add(self, snapshot: OffsetAndEpoch) -> None:
-        """Add a snapshot whose file is durable."""
+        """Add a snapshot whose file is frozen, and thus durable."""
         if snapshot not in self._ids:
             self._ids = sorted((*self._ids, snapshot))
 

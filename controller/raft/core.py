@@ -16,6 +16,7 @@ from controller.raft.effects import (
     Effect,
     Fatal,
     Flush,
+    Freeze,
     LeaderChanged,
     Persist,
     Reply,
@@ -23,7 +24,7 @@ from controller.raft.effects import (
     SnapshotLoaded,
 )
 from controller.raft.history import QuorumHistory
-from controller.raft.log import RaftLog
+from controller.raft.log import RaftLog, SnapshotDownload
 from controller.raft.peers import Peers
 from controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
 from controller.raft.types import (
@@ -189,6 +190,10 @@ class Core:
     def flush(self) -> None:
         """Make the log durable up to its end, a truncation included."""
         self.effects.append(Flush(self.log.end.offset))
+
+    def freeze(self, download: SnapshotDownload) -> None:
+        """Validate a complete download and make it durable; `following.snapshot_frozen` continues."""
+        self.effects.append(Freeze(download))
 
     def note_namesake(self, what: str, directory_id: UUID) -> None:
         """Log that another node uses this node's id, at most once in NAMESAKE_LOG_INTERVAL_MS: it retries at once."""

@@ -8,6 +8,7 @@ as stored.
 from dataclasses import dataclass
 
 from controller.quorum_state import QuorumState
+from controller.raft.log import SnapshotDownload
 from controller.raft.types import Address, LeaderAndEpoch, OffsetAndEpoch
 from protocol.schema import Request, Response
 
@@ -24,6 +25,13 @@ class Flush:
     """Make the log durable up to this offset (exclusive), a truncation to it included; then call `Raft.flushed`."""
 
     end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """Call `freeze` of this download, in a thread: it reads all of the snapshot. Then call `Raft.frozen` with its error."""
+
+    download: SnapshotDownload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,4 +88,6 @@ class Fatal:
     reason: str
 
 
-Effect = Persist | Flush | Send | Reply | Committed | LeaderChanged | SnapshotLoaded | Stopped | Fatal
+Effect = (
+    Persist | Flush | Freeze | Send | Reply | Committed | LeaderChanged | SnapshotLoaded | Stopped | Fatal
+)

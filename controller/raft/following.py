@@ -22,7 +22,7 @@ from controller.raft.messages import (
     only_partition,
 )
 from controller.raft.roles import Follower
-from controller.raft.types import Node, OffsetAndEpoch
+from controller.raft.types import NEVER_MS, Node, OffsetAndEpoch
 from protocol.error_code import ErrorCode
 from protocol.errors import CorruptMessage, KafkaError
 from protocol.messages.fetch import FetchResponse, PartitionData
@@ -42,6 +42,8 @@ def send_fetch(core: Core) -> int:
     """
     role = core.role
     assert isinstance(role, Follower), role
+    if role.is_freezing:
+        return NEVER_MS
     node = leader_node(core, role)
     if node is None or core.peers.is_backing_off(node, core.now_ms):
         again_ms = send_fetch_to_anybody(core)
@@ -243,16 +245,28 @@ def _take_piece(core: Core, role: Follower, row: PartitionSnapshotResponse) -> O
         return Outcome.BACK_OFF
     download.append(row.unaligned_records)
     if end == row.size:
-        try:
-            download.freeze()
-        except KafkaError as error:
-            logger.warning("snapshot %s from leader %d is damaged: %s", snapshot, role.leader_id, error)
-            give_up_snapshot(role)
-            return Outcome.BACK_OFF
-        role.download = role.snapshot_id = None
-        _load_snapshot(core, snapshot)
+        role.is_freezing = True
+        core.freeze(download)
     _fetched_well(core, role)
     return Outcome.DONE
+
+
+def snapshot_frozen(core: Core, error: KafkaError | None) -> None:
+    """The download is one of the log's snapshots now, or it is corrupt."""
+    role = core.role
+    assert isinstance(role, Follower), role
+    assert role.is_freezing, role
+    assert role.snapshot_id is not None
+    snapshot, role.is_freezing = role.snapshot_id, False
+    if error is not None:
+        logger.warning("snapshot %s from leader %d is corrupt: %s", snapshot, role.leader_id, error)
+        give_up_snapshot(role)
+        core.peers.back_off(role.leader_id, core.now_ms)
+        return
+    role.download = role.snapshot_id = None
+    core.log.add_snapshot(snapshot)
+    _load_snapshot(core, snapshot)
+    _fetched_well(core, role)
 
 
 def _load_snapshot(core: Core, snapshot: OffsetAndEpoch) -> None:

@@ -35,7 +35,7 @@ Validation = Valid | Diverging | NeedsSnapshot
 
 
 class SnapshotDownload(Protocol):
-    """A snapshot that is downloaded in chunks. It is not a snapshot of the log before it is frozen."""
+    """A snapshot that is downloaded in chunks, then frozen, then added to the log's snapshots."""
 
     @property
     def size(self) -> int:
@@ -45,7 +45,7 @@ class SnapshotDownload(Protocol):
         """Add the next chunk."""
 
     def freeze(self) -> None:
-        """Validate it and make it, durably, one of the log's snapshots. Raises KafkaError if it is corrupt."""
+        """Validate it and rename it to a snapshot, durably. [any thread] Raises KafkaError if it is corrupt; OSError."""
 
     def delete(self) -> None:
         """Abandon the download and delete its file. Does nothing after `freeze`."""
@@ -117,3 +117,6 @@ class RaftLog(Protocol):
 
     def begin_snapshot(self, snapshot: OffsetAndEpoch) -> SnapshotDownload | None:
         """Begin the download of a snapshot from the leader; None if it is here already."""
+
+    def add_snapshot(self, snapshot: OffsetAndEpoch) -> None:
+        """The download of this snapshot is frozen: it is one of the log's snapshots now."""

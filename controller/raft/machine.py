@@ -100,6 +100,7 @@ from controller.raft.peers import Peers
 from controller.raft.roles import Leader, Role, Unattached
 from controller.raft.types import NEVER_MS, Address, LeaderAndEpoch, Node, RaftSettings
 from controller.raft.voters import VoterSet
+from protocol.errors import KafkaError
 from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
@@ -252,6 +253,13 @@ class Raft:
         core = self._begin(now_ms)
         if not core.is_over and isinstance(core.role, Leader):
             serving.flushed(core, end_offset)
+        return self._end()
+
+    def frozen(self, now_ms: int, error: KafkaError | None) -> list[Effect]:
+        """A `Freeze` was carried out; `error` if the snapshot is corrupt. No other event came in between."""
+        core = self._begin(now_ms)
+        if not core.is_over:
+            following.snapshot_frozen(core, error)
         return self._end()
 
     def resign(self, now_ms: int, epoch: int) -> list[Effect]:

@@ -100,7 +100,11 @@ class Peers:
         if well:
             del self._connections[node_id]
         else:
-            self._connections[node_id] = _Connection(None, now_ms + self._retry_backoff_ms)
+            self.back_off(node_id, now_ms)
+
+    def back_off(self, node_id: int, now_ms: int) -> None:
+        """Send it no request for `retry_backoff_ms`."""
+        self._connections[node_id] = _Connection(None, now_ms + self._retry_backoff_ms)
 
     def reset(self, node: Node) -> None:
         """Forget this node's request or backoff: it is ready, and a late response is ignored."""

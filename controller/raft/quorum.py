@@ -37,6 +37,7 @@ from controller.raft.effects import (
     Effect,
     Fatal,
     Flush,
+    Freeze,
     LeaderChanged,
     Persist,
     Reply,
@@ -412,12 +413,8 @@ class Quorum:
             if self._failure is not None:
                 return
             match effect:
-                case Persist():
-                    await self._run_blocking(
-                        quorum_state.write, self._log.directory, effect.state, self._files
-                    )
-                case Flush():
-                    await self._flush(effect.end_offset)
+                case Persist() | Flush() | Freeze():
+                    await self._write(effect)
                 case Send():
                     task = asyncio.get_running_loop().create_task(self._ask(effect), name="quorum-send")
                     self._sending[task] = None
@@ -435,10 +432,25 @@ class Quorum:
                 case Fatal():
                     raise QuorumFailed(effect.reason)
 
-    async def _flush(self, end_offset: int) -> None:
-        await self._run_blocking(self._log.flush, end_offset)
-        # In front of the queued events, since the flush has begun before them.
-        self._events.appendleft(_Event(0, lambda now_ms: self._raft.flushed(now_ms, end_offset)))
+    async def _write(self, effect: Persist | Flush | Freeze) -> None:
+        """Carry out in a thread what waits for the disk.
+
+        The event that follows is put in front of the queued ones, since the write has begun before them.
+        """
+        match effect:
+            case Persist():
+                await self._run_blocking(quorum_state.write, self._log.directory, effect.state, self._files)
+            case Flush():
+                end_offset = effect.end_offset
+                await self._run_blocking(self._log.flush, end_offset)
+                self._events.appendleft(_Event(0, lambda now_ms: self._raft.flushed(now_ms, end_offset)))
+            case Freeze():
+                corrupt: KafkaError | None = None
+                try:
+                    await self._run_blocking(effect.download.freeze)
+                except KafkaError as error:
+                    corrupt = error
+                self._events.appendleft(_Event(0, lambda now_ms: self._raft.frozen(now_ms, corrupt)))
 
     async def _ask(self, sent: Send) -> None:
         response: Response | None = None

@@ -84,6 +84,8 @@ class Follower:
     #: The snapshot that is being fetched instead of records.
     snapshot_id: OffsetAndEpoch | None = None
     download: SnapshotDownload | None = None
+    #: Whether all chunks have arrived and a thread validates them (`Freeze`). Nothing is fetched meanwhile.
+    is_freezing: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from controller.raft.effects import (
     Effect,
     Fatal,
     Flush,
+    Freeze,
     LeaderChanged,
     Persist,
     Reply,
@@ -35,6 +36,7 @@ from controller.raft.machine import Raft
 from controller.raft.roles import Leader
 from controller.raft.types import NEVER_MS, Address, OffsetAndEpoch, RaftSettings
 from controller.snapshot_writer import SnapshotWriter
+from protocol.errors import KafkaError
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
 from protocol.messages.vote import VoteRequest
 from protocol.messages.voters_record import VotersRecord
@@ -277,7 +279,7 @@ class Node:
         while effects:
             effect = effects.popleft()
             match effect:
-                case Persist() | Flush():
+                case Persist() | Flush() | Freeze():
                     delay = int(self.random.random() ** 3 * self.disk.max_delay_ms * MS)
                     if delay:
                         self._wait(delay, effect, effects)
@@ -302,7 +304,7 @@ class Node:
                 case Fatal():
                     raise Broken(f"node {self.id} cannot go on: {effect.reason}")
 
-    def _wait(self, delay: int, effect: Persist | Flush, effects: deque[Effect]) -> None:
+    def _wait(self, delay: int, effect: Persist | Flush | Freeze, effects: deque[Effect]) -> None:
         self.is_busy = True
         incarnation = self.incarnation
 
@@ -317,11 +319,18 @@ class Node:
 
         self.events.after(delay, done)
 
-    def _make_durable(self, effect: Persist | Flush) -> None:
+    def _make_durable(self, effect: Persist | Flush | Freeze) -> None:
         if isinstance(effect, Persist):
             quorum_state.write(self.directory, effect.state, self.files)
             self.events.note("persist", self.id, effect.state)
             self.judge.persisted(self, effect.state)
+        elif isinstance(effect, Freeze):
+            failure: KafkaError | None = None
+            try:
+                effect.download.freeze()
+            except KafkaError as error:
+                failure = error
+            self.inbox.appendleft((0, lambda now_ms: self.raft.frozen(now_ms, failure)))
         else:
             end_offset = effect.end_offset
             self.log.flush(end_offset)

@@ -138,7 +138,10 @@ def test_an_empty_log_behind_a_snapshot_has_its_epoch():
     write(source, "e1:3 e3:4")
     target = open_log(disk())
     write(target, "e1:2")
-    fetch_snapshot(source, target, take_snapshot(source, 5)).freeze()
+    download = fetch_snapshot(source, target, take_snapshot(source, 5))
+    download.freeze()
+    assert target.latest_snapshot is None
+    target.add_snapshot(download.snapshot)
     assert target.end == OffsetAndEpoch(2, 1)
     assert target.truncate_to_latest_snapshot()
     assert not target.truncate_to_latest_snapshot()
@@ -337,6 +340,7 @@ def test_a_follower_may_die_at_any_moment_of_taking_a_snapshot(seed):
     if stage > 0:
         download.freeze()
     if stage > 1:
+        target.add_snapshot(snapshot)
         assert target.truncate_to_latest_snapshot()
     if stage > 2:
         target.append_as_follower(source.read(60, max_bytes=500), epoch=4)
@@ -451,7 +455,9 @@ def test_an_own_snapshot_that_comes_too_late_goes():
     write(source, "e2:3")
     log.update_high_watermark(2)
     writer = log.create_snapshot(2)
-    fetch_snapshot(source, log, take_snapshot(source, 6)).freeze()
+    download = fetch_snapshot(source, log, take_snapshot(source, 6))
+    download.freeze()
+    log.add_snapshot(download.snapshot)
     assert log.truncate_to_latest_snapshot()
     writer.write(image_at(2), kraft_version=0, voters=None, now_ms=0)
     log.snapshot_written(writer)

@@ -12,6 +12,7 @@ from controller.raft.effects import (
     Effect,
     Fatal,
     Flush,
+    Freeze,
     LeaderChanged,
     Persist,
     Reply,
@@ -104,7 +105,7 @@ class Download:
         found = [batch for _, batch in batches(memoryview(bytes(self.data)))]
         if sum(map(len, found)) != self.size or not all(map(crc_is_valid, found)):
             raise CorruptMessage("damaged")
-        self.log.snapshots[self.id] = bytes(self.data)
+        self.log.frozen[self.id] = bytes(self.data)
 
     def delete(self) -> None:
         self.is_deleted = True
@@ -117,6 +118,7 @@ class MemoryLog:
         self.log_start_offset = 0
         self.batches: list[Batch] = []
         self.snapshots: dict[OffsetAndEpoch, bytes] = {}
+        self.frozen: dict[OffsetAndEpoch, bytes] = {}
         self.high_watermark = 0
 
     # -- for tests
@@ -260,6 +262,9 @@ class MemoryLog:
     def begin_snapshot(self, snapshot: OffsetAndEpoch) -> Download | None:
         return None if snapshot in self.snapshots else Download(self, snapshot)
 
+    def add_snapshot(self, snapshot: OffsetAndEpoch) -> None:
+        self.snapshots[snapshot] = self.frozen.pop(snapshot)
+
 
 def _messages(data: bytes | memoryview) -> Iterator[tuple[int, QuorumMessage]]:
     ((header, batch),) = batches(memoryview(data))
@@ -309,9 +314,10 @@ class Replica:
         return self.raft.role
 
     def do(self, effects: list[Effect]) -> list[Effect]:
-        """Carry effects out; returns them, with those of flushes."""
+        """Carry effects out; returns them, with those of flushes and of a download that is frozen."""
         done = list(effects)
         flushes = []
+        downloads = []
         for effect in effects:
             self.history.append(effect)
             match effect:
@@ -319,6 +325,8 @@ class Replica:
                     self.election = state
                 case Flush(end_offset):
                     flushes.append(end_offset)
+                case Freeze(download):
+                    downloads.append(download)
                 case Send():
                     self.sends.append(effect)
                 case Reply(token, response):
@@ -328,6 +336,13 @@ class Replica:
                     pass
         for end_offset in flushes:
             done += self.do(self.raft.flushed(self.now_ms, end_offset))
+        for download in downloads:
+            error = None
+            try:
+                download.freeze()
+            except CorruptMessage as raised:
+                error = raised
+            done += self.do(self.raft.frozen(self.now_ms, error))
         return done
 
     def pass_time(self, ms: int) -> list[Effect]:

@@ -7,7 +7,7 @@ import pytest
 from raft_support import LISTENER, MemoryLog, Replica, address, directory, fetch_answer, settings
 
 from controller.quorum_state import QuorumState
-from controller.raft.effects import Committed, Fatal, Flush, LeaderChanged, Send, SnapshotLoaded
+from controller.raft.effects import Committed, Fatal, Flush, Freeze, LeaderChanged, Send, SnapshotLoaded
 from controller.raft.following import truncation_offset
 from controller.raft.roles import Follower, Prospective, Unattached
 from controller.raft.types import TOPIC, TOPIC_ID, LeaderAndEpoch, OffsetAndEpoch
@@ -318,6 +318,24 @@ def test_a_snapshot_comes_in_pieces_and_the_log_begins_anew() -> None:
     assert Committed(7) in effects
     assert replica.log.end == OffsetAndEpoch(7, 3)
     assert (asked(replica).fetch_offset, asked(replica).last_fetched_epoch) == (7, 3)
+
+
+@pytest.mark.parametrize("is_corrupt", [False, True])
+def test_a_thread_validates_the_snapshot_before_anything_else_is_fetched(is_corrupt: bool) -> None:
+    """Reading and flushing all of it held the event loop up."""
+    replica, sent = fetching_snapshot()
+    data = b"not a batch" if is_corrupt else whole_snapshot()
+    effects = replica.raft.answered(replica.now_ms, sent, piece(data, size=len(data)))
+    assert effects == [Freeze(replica.role.download)]
+    assert replica.log.latest_snapshot is None
+    effects = replica.do(effects)
+    kinds = [type(each) for each in effects]
+    if is_corrupt:
+        assert 2 not in [each.node_id for each in effects if isinstance(each, Send)]
+        replica.pass_time(50)  # the leader is asked again after a backoff
+        assert asked(replica).fetch_offset == 2
+    else:
+        assert kinds.index(Freeze) < kinds.index(Flush) < kinds.index(SnapshotLoaded) < kinds.index(Send)
 
 
 @pytest.mark.parametrize(
