@@ -34,7 +34,8 @@ NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
-#: A consumer's new session never evicts one that was used or created within this time.
+#: A session that was not used within this time is evicted first; a consumer's new session evicts no other one that
+#: was created within it.
 EVICTION_MS = 120_000
 
 
@@ -154,7 +155,7 @@ class FetchSession:
         now_ms: int,
     ) -> None:
         self.session_id = session_id
-        #: Followers' sessions are privileged: see `FetchSessionCache` for who may evict them.
+        #: Followers' sessions are privileged: a consumer's new session evicts one only after EVICTION_MS without use.
         self.is_privileged = is_privileged
         self.uses_topic_ids = uses_topic_ids
         self.is_read_committed = is_read_committed
