@@ -27,7 +27,7 @@ from protocol.metadata.records import MetadataRecord, PartitionChangeRecord
 
 
 class Draft:
-    """Records to come, on top of the state. Nothing here changes the state."""
+    """The records of one decision, on top of the state. Nothing here changes the state."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state

@@ -74,7 +74,7 @@ def resolve(key: str, overrides: Mapping[str, str], defaults: TopicDefaults) -> 
 
 
 def resolve_all(overrides: Mapping[str, str], defaults: TopicDefaults) -> dict[str, EffectiveConfig]:
-    """All topic configurations that a user may see, by name."""
+    """All topic configurations that a user may see, by name; internal ones only if they are overridden."""
     return {
         name: resolve(name, overrides, defaults)
         for name in _NAMES

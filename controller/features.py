@@ -5,7 +5,7 @@ from metadata.version 15 on, all controllers of the quorum. Brokers register the
 that some broker does not serve yet is refused here, with that broker's id.
 
 kraft.version is decided here like the others, but changed by the Raft layer (`controller.kraft_version`): the log
-gets control records, and a NoOp record as the decision's own.
+gets control records, and a NoOp record in place of a FeatureLevel record.
 
 Source: FeatureControlManager and QuorumFeatures of Kafka 4.3.1.
 """

@@ -33,7 +33,7 @@ class MetadataLogSettings:
     #: Age of a snapshot's last record; None: no bound.
     max_retention_ms: int | None = _WEEK_MS
     max_record_bytes_between_snapshots: int = 20 * 1024 * 1024
-    #: 0: age is no reason to take a snapshot.
+    #: 0: no snapshot is taken because of age.
     max_snapshot_interval_ms: int = _HOUR_MS
 
 

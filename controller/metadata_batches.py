@@ -55,7 +55,7 @@ def quorum_messages(log: Log, start_offset: int) -> Iterator[tuple[int, QuorumMe
 def sound_batches(
     log: Log, start_offset: int, end_offset: int | None
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Batches from the one that holds `start_offset` on, up to `end_offset` (None: the log's end).
+    """Batches from the one that contains `start_offset` on, up to `end_offset` (None: the log's end).
 
     Raises InvalidMetadata if one cannot be read, or its CRC is wrong.
     """

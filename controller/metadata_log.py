@@ -5,8 +5,8 @@
     [ everything before an offset ]   [ === committed === | = not yet ==== ]
 
 A log that does not begin at 0 begins at a snapshot: a reader replays the latest snapshot, and the log behind it.
-Records that must take effect together are one batch, so that a torn write loses all of them or none. Appends reach
-the page cache only; `flush` makes them durable.
+`append` writes its records as one batch, so that a torn write loses all of them or none. Appends reach the page
+cache only; `flush` makes them durable.
 
 It implements `controller.raft.log.RaftLog`. `controller.metadata_batches` reads its batches,
 `controller.metadata_log_opening` recovers it after a crash.

@@ -57,7 +57,7 @@ logger: Final = logging.getLogger(__name__)
 #: The largest number of requests that wait to be committed; further ones are refused with NotController, and retried.
 #: They accumulate while a disk or a majority does not respond, those that have timed out included.
 MAX_WAITING_REQUESTS: Final = 10_000
-#: What a batch adds to the bytes of a record: six numbers, of which lengths and offset may take several bytes.
+#: Bytes that a batch adds to a record, at most: six numbers, of which lengths and offset may take several bytes.
 _RECORD_FRAME_BYTES: Final = 16
 
 _Batch = list[MetadataRecord]
@@ -263,7 +263,7 @@ class Controller:
         state = active.state
         for batch in batches:
             try:
-                # Replay comes first: a record that cannot be replayed must not get into the log.
+                # Replay comes first: a record that cannot be replayed must not be appended to the log.
                 effective = [record for record in batch if not isinstance(record, TRANSACTION_MARKERS)]
                 state.replay(effective, self._quorum.end_offset)
                 self._quorum.append(batch, epoch=active.epoch, metadata_version=state.metadata_version)

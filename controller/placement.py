@@ -86,7 +86,7 @@ def place_replicas(
 
 
 def _replicas(racks: Sequence[_Rack], turn: int, replication_factor: int) -> list[int]:
-    """One broker of each rack in order, then a second one of each, and so on; the leader's rack begins."""
+    """One broker of each rack in order, then a second one of each, and so on; the leader's rack is first."""
     first = next(position for position, rack in enumerate(racks) if rack.unfenced)
     queues = [iter(rack.in_turn(turn)) for rack in _rotated(racks, first)]
     chosen: list[int] = []
