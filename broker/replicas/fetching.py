@@ -12,9 +12,11 @@ consumer always makes progress (KIP-74).
 A follower reads up to the log end, and its fetch offset shows how far it has replicated: the leader records that when
 the fetch arrives, not when it responds. It responds at once when the follower can advance its high watermark, and when
 the fetch opens a session, so that consumers of followers do not wait for replica.fetch.wait.max.ms (KIP-392; with Kafka
-4.3.1 they wait). The response yields a few turns of the loop only to producers that the same high watermark has
-acknowledged: the requests that they have sent already are appended by then, and the response includes their records. A
-consumer may be redirected to a nearer replica (`closest_replica.py`). From a follower it may read what that follower
+4.3.1 they wait). Before a response that advances the high watermark it yields a few turns of the loop to the producers
+whose requests the same high watermark completes: their next requests, if sent already, are appended by then, and the
+response includes those records, too.
+
+A consumer may be redirected to a nearer replica (`closest_replica.py`). From a follower it may read what that follower
 knows to be committed:
 
 | fetch offset at a follower | response (KIP-392) |

@@ -18,7 +18,8 @@ Two of the four rules from the TLA+ model of KIP-320 are kept and asserted here;
 
 A follower that has restarted since its last fetch counts as another one: KIP-903 distinguishes them by broker epoch.
 
-Source: KIP-497, KIP-841, KIP-903, KIP-966; Partition and Replica of Kafka 4.3.1.
+Source: KIP-497, KIP-841, KIP-903, KIP-966; Partition (CommittedPartitionState, PendingExpandIsr, PendingShrinkIsr) and
+Replica of Kafka 4.3.1.
 """
 
 from collections.abc import Callable, Collection, Iterable
