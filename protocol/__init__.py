@@ -1,1 +1,1 @@
-"""Bytes <-> messages: framing, codecs, record batches, record schemas. Never waits, opens no file."""
+"""The Kafka protocol, bytes <-> messages: framing, codecs, record batches, record schemas. No waiting, no files."""

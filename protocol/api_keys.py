@@ -1,8 +1,8 @@
-"""The APIs of Kafka 4.3.1: their numbers, versions, listeners and header versions.
+"""ApiKeys: the APIs of Kafka 4.3.1 with their numbers, versions, listeners and header versions.
 
-Absent are the four of the ZooKeeper era that Kafka removed in 4.0 (LeaderAndIsr, StopReplica,
-UpdateMetadata, ControlledShutdown). Which of these a node serves is its own table (`broker.api`).
-Source: KIP-482 for flexible versions; KIP-511 for the header of ApiVersions' response.
+Absent are the four for ZooKeeper clusters that Kafka removed in 4.0 (LeaderAndIsr, StopReplica,
+UpdateMetadata, ControlledShutdown). `broker.api` has the table of APIs that a node serves.
+Source: ApiKeys of Kafka 4.3.1; KIP-482 for flexible versions; KIP-511 for the header of ApiVersions' response.
 """
 
 from enum import IntEnum, IntFlag
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class ApiKey(IntEnum):
-    """What a request asks for: Kafka's name and number."""
+    """An API: Kafka's name and number."""
 
     PRODUCE = 0
     FETCH = 1
@@ -104,7 +104,7 @@ class ApiKey(IntEnum):
 
 
 class ApiListener(IntFlag):
-    """On which kind of listener Kafka answers an API."""
+    """The kinds of listener on which Kafka serves an API."""
 
     BROKER = 1
     CONTROLLER = 2
@@ -134,7 +134,7 @@ _TABLE: Final[dict[ApiKey, tuple[int, int, int, ApiListener]]] = {
     ApiKey.CREATE_TOPICS: (2, 7, 5, _B | _C),
     ApiKey.DELETE_TOPICS: (1, 6, 4, _B | _C),
     ApiKey.DELETE_RECORDS: (0, 2, 2, _B),
-    # v6 (two-phase commit, KIP-939) is not stable in 4.3: Kafka hides it, and so do we.
+    # v6 (two-phase commit, KIP-939) is unstable in 4.3: Kafka does not serve it, and neither does this broker.
     ApiKey.INIT_PRODUCER_ID: (0, 5, 2, _B),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4, 4, _B),
     ApiKey.ADD_PARTITIONS_TO_TXN: (0, 5, 3, _B),
@@ -215,7 +215,7 @@ KAFKA_VERSIONS: Final[dict[ApiKey, range]] = {
 
 
 def listeners(api_key: int) -> ApiListener:
-    """Where Kafka answers this API; ValueError if there is no such API."""
+    """The listeners on which Kafka serves this API; ValueError if there is no such API."""
     return _TABLE[ApiKey(api_key)][3]
 
 
@@ -226,14 +226,14 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 
 def request_header_version(api_key: int, version: int) -> int:
-    """2 has tagged fields, 1 has not. Version 0 went with ControlledShutdown v0."""
+    """2 with tagged fields, 1 without. Kafka removed version 0 with ControlledShutdown v0."""
     return 2 if is_flexible(api_key, version) else 1
 
 
 def response_header_version(api_key: int, version: int) -> int:
-    """1 has tagged fields, 0 has not; ApiVersions always answers with 0.
+    """1 with tagged fields, 0 without; always 0 for ApiVersions.
 
-    A client that asks for ApiVersions does not know yet whether the broker understands its version:
-    the answer may come in v0, and its header has to be readable before that is known (KIP-511).
+    A client that sends ApiVersions does not know yet whether the broker supports that version: the
+    response may be v0, and the client must be able to read its header before it knows that (KIP-511).
     """
     return 1 if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, version) else 0

@@ -1,8 +1,8 @@
-"""Configurations as data: a key's type, default, bounds and documentation, and the parsing they imply.
+"""ConfigDef: configuration keys as data, with type, default, bounds and documentation, and their parsing.
 
-The same definitions serve the broker's own properties, topics, groups and client metrics. Text
-comes in (from a properties file or a Kafka request), typed values go out; `text_of` is the way
-back, in the spelling that Java prints, because DescribeConfigs is compared with Kafka's answers.
+The same definitions serve the broker's own properties, topics, groups and client metrics. Input is
+text (from a properties file or a Kafka request), output typed values; `text_of` is the inverse, as
+Java prints values, because DescribeConfigs is compared with Kafka's responses.
 Source: org.apache.kafka.common.config.ConfigDef of Kafka 4.3.1; types' codes from KIP-569.
 """
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class ConfigType(IntEnum):
-    """Types of values; the numbers are DescribeConfigs' config_type (KIP-569)."""
+    """Types of values; the numbers are those of config_type in DescribeConfigs (KIP-569)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -36,7 +36,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from; the numbers are DescribeConfigs' config_source."""
+    """Where a value comes from; the numbers are those of config_source in DescribeConfigs."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -49,7 +49,7 @@ class ConfigSource(IntEnum):
 
 
 class Importance(Enum):
-    """How likely an operator wants to change it."""
+    """How likely an operator is to change the key."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -57,7 +57,7 @@ class Importance(Enum):
 
 
 class UpdateMode(Enum):
-    """Whether and for whom a broker's key can be altered while it runs (KIP-226)."""
+    """Whether a broker's key can be altered while it runs, and at which scope (KIP-226)."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -65,7 +65,7 @@ class UpdateMode(Enum):
 
 
 class InvalidConfigValue(InvalidConfig):
-    """A value that a key does not allow; says which key, which value and what is allowed."""
+    """A value that a key does not allow; the message names the key, the value and what is allowed."""
 
     def __init__(self, name: str, value: object, allowed: str) -> None:
         shown = f"'{value}'" if isinstance(value, str) else value
@@ -76,7 +76,7 @@ class InvalidConfigValue(InvalidConfig):
 
 
 class NoMeaning(NamedTuple):
-    """The key is accepted and never read: `reason` says why this broker needs no such setting."""
+    """The key is accepted and never read: this broker does not need the setting, for this `reason`."""
 
     reason: str
 
@@ -84,8 +84,8 @@ class NoMeaning(NamedTuple):
 class NotServed(NamedTuple):
     """The key belongs to a feature that is not served yet: it is accepted and never read, with a warning.
 
-    Setting `harmless` is not worth a warning: this broker behaves as that value says. Where `is_refused`, any value
-    but that one and the default is refused at start: overlooking it would change who may do what, or lose data.
+    The value `harmless` gives no warning: this broker behaves as that value says. With `is_refused`, any value
+    but that one and the default is refused at start: ignoring it would change authorization, or lose data.
     """
 
     feature: str
@@ -96,8 +96,8 @@ class NotServed(NamedTuple):
 class ConfigKey(NamedTuple):
     """One configuration. `default` is a parsed value; a required key has None and `is_required`.
 
-    `unread` says why no code reads the key; None where some code does. tests/unit/config/test_readers.py holds it
-    equal to the code.
+    `unread` says why no code reads the key; None if some code does. tests/unit/config/test_readers.py checks it
+    against the code.
     """
 
     name: str
@@ -106,7 +106,7 @@ class ConfigKey(NamedTuple):
     documentation: str = ""
     importance: Importance = Importance.MEDIUM
     check: Check | None = None
-    is_internal: bool = False  # accepted, but described only where somebody set it
+    is_internal: bool = False  # accepted, but described only where it is set
     is_required: bool = False
     update_mode: UpdateMode = UpdateMode.READ_ONLY  # of broker keys only
     unread: NoMeaning | NotServed | None = None
@@ -125,18 +125,18 @@ class ConfigKey(NamedTuple):
         return value
 
     def validate(self, value: ConfigValue) -> None:
-        """Raises InvalidConfigValue if the check of this key refuses a parsed value."""
+        """Raises InvalidConfigValue if this key's check refuses a parsed value."""
         if self.check is not None and not self.check.allows(value):
             raise InvalidConfigValue(self.name, text_of(self.type, value), str(self.check))
 
 
 def unread(why: NoMeaning | NotServed, keys: Iterable[ConfigKey]) -> tuple[ConfigKey, ...]:
-    """Definitions that no code reads, for this reason where one has none of its own."""
+    """The definitions, marked as unread by any code; `why` applies to those without a reason of their own."""
     return tuple(key if key.unread else key._replace(unread=why) for key in keys)
 
 
 class ConfigDef(Mapping[str, ConfigKey]):
-    """The keys that one kind of resource knows, by name, in the order of their definition."""
+    """The keys of one kind of resource, by name, in the order of their definition."""
 
     def __init__(self, keys: Iterable[ConfigKey]) -> None:
         self._keys = {key.name: key for key in keys}
@@ -158,10 +158,10 @@ class ConfigDef(Mapping[str, ConfigKey]):
         return key.parse(text)
 
 
-# Patterns are texts: `re` compiles them on first use, and a start uses none of them.
+# Patterns are strings: `re` compiles them on first use, and a start uses none of them.
 _DOUBLE = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?"
 _COMMA = r"\s*,\s*"
-_MAX_DIGITS = 20  # of a 64-bit integer with its sign; longer text is not even converted
+_MAX_DIGITS = 20  # of a 64-bit integer with its sign; longer text is not converted
 _INTEGER_BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 
 
@@ -173,7 +173,7 @@ def _parse_integer(text: str, bits: int) -> int | None:
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()):
         return None
-    digits = digits.lstrip("0")  # before anything else: Python refuses to read thousands of them
+    digits = digits.lstrip("0")  # before the conversion: Python refuses to convert thousands of digits
     if len(digits) >= _MAX_DIGITS:
         return None
     number = int(digits or "0") * (-1 if text[:1] == "-" else 1)
@@ -181,10 +181,9 @@ def _parse_integer(text: str, bits: int) -> int | None:
 
 
 def parse_value(name: str, type: ConfigType, text: str) -> ConfigValue:
-    """Reads text of a type, without the key's own check. Raises InvalidConfigValue.
+    """The value of text of this type, without the key's own check. Raises InvalidConfigValue.
 
-    Surrounding blanks do not count. A class is kept as its name: nothing is ever loaded because
-    a configuration says so.
+    Surrounding blanks are ignored. A class is kept as its name: no configuration makes the broker load a class.
 
     >>> parse_value("log.dirs", ConfigType.LIST, "/a, /b")
     ('/a', '/b')
@@ -225,7 +224,7 @@ def _java_double(number: float) -> str:
 
 
 def text_of(type: ConfigType, value: ConfigValue) -> str | None:
-    """A parsed value as Kafka spells it; None stays None. A password prints as `[hidden]`."""
+    """A parsed value as Kafka formats it; None stays None. A password is `[hidden]`."""
     match value:
         case None:
             return None
@@ -249,7 +248,7 @@ class AlterOperation(IntEnum):
 
 
 class ConfigOperation(NamedTuple):
-    """One line of an IncrementalAlterConfigs request; the value of a DELETE means nothing."""
+    """One operation of an IncrementalAlterConfigs request; the value of a DELETE is ignored."""
 
     name: str
     operation: AlterOperation
@@ -261,11 +260,11 @@ def merge_operations(
     operations: Iterable[ConfigOperation],
     definition: Mapping[str, ConfigKey],
 ) -> dict[str, str | None]:
-    """What each named key becomes: its new text, or None where it is removed.
+    """The result for each named key: its new text, or None if it is removed.
 
-    APPEND and SUBTRACT start from the current text or else from the definition's default (not
-    from what the broker's own properties derive: Kafka does so), and need a key of type LIST.
-    Raises InvalidConfig. Values are not validated here: the resource's validator sees them all together.
+    APPEND and SUBTRACT start from the current text or else from the definition's default (as in Kafka,
+    not from the value in the broker's own properties), and need a key of type LIST.
+    Raises InvalidConfig. Values are not validated here: the resource's validator checks them all together.
     Source: ConfigurationControlManager.incrementalAlterConfigResource.
     """
     changed: dict[str, str | None] = {}

@@ -1,8 +1,8 @@
-"""What a configuration may be set to: small objects that judge a value and say in words what they allow.
+"""ConfigDef.Validator: checks of configuration values, each with a description of the values that it allows.
 
-Every check's `str()` completes the sentence "it must be ...", which is how a refused value is explained
-to an operator, at start-up and in an answer to AlterConfigs. They are plain classes, not dataclasses:
-making a dozen dataclasses takes 8 ms of every start.
+Every check's `str()` completes the sentence "it must be ...", which explains a refused value to the
+operator, at start and in the response to AlterConfigs. They are plain classes, not dataclasses:
+creating a dozen dataclasses takes 8 ms of every start.
 Source: org.apache.kafka.common.config.ConfigDef's validators of Kafka 4.3.1.
 """
 
@@ -15,7 +15,7 @@ __all__ = [
 
 
 class Password:
-    """A secret: compares by its value, prints as `[hidden]`."""
+    """A secret: compared by its value, printed as `[hidden]`."""
 
     __slots__ = ("value",)
 
@@ -39,7 +39,7 @@ ConfigValue = bool | int | float | str | tuple[str, ...] | Password | None
 
 
 class Check:
-    """Judges parsed values; `str()` tells what passes."""
+    """Checks parsed values; `str()` describes the allowed ones."""
 
     __slots__ = ()
 
@@ -86,12 +86,12 @@ class OneOf(Check):
 
 
 class AnyCaseOneOf(OneOf):
-    """One of a few words, in capitals or not; the words are given in capitals."""
+    """One of a few words, case-insensitive; the words are given in upper case."""
 
     __slots__ = ()
 
     def allows(self, value: ConfigValue) -> bool:
-        """Match in capitals."""
+        """Match in upper case."""
         return isinstance(value, str) and value.upper() in self.words
 
     def __str__(self) -> str:
@@ -99,9 +99,9 @@ class AnyCaseOneOf(OneOf):
 
 
 class Distinct(Check):
-    """A list without empty entries, drawn from `words` if there are any.
+    """A list without empty entries; if there are `words`, all entries are among them.
 
-    An entry that is repeated does no harm: `ConfigKey.parse` keeps the first, as Kafka does.
+    Repeated entries are allowed: `ConfigKey.parse` keeps the first, as Kafka does.
     """
 
     __slots__ = ("may_be_empty", "may_be_null", "words")
@@ -129,7 +129,7 @@ class Distinct(Check):
 
 
 class NonEmpty(Check):
-    """Any text but the empty one; nothing at all is allowed too."""
+    """Any text but the empty string; null is allowed, too."""
 
     __slots__ = ()
 
@@ -147,7 +147,7 @@ class NotNull(Check):
     __slots__ = ()
 
     def allows(self, value: ConfigValue) -> bool:
-        """Only the missing value is refused."""
+        """Only null is refused."""
         return value is not None
 
     def __str__(self) -> str:
@@ -155,7 +155,7 @@ class NotNull(Check):
 
 
 class GzipLevel(Check):
-    """zlib's levels, with -1 for zlib's own choice."""
+    """zlib's levels, with -1 for zlib's default."""
 
     __slots__ = ()
 
@@ -174,7 +174,7 @@ class _EveryEntry(Check):
     pattern = ""  # compiled on first use, not at every start
 
     def allows(self, value: ConfigValue) -> bool:
-        """Checks the form of each entry only."""
+        """Checks the form of each entry."""
         return isinstance(value, tuple) and all(re.fullmatch(self.pattern, entry) for entry in value)
 
 
@@ -182,7 +182,7 @@ class ThrottledReplicas(_EveryEntry):
     """Replicas whose replication is throttled: all of them, or partition:broker pairs (KIP-73)."""
 
     __slots__ = ()
-    pattern = r"([0-9]+:[0-9]+)?"  # empty entries are overlooked, as by Kafka
+    pattern = r"([0-9]+:[0-9]+)?"  # empty entries are ignored, as by Kafka
 
     def allows(self, value: ConfigValue) -> bool:
         """`*` alone, or any number of pairs."""
@@ -193,7 +193,7 @@ class ThrottledReplicas(_EveryEntry):
 
 
 class HostsAndPorts(_EveryEntry):
-    """Addresses to contact first; whether they exist is learnt by connecting."""
+    """Bootstrap addresses; only their form is checked, not whether they exist."""
 
     __slots__ = ()
     pattern = r"(?:\[[0-9a-fA-F:.%]+\]|[^\s:@\[\]]+):[0-9]{1,5}"
@@ -213,7 +213,7 @@ class Voters(_EveryEntry):
 
 
 class DurationOrOffset(Check):
-    """Where a share group starts to read: an end of the log, or so long ago (ISO 8601)."""
+    """Where a share group starts to read: the start or end of the log, or a duration before now (ISO 8601)."""
 
     __slots__ = ()
     pattern = (

@@ -1,7 +1,8 @@
-"""Errors that are told to the peer: one class for each meaning, each with Kafka's error code.
+"""Errors reported to the peer (Kafka's ApiException): one class for each meaning, each with Kafka's error code.
 
-An error that is raised while one row of a request is answered becomes that row's error code
-(and message, where the response has a place for it); the other rows are not touched by it.
+An error raised while one row of a request is handled becomes that row's error code
+(and message, if the response has that field); the other rows are not affected.
+Source: org.apache.kafka.common.protocol.Errors of Kafka 4.3.1.
 """
 
 from typing import ClassVar, Final
@@ -10,19 +11,19 @@ from protocol.error_code import ErrorCode
 
 __all__ = ["ErrorCode", "KafkaError"]
 
-#: Characters of a sentence for a person. It may quote names of 32,767 bytes, and a response has place for no more.
+#: Limit in characters of an error message. A message may quote names of 32,767 bytes, the limit of a whole string.
 MAX_SENTENCE: Final = 8_000
 
 
 def bounded(sentence: str) -> str:
-    """The sentence; without its middle, where the quotation is, if it is too long for a response."""
+    """The message; without its middle, where the quoted name is, if it is longer than MAX_SENTENCE."""
     if len(sentence) <= MAX_SENTENCE:
         return sentence
     return f"{sentence[: MAX_SENTENCE - 1_000]} [...] {sentence[-900:]}"
 
 
 class KafkaError(Exception):
-    """Something that the peer is told by an error code; `message` is a sentence for a person."""
+    """An error that is reported to the peer by its error code; `message` is a sentence for operators."""
 
     code: ClassVar[ErrorCode] = ErrorCode.unknown_server_error
 
@@ -38,7 +39,7 @@ class LogDirNotFound(KafkaError):
 
 
 class MalformedMessage(KafkaError):
-    """Bytes from a peer that are not the message they claim to be; its connection is closed."""
+    """Bytes from a peer that are not a valid message; its connection is closed."""
 
     code = ErrorCode.invalid_request
 
@@ -80,19 +81,19 @@ class DuplicateResource(KafkaError):
 
 
 class ElectionNotNeeded(KafkaError):
-    """The partition has the leader that is asked for."""
+    """The partition already has the requested leader."""
 
     code = ErrorCode.election_not_needed
 
 
 class EligibleLeadersNotAvailable(KafkaError):
-    """No replica could lead the partition, whatever it lacks."""
+    """No replica of the partition can become its leader, even by an unclean election."""
 
     code = ErrorCode.eligible_leaders_not_available
 
 
 class FencedInstanceId(KafkaError):
-    """Another member took over this group instance id (KIP-345)."""
+    """Another member uses this group instance id now (KIP-345)."""
 
     code = ErrorCode.fenced_instance_id
 
@@ -122,7 +123,7 @@ class GroupIdNotFound(KafkaError):
 
 
 class IllegalGeneration(KafkaError):
-    """The member speaks of a generation that is not the group's."""
+    """The member's generation is not the group's current one."""
 
     code = ErrorCode.illegal_generation
 
@@ -146,25 +147,25 @@ class InconsistentTopicId(KafkaError):
 
 
 class InvalidConfig(KafkaError):
-    """A configuration name or value that cannot be."""
+    """An invalid configuration name or value."""
 
     code = ErrorCode.invalid_config
 
 
 class InvalidFetchSessionEpoch(KafkaError):
-    """The request is out of its fetch session's order (KIP-227)."""
+    """The request's epoch is not the next one of its fetch session (KIP-227)."""
 
     code = ErrorCode.invalid_fetch_session_epoch
 
 
 class InvalidGroupId(KafkaError):
-    """The group id is empty or otherwise impossible."""
+    """The group id is empty or otherwise invalid."""
 
     code = ErrorCode.invalid_group_id
 
 
 class InvalidPartitions(KafkaError):
-    """A number of partitions that cannot be."""
+    """An invalid number of partitions."""
 
     code = ErrorCode.invalid_partitions
 
@@ -188,7 +189,7 @@ class InvalidRegistration(KafkaError):
 
 
 class InvalidReplicaAssignment(KafkaError):
-    """A replica assignment that cannot be."""
+    """An invalid replica assignment."""
 
     code = ErrorCode.invalid_replica_assignment
 
@@ -218,7 +219,7 @@ class InvalidSessionTimeout(KafkaError):
 
 
 class InvalidTopic(KafkaError):
-    """A topic name that cannot be."""
+    """An invalid topic name."""
 
     code = ErrorCode.invalid_topic_exception
 
@@ -260,7 +261,7 @@ class NoReassignmentInProgress(KafkaError):
 
 
 class NonEmptyGroup(KafkaError):
-    """The group has members, and what was asked is for groups without."""
+    """The operation is only for groups without members, and this one has some."""
 
     code = ErrorCode.non_empty_group
 
@@ -320,13 +321,13 @@ class PolicyViolation(KafkaError):
 
 
 class PreferredLeaderNotAvailable(KafkaError):
-    """The first replica of the assignment cannot lead now."""
+    """The first replica of the assignment cannot become the leader now."""
 
     code = ErrorCode.preferred_leader_not_available
 
 
 class PrincipalDeserializationFailure(KafkaError):
-    """The envelope of a forwarded request does not say for whom it was forwarded (KIP-590)."""
+    """The principal in the envelope of a forwarded request cannot be read (KIP-590)."""
 
     code = ErrorCode.principal_deserialization_failure
 
@@ -350,31 +351,31 @@ class ReplicaNotAvailable(KafkaError):
 
 
 class RequestTimedOut(KafkaError):
-    """It did not happen in the time the client gave."""
+    """The operation did not complete within the client's timeout."""
 
     code = ErrorCode.request_timed_out
 
 
 class ResourceNotFound(KafkaError):
-    """There is nothing of this name."""
+    """No resource has this name."""
 
     code = ErrorCode.resource_not_found
 
 
 class SecurityDisabled(KafkaError):
-    """Nobody authorizes requests here, so there are no ACLs either."""
+    """No authorizer is configured, so there are no ACLs either."""
 
     code = ErrorCode.security_disabled
 
 
 class StaleBrokerEpoch(KafkaError):
-    """The broker speaks of a registration that is not its last one."""
+    """The broker's epoch is not that of its latest registration."""
 
     code = ErrorCode.stale_broker_epoch
 
 
 class TopicAlreadyExists(KafkaError):
-    """The name is taken."""
+    """A topic of this name exists."""
 
     code = ErrorCode.topic_already_exists
 
@@ -386,7 +387,7 @@ class TopicDeletionDisabled(KafkaError):
 
 
 class TransactionCoordinatorFenced(KafkaError):
-    """The marker comes from a transaction coordinator that is not the last one (KIP-98)."""
+    """The marker's coordinator epoch is older than the latest one seen (KIP-98)."""
 
     code = ErrorCode.transaction_coordinator_fenced
 
@@ -416,7 +417,7 @@ class UnknownMemberId(KafkaError):
 
 
 class UnknownServerError(KafkaError):
-    """A bug of ours, told as such."""
+    """An unexpected error: a bug of this broker."""
 
     code = ErrorCode.unknown_server_error
 
@@ -434,7 +435,7 @@ class UnknownTopicOrPartition(KafkaError):
 
 
 class UnsupportedCompressionType(KafkaError):
-    """This request version does not know the codec."""
+    """This request version does not support the codec."""
 
     code = ErrorCode.unsupported_compression_type
 

@@ -1,9 +1,10 @@
-"""Request and response headers, and the length before each frame.
+"""RequestHeader, ResponseHeader, and the length before each frame.
 
-A frame is four bytes of length and that many bytes: a header, then the body. The header is read before
-anything is known of who sent it, so nothing in it is kept that is not used: the tagged fields of header
-v2, of which Kafka 4.3 knows none, are counted, bounded and skipped. CVE-2026-111115 is twenty million of
-them, kept as objects before authentication.
+A frame is four bytes of length and that many bytes: a header, then the body. The header is read before the
+sender is authenticated, so only what is used is kept: the tagged fields of header v2, of which Kafka 4.3
+defines none, are counted, bounded and skipped. CVE-2026-111115 is twenty million of them, kept as objects
+before authentication.
+Source: RequestHeader and ResponseHeader of Kafka 4.3.1; KIP-482.
 """
 
 from struct import Struct
@@ -24,7 +25,7 @@ _FRAMED_V1 = Struct(">iix")
 
 
 class RequestHeader(NamedTuple):
-    """What stands before every request's body."""
+    """The header before every request's body."""
 
     api_key: int
     api_version: int
@@ -36,7 +37,7 @@ def parse_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
     """The header of a frame (without its length) and where the body begins; raises MalformedMessage.
 
     An unknown API key or version is not an error here: only the first four fields are read then, and the
-    caller answers or closes.
+    caller sends an error response or closes the connection.
     """
     size = len(frame)
     if size < _FIXED.size:
@@ -99,7 +100,7 @@ def parse_response_header(api_key: int, version: int, frame: memoryview) -> tupl
 
 
 def framed(*parts: bytes | bytearray | memoryview) -> bytes:
-    """The parts behind their length, as one frame."""
+    """One frame: the length of the parts, then the parts."""
     return b"".join((_LENGTH.pack(sum(map(len, parts))), *parts))
 
 

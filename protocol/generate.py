@@ -1,12 +1,13 @@
 """Write `protocol/messages/` and `protocol/error_code.py` from kio's schema: `python -m protocol.generate`.
 
-kio has one frozen class for each version of a message; a handler wants one class for all of them. This
-merges kio's versions of a message into one mutable dataclass whose fields tell their versions, in the
-form of `protocol.schema`. The result is checked in, so that a handler's imports cost neither kio nor this.
+kio has one frozen class for each version of a message; a handler needs one class for all versions. This module
+merges kio's versions of a message into one mutable dataclass whose fields name their versions, in the
+form of `protocol.schema`. The result is checked in, so that a broker imports neither kio nor this module.
 
-Renamed on the way: kio's durations and points in time become integers in milliseconds, and their names
-end in `_ms` unless they already say `timestamp`; a nested struct of a response that has a namesake of
-another shape in the request gets the suffix `Response`.
+Names change in two cases. kio's durations and points in time become integers in milliseconds, and their names
+end in `_ms` unless they contain `timestamp`. A nested struct of a response gets the suffix `Response` if the request
+has a struct of the same name and another shape.
+Source: kio, whose classes are generated from Kafka's message schemas; MessageGenerator of Kafka.
 """
 
 import datetime
@@ -31,7 +32,7 @@ ERROR_CODES = Path(__file__).with_name("error_code.py")
 #: Frame headers are parsed by hand in `protocol.framing`.
 _SKIPPED = {"request_header", "response_header"}
 _ENTITY_KINDS = {"request": "Request", "response": "Response", "data": "Message"}
-#: kio's types that are integers on the wire, and the type they are there.
+#: kio's types that are integers on the wire, and their type on the wire.
 _INTEGERS = {
     "error_code": "int16",
     "timedelta_i32": "int32",
@@ -60,7 +61,7 @@ class MergedField:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What must not differ between versions."""
+        """The properties that must not differ between versions."""
         return self.kafka_type, self.struct, self.is_array
 
     @property
@@ -109,7 +110,7 @@ def _our_name(name: str, kio_type: str | None) -> str:
 
 
 def _default(kio_field: "Field[Any]", annotation: str, kio_type: str | None, *, is_array: bool) -> str:
-    """The default as source text: Kafka's, or the zero of the type where it states none."""
+    """The default as source text: Kafka's, or the zero of the type if the schema has none."""
     value = kio_field.default
     nothing = value is MISSING or value is None
     if is_array:
@@ -159,14 +160,14 @@ def _merge_field(kio_field: "Field[Any]", annotation: Any) -> MergedField:  # no
         merged.default = _ZEROS.get(merged.element, "0")
     elif merged.default == "0":
         merged.default = f"{struct}()"
-    # kio spells "no id" and "no time" as None; on the wire they are values like any other.
+    # kio uses None for "no id" and "no time"; on the wire they are ordinary values.
     if is_optional and (is_array or kio_type not in ("uuid", "datetime_i64")):
         merged.nullable = [0]
     return merged
 
 
 def _add_version(struct: MergedStruct, version: int, cls: type) -> None:
-    """Merge one version's class into `struct`; a new field goes behind the one it follows there."""
+    """Merge one version's class into `struct`; a new field is inserted after its predecessor in that version."""
     struct.versions.append(version)
     known = {f.name: f for f in struct.fields}
     hints = typing.get_type_hints(cls)
@@ -184,7 +185,7 @@ def _add_version(struct: MergedStruct, version: int, cls: type) -> None:
             if new.tag is not None:
                 old.tag = new.tag
             if old.default != new.default:
-                # A default of null is not told for the versions that cannot write it.
+                # A default of null does not apply to the versions in which the field is not nullable.
                 assert "None" in (old.default, new.default), (cls, old, new)
                 old.default = "None"
         position = struct.fields.index(old)
@@ -198,7 +199,7 @@ def _add_version(struct: MergedStruct, version: int, cls: type) -> None:
 
 
 def merge(api: ModuleType, kind: str) -> MergedMessage:
-    """All of kio's versions of one schema in one."""
+    """One schema, merged from all of kio's versions of it."""
     structs: dict[str, MergedStruct] = {}
     flexible_from = api_key = None
     top = ""
@@ -215,7 +216,7 @@ def merge(api: ModuleType, kind: str) -> MergedMessage:
 
 
 def _inner_first(structs: dict[str, MergedStruct], top: str) -> list[MergedStruct]:
-    """Depth first from `top`, so that each class stands behind those it names."""
+    """Depth first from `top`, so that each class follows those that it uses."""
     done: dict[str, MergedStruct] = {}
 
     def visit(name: str) -> None:
@@ -230,9 +231,9 @@ def _inner_first(structs: dict[str, MergedStruct], top: str) -> list[MergedStruc
 
 
 def _rename_clashes(request: MergedMessage, response: MergedMessage) -> list[str]:
-    """Give response structs of another shape than their namesake in the request a name of their own.
+    """Rename response structs that have the name of a request struct and another shape.
 
-    Inner structs come first, so a struct that names a renamed one differs from its namesake as well.
+    Inner structs come first, so a struct that uses a renamed one differs in shape, too.
     """
     mine = {struct.name: _struct_source(struct, request) for struct in request.structs}
     renamed: dict[str, str] = {}
@@ -375,7 +376,7 @@ def error_codes_source() -> str:
 
 
 def main() -> None:
-    """Write the modules; what is there and not generated any more is deleted, but for the package's own."""
+    """Write the modules; delete those that are not generated any more, except the package's `__init__`."""
     generated = sources()
     for stale in MESSAGES.glob("*.py"):
         if stale.stem not in generated and stale.stem != "__init__":

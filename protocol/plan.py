@@ -1,7 +1,8 @@
-"""What one version of a message looks like on the wire: a tree that readers and writers are compiled from.
+"""The wire format of one version of a message: a tree from which readers and writers are compiled.
 
-A plan is made from a message class alone (see `protocol.schema`), so the classes generated from kio's
-schema and our own record schemas are read and written by the same code.
+A plan is made from a message class alone (see `protocol.schema`), so the same code reads and writes the
+classes generated from kio's schema and our own record schemas.
+Source: Kafka's message format (clients/src/main/resources/common/message/README.md).
 """
 
 import types
@@ -38,9 +39,9 @@ class FieldPlan:
     kind: "str | StructPlan"
     is_array: bool
     is_nullable: bool
-    #: None: the field stands in its place; else it stands behind the struct's fields, under this number.
+    #: None: the field is written in its place; else it is a tagged field with this number, after the other fields.
     tag: int | None
-    #: Gives the value that the field has when it is not on the wire; a new one each time if mutable.
+    #: Returns the field's value when it is not on the wire; a new one each time if mutable.
     default: Callable[[], Any]
 
 
@@ -56,7 +57,7 @@ class StructPlan:
     tagged: tuple[FieldPlan, ...]
     #: Fields of the class that this version lacks, and their defaults.
     absent: tuple[tuple[str, Callable[[], Any]], ...]
-    #: The least number of bytes a struct takes.
+    #: The smallest number of bytes that the struct takes.
     smallest_bytes: int
     #: Whether a field of it, or of a struct in it, holds records.
     has_records: bool
@@ -143,7 +144,7 @@ def element_of(plan: FieldPlan) -> FieldPlan:
 
 
 def smallest_bytes(plan: FieldPlan, is_flexible: bool) -> int:
-    """The least that a field's value takes on the wire."""
+    """The smallest number of bytes that a field's value takes on the wire."""
     if plan.is_array:
         return 1 if is_flexible else 4
     if isinstance(plan.kind, StructPlan):

@@ -1,20 +1,20 @@
-"""Compiled readers: bytes that nobody has vouched for, into messages.
+"""Compiled message readers: untrusted bytes into messages.
 
-One function is written and compiled for each (message class, version), with nested structs in line. It
-believes no length before it has held it against the bytes that are there:
+One function is generated and compiled for each (message class, version), with nested structs inlined. It
+checks every length against the remaining bytes before it uses it:
 
 - an array has no more elements than the remaining bytes can hold, and all arrays and tagged fields of a
   message together no more than `MAX_ELEMENTS`: an element costs Python some hundred bytes, whatever it
   costs the sender (CVE-2026-111108);
-- tags ascend strictly; those that this version does not know are skipped and forgotten (CVE-2026-111115);
-- a string has at most `MAX_STRING_BYTES` bytes, all of them UTF-8; null stands only where it may.
+- tags ascend strictly; those that this version does not define are skipped and not kept (CVE-2026-111115);
+- a string has at most `MAX_STRING_BYTES` bytes, all of them UTF-8; null is accepted only in nullable fields.
 
-Everything else that is wrong shows as IndexError or struct.error, and `protocol.codec` turns it into
-MalformedMessage. Bytes behind the message are left alone: Kafka reads past them too.
+All other malformed bytes cause IndexError or struct.error, which `protocol.codec` turns into
+MalformedMessage. Bytes after the message are ignored, as in Kafka.
 
-Records are not copied: they are slices of the view that is read.
+Records are not copied: they are slices of the memoryview that is read.
 
-What is compiled looks like this, for an int32 and then a compact array of structs of at least 11 bytes:
+Example of compiled code, for an int32 and then a compact array of structs of at least 11 bytes:
 
     m1.throttle_time_ms, n4, = unpack_from_iB(data, p)
     p += 5
@@ -50,7 +50,7 @@ from protocol.reading import (
 from protocol.source import Source, once
 from protocol.varint import read_uvarint
 
-#: read(view, position, elements allowed) -> (message, position behind it).
+#: read(view, position, elements allowed) -> (message, position after it).
 Reader = Callable[[bytes | memoryview, int, int], tuple[Any, int]]
 
 
@@ -75,17 +75,17 @@ _HELPERS = (
 
 
 class _Compiler:
-    """Writes one reader.
+    """Generates one reader.
 
-    Fields of fixed size that follow each other are unpacked at once, straight into the attributes; the
-    length that comes next, or its first byte, comes along with them.
+    Consecutive fields of fixed size (a run) are unpacked in one call, directly into the attributes, together with
+    the length that follows, or its first byte.
     """
 
     def __init__(self, plan: StructPlan) -> None:
         self._plan = plan
         self._source = Source("def read(data, p, budget):")
         self._source.globals.update({helper.__name__: helper for helper in _HELPERS}, new=object.__new__)
-        #: Fixed-size fields not unpacked yet: `struct` codes, targets, and what to do when they are read.
+        #: Fixed-size fields not unpacked yet: `struct` codes, targets, and the statements after the unpacking.
         self._codes = ""
         self._targets: list[str] = []
         self._afterwards: list[str] = []
@@ -103,7 +103,7 @@ class _Compiler:
         """Read one struct; returns the name of the variable that holds it. May leave a run unflushed."""
         source = self._source
         struct = source.name("m")
-        # A slotted object without __init__, filled field by field: half the cost of the keyword call.
+        # A slotted object without __init__, assigned field by field: half the cost of the keyword call.
         source.line(f"{struct} = new({source.refer('C', plan.cls)})")
         for name, default in (*plan.absent, *((field.name, field.default) for field in plan.tagged)):
             source.line(f"{struct}.{name} = {self._default(default)}")
@@ -173,7 +173,7 @@ class _Compiler:
             self._afterwards.append(f"{target} = uuid_of({target})")
 
     def _flush(self) -> None:
-        """Unpack the fixed-size fields that have gathered."""
+        """Unpack the pending fixed-size fields."""
         if not self._codes:
             return
         source = self._source
@@ -186,9 +186,9 @@ class _Compiler:
         self._codes, self._targets, self._afterwards = "", [], []
 
     def _uvarint(self, *, small: bool = False) -> str:
-        """Read an unsigned varint into a new variable; its first byte comes with the run before it.
+        """Read an unsigned varint into a new variable; its first byte is unpacked with the run before it.
 
-        `small`: the caller sees to what is longer than one byte.
+        `small`: the caller handles varints longer than one byte.
         """
         source = self._source
         number = source.name("n")

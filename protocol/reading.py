@@ -1,6 +1,6 @@
-"""What compiled readers call: bounds, and the parts that are not worth having in line.
+"""Helpers of compiled readers: bounds, and the parts that are not worth inlining.
 
-Nothing here is compiled; `protocol.reader` writes functions that refer to these by name.
+The functions that `protocol.reader` generates call these by name.
 """
 
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from protocol.errors import MalformedMessage
 from protocol.source import once
 from protocol.varint import read_uvarint
 
-#: Array elements and tagged fields of one message, together: a request for 100,000 partitions has room.
+#: Limit of array elements and tagged fields of one message, together: enough for a request with 100,000 partitions.
 MAX_ELEMENTS: Final = 500_000
-#: The same for a response, which comes from a node that we chose to ask.
+#: The same for a response, which comes from a node that this broker has chosen.
 MAX_RESPONSE_ELEMENTS: Final = 20_000_000
 #: Kafka's bound for every string.
 MAX_STRING_BYTES: Final = 0x7FFF
-#: UUIDs that are kept for when they are read again, 200 bytes each; with one more all are forgotten.
+#: Size of the UUID cache, 200 bytes each; one more clears it.
 MAX_REMEMBERED_UUIDS: Final = 4096
 
 _new_uuid = UUID.__new__
@@ -30,10 +30,10 @@ _read_lately: dict[bytes, UUID] = {}
 
 
 def uuid_of(data: bytes) -> UUID:
-    """The UUID of 16 bytes: what `UUID(bytes=...)` gives, in a quarter of its 1.5 microseconds.
+    """The UUID of 16 bytes: the same as `UUID(bytes=...)`, in a quarter of its 1.5 microseconds.
 
-    In 0.1 us if it is one of those that were read lately, as ids of topics and directories mostly are: then it is the
-    same object, which saves memory, and comparisons by value.
+    In 0.1 us if it is cached, as ids of topics and directories mostly are: then it is the same object, which saves
+    memory and comparisons by value.
     """
     uuid = _read_lately.get(data)
     if uuid is None:
@@ -48,7 +48,7 @@ def uuid_of(data: bytes) -> UUID:
 
 @once
 def few_unpackers(code: str) -> tuple[Callable[[memoryview | bytes, int], tuple[Any, ...]], ...]:
-    """For arrays of none to eight values of a `struct` code: half the time of `struct.unpack_from`.
+    """Unpackers for arrays of zero to eight values of a `struct` code: half the time of `struct.unpack_from`.
 
     Most arrays of ids are a partition's replicas.
     """
@@ -59,14 +59,14 @@ _FEW_UUIDS = few_unpackers("16s")
 
 
 def uuids_of(data: memoryview | bytes, position: int, count: int) -> list[UUID]:
-    """`count` UUIDs from `position` on; that so many bytes are there has been checked."""
+    """`count` UUIDs from `position` on; the caller has checked that the bytes suffice."""
     if count < len(_FEW_UUIDS):
         return [*map(uuid_of, _FEW_UUIDS[count](data, position))]
     return [uuid_of(bytes(data[at : at + 16])) for at in range(position, position + 16 * count, 16)]
 
 
 def longer(data: memoryview, position: int, first: int) -> tuple[int, int]:
-    """The rest of a varint whose first byte, before `position`, says that there is more.
+    """The rest of a varint whose first byte, before `position`, has the continuation bit.
 
     Unrolled for two and three bytes, the lengths of most record batches: half a microsecond of a Produce.
     """
@@ -80,7 +80,7 @@ def longer(data: memoryview, position: int, first: int) -> tuple[int, int]:
 
 
 def skip_tags(data: memoryview, position: int, count: int, budget: int) -> tuple[int, int]:
-    """Pass over `count` tagged fields of which none is known: (position behind them, budget left)."""
+    """Skip `count` tagged fields, none of which is defined: (position after them, budget left)."""
     budget -= count
     last = -1
     size = len(data)
@@ -97,7 +97,7 @@ def skip_tags(data: memoryview, position: int, count: int, budget: int) -> tuple
 
 
 def bad_length(name: str, length: int) -> NoReturn:
-    """A string or bytes value that is null, too long, or longer than what is left."""
+    """A string or bytes value that is null, too long, or longer than the remaining bytes."""
     raise MalformedMessage(f"{name} has length {length}")
 
 
@@ -107,5 +107,5 @@ def bad_count(name: str, count: int) -> NoReturn:
 
 
 def bad_tag(tag: int) -> NoReturn:
-    """A tagged field out of order, or one whose value does not fill the size it states."""
+    """A tagged field out of order, or one whose value does not have the stated size."""
     raise MalformedMessage(f"tagged field {tag} is out of order or out of bounds")

@@ -1,7 +1,7 @@
-"""The response to a request that is refused as a whole: the error in every place that the response has for one.
+"""AbstractRequest.getErrorResponse: the response to a request that fails as a whole, with the error in every row.
 
-Who answers may not know what was asked for, because the controller cannot be reached, or because a request
-breaks a rule as such; its sender still waits for a row for everything that it has named.
+The request is not processed, because the controller cannot be reached or the request itself is invalid; its
+sender still expects a row for everything that it has named.
 Source: getErrorResponse of the request classes of Kafka 4.3.1.
 """
 
@@ -30,7 +30,7 @@ from protocol.schema import Request, Response
 
 
 def refuse(request: Request, error: KafkaError) -> Response:
-    """The response; `error` itself is raised where it has no place for one."""
+    """The error response; raises `error` itself if the response has no error field."""
     build = _BUILDERS.get(request.__api_key__)
     if build is not None:
         return build(request, error)
@@ -183,7 +183,7 @@ def _alter_partition_reassignments(
 
 
 def _update_features(_request: Request, error: KafkaError) -> Response:
-    # No rows: one error is that of all features. The sentence is Kafka's.
+    # No rows: one error stands for all features. The sentence is Kafka's.
     message = f"The update failed for all features since the following feature had an error: {error.message}"
     return update_features.UpdateFeaturesResponse(error_code=error.code, error_message=message)
 

@@ -1,7 +1,7 @@
-"""What a message class says of itself: the base classes and version ranges of all our schemas.
+"""Message schemas (Kafka's ApiMessage): base classes and version ranges.
 
-A message is one mutable dataclass for all versions of its schema. Each field's metadata tells how it
-lies on the wire, and `protocol.plan` compiles a reader and a writer from that for one version:
+A message is one mutable dataclass for all versions of its schema. Each field's metadata defines its wire
+format, from which a reader and a writer are compiled for each version (`protocol.plan`):
 
 | key | meaning |
 |---|---|
@@ -12,7 +12,8 @@ lies on the wire, and `protocol.plan` compiles a reader and a writer from that f
 | `tag_versions` | the versions in which it is tagged; absent: all versions that have it |
 
 The classes in `protocol.messages` are generated in this form; schemas that kio lacks (metadata records,
-coordinator records) are written by hand in it.
+coordinator records) are written by hand in the same form.
+Source: Kafka's message schemas (KIP-482 for flexible versions).
 """
 
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ class Response(Message):
 
 
 class Record(Message):
-    """A record schema whose number Kafka also calls its API key (metadata and coordinator records)."""
+    """A record schema; Kafka calls its number an API key, too (metadata and coordinator records)."""
 
     __slots__ = ()
     __api_key__: ClassVar[int]

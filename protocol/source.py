@@ -1,4 +1,4 @@
-"""Building blocks for compiled code: indented lines, names used once, and the step from text to function."""
+"""Code generation: a function's source text with indentation and unique names, and its compilation."""
 
 import linecache
 from collections.abc import Callable, Iterator
@@ -11,12 +11,12 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def once(build: _F) -> _F:
-    """`functools.cache` for functions of classes, which its types take for unhashable."""
+    """`functools.cache` for functions with class arguments, which its type annotations treat as unhashable."""
     return cast(_F, cache(build))
 
 
 class Source:
-    """The text of one function while it is written."""
+    """The source text of one function under construction."""
 
     def __init__(self, head: str) -> None:
         self._lines = [head]
@@ -31,19 +31,19 @@ class Source:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Add `head` and what is added inside, one step deeper."""
+        """Add `head`; lines added inside are indented one level deeper."""
         self.line(head)
         self._indent += 1
         yield
         self._indent -= 1
 
     def name(self, prefix: str) -> str:
-        """A name for a local variable that nothing else in this function has."""
+        """A unique name for a local variable of this function."""
         self._names += 1
         return f"{prefix}{self._names}"
 
     def refer(self, prefix: str, value: object) -> str:
-        """A name under which the text reaches `value`; the same value keeps its name."""
+        """The name of a global that refers to `value`; the same value keeps its name."""
         for name, known in self.globals.items():
             if known is value:
                 return name
@@ -59,7 +59,7 @@ class Source:
         return name
 
     def compile(self, function: str, title: str) -> Callable[..., Any]:
-        """The finished function. Its text stays known under `title`, so that tracebacks show its lines."""
+        """The compiled function. Its text is registered under `title`, so that tracebacks show its lines."""
         text = "\n".join(self._lines) + "\n"
         filename = f"<{title}>"
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)

@@ -1,14 +1,14 @@
-"""Small value types that every layer speaks of."""
+"""Value types that every layer uses: TopicPartition, and the zero UUID."""
 
 from typing import NamedTuple
 from uuid import UUID
 
-#: Kafka's "no id": what a UUID field holds on the wire when nothing is known.
+#: Kafka's Uuid.ZERO_UUID, "no id": the wire's value of a UUID field without an id.
 ZERO_UUID = UUID(int=0)
 
 
 class TopicPartition(NamedTuple):
-    """A partition by its topic's name; prints as its log directory is named."""
+    """A partition by its topic's name; printed as the name of its log directory."""
 
     topic: str
     partition: int

@@ -1,7 +1,8 @@
 """Variable-length integers: 7 bits a byte, the lowest first, the top bit set on all but the last.
 
-Unsigned ones are lengths and tags of flexible versions (KIP-482); zigzag ones stand inside records
-(KIP-98), where -1 has to be short. Java's ints bound them: 32 bits take at most 5 bytes, 64 at most 10.
+Unsigned ones are lengths and tags of flexible versions (KIP-482); zigzag ones are used in records
+(KIP-98), where -1 must be short. They are bounded as Java's ints: 32 bits take at most 5 bytes, 64 at most 10.
+Source: ByteUtils of Kafka.
 """
 
 from protocol.errors import MalformedMessage
@@ -33,7 +34,7 @@ def write_uvarint(out: bytearray, value: int) -> None:
 
 
 def uvarint_size(value: int) -> int:
-    """How many bytes `encode_uvarint` gives.
+    """The size in bytes of `encode_uvarint(value)`.
 
     >>> uvarint_size(127), uvarint_size(128)
     (1, 2)
@@ -42,12 +43,12 @@ def uvarint_size(value: int) -> int:
 
 
 def read_uvarint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """(number below 2**32, position behind it); raises MalformedMessage."""
+    """(number below 2**32, position after it); raises MalformedMessage."""
     return _read(data, position, max_bytes=_UVARINT_BYTES, bits=32)
 
 
 def read_uvarlong(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """(number below 2**64, position behind it); raises MalformedMessage."""
+    """(number below 2**64, position after it); raises MalformedMessage."""
     return _read(data, position, max_bytes=_UVARLONG_BYTES, bits=64)
 
 
@@ -71,17 +72,17 @@ def _read(data: bytes | memoryview, position: int, *, max_bytes: int, bits: int)
 
 
 def zigzag(value: int) -> int:
-    """Small numbers of either sign as small ones without: 0, -1, 1, -2 become 0, 1, 2, 3."""
+    """Zigzag encoding, numbers of small magnitude as small unsigned ones: 0, -1, 1, -2 become 0, 1, 2, 3."""
     return value << 1 if value >= 0 else (-value << 1) - 1
 
 
 def unzigzag(value: int) -> int:
-    """The number that `zigzag` made `value` of."""
+    """The inverse of `zigzag`."""
     return (value >> 1) ^ -(value & 1)
 
 
 def encode_varint(value: int) -> bytes:
-    """The bytes of a zigzag number; a Java int and a Java long look alike.
+    """The bytes of a zigzag number; the same for a Java int and a Java long.
 
     >>> encode_varint(-1).hex(), encode_varint(64).hex()
     ('01', '8001')
@@ -95,17 +96,17 @@ def write_varint(out: bytearray, value: int) -> None:
 
 
 def varint_size(value: int) -> int:
-    """How many bytes `encode_varint` gives."""
+    """The size in bytes of `encode_varint(value)`."""
     return uvarint_size(zigzag(value))
 
 
 def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """(number in 32 bits with sign, position behind it); raises MalformedMessage."""
+    """(signed 32-bit number, position after it); raises MalformedMessage."""
     value, position = _read(data, position, max_bytes=_UVARINT_BYTES, bits=32)
     return unzigzag(value), position
 
 
 def read_varlong(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """(number in 64 bits with sign, position behind it); raises MalformedMessage."""
+    """(signed 64-bit number, position after it); raises MalformedMessage."""
     value, position = _read(data, position, max_bytes=_UVARLONG_BYTES, bits=64)
     return unzigzag(value), position

@@ -1,12 +1,12 @@
-"""Compiled writers: messages into bytes.
+"""Compiled message writers: messages into bytes.
 
-One function is written and compiled for each (message class, version), with nested structs in line.
-Fields of fixed size that follow each other are packed at once, together with the length that follows.
+One function is generated and compiled for each (message class, version), with nested structs inlined.
+Consecutive fields of fixed size (a run) are packed in one call, together with the length that follows.
 
-As Kafka does it: a tagged field is written only if it differs from its default, tags ascend, and a field
-that the version lacks is left out whatever it holds. A writer trusts its message: what cannot be written
-(a null where none may be, a number out of range) raises whatever Python raises, and `protocol.codec`
-turns that into ValueError, since it is a bug of ours.
+As in Kafka, a tagged field is written only if it differs from its default, and tags ascend. A field that the version
+lacks is omitted whatever its value, as Kafka's `ignorable` fields are. A writer trusts its message: a value that
+cannot be written (null in a field that is not nullable, a number out of range) raises Python's own error, and
+`protocol.codec` turns that into ValueError, since it is a bug of ours.
 """
 
 from collections.abc import Callable
@@ -19,12 +19,12 @@ from protocol.reading import MAX_STRING_BYTES
 from protocol.source import Source, once
 from protocol.varint import write_uvarint
 
-#: Arrays of numbers shorter than this have a `struct` of their own.
+#: Arrays of numbers shorter than this have a precompiled `struct`.
 _SHORT: Final = 8
 
 #: write(message, out) appends to `out`.
 Writer = Callable[[Any, bytearray], None]
-#: write(message, out, buffers) puts `out`, split where records stand, and the records into `buffers`.
+#: write(message, out, buffers) appends `out`, split at the records, and the records themselves to `buffers`.
 ScatterWriter = Callable[[Any, bytearray, list[Any]], None]
 
 
@@ -36,19 +36,19 @@ def writer_of(cls: type[Any], version: int) -> Writer:
 
 @once
 def scatter_writer_of(cls: type[Any], version: int) -> ScatterWriter:
-    """The same, for a message with records: they are handed on as they are, not copied."""
+    """The same, for a message with records, which are not copied."""
     return _Compiler(plan_of(cls, version), scatter=True).compile(
         f"scatter writer of {cls.__name__} v{version}"
     )
 
 
 def too_long(name: str, length: int) -> NoReturn:
-    """A string beyond Kafka's bound."""
+    """A string longer than Kafka's limit."""
     raise ValueError(f"{name} has {length} bytes")
 
 
 class _Compiler:
-    """Writes one writer."""
+    """Generates one writer."""
 
     def __init__(self, plan: StructPlan, *, scatter: bool = False) -> None:
         self._plan = plan
@@ -91,7 +91,7 @@ class _Compiler:
             self._sized(field, value, is_flexible)
 
     def _flush(self) -> None:
-        """Pack the fixed-size fields that have gathered."""
+        """Pack the pending fixed-size fields."""
         if self._codes == "x":
             self._source.line("out.append(0)")
         elif self._codes == "B":
@@ -104,7 +104,7 @@ class _Compiler:
         return self._source.struct(codes, "pack")
 
     def _uvarint(self, number: str) -> None:
-        """Write the variable `number`; in one go with the run before it if it fits into a byte."""
+        """Write the variable `number`; together with the run before it if it fits into a byte."""
         source = self._source
         with source.block(f"if {number} < 128:"):
             if self._codes:
@@ -240,7 +240,7 @@ class _Compiler:
                     source.line(f"out = {outer}")
 
     def _differs(self, value: str, make_default: Callable[[], Any]) -> str:
-        """An expression, true if `value` is not its default. Structs are compared field by field, in line."""
+        """An expression, true if `value` is not its default. Structs are compared field by field, inlined."""
         default = make_default()
         if default is None:
             return f"({value} is not None)"

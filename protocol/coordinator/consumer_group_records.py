@@ -13,7 +13,7 @@ from protocol.types import ZERO_UUID
 
 @dataclass(slots=True, kw_only=True)
 class PartitionMetadata:
-    """The racks that have a replica."""
+    """The racks that have a replica of the partition."""
 
     partition: int = field(default=0, metadata={"kafka_type": "int32"})
     racks: list[str] = field(default_factory=list, metadata={"kafka_type": "string"})
@@ -31,7 +31,7 @@ class TopicMetadata:
 
 @dataclass(slots=True, kw_only=True)
 class ClassicProtocol:
-    """One assignor that it knows."""
+    """An assignor that the member supports."""
 
     name: str = field(default="", metadata={"kafka_type": "string"})
     metadata: bytes = field(default=b"", metadata={"kafka_type": "bytes"})
@@ -39,7 +39,7 @@ class ClassicProtocol:
 
 @dataclass(slots=True, kw_only=True)
 class ClassicMemberMetadata:
-    """What a member of the classic protocol said in JoinGroup."""
+    """The JoinGroup data of a member that uses the classic protocol."""
 
     session_timeout_ms: int = field(default=0, metadata={"kafka_type": "int32"})
     supported_protocols: list[ClassicProtocol] = field(default_factory=list)
@@ -55,7 +55,7 @@ class TopicPartition:
 
 @dataclass(slots=True, kw_only=True)
 class TopicPartitions:
-    """Partitions of one topic, perhaps with the epoch in which each was assigned."""
+    """Partitions of one topic, optionally with the epoch in which each was assigned."""
 
     topic_id: UUID = field(default=ZERO_UUID, metadata={"kafka_type": "uuid"})
     partitions: list[int] = field(default_factory=list, metadata={"kafka_type": "int32"})
@@ -66,7 +66,7 @@ class TopicPartitions:
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupMetadataValue(Record):
-    """A group exists, in this epoch: it grows when members or what they subscribe to change."""
+    """A group and its epoch, which increases when members or their subscriptions change."""
 
     __api_key__: ClassVar[int] = 3
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -78,7 +78,7 @@ class ConsumerGroupMetadataValue(Record):
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupPartitionMetadataValue(Record):
-    """The topics that the group reads, as its coordinator saw them last (until 4.0)."""
+    """Metadata of the subscribed topics, as last seen by the coordinator (until 4.0)."""
 
     __api_key__: ClassVar[int] = 4
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -89,7 +89,7 @@ class ConsumerGroupPartitionMetadataValue(Record):
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupMemberMetadataValue(Record):
-    """A member and what it subscribes to."""
+    """A member and its subscription."""
 
     __api_key__: ClassVar[int] = 5
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -113,7 +113,7 @@ class ConsumerGroupMemberMetadataValue(Record):
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupTargetAssignmentMetadataValue(Record):
-    """For which epoch the target assignment was computed."""
+    """The group epoch for which the target assignment was computed."""
 
     __api_key__: ClassVar[int] = 6
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -125,7 +125,7 @@ class ConsumerGroupTargetAssignmentMetadataValue(Record):
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupTargetAssignmentMemberValue(Record):
-    """What a member shall have once all have reached the epoch."""
+    """A member's target assignment: its partitions once all members have reached the epoch."""
 
     __api_key__: ClassVar[int] = 7
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -136,7 +136,7 @@ class ConsumerGroupTargetAssignmentMemberValue(Record):
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupCurrentMemberAssignmentValue(Record):
-    """What a member has, and must give back."""
+    """A member's current assignment, and the partitions that it must revoke."""
 
     __api_key__: ClassVar[int] = 8
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -151,7 +151,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Record):
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupRegularExpressionValue(Record):
-    """The topics that a regular expression stood for when it was last resolved."""
+    """The topics that a regular expression matched when it was last resolved."""
 
     __api_key__: ClassVar[int] = 16
     __versions__: ClassVar[Versions] = Versions(0, 0)

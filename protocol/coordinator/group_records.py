@@ -1,6 +1,6 @@
-"""The two kinds of record in `__consumer_offsets` that the classic group protocol writes.
+"""Records of classic groups in `__consumer_offsets`: committed offsets and group metadata.
 
-Kinds 0 and 1 hold committed offsets (0 is what brokers before 0.9 wrote), kind 2 a group's generation.
+Kinds 0 and 1 are committed offsets (brokers before 0.9 wrote 0), kind 2 is a group's generation.
 Kinds 3 and up belong to the newer group types (KIP-848, KIP-932, KIP-1071).
 
 Source: the coordinator-key and coordinator-value schemas of Kafka 4.3.1.
@@ -13,17 +13,17 @@ from uuid import UUID
 from protocol.schema import Record, Versions
 from protocol.types import ZERO_UUID
 
-#: The version of a committed offset's value that we write: the first one with a topic id.
+#: The version of a committed offset's value that is written: the first one with a topic id.
 OFFSET_COMMIT_VALUE_VERSION: Final = 4
-#: The only version that has an expiry of its own; written for commits that ask for one (v2-4 requests).
+#: The only version with an expiry of its own; written for commits that request one (v2-4 requests).
 OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY: Final = 1
-#: The version of a group's value that we write: brokers from 2.3 on can read it (KIP-915).
+#: The version of a group's value that is written: brokers from 2.3 on can read it (KIP-915).
 GROUP_METADATA_VALUE_VERSION: Final = 3
 
 
 @dataclass(slots=True, kw_only=True)
 class OffsetCommitKey(Record):
-    """Which partition of which topic a group has committed."""
+    """Key of a committed offset: group, topic and partition."""
 
     __api_key__: ClassVar[int] = 1
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -46,7 +46,7 @@ class OffsetCommitValue(Record):
     metadata: str = field(default="", metadata={"kafka_type": "string"})
     commit_timestamp: int = field(default=0, metadata={"kafka_type": "int64"})
     expire_timestamp: int = field(default=-1, metadata={"kafka_type": "int64", "versions": "1"})
-    #: The topic's id when the commit was made: a namesake created later does not inherit the offset.
+    #: The topic's id at the commit: a topic created later under the same name does not inherit the offset.
     topic_id: UUID = field(
         default=ZERO_UUID, metadata={"kafka_type": "uuid", "versions": "4+", "tag": 0, "tag_versions": "4+"}
     )
@@ -54,7 +54,7 @@ class OffsetCommitValue(Record):
 
 @dataclass(slots=True, kw_only=True)
 class GroupMetadataKey(Record):
-    """Which group."""
+    """Key of a group's metadata: the group id."""
 
     __api_key__: ClassVar[int] = 2
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -82,18 +82,18 @@ class MemberMetadata:
 
 @dataclass(slots=True, kw_only=True)
 class GroupMetadataValue(Record):
-    """A generation of a group, as its leader assigned it; without members for an empty group."""
+    """A generation of a group, with the assignment made by its leader; without members for an empty group."""
 
     __api_key__: ClassVar[int] = 2
     __versions__: ClassVar[Versions] = Versions(0, 4)
     __flexible_from__: ClassVar[int | None] = 4
 
-    #: "" for a group that only keeps offsets.
+    #: "" for a group that only commits offsets.
     protocol_type: str = field(default="", metadata={"kafka_type": "string"})
     generation: int = field(default=0, metadata={"kafka_type": "int32"})
     protocol: str | None = field(default=None, metadata={"kafka_type": "string", "nullable": "0+"})
     leader: str | None = field(default=None, metadata={"kafka_type": "string", "nullable": "0+"})
-    #: When the group came into its state, -1 in old records.
+    #: When the group entered its current state; -1 in old records.
     current_state_timestamp: int = field(default=-1, metadata={"kafka_type": "int64", "versions": "2+"})
     members: list[MemberMetadata] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Records of the newer kinds of group in `__consumer_offsets`, for those who only look at them.
+"""Records of consumer, share and streams groups in `__consumer_offsets`, for tools that only read them.
 
 | kinds | groups |
 |---|---|
@@ -6,7 +6,7 @@
 | 10 to 15 | share (KIP-932) |
 | 17 to 23 | streams (KIP-1071) |
 
-A key names the group, most of them a member, too. Source: the coordinator-key schemas of Kafka 4.3.1.
+A key has the group id, and most have a member id, too. Source: the coordinator-key schemas of Kafka 4.3.1.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _PREFIX = Struct(">h")
 
 @dataclass(slots=True, kw_only=True)
 class GroupKey(Message):
-    """Which group."""
+    """Key of a group's record: the group id."""
 
     __versions__: ClassVar[Versions] = Versions(0, 0)
 
@@ -36,7 +36,7 @@ class GroupKey(Message):
 
 @dataclass(slots=True, kw_only=True)
 class GroupMemberKey(Message):
-    """Which member of which group."""
+    """Key of a member's record: group id and member id."""
 
     __versions__: ClassVar[Versions] = Versions(0, 0)
 
@@ -46,7 +46,7 @@ class GroupMemberKey(Message):
 
 @dataclass(slots=True, kw_only=True)
 class GroupRegularExpressionKey(Message):
-    """Which regular expression that members of the group subscribe with."""
+    """Key of a regular expression to which members of the group subscribe."""
 
     __versions__: ClassVar[Versions] = Versions(0, 0)
 
@@ -79,12 +79,12 @@ _KEYS: Final[Mapping[type[Record], type[Key]]] = MappingProxyType(
         streams.StreamsGroupTopologyValue: GroupKey,
     }
 )
-#: By kind: the class of the value; its key's is in `_KEYS`.
+#: The class of the value by kind; the key's class is in `_KEYS`.
 VALUES: Final[Mapping[int, type[Record]]] = MappingProxyType({cls.__api_key__: cls for cls in _KEYS})
 
 
 class NewerGroupRecord(NamedTuple):
-    """One record; without a value it is a tombstone of the thing that `kind` and key name."""
+    """One record; without a value it is a tombstone of the entity with this kind and key."""
 
     kind: int
     key: Key
@@ -92,7 +92,7 @@ class NewerGroupRecord(NamedTuple):
 
 
 def decode(key: bytes, value: bytes | None) -> NewerGroupRecord | None:
-    """The record behind these bytes; None if its kind or version is not known. Raises MalformedMessage."""
+    """The record in these bytes; None if its kind or version is not known. Raises MalformedMessage."""
     kind, body = _split(key)
     cls = VALUES.get(kind)
     if cls is None:

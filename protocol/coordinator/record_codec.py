@@ -32,7 +32,7 @@ class GroupRecord(NamedTuple):
 
 
 class UnknownRecordKind(Exception):
-    """A record of a kind or a version that this broker does not know; a newer one may have written it."""
+    """A record of a kind or version that this broker does not know; a newer broker may have written it."""
 
 
 def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
@@ -55,7 +55,7 @@ def _version_to_write(value: GroupValue) -> int:
 
 
 def decode(key: bytes | None, value: bytes | None) -> GroupRecord:
-    """The record behind these bytes. Raises UnknownRecordKind, or MalformedMessage for bytes that lie. Cost: 3 us."""
+    """The record in these bytes. Raises UnknownRecordKind, or MalformedMessage for invalid bytes. Cost: 3 us."""
     decoded_key = decode_key(key)
     if value is None:
         return GroupRecord(decoded_key, None)
@@ -64,7 +64,7 @@ def decode(key: bytes | None, value: bytes | None) -> GroupRecord:
 
 
 def decode_key(key: bytes | None) -> GroupKey:
-    """What a record is about. Raises as `decode`."""
+    """The key of a record. Raises as `decode`."""
     if key is None:
         raise MalformedMessage("a record of __consumer_offsets has no key")
     kind = _prefix(key)

@@ -21,7 +21,7 @@ class TopicPartition:
 
 @dataclass(slots=True, kw_only=True)
 class TopicPartitions:
-    """Partitions of one topic, perhaps with the epoch in which each was assigned."""
+    """Partitions of one topic, optionally with the epoch in which each was assigned."""
 
     topic_id: UUID = field(default=ZERO_UUID, metadata={"kafka_type": "uuid"})
     partitions: list[int] = field(default_factory=list, metadata={"kafka_type": "int32"})
@@ -46,7 +46,7 @@ class TopicInfo:
 
 @dataclass(slots=True, kw_only=True)
 class ShareGroupMemberMetadataValue(Record):
-    """A member and what it subscribes to."""
+    """A member and its subscription."""
 
     __api_key__: ClassVar[int] = 10
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -60,7 +60,7 @@ class ShareGroupMemberMetadataValue(Record):
 
 @dataclass(slots=True, kw_only=True)
 class ShareGroupMetadataValue(Record):
-    """A group exists, in this epoch."""
+    """A group and its epoch."""
 
     __api_key__: ClassVar[int] = 11
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -72,7 +72,7 @@ class ShareGroupMetadataValue(Record):
 
 @dataclass(slots=True, kw_only=True)
 class ShareGroupTargetAssignmentMetadataValue(Record):
-    """For which epoch the target assignment was computed."""
+    """The group epoch for which the target assignment was computed."""
 
     __api_key__: ClassVar[int] = 12
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -84,7 +84,7 @@ class ShareGroupTargetAssignmentMetadataValue(Record):
 
 @dataclass(slots=True, kw_only=True)
 class ShareGroupTargetAssignmentMemberValue(Record):
-    """What a member shall have."""
+    """A member's target assignment."""
 
     __api_key__: ClassVar[int] = 13
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -95,7 +95,7 @@ class ShareGroupTargetAssignmentMemberValue(Record):
 
 @dataclass(slots=True, kw_only=True)
 class ShareGroupCurrentMemberAssignmentValue(Record):
-    """What a member has."""
+    """A member's current assignment."""
 
     __api_key__: ClassVar[int] = 14
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -109,7 +109,7 @@ class ShareGroupCurrentMemberAssignmentValue(Record):
 
 @dataclass(slots=True, kw_only=True)
 class ShareGroupStatePartitionMetadataValue(Record):
-    """Which partitions have state in `__share_group_state`."""
+    """The partitions that have state in `__share_group_state`."""
 
     __api_key__: ClassVar[int] = 15
     __versions__: ClassVar[Versions] = Versions(0, 0)

@@ -1,7 +1,7 @@
-"""Keys and values of `__share_group_state` <-> messages (KIP-932), for those who only look at them.
+"""Keys and values of `__share_group_state` <-> messages (KIP-932), for tools that only read them.
 
-    key     kind (int16): 0 is a snapshot, 1 an update to the one before it | group, topic id, partition
-    value   version (int16) | what is delivered of the partition
+    key     kind (int16): 0 is a snapshot, 1 an update to the previous snapshot | group, topic id, partition
+    value   version (int16) | the delivery state of the partition's records
 
 Source: the coordinator-key and coordinator-value schemas of Kafka 4.3.1's share coordinator.
 """
@@ -21,7 +21,7 @@ _PREFIX = Struct(">h")
 
 @dataclass(slots=True, kw_only=True)
 class SharePartitionKey(Message):
-    """Which share group's state, of which partition; keys of both kinds look so."""
+    """Key of both kinds: share group, topic id and partition."""
 
     __versions__: ClassVar[Versions] = Versions(0, 0)
 
@@ -32,7 +32,7 @@ class SharePartitionKey(Message):
 
 @dataclass(slots=True, kw_only=True)
 class StateBatch:
-    """Neighbouring records in the same state."""
+    """Consecutive records in the same state."""
 
     first_offset: int = field(default=0, metadata={"kafka_type": "int64"})
     #: Inclusive.
@@ -44,7 +44,7 @@ class StateBatch:
 
 @dataclass(slots=True, kw_only=True)
 class ShareSnapshotValue(Record):
-    """All that is known of the partition."""
+    """The complete state of the partition."""
 
     __api_key__: ClassVar[int] = 0
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -62,7 +62,7 @@ class ShareSnapshotValue(Record):
 
 @dataclass(slots=True, kw_only=True)
 class ShareUpdateValue(Record):
-    """What has changed since the snapshot of that epoch; a start offset of -1 has not."""
+    """The changes since the snapshot of this epoch; a start offset of -1 means unchanged."""
 
     __api_key__: ClassVar[int] = 1
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -91,11 +91,11 @@ class ShareStateRecord(NamedTuple):
 
 
 class UnknownShareStateRecord(Exception):
-    """A record of a kind or a version that this software does not know; a newer one may have written it."""
+    """A record of a kind or version that this software does not know; newer software may have written it."""
 
 
 def decode(key: bytes | None, value: bytes | None) -> ShareStateRecord:
-    """The record behind these bytes. Raises UnknownShareStateRecord, or MalformedMessage for bytes that lie."""
+    """The record in these bytes. Raises UnknownShareStateRecord, or MalformedMessage for invalid bytes."""
     if key is None:
         raise MalformedMessage("a record of __share_group_state has no key")
     number, body = _split(key)

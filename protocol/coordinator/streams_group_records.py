@@ -11,7 +11,7 @@ from protocol.schema import Record, Versions
 
 @dataclass(slots=True, kw_only=True)
 class LastAssignmentConfig:
-    """A configuration that the last assignment was made with."""
+    """A configuration that the last assignment used."""
 
     key: str = field(default="", metadata={"kafka_type": "string"})
     value: str = field(default="", metadata={"kafka_type": "string"})
@@ -19,7 +19,7 @@ class LastAssignmentConfig:
 
 @dataclass(slots=True, kw_only=True)
 class Endpoint:
-    """Where interactive queries are answered."""
+    """A member's endpoint for interactive queries."""
 
     host: str = field(default="", metadata={"kafka_type": "string"})
     port: int = field(default=0, metadata={"kafka_type": "uint16"})
@@ -27,7 +27,7 @@ class Endpoint:
 
 @dataclass(slots=True, kw_only=True)
 class KeyValue:
-    """A tag."""
+    """A client tag: key and value."""
 
     key: str = field(default="", metadata={"kafka_type": "string"})
     value: str = field(default="", metadata={"kafka_type": "string"})
@@ -72,7 +72,7 @@ class TopicInfo:
 
 @dataclass(slots=True, kw_only=True)
 class CopartitionGroup:
-    """Topics with the same number of partitions, as indexes into the lists of the subtopology."""
+    """Topics that must have the same number of partitions, as indexes into the lists of the subtopology."""
 
     source_topics: list[int] = field(default_factory=list, metadata={"kafka_type": "int16"})
     source_topic_regex: list[int] = field(default_factory=list, metadata={"kafka_type": "int16"})
@@ -81,7 +81,7 @@ class CopartitionGroup:
 
 @dataclass(slots=True, kw_only=True)
 class Subtopology:
-    """Topics that are processed together."""
+    """A subtopology: topics that the same tasks process."""
 
     subtopology_id: str = field(default="", metadata={"kafka_type": "string"})
     source_topics: list[str] = field(default_factory=list, metadata={"kafka_type": "string"})
@@ -94,7 +94,7 @@ class Subtopology:
 
 @dataclass(slots=True, kw_only=True)
 class StreamsGroupMetadataValue(Record):
-    """A group exists, in this epoch."""
+    """A group and its epoch."""
 
     __api_key__: ClassVar[int] = 17
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -129,7 +129,7 @@ class StreamsGroupMemberMetadataValue(Record):
 
 @dataclass(slots=True, kw_only=True)
 class StreamsGroupTargetAssignmentMetadataValue(Record):
-    """For which epoch the target assignment was computed."""
+    """The group epoch for which the target assignment was computed."""
 
     __api_key__: ClassVar[int] = 20
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -141,7 +141,7 @@ class StreamsGroupTargetAssignmentMetadataValue(Record):
 
 @dataclass(slots=True, kw_only=True)
 class StreamsGroupTargetAssignmentMemberValue(Record):
-    """The tasks that a member shall have."""
+    """A member's target assignment of tasks."""
 
     __api_key__: ClassVar[int] = 21
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -154,7 +154,7 @@ class StreamsGroupTargetAssignmentMemberValue(Record):
 
 @dataclass(slots=True, kw_only=True)
 class StreamsGroupCurrentMemberAssignmentValue(Record):
-    """The tasks that a member has, and must give back."""
+    """A member's current tasks, and those that it must revoke."""
 
     __api_key__: ClassVar[int] = 22
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -173,7 +173,7 @@ class StreamsGroupCurrentMemberAssignmentValue(Record):
 
 @dataclass(slots=True, kw_only=True)
 class StreamsGroupTopologyValue(Record):
-    """The application's topology, as its members sent it."""
+    """The application's topology, as sent by its members."""
 
     __api_key__: ClassVar[int] = 23
     __versions__: ClassVar[Versions] = Versions(0, 0)

@@ -9,21 +9,21 @@ from protocol.messages.fetch import FetchRequest, FetchResponse
 def decode(version: int, body: memoryview) -> FetchRequest:
     """A request's body. Raises MalformedMessage.
 
-    Cost: 2 to 4 microseconds for one partition, 0.35 for each more.
+    Cost: 2 to 4 microseconds for one partition, 0.35 for each additional one.
     """
     return decoder(FetchRequest, version)(body)
 
 
 def encode_response(version: int, correlation_id: int, response: FetchResponse) -> list[bytes | memoryview]:
-    """Header and body of a response, to be written one buffer behind the other.
+    """Header and body of a response, as buffers to be written one after the other.
 
-    Records are in the list as they are in `response`, not copied: a caller that reuses their memory has
-    to wait until they are sent. Cost: 2 microseconds for one partition, 0.6 for each more.
+    Records are in the list as they are in `response`, not copied: a caller that reuses their memory must
+    wait until they are sent. Cost: 2 microseconds for one partition, 0.6 for each additional one.
     """
     head = response_header(ApiKey.FETCH, version, correlation_id)
     return scatter_encoder(FetchResponse, version)(response, head)
 
 
 def decode_response(version: int, body: memoryview) -> FetchResponse:
-    """What a leader answered its follower; `records` are slices of `body`. Raises MalformedMessage."""
+    """A leader's response to its follower; `records` are slices of `body`. Raises MalformedMessage."""
     return decoder(FetchResponse, version)(body)

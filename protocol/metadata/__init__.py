@@ -1,1 +1,1 @@
-"""The metadata log's records and the image of the cluster that they add up to."""
+"""The metadata log's records, and MetadataImage: the state of the cluster after their replay."""

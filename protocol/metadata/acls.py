@@ -1,16 +1,16 @@
-"""Access control entries: their codes, and which of them a filter means.
+"""Access control entries (AclBinding): their codes, and filters (AclBindingFilter).
 
-An ACL says who (principal) may or may not (permission) do what (operation) from where (host) to which resources:
-one by its name (LITERAL; the name `*` is all of the type) or all whose names begin so (PREFIXED). A filter has
-the same fields; null and ANY match everything, and the pattern type MATCH asks for all ACLs that concern a
-resource of this name, by whatever pattern.
+An ACL allows or denies (permission) a principal an operation from a host on resources: one
+by its name (LITERAL; the name `*` means all of the type) or all whose names start with the prefix (PREFIXED). A filter
+has the same fields; null and ANY match everything, and the pattern type MATCH selects all ACLs that apply to a
+resource of this name, by any pattern.
 
     filter                     literal foo   literal *   prefixed f   prefixed foobar
     name foo, LITERAL              x
     name f,   PREFIXED                                       x
     name foo, ANY                  x
     name foo, MATCH                x             x           x
-    name null, any type of these   each where its type is asked for
+    name null, any type of these   those of the requested pattern type
 
 Source: KIP-290; AclBindingFilter of Kafka 4.3.1.
 """
@@ -32,7 +32,7 @@ from protocol.metadata.records import AccessControlEntryRecord
 
 
 class ResourceType(IntEnum):
-    """What an ACL is about."""
+    """The type of an ACL's resource."""
 
     UNKNOWN = 0
     ANY = 1
@@ -45,7 +45,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How a resource's name is meant; ANY and MATCH are for filters."""
+    """How an ACL's resource name matches resources; ANY and MATCH are for filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -55,7 +55,7 @@ class PatternType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """What somebody wants to do."""
+    """The operation that an ACL allows or denies."""
 
     UNKNOWN = 0
     ANY = 1
@@ -76,7 +76,7 @@ class AclOperation(IntEnum):
 
 
 class AclPermissionType(IntEnum):
-    """Whether an ACL lets somebody or keeps somebody out."""
+    """Whether an ACL allows or denies the operation."""
 
     UNKNOWN = 0
     ANY = 1
@@ -92,7 +92,7 @@ WILDCARD: Final = "*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclFilter:
-    """Which ACLs are asked for; codes that no enumeration knows match nothing."""
+    """A filter of ACLs; codes without a member in the enumerations match nothing."""
 
     resource_type: int
     resource_name: str | None
@@ -116,7 +116,7 @@ class AclFilter:
         )
 
     def matches(self, acl: AccessControlEntryRecord) -> bool:
-        """Whether the ACL is one of those asked for."""
+        """Whether the ACL matches the filter."""
         return (
             self.resource_type in (ResourceType.ANY, acl.resource_type)
             and self.principal in (None, acl.principal)
@@ -140,7 +140,7 @@ class AclFilter:
 
 
 def describe(request: DescribeAclsRequest, acls: Iterable[AccessControlEntryRecord]) -> DescribeAclsResponse:
-    """The ACLs that match, by resource pattern. Raises InvalidRequest if a code is 0.
+    """The ACLs that match, grouped by resource pattern. Raises InvalidRequest if a code is 0.
 
     Cost: O(n) in the number of ACLs.
     """

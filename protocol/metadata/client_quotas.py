@@ -1,12 +1,12 @@
-"""Client quotas: the entities that they are about, and which of them a filter means (KIP-546).
+"""Client quotas: their entities (ClientQuotaEntity) and filters (ClientQuotaFilter, KIP-546).
 
-An entity has parts, at most one of each type: a user, a client-id, both, or an ip. A part's name may be null,
-which stands for the default of its type.
+An entity has parts, at most one of each type: a user, a client-id, both, or an ip. A part whose name is null
+is the default of its type.
 
     component         matches an entity whose part of this type
     EXACT name        has this name
     DEFAULT           is the default
-    SPECIFIED         is there, whatever its name
+    SPECIFIED         exists, with any name
 
 Source: ClientQuotasImage of Kafka 4.3.1.
 """
@@ -35,18 +35,18 @@ _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class QuotaFilter:
-    """Which entities are asked for."""
+    """A filter of quota entities."""
 
-    #: Type -> the name that it must have; None: the default's.
+    #: Type -> the name that the entity's part must have; None: the default.
     names: Mapping[str, str | None]
-    #: Types that must be there.
+    #: Types of which the entity must have a part, with any name.
     types: frozenset[str]
     #: Whether an entity may have no other parts.
     is_strict: bool
 
     @classmethod
     def of(cls, request: DescribeClientQuotasRequest) -> Self:
-        """The filter of a request. Raises InvalidRequest, UnsupportedVersion for a type that nobody has."""
+        """The filter of a request. Raises InvalidRequest, and UnsupportedVersion for an unknown entity type."""
         names: dict[str, str | None] = {}
         types: set[str] = set()
         for component in request.components:
@@ -70,7 +70,7 @@ class QuotaFilter:
         return cls(names, frozenset(types), request.strict)
 
     def matches(self, entity: QuotaEntity) -> bool:
-        """Whether the entity is one of those asked for."""
+        """Whether the entity matches the filter."""
         parts = dict(entity)
         if self.is_strict and len(parts) != len(self.names) + len(self.types):
             return False
@@ -93,7 +93,7 @@ def _check_match(component: ComponentData) -> None:
 def describe(
     asked: QuotaFilter, quotas: Mapping[QuotaEntity, Mapping[str, float]]
 ) -> DescribeClientQuotasResponse:
-    """The entities that match, with all their limits. Cost: O(n) in the number of entities."""
+    """The entities that match, with all their quotas. Cost: O(n) in the number of entities."""
     entries = [
         EntryData(
             entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],

@@ -1,14 +1,14 @@
-"""The features of a cluster: their levels, which of them a node can live with, and which it serves (KIP-584, KIP-1022).
+"""Features of a cluster: their levels, and which of them a node understands, serves and claims (KIP-584, KIP-1022).
 
 A feature is finalized at a level for the whole cluster. A controller refuses the registration of a broker
-that does not claim that level, and clients read levels from ApiVersions as promises of what is served.
-The two are not the same: a node on a folder that Kafka formatted must live with `group.version` 1, but
-must not promise the protocol behind it (KIP-848) before it serves it.
+that does not claim that level. Clients read levels from ApiVersions, and use the protocols of those levels.
+The two differ: a node on a log directory that Kafka formatted must accept a finalized `group.version` 1, but
+must not advertise the protocol of that level (KIP-848) before it serves it.
 
-    understood   every level of Kafka 4.3.1: its records can be read, its effects can be left alone
-    served       what clients may count on
-    claimed      told at registration: what is served, and beyond it what is finalized already. So nobody
-                 raises a feature under a broker that does not serve it, and no broker is locked out.
+    understood   every level of Kafka 4.3.1: its records can be read, and its effects can be ignored
+    served       advertised to clients in ApiVersions
+    claimed      reported at registration: served levels, and those that are finalized already. So no feature
+                 is raised while a broker does not serve it, and no broker is refused registration.
 
 Source: MetadataVersion, Feature and the `*Version` classes of Kafka 4.3.1.
 """
@@ -24,9 +24,9 @@ ELR_VERSION: Final = "eligible.leader.replicas.version"
 class MetadataVersion(NamedTuple):
     """One level of metadata.version."""
 
-    #: Kafka's name of it, as "3.5-IV2".
+    #: Kafka's name of the level, as "3.5-IV2".
     name: str
-    #: Whether its records are others than those of the level before: then no downgrade passes it.
+    #: Whether its records differ from those of the level before: then a downgrade below it is refused.
     changes_records: bool
 
     @property
@@ -48,7 +48,7 @@ METADATA_VERSIONS: Final[Mapping[int, MetadataVersion]] = {
     15: MetadataVersion("3.7-IV0", changes_records=True),  # registration of controllers (KIP-919)
     16: MetadataVersion("3.7-IV1", changes_records=False),  # reserved
     17: MetadataVersion("3.7-IV2", changes_records=True),  # log directories (KIP-858)
-    18: MetadataVersion("3.7-IV3", changes_records=False),  # was to be what became 23
+    18: MetadataVersion("3.7-IV3", changes_records=False),  # was planned for what became 23
     19: MetadataVersion("3.7-IV4", changes_records=False),  # a Fetch version (KIP-951)
     20: MetadataVersion("3.8-IV0", changes_records=False),
     21: MetadataVersion("3.9-IV0", changes_records=False),  # ListOffsets v9 (KIP-1005)
@@ -65,8 +65,8 @@ METADATA_VERSIONS: Final[Mapping[int, MetadataVersion]] = {
 
 FIRST_METADATA_VERSION: Final = min(METADATA_VERSIONS)
 LATEST_METADATA_VERSION: Final = max(METADATA_VERSIONS)
-#: Levels that brokers and controllers ask for (the names are Kafka's "IBP"); `controller.record_versions` has the
-#: controllers' own.
+#: Levels that both brokers and controllers check (the names are Kafka's "IBP"); `controller.record_versions` has those
+#: that only controllers check.
 CONTROLLER_REGISTRATION_3_7_IV0: Final = 15
 DIRECTORIES_3_7_IV2: Final = 17
 CORDONED_DIRECTORIES_4_3_IV0: Final = 30
@@ -75,7 +75,7 @@ CORDONED_DIRECTORIES_4_3_IV0: Final = 30
 class FeatureLevel(NamedTuple):
     """One level above 0 of a feature."""
 
-    #: The metadata.version from which on new clusters begin with it.
+    #: The metadata.version from which new clusters start with this level.
     default_from: int
     #: Other features that must be at these levels or above.
     needs: Mapping[str, int] = {}
@@ -91,13 +91,13 @@ FEATURE_LEVELS: Final[Mapping[str, tuple[FeatureLevel, ...]]] = {
     "streams.version": (FeatureLevel(29),),
 }
 
-#: Feature -> levels that can be lived with, half-open: Kafka 4.3.1's own.
+#: Feature -> levels that a node accepts, half-open: those of Kafka 4.3.1.
 UNDERSTOOD_FEATURES: Final[Mapping[str, range]] = {
     METADATA_VERSION: range(FIRST_METADATA_VERSION, LATEST_METADATA_VERSION + 1),
     **{name: range(len(levels) + 1) for name, levels in FEATURE_LEVELS.items()},
 }
 
-#: Told to clients; whatever has no row here is served at level 0 only.
+#: Advertised to clients; a feature without a row here is served at level 0 only.
 SERVED_FEATURES: Final[Mapping[str, range]] = {
     name: UNDERSTOOD_FEATURES[name] for name in (METADATA_VERSION, KRAFT_VERSION, ELR_VERSION)
 }
@@ -117,7 +117,7 @@ def claimed_features(finalized: Mapping[str, int]) -> dict[str, range]:
 
 
 def missing_dependency(feature: str, level: int, levels: Mapping[str, int]) -> str | None:
-    """Why a feature (not metadata.version) cannot have a level next to the others' `levels`; None: it can.
+    """Why a feature (not metadata.version) cannot have a level, given the others' `levels`; None if it can.
 
     Source: Feature.validateVersion.
     """

@@ -1,9 +1,9 @@
-"""The frame around each metadata record: which type and version the bytes are in.
+"""MetadataRecordSerde: the frame around each metadata record, with its type and version.
 
     frame version, 1 (unsigned varint) | record type (unsigned varint) | version (unsigned varint) | body
 
 It is the value of a record in `__cluster_metadata` (whose key is null). The body has no length of its own:
-bytes behind it mean that the record is not what it claims to be.
+bytes after it mean that the record is invalid.
 Source: AbstractApiMessageSerde and MetadataRecordSerde of Kafka.
 """
 
@@ -18,11 +18,11 @@ from protocol.metadata.records import RECORD_CLASSES, MetadataRecord
 from protocol.varint import encode_uvarint, read_uvarint
 
 FRAME_VERSION: Final = 1
-#: Of a frame whose three numbers take a byte each, as all that is known does.
+#: Size of a frame head whose three numbers take a byte each, as those of all known types and versions do.
 _HEAD_BYTES: Final = 3
 
 _Reader = Callable[[bytes, int], tuple[MetadataRecord, int]]
-#: By the frame's bytes: who reads the body, and where it begins.
+#: By the bytes of the frame head: the reader of the body, and where the body begins.
 _readers: Final[dict[bytes, tuple[_Reader, int]]] = {}
 
 
@@ -37,8 +37,8 @@ def encode_record(record: MetadataRecord, version: int) -> bytes:
 
 
 def decode_record(value: bytes) -> MetadataRecord:
-    """The record of a frame. Raises UnknownMetadataRecord, and InvalidMetadata if the bytes make no sense."""
-    # One look-up for frame and reader: a controller's start decodes records by the hundred thousand.
+    """The record of a frame. Raises UnknownMetadataRecord, and InvalidMetadata if the bytes are malformed."""
+    # One look-up for frame and reader: a controller decodes hundreds of thousands of records at its start.
     read, position = _readers.get(value[:_HEAD_BYTES]) or _reader_of_frame(value)
     try:
         record, end = read(value, position)

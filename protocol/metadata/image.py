@@ -1,16 +1,17 @@
-"""What the metadata log adds up to: the cluster's topics, brokers, configurations and features.
+"""MetadataImage and MetadataDelta: the cluster's topics, brokers, configurations and features, from the metadata log.
 
-The controller and every broker hold an image and replay the same records into it, so they differ only in
-how far they have read. Nothing else changes one:
+The controller and every broker have an image and replay the same records into it, so images differ only in the
+offset that they have reached. Nothing but a replay modifies an image:
 
     records in order --> MetadataImage.replay(record, delta) --> the image; and in `delta`, what changed
 
-A topic's partitions and a broker's registration are immutable values that a change replaces: whoever keeps
-one keeps what was true. The dictionaries themselves are changed in place: 100,000 partitions load in a
+A topic's partitions and a broker's registration are immutable values that a change replaces: a reference to
+one stays valid as of its time. The dictionaries themselves are modified in place: 100,000 partitions load in a
 second, without a copy of the map for each step.
 
-A record that contradicts the image (a change of a partition that is not there) raises InvalidMetadata: the
-log is broken or this node has lost its way, and to go on would be a guess.
+A record that contradicts the image (a change of a partition that does not exist) raises InvalidMetadata: the
+log is corrupt or the image is wrong, and the node cannot continue safely.
+Source: MetadataImage, MetadataDelta, TopicsImage, ClusterImage, PartitionRegistration of Kafka 4.3.1; KIP-631.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -22,29 +23,29 @@ from uuid import UUID
 from protocol.metadata import records as r
 from protocol.types import ZERO_UUID
 
-#: In PartitionChangeRecord: the leader stays; in PartitionRecord and there: nobody leads.
+#: In PartitionChangeRecord, the leader is unchanged; in both partition records, there is no leader.
 LEADER_UNCHANGED: Final = -2
 NO_LEADER: Final = -1
 
-#: Directory ids that are not directories (KIP-858): replicas from before directories had ids, replicas
-#: whose broker has yet to choose, and replicas in a directory that is lost.
+#: Reserved directory ids (KIP-858): of replicas from before directories had ids, of replicas
+#: to which the broker has not assigned a directory yet, and of replicas in a lost directory.
 DIRECTORY_MIGRATING: Final = ZERO_UUID
 DIRECTORY_UNASSIGNED: Final = UUID(int=1)
 DIRECTORY_LOST: Final = UUID(int=2)
 
 
-#: Tuples that are looked for when an equal one comes; with one more all are forgotten.
+#: Size of the cache of shared tuples; one more clears it.
 MAX_SHARED_TUPLES: Final = 100_000
 
 _new_tuple = tuple.__new__
 
 
 class InvalidMetadata(RuntimeError):
-    """The metadata log holds something that cannot be; the node has to stop."""
+    """The metadata log has invalid content; the node has to stop."""
 
 
 class ConfigResourceType(IntEnum):
-    """What a configuration belongs to; the numbers are those of the records and requests."""
+    """The type of a configured resource; the numbers are those of the records and requests."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -55,21 +56,21 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """One configured thing. The BROKER with an empty name is the default of all brokers."""
+    """One configured resource. The BROKER with an empty name is the cluster-wide default of all brokers."""
 
     type: ConfigResourceType
     name: str
 
 
 class LeaderRecoveryState(IntEnum):
-    """Whether the leader is still making up for an unclean election (KIP-704)."""
+    """Whether the leader is still recovering from an unclean election (KIP-704)."""
 
     RECOVERED = 0
     RECOVERING = 1
 
 
 class Endpoint(NamedTuple):
-    """Where a node listens; `security_protocol` is Kafka's number (0 PLAINTEXT ... 3 SASL_SSL)."""
+    """A listener's address; `security_protocol` is Kafka's number (0 PLAINTEXT ... 3 SASL_SSL)."""
 
     host: str
     port: int
@@ -77,7 +78,7 @@ class Endpoint(NamedTuple):
 
 
 class PartitionImage(NamedTuple):
-    """One partition. Invariants: isr and replicas share members; isr and elr do not; epochs only grow."""
+    """One partition. Invariants: isr is a subset of replicas; isr and elr are disjoint; epochs never decrease."""
 
     #: The preferred leader is the first.
     replicas: tuple[int, ...]
@@ -87,9 +88,9 @@ class PartitionImage(NamedTuple):
     partition_epoch: int
     #: For each of `replicas`, the log directory that holds it (KIP-858).
     directories: tuple[UUID, ...] = ()
-    #: Out of the ISR, but as good for an election (KIP-966).
+    #: Eligible leader replicas: not in the ISR, but with all committed records, so they may be elected (KIP-966).
     elr: tuple[int, ...] = ()
-    #: While nobody leads: the last leader.
+    #: The last leader, while there is no leader.
     last_known_elr: tuple[int, ...] = ()
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
@@ -106,7 +107,7 @@ class TopicImage:
 
 
 class BrokerImage(NamedTuple):
-    """A broker's registration; `epoch` names this incarnation of it."""
+    """A broker's registration; `epoch` is its broker epoch."""
 
     broker_id: int
     epoch: int
@@ -116,16 +117,16 @@ class BrokerImage(NamedTuple):
     rack: str | None
     is_fenced: bool
     in_controlled_shutdown: bool
-    #: Feature -> levels it can run at, half-open.
+    #: Feature -> supported levels, half-open.
     features: Mapping[str, range]
     #: The directories that are online.
     log_dirs: tuple[UUID, ...] = ()
-    #: Directories that take no new replicas; None until the broker has told.
+    #: Cordoned directories, which take no new replicas (KIP-1066); None until the broker has reported them.
     cordoned_log_dirs: tuple[UUID, ...] | None = None
 
     @property
     def is_active(self) -> bool:
-        """Whether it may lead and be in an ISR."""
+        """Whether the broker's replicas may lead and be in an ISR."""
         return not self.is_fenced and not self.in_controlled_shutdown
 
 
@@ -138,22 +139,22 @@ class ControllerImage(NamedTuple):
     features: Mapping[str, range]
 
 
-#: A quota's subject: (type, name) pairs in the order of their types; a None name is that type's default.
+#: A quota's entity: (type, name) pairs in the order of their types; a None name is that type's default.
 QuotaEntity = tuple[tuple[str, str | None], ...]
 
 
 @dataclass(slots=True)
 class MetadataDelta:
-    """What some records changed. A topic that came and went among them does not appear."""
+    """What some records changed. A topic that they create and delete does not appear."""
 
     topics_created: set[UUID] = field(default_factory=set)
-    #: As they were when they went.
+    #: As they were when they were deleted.
     topics_deleted: dict[UUID, TopicImage] = field(default_factory=dict)
     #: Topic id -> partitions that are new or different, those of new topics included.
     partitions_changed: dict[UUID, set[int]] = field(default_factory=dict)
-    #: Includes the configurations that went with their topic.
+    #: Includes the configurations that were deleted with their topic.
     configs_changed: set[ConfigResource] = field(default_factory=set)
-    #: Registered, changed or gone.
+    #: Registered, changed or unregistered.
     brokers_changed: set[int] = field(default_factory=set)
     controllers_changed: set[int] = field(default_factory=set)
     features_changed: set[str] = field(default_factory=set)
@@ -173,7 +174,7 @@ class MetadataDelta:
 
 @dataclass(slots=True)
 class MetadataImage:
-    """The cluster as of some offset of the metadata log. Read what you like; only `replay` writes."""
+    """The cluster as of some offset of the metadata log. Only `replay` modifies it."""
 
     topics_by_name: dict[str, TopicImage] = field(default_factory=dict)
     topics_by_id: dict[UUID, TopicImage] = field(default_factory=dict)
@@ -183,13 +184,13 @@ class MetadataImage:
     configs: dict[ConfigResource, dict[str, str]] = field(default_factory=dict)
     #: Finalized levels above 0.
     features: dict[str, int] = field(default_factory=dict)
-    #: The first producer id that no broker was given.
+    #: The first producer id that is not allocated to a broker.
     next_producer_id: int = 0
     client_quotas: dict[QuotaEntity, dict[str, float]] = field(default_factory=dict)
     acls: dict[UUID, r.AccessControlEntryRecord] = field(default_factory=dict)
     scram_credentials: dict[tuple[str, int], r.UserScramCredentialRecord] = field(default_factory=dict)
     delegation_tokens: dict[str, r.DelegationTokenRecord] = field(default_factory=dict)
-    #: Equal tuples of replicas and directories are kept once: partitions by the thousand share a few.
+    #: Equal tuples of replicas and directories are kept once: thousands of partitions share a few.
     _shared: dict[tuple[Any, ...], tuple[Any, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     def replay(self, record: r.MetadataRecord, delta: MetadataDelta) -> None:
@@ -201,7 +202,7 @@ class MetadataImage:
         apply(self, record, delta)
 
     def replay_all(self, records: Iterable[r.MetadataRecord]) -> MetadataDelta:
-        """Apply records in order; what they changed together. Raises InvalidMetadata."""
+        """Apply records in order; returns what they changed together. Raises InvalidMetadata."""
         delta = MetadataDelta()
         replay = self.replay
         for record in records:
@@ -209,7 +210,7 @@ class MetadataImage:
         return delta
 
     def copy(self) -> "MetadataImage":
-        """An image that stays as this one is now: for another thread to read while this one goes on.
+        """A copy of the image, for another thread to read while this one is modified.
 
         Partitions, registrations and records are immutable and shared. Cost: 10 ms for 100,000 partitions in
         1,000 topics.
@@ -236,7 +237,7 @@ class MetadataImage:
     # -- look-ups that several parts need -----------------------------------------------------------
 
     def config(self, resource: ConfigResource) -> Mapping[str, str]:
-        """A resource's own configurations; none is an empty mapping."""
+        """A resource's own configurations; empty if it has none."""
         return self.configs.get(resource, _NOTHING)
 
     def topic_config(self, name: str) -> Mapping[str, str]:
@@ -266,7 +267,7 @@ class MetadataImage:
         topic = self._topic_of(record)
         share = self._share
         replicas = share(record.replicas)
-        # Positions, because a NamedTuple's own constructor takes twice as long; a cluster's start makes them all.
+        # Positional, because a NamedTuple's own constructor takes twice as long; a start creates all partitions.
         values = (
             replicas,
             share(record.isr),
@@ -291,7 +292,11 @@ class MetadataImage:
         delta.partition_changed(record.topic_id, record.partition_id)
 
     def merged(self, partition: PartitionImage, record: r.PartitionChangeRecord) -> PartitionImage:
-        """The partition after the change; epochs grow as KIP-101 and KIP-631 want it."""
+        """The partition after the change.
+
+        Invariant: each change increments the partition epoch; each one that names a leader, even the same one or none,
+        increments the leader epoch (KIP-101, KIP-631).
+        """
         share = self._share
         (
             replicas, isr, leader, leader_epoch, partition_epoch, directories,
@@ -315,7 +320,7 @@ class MetadataImage:
         if record.replicas is not None:
             replicas = share(record.replicas)
             if set(directories) == {DIRECTORY_MIGRATING}:
-                # Below 3.7-IV2 no record names directories; each replica has one nevertheless.
+                # Below 3.7-IV2 no record names directories, but each replica must have one.
                 directories = share((DIRECTORY_MIGRATING,) * len(replicas))
         if record.directories is not None:
             directories = share(record.directories)
@@ -449,7 +454,7 @@ class MetadataImage:
 
     def _feature_level(self, record: r.FeatureLevelRecord, delta: MetadataDelta) -> None:
         if record.name == _KRAFT_VERSION:
-            return  # older software wrote it, too; what holds is what control records say (KAFKA-18979)
+            return  # older software wrote it here, too; only the control record is in effect (KAFKA-18979)
         if record.feature_level == 0:
             self.features.pop(record.name, None)
         else:
@@ -504,7 +509,7 @@ class MetadataImage:
         delta.delegation_tokens_changed.add(record.token_id)
 
     def _nothing(self, record: r.MetadataRecord, delta: MetadataDelta) -> None:
-        """NoOp and the leftovers of ZooKeeper; transactions are resolved before records get here."""
+        """NoOp and the ZooKeeper migration state; metadata transactions are resolved before `replay`."""
 
 
 METADATA_VERSION: Final = "metadata.version"
@@ -516,7 +521,7 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 def _recovery_state(number: int) -> LeaderRecoveryState:
     if number == 0:
-        return LeaderRecoveryState.RECOVERED  # nearly always: the enumeration's own look-up costs 0.4 us
+        return LeaderRecoveryState.RECOVERED  # nearly always; the enumeration's own look-up costs 0.4 us
     try:
         return LeaderRecoveryState(number)
     except ValueError:

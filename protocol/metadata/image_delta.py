@@ -1,10 +1,10 @@
-"""What differs between two images: for who loads a snapshot in the place of what it has followed record by record.
+"""The MetadataDelta between two images: for a node that loads a snapshot instead of replaying records.
 
-    old image --(snapshot loaded: nobody saw the records between)--> new image;   difference(old, new)
+    old image --(snapshot loaded, the records between are not replayed)--> new image;   difference(old, new)
 
-The answer is the delta that replaying the records between would have noted, up to what came and went: whoever
-acts on deltas need not know that a snapshot was loaded. Source: KIP-630, "Loading Snapshots"; Kafka's
-MetadataDelta.finishSnapshot.
+The result is the delta that a replay of the records between would return, without what was created and deleted
+in between: a user of deltas need not know that a snapshot was loaded.
+Source: KIP-630, "Loading Snapshots"; Kafka's MetadataDelta.finishSnapshot.
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ _Value = TypeVar("_Value")
 
 
 def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
-    """What was created, changed and deleted from `old` to `new`. Changes neither.
+    """What was created, changed and deleted from `old` to `new`. Modifies neither.
 
-    A topic that was deleted and made again under its name has another id: it is deleted and created.
-    Cost: one look at each partition of both, 0.1 us where it is the same.
+    A topic that was deleted and created again under its name has another id: it is deleted and created.
+    Cost: one comparison for each partition of both, 0.1 us if it is the same.
 
     >>> from protocol.metadata.records import FeatureLevelRecord
     >>> new = MetadataImage()
@@ -46,7 +46,7 @@ def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
     )
     for topic_id, topic in new.topics_by_id.items():
         before = old.topics_by_id.get(topic_id)
-        # No partition ever goes but with its topic.
+        # Partitions are only ever removed with their topic.
         changed = set(topic.partitions) if before is None else _changed(before.partitions, topic.partitions)
         if changed:
             delta.partitions_changed[topic_id] = changed
@@ -54,7 +54,7 @@ def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
 
 
 def _changed(old: Mapping[_Key, _Value], new: Mapping[_Key, _Value]) -> set[_Key]:
-    """The keys that only one of them has, or that mean different things."""
+    """The keys that only one mapping has, or that have different values."""
     if old == new:
         return set()
     changed = {key for key, value in new.items() if key not in old or old[key] != value}

@@ -1,11 +1,11 @@
-"""The records of `__cluster_metadata`: everything that a KRaft cluster knows of itself is made of these.
+"""The records of `__cluster_metadata` (MetadataRecordType): the whole state of a KRaft cluster consists of these.
 
 Kafka 4.3.1 has 26 types; the numbers 6, 13 and 16 belonged to types that were never released. The classes
-are free of versions (see `protocol.schema`): in which version one is written follows from the cluster's
-metadata.version (`controller.record_versions`), and all versions are read. Fields that a record leaves out
-say "unchanged" in PartitionChangeRecord and BrokerRegistrationChangeRecord.
+have no version (see `protocol.schema`): the cluster's metadata.version determines the version that is
+written (`controller.record_versions`), and all versions are read. In PartitionChangeRecord and
+BrokerRegistrationChangeRecord, an omitted field means "unchanged".
 
-On the wire each record stands in a small frame of its own, see `protocol.metadata.frame`.
+On the wire each record is in a frame of its own, see `protocol.metadata.frame`.
 Source: KIP-631 and the schemas of Kafka 4.3.1's metadata module.
 """
 
@@ -26,7 +26,7 @@ class MetadataRecord(Record):
 
 @dataclass(slots=True, kw_only=True)
 class BrokerEndpoint:
-    """Where a broker listens; `security_protocol` is Kafka's number (0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL)."""
+    """A broker's listener; `security_protocol` is Kafka's number (0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL)."""
 
     name: str = field(default="", metadata={"kafka_type": "string"})
     host: str = field(default="", metadata={"kafka_type": "string"})
@@ -36,7 +36,7 @@ class BrokerEndpoint:
 
 @dataclass(slots=True, kw_only=True)
 class BrokerFeature:
-    """Levels of one feature that a broker can run at, both ends included (KIP-584)."""
+    """Levels of one feature that a broker supports, both ends included (KIP-584)."""
 
     name: str = field(default="", metadata={"kafka_type": "string"})
     min_supported_version: int = field(default=0, metadata={"kafka_type": "int16"})
@@ -45,13 +45,13 @@ class BrokerFeature:
 
 @dataclass(slots=True, kw_only=True)
 class RegisterBrokerRecord(MetadataRecord):
-    """A broker, or a new incarnation of one, is known to the cluster from here on (KIP-631)."""
+    """A broker, or a new incarnation of one, is registered (KIP-631)."""
 
     __api_key__: ClassVar[int] = 0
     __versions__: ClassVar[Versions] = Versions(0, 4)
 
     broker_id: int = field(default=0, metadata={"kafka_type": "int32"})
-    #: Always false: ZooKeeper is gone.
+    #: Always false: for the migration from ZooKeeper, which Kafka 4 does not have.
     is_migrating_zk_broker: bool = field(default=False, metadata={"kafka_type": "bool", "versions": "2+"})
     incarnation_id: UUID = field(default=ZERO_UUID, metadata={"kafka_type": "uuid"})
     #: The offset of this record in the metadata log.
@@ -65,7 +65,7 @@ class RegisterBrokerRecord(MetadataRecord):
     log_dirs: list[UUID] = field(
         default_factory=list, metadata={"kafka_type": "uuid", "versions": "3+", "tag": 0}
     )
-    #: Directories that take no new replicas; null until the broker has told.
+    #: Cordoned directories, which take no new replicas; null until the broker has reported them.
     cordoned_log_dirs: list[UUID] | None = field(
         default=None, metadata={"kafka_type": "uuid", "versions": "4+", "nullable": "4+", "tag": 1}
     )
@@ -73,7 +73,7 @@ class RegisterBrokerRecord(MetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class UnregisterBrokerRecord(MetadataRecord):
-    """A broker is forgotten; it must be the registration of this epoch."""
+    """A broker is unregistered; its registration must have this epoch."""
 
     __api_key__: ClassVar[int] = 1
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -84,7 +84,7 @@ class UnregisterBrokerRecord(MetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class TopicRecord(MetadataRecord):
-    """A topic exists; its configurations and partitions follow in the same batch."""
+    """A topic is created; its configurations and partitions follow in the same batch."""
 
     __api_key__: ClassVar[int] = 2
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -95,7 +95,7 @@ class TopicRecord(MetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class PartitionRecord(MetadataRecord):
-    """A partition exists, complete: it replaces what was known of it."""
+    """The complete state of a partition, which replaces any previous one."""
 
     __api_key__: ClassVar[int] = 3
     __versions__: ClassVar[Versions] = Versions(0, 2)
@@ -107,7 +107,7 @@ class PartitionRecord(MetadataRecord):
     isr: list[int] = field(default_factory=list, metadata={"kafka_type": "int32"})
     removing_replicas: list[int] = field(default_factory=list, metadata={"kafka_type": "int32"})
     adding_replicas: list[int] = field(default_factory=list, metadata={"kafka_type": "int32"})
-    #: -1: nobody leads.
+    #: -1: no leader.
     leader: int = field(default=-1, metadata={"kafka_type": "int32"})
     #: 1 while the leader of an unclean election recovers (KIP-704), else 0.
     leader_recovery_state: int = field(default=0, metadata={"kafka_type": "int8", "tag": 0})
@@ -115,11 +115,11 @@ class PartitionRecord(MetadataRecord):
     partition_epoch: int = field(default=-1, metadata={"kafka_type": "int32"})
     #: One directory id for each of `replicas`, in the same order (KIP-858).
     directories: list[UUID] = field(default_factory=list, metadata={"kafka_type": "uuid", "versions": "1+"})
-    #: Out of the ISR but as good for an election (KIP-966).
+    #: Not in the ISR, but with all committed records, so eligible for election (KIP-966).
     eligible_leader_replicas: list[int] | None = field(
         default=None, metadata={"kafka_type": "int32", "versions": "2+", "nullable": "2+", "tag": 1}
     )
-    #: The last leader, while nobody leads (KIP-966).
+    #: The last leader, while there is no leader (KIP-966).
     last_known_elr: list[int] | None = field(
         default=None, metadata={"kafka_type": "int32", "versions": "2+", "nullable": "2+", "tag": 2}
     )
@@ -140,7 +140,7 @@ class ConfigRecord(MetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class PartitionChangeRecord(MetadataRecord):
-    """What changes of a partition; each field has a value that says "unchanged".
+    """A change of a partition; each field has a value that means "unchanged".
 
     The partition epoch grows by one with each such record, and the leader epoch with each that names a leader,
     the same one included (KIP-101).
@@ -153,7 +153,7 @@ class PartitionChangeRecord(MetadataRecord):
     topic_id: UUID = field(default=ZERO_UUID, metadata={"kafka_type": "uuid"})
     #: Null: unchanged.
     isr: list[int] | None = field(default=None, metadata={"kafka_type": "int32", "nullable": "0+", "tag": 0})
-    #: -2: unchanged; -1: nobody leads from here on.
+    #: -2: unchanged; -1: no leader from here on.
     leader: int = field(default=-2, metadata={"kafka_type": "int32", "tag": 1})
     replicas: list[int] | None = field(
         default=None, metadata={"kafka_type": "int32", "nullable": "0+", "tag": 2}
@@ -179,7 +179,7 @@ class PartitionChangeRecord(MetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class FenceBrokerRecord(MetadataRecord):
-    """A broker is fenced: older spelling of BrokerRegistrationChangeRecord, read but never written."""
+    """A broker is fenced: predecessor of BrokerRegistrationChangeRecord, read but never written."""
 
     __api_key__: ClassVar[int] = 7
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -190,7 +190,7 @@ class FenceBrokerRecord(MetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class UnfenceBrokerRecord(MetadataRecord):
-    """A broker is unfenced: older spelling of BrokerRegistrationChangeRecord, read but never written."""
+    """A broker is unfenced: predecessor of BrokerRegistrationChangeRecord, read but never written."""
 
     __api_key__: ClassVar[int] = 8
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -201,7 +201,7 @@ class UnfenceBrokerRecord(MetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class RemoveTopicRecord(MetadataRecord):
-    """A topic, its partitions and its configurations are gone."""
+    """A topic is deleted, with its partitions and configurations."""
 
     __api_key__: ClassVar[int] = 9
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -253,7 +253,7 @@ class FeatureLevelRecord(MetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class EntityData:
-    """One part of a quota's subject, as ("user", "alice"); a null name is the default for all of that type."""
+    """One part of a quota's entity, as ("user", "alice"); a null name is the default of that type."""
 
     entity_type: str = field(default="", metadata={"kafka_type": "string"})
     entity_name: str | None = field(default="", metadata={"kafka_type": "string", "nullable": "0+"})
@@ -261,7 +261,7 @@ class EntityData:
 
 @dataclass(slots=True, kw_only=True)
 class ClientQuotaRecord(MetadataRecord):
-    """One limit of one subject, or that it is removed (KIP-546)."""
+    """One quota of one entity is set or removed (KIP-546)."""
 
     __api_key__: ClassVar[int] = 14
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -274,7 +274,7 @@ class ClientQuotaRecord(MetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class ProducerIdsRecord(MetadataRecord):
-    """A block of producer ids was given away; `next_producer_id` is the first that is still free."""
+    """A block of producer ids is allocated to a broker; `next_producer_id` is the first free one after it."""
 
     __api_key__: ClassVar[int] = 15
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -286,7 +286,7 @@ class ProducerIdsRecord(MetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class BrokerRegistrationChangeRecord(MetadataRecord):
-    """What changes of a broker's registration; the epoch says of which one."""
+    """A change of the broker registration with this epoch."""
 
     __api_key__: ClassVar[int] = 17
     __versions__: ClassVar[Versions] = Versions(0, 3)
@@ -328,7 +328,7 @@ class AccessControlEntryRecord(MetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class RemoveAccessControlEntryRecord(MetadataRecord):
-    """An ACL entry is gone."""
+    """An ACL entry is deleted."""
 
     __api_key__: ClassVar[int] = 19
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -338,7 +338,7 @@ class RemoveAccessControlEntryRecord(MetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class NoOpRecord(MetadataRecord):
-    """Nothing: keeps the log moving, so that followers can tell an idle leader from a dead one (KIP-835)."""
+    """No change: the log advances even if idle, so that followers can detect a failed leader (KIP-835)."""
 
     __api_key__: ClassVar[int] = 20
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -346,7 +346,7 @@ class NoOpRecord(MetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class ZkMigrationStateRecord(MetadataRecord):
-    """Left over from the migration from ZooKeeper: 0 in a cluster that never was one."""
+    """State of the migration from ZooKeeper: 0 in a cluster that never used ZooKeeper."""
 
     __api_key__: ClassVar[int] = 21
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -356,7 +356,7 @@ class ZkMigrationStateRecord(MetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class RemoveUserScramCredentialRecord(MetadataRecord):
-    """A user's SCRAM credential is gone."""
+    """A user's SCRAM credential is deleted."""
 
     __api_key__: ClassVar[int] = 22
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -385,7 +385,7 @@ class EndTransactionRecord(MetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class AbortTransactionRecord(MetadataRecord):
-    """The records since the matching begin never happened (KIP-868)."""
+    """The records since the matching begin are discarded (KIP-868)."""
 
     __api_key__: ClassVar[int] = 25
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -395,7 +395,7 @@ class AbortTransactionRecord(MetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class RemoveDelegationTokenRecord(MetadataRecord):
-    """A delegation token is gone."""
+    """A delegation token is deleted."""
 
     __api_key__: ClassVar[int] = 26
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -405,7 +405,7 @@ class RemoveDelegationTokenRecord(MetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class ControllerEndpoint:
-    """Where a controller listens."""
+    """A controller's listener."""
 
     name: str = field(default="", metadata={"kafka_type": "string"})
     host: str = field(default="", metadata={"kafka_type": "string"})
@@ -415,7 +415,7 @@ class ControllerEndpoint:
 
 @dataclass(slots=True, kw_only=True)
 class ControllerFeature:
-    """Levels of one feature that a controller can run at, both ends included."""
+    """Levels of one feature that a controller supports, both ends included."""
 
     name: str = field(default="", metadata={"kafka_type": "string"})
     min_supported_version: int = field(default=0, metadata={"kafka_type": "int16"})
@@ -424,7 +424,7 @@ class ControllerFeature:
 
 @dataclass(slots=True, kw_only=True)
 class RegisterControllerRecord(MetadataRecord):
-    """A controller and what it supports (KIP-919)."""
+    """A controller is registered, with its listeners and features (KIP-919)."""
 
     __api_key__: ClassVar[int] = 27
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -438,7 +438,7 @@ class RegisterControllerRecord(MetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class ClearElrRecord(MetadataRecord):
-    """The ELR of a topic's partitions is emptied, of all topics' with an empty name (KIP-966)."""
+    """The ELR of a topic's partitions is cleared; an empty name means all topics (KIP-966)."""
 
     __api_key__: ClassVar[int] = 28
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -446,7 +446,7 @@ class ClearElrRecord(MetadataRecord):
     topic_name: str = field(default="", metadata={"kafka_type": "string"})
 
 
-#: The classes by their number.
+#: The classes by record type.
 RECORD_CLASSES: Final[dict[int, type[MetadataRecord]]] = {
     cls.__api_key__: cls
     for cls in (

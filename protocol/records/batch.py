@@ -1,13 +1,13 @@
-"""The header of a record batch (magic 2), read and patched where it lies.
+"""RecordBatch, magic 2: its header, read and patched in place.
 
 Layout, big-endian: base offset 8, length 4 (of what follows it), partition leader epoch 4, magic 1, CRC-32C 4,
 attributes 2, last offset delta 4, base timestamp 8, max timestamp 8, producer id 8, producer epoch 2,
-base sequence 4, records count 4; then the records, compressed as one piece if the attributes say so.
+base sequence 4, records count 4; then the records, compressed together if the attributes name a codec.
 
-The CRC covers everything from the attributes on. The broker's own fields (base offset, leader epoch) lie
-before it, so that a leader assigns offsets without touching the payload.
+The CRC covers everything from the attributes on. The fields that a broker sets (base offset, leader epoch) are
+before it, so that a leader assigns offsets without reading the payload.
 
-Source: Kafka's DefaultRecordBatch and ByteBufferLogInputStream.
+Source: Kafka's DefaultRecordBatch and ByteBufferLogInputStream; KIP-98.
 """
 
 from collections.abc import Iterator
@@ -23,13 +23,13 @@ from protocol.records.compression import CODECS, Compression
 MAGIC: Final = 2
 #: Bytes before the records.
 HEADER_SIZE_BYTES: Final = 61
-#: Base offset and length: what must be read to know where the next batch begins.
+#: Base offset and length: the bytes needed to find the start of the next batch.
 LOG_OVERHEAD_BYTES: Final = 12
-#: Base offset, length, leader epoch: what a leader rewrites; see `patched`.
+#: Base offset, length, leader epoch: the bytes that a leader rewrites; see `patched`.
 HEAD_SIZE_BYTES: Final = 16
-#: Where the bytes begin that the CRC covers.
+#: Start of the bytes that the CRC covers.
 ATTRIBUTES_OFFSET: Final = 21
-#: The smallest length field of the oldest format: less is not a batch of any magic.
+#: The smallest value of the length field in the oldest format: less is not a batch of any magic.
 SMALLEST_LENGTH_OF_ANY_MAGIC: Final = 14
 
 NO_PRODUCER_ID: Final = -1
@@ -60,18 +60,18 @@ assert _HEADER.size == HEADER_SIZE_BYTES
 
 #: The fields of BatchHeader, in its order: (bytes, position) -> tuple.
 unpack_header: Final = _HEADER.unpack_from
-#: (bytes, position, base offset, length, leader epoch): `patch` for who has the length at hand.
+#: (bytes, position, base offset, length, leader epoch): `patch` for callers that know the length.
 pack_head: Final = _HEAD.pack_into
 
 
-#: `BatchHeader._make` is a function of Python around this, and as slow again.
+#: `BatchHeader._make` is a Python function around this, and takes twice as long.
 _new_tuple = tuple.__new__
 
 
 class BatchHeader(NamedTuple):
-    """The header as it lies in the bytes: -1 is Kafka's "none" in the producer's fields and timestamps.
+    """The header as in the bytes: -1 is Kafka's "none" in the producer's fields and timestamps.
 
-    A tuple, not a dataclass: built straight from `Struct.unpack_from`, 0.3 us a header.
+    A tuple, not a dataclass: built directly from `Struct.unpack_from`, 0.3 us a header.
     """
 
     base_offset: int
@@ -81,7 +81,7 @@ class BatchHeader(NamedTuple):
     crc: int
     attributes: int
     last_offset_delta: int
-    #: With the delete-horizon flag this is the horizon (KIP-534); record timestamps count from it all the same.
+    #: With the delete-horizon flag this is the horizon (KIP-534); record timestamps are relative to it all the same.
     base_timestamp: int
     max_timestamp: int
     producer_id: int
@@ -91,12 +91,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of the whole batch, header included."""
+        """Size of the whole batch, header included."""
         return self.batch_length + LOG_OVERHEAD_BYTES
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record, or of the last that was there before compaction."""
+        """Offset of the last record; compaction may have removed that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -119,7 +119,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_compressed(self) -> bool:
-        """Whether the records are compressed, by whatever codec."""
+        """Whether the records are compressed, by any codec."""
         return self.attributes & COMPRESSION_MASK != 0
 
     @property
@@ -129,22 +129,22 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        """Whether the batch belongs to a transaction (markers do, too)."""
+        """Whether the batch belongs to a transaction; a transaction marker does, too."""
         return self.attributes & TRANSACTIONAL_FLAG != 0
 
     @property
     def is_control(self) -> bool:
-        """Whether the records are for brokers and never reach an application."""
+        """Whether these are control records, which clients do not return to the application."""
         return self.attributes & CONTROL_FLAG != 0
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether the cleaner noted when tombstones may go (KIP-534)."""
+        """Whether the cleaner has set the time from which tombstones may be removed (KIP-534)."""
         return self.attributes & DELETE_HORIZON_FLAG != 0
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the cleaner may drop this batch's tombstones or marker."""
+        """When the cleaner may remove this batch's tombstones or marker; None without the flag."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
     @property
@@ -154,9 +154,9 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(view: memoryview | bytes | bytearray, position: int = 0) -> BatchHeader:
-    """The header at `position`. The batch itself may reach beyond the view: its length is not checked against it.
+    """The header at `position`. The batch itself may end after the view: its length is not checked against it.
 
-    Raises UnsupportedForMessageFormat for magic 0 and 1, CorruptMessage if it is no header at all.
+    Raises UnsupportedForMessageFormat for magic 0 and 1, CorruptMessage if the bytes are not a header.
     """
     if len(view) - position < HEADER_SIZE_BYTES:
         return _not_a_header(view, position)
@@ -167,7 +167,7 @@ def read_header(view: memoryview | bytes | bytearray, position: int = 0) -> Batc
 
 
 def _not_a_header(view: memoryview | bytes | bytearray, position: int) -> BatchHeader:
-    """Always raises: tells an old batch from a broken one."""
+    """Always raises: distinguishes a batch of an old format from a corrupt one."""
     if len(view) - position > _MAGIC_OFFSET:
         _, length = _LENGTH.unpack_from(view, position)
         magic = view[position + _MAGIC_OFFSET]
@@ -178,10 +178,10 @@ def _not_a_header(view: memoryview | bytes | bytearray, position: int) -> BatchH
 
 
 def batches(view: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Each whole batch of `view` with its bytes, in order; a batch that is cut off at the end is left out.
+    """Each whole batch of `view` with its bytes, in order; a partial batch at the end is ignored.
 
-    Leaving it out is what Kafka does on both sides: a fetch may end in the middle of a batch.
-    The headers are believed as far as lengths go; nothing is known of CRCs.
+    Kafka's brokers and clients ignore it, too: a Fetch response may end in the middle of a batch.
+    Lengths are checked against the view only, and CRCs are not verified.
     Raises as `read_header` does.
     """
     position = 0
@@ -197,25 +197,25 @@ def batches(view: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
         yield header, view[position:next_position]
         position = next_position
     if end - position > _MAGIC_OFFSET:
-        # Too short for magic 2: an old batch, garbage, or the beginning of a batch that was cut off.
+        # Too short for magic 2: an old batch, garbage, or the start of a partial batch.
         _, length = _LENGTH.unpack_from(view, position)
         if view[position + _MAGIC_OFFSET] != MAGIC or length < HEADER_SIZE_BYTES - LOG_OVERHEAD_BYTES:
             _not_a_header(view, position)
 
 
 def crc_of(batch: memoryview | bytes | bytearray) -> int:
-    """CRC-32C of what the checksum covers; 34 us per MiB."""
+    """CRC-32C of the bytes that the checksum covers; 34 us per MiB."""
     return int(crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:]))
 
 
 def crc_is_valid(batch: memoryview | bytes | bytearray) -> bool:
-    """Whether the stored checksum is the right one. `batch` is exactly one batch."""
+    """Whether the stored checksum is correct. `batch` is exactly one batch."""
     stored: int = _CRC.unpack_from(batch, _CRC_OFFSET)[0]
     return stored == crc_of(batch)
 
 
 def patch(batch: memoryview | bytearray, *, base_offset: int, leader_epoch: int, position: int = 0) -> None:
-    """Write the leader's two fields into the batch at `position`, in place. The CRC stays right."""
+    """Write the leader's two fields into the batch at `position`, in place. The CRC stays valid."""
     batch_length = _LENGTH.unpack_from(batch, position)[1]
     _HEAD.pack_into(batch, position, base_offset, batch_length, leader_epoch)
 
@@ -227,9 +227,9 @@ def patched(batch: memoryview, *, base_offset: int, leader_epoch: int) -> tuple[
 
 
 def patch_timestamps(batch: memoryview | bytearray, *, max_timestamp: int, is_log_append_time: bool) -> None:
-    """Set maximum timestamp and timestamp type of one batch, in place, and renew its CRC if that changed anything."""
+    """Set maximum timestamp and timestamp type of one batch, in place; recompute its CRC if that changes anything."""
     attributes: int = _ATTRIBUTES.unpack_from(batch, ATTRIBUTES_OFFSET)[0]
-    # Bits 7 to 15 have no meaning; Kafka drops them when it rewrites the attributes.
+    # Bits 7 to 15 are unused; Kafka clears them when it rewrites the attributes.
     new_attributes = attributes & _ATTRIBUTES_KEPT | (LOG_APPEND_TIME_FLAG if is_log_append_time else 0)
     old_timestamp = _TIMESTAMPS.unpack_from(batch, _MAX_TIMESTAMP_OFFSET)[0]
     if (attributes ^ new_attributes) & LOG_APPEND_TIME_FLAG == 0 and old_timestamp == max_timestamp:

@@ -1,6 +1,7 @@
-"""Record batches from records: what the broker itself writes (offsets, metadata, markers) or writes anew.
+"""MemoryRecordsBuilder: record batches that the broker itself writes (offsets, metadata, markers) or rewrites.
 
-Byte for byte what Kafka's MemoryRecordsBuilder makes of the same records, up to the output of the codecs.
+Byte for byte the batches of Kafka's MemoryRecordsBuilder for the same records, except for the output of the codecs.
+Source: MemoryRecordsBuilder and DefaultRecordBatch of Kafka 4.3.1.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,7 +40,7 @@ _INT32_MAX: Final = 2**31 - 1
 def simple_records(
     pairs: Iterable[tuple[bytes | None, bytes | None]], *, timestamp: int, base_offset: int = 0
 ) -> list[Record]:
-    """Keys and values as records of one time with consecutive offsets: what coordinators write."""
+    """Keys and values as records with one timestamp and consecutive offsets, as coordinators write them."""
     return [
         Record(offset, timestamp, key, value) for offset, (key, value) in enumerate(pairs, start=base_offset)
     ]
@@ -61,10 +62,10 @@ def build_batch(
     is_transactional: bool = False,
     delete_horizon_ms: int | None = None,
 ) -> bytes:
-    """One batch that holds `records`, at least one, whose offsets ascend from `base_offset` on.
+    """One batch of `records`, at least one, whose offsets ascend from `base_offset` on.
 
-    `last_offset` may lie beyond the last record (after compaction). `log_append_time_ms` makes that the time of
-    all records. The base timestamp is the first record's, or `delete_horizon_ms` where there is one (KIP-534).
+    `last_offset` may be after the last record (after compaction). `log_append_time_ms`, if given, is the timestamp of
+    all records. The base timestamp is the first record's, or `delete_horizon_ms` if given (KIP-534).
     About 1.5 us a record.
     """
     assert records, "a batch of no records is made by build_empty_batch"
@@ -108,7 +109,7 @@ def build_batch(
 
 
 def build_empty_batch(emptied: BatchHeader) -> bytes:
-    """What is left of a batch when compaction took all its records: the offsets and the producer's state."""
+    """The rest of a batch after compaction has removed all its records: the offsets and the producer's state."""
     return assemble(
         b"",
         base_offset=emptied.base_offset,
@@ -138,7 +139,7 @@ def assemble(
     base_sequence: int,
     records_count: int,
 ) -> bytes:
-    """A batch around records that are encoded, and compressed as `attributes` say, already."""
+    """A batch of records that are already encoded, and compressed with the codec in `attributes`."""
     assert 0 <= last_offset_delta <= _INT32_MAX, f"{last_offset_delta=}"
     covered = (
         _AFTER_CRC.pack(

@@ -1,10 +1,11 @@
-"""The four codecs of record batches, as Kafka's clients and broker write them.
+"""Compression of record batches: the four codecs, as Kafka's clients and broker write them.
 
-What a peer compressed is never trusted with our memory: `decompress` has an upper bound, is checked chunk by
-chunk, and raises CorruptMessage beyond it (CVE-2023-43642 and its relatives: a few bytes that claim gigabytes).
+Data from a peer must not exhaust memory: `decompress` has an upper bound, which it checks chunk by
+chunk, and raises CorruptMessage beyond it (CVE-2023-43642 and similar: a few bytes that claim gigabytes).
 
-Snappy comes in two kinds: xerial's framing (Java's clients, and ours) and one bare block; both are read.
+Snappy has two formats, xerial's framing (Java's clients, and ours) and one bare block; both are read.
 The codecs' libraries are imported on first use: most brokers never need more than one.
+Source: CompressionType and the Compression classes of Kafka 4.3.1.
 """
 
 import zlib
@@ -16,18 +17,18 @@ from typing import Final
 
 from protocol.errors import CorruptMessage, UnsupportedCompressionType
 
-#: What one batch may decompress to unless the caller says otherwise: the default of socket.request.max.bytes,
-#: above which nobody could have sent the same records uncompressed.
+#: Limit of one batch's decompressed size unless the caller sets another: the default of socket.request.max.bytes,
+#: above which no client could send the same records uncompressed.
 MAX_DECOMPRESSED_BYTES: Final = 100 * 1024 * 1024
 
-#: Output is taken in pieces of this size, so that the bound is noticed early.
+#: Output is produced in chunks of this size, so that the bound is checked early.
 _CHUNK_BYTES = 256 * 1024
 
 Bytes = bytes | bytearray | memoryview
 
 
 class Compression(IntEnum):
-    """Kafka's codecs; the value is what a batch's attributes hold, the name what `compression.type` says."""
+    """Kafka's codecs; the value is that in a batch's attributes, the name that in `compression.type`."""
 
     NONE = 0
     GZIP = 1
@@ -45,7 +46,7 @@ class Compression(IntEnum):
 
     @classmethod
     def of_name(cls, name: str) -> "Compression":
-        """The codec that `compression.type` calls so (`uncompressed` is NONE); KeyError for `producer`."""
+        """The codec of a `compression.type` (`uncompressed` is NONE); KeyError for `producer`."""
         return _BY_NAME[name]
 
 
@@ -60,16 +61,16 @@ DEFAULT_LEVELS: Final[Mapping[Compression, int]] = MappingProxyType(
 
 
 def compress(codec: Compression, data: Bytes, *, level: int | None = None) -> bytes:
-    """`data` in one piece; `level` None is Kafka's default for the codec, and ignored where there are none."""
+    """`data` compressed; `level` None is Kafka's default for the codec. Codecs without levels ignore it."""
     if codec is Compression.NONE:
         return bytes(data)
     return _COMPRESS[codec](data, DEFAULT_LEVELS.get(codec, 0) if level is None else level)
 
 
 def decompress(codec: Compression, data: Bytes, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """What `data` was before.
+    """`data` decompressed.
 
-    Raises CorruptMessage if it is not what the codec writes, is cut off, or comes to more than `max_bytes`.
+    Raises CorruptMessage if it is not in the codec's format, is truncated, or decompresses to more than `max_bytes`.
     """
     if codec is Compression.NONE:
         return bytes(data)
@@ -77,7 +78,7 @@ def decompress(codec: Compression, data: Bytes, *, max_bytes: int = MAX_DECOMPRE
 
 
 class _Output:
-    """Pieces of decompressed data under a common bound."""
+    """Chunks of decompressed data under a common bound."""
 
     __slots__ = ("left", "max_bytes", "pieces")
 
@@ -96,8 +97,8 @@ class _Output:
         return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
 
 
-# gzip: what java.util.zip reads and writes. The header is Java's (no time, unknown system), not zlib's own, which
-# says on what system it was compiled.
+# gzip: the format of java.util.zip. The header is Java's (no time, unknown system), not zlib's own, which
+# names the operating system that zlib was compiled for.
 
 _GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _GZIP_TRAILER = Struct("<II")
@@ -120,7 +121,7 @@ def _gunzip(data: Bytes, max_bytes: int) -> bytes:
                 if not piece and not rest and not stream.eof:
                     raise CorruptMessage("The gzip stream is cut off")
                 output.add(piece)
-            # Members may follow each other; what is no member is ignored, as Java does.
+            # Members may follow each other; other trailing bytes are ignored, as in Java.
             rest = stream.unused_data
             if rest[:2] != b"\x1f\x8b":
                 return output.joined()
@@ -135,7 +136,7 @@ _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
 _XERIAL_HEADER_SIZE_BYTES = len(_XERIAL_HEADER)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _INT32 = Struct(">i")
-#: The magic's first four bytes in place of a length: another stream begins in the middle.
+#: The magic's first four bytes in place of a length: another stream starts there (concatenated streams).
 _XERIAL_RESTART = _INT32.unpack_from(_XERIAL_MAGIC)[0]
 
 
@@ -178,7 +179,7 @@ def _unsnappy(data: Bytes, max_bytes: int) -> bytes:
 def _unsnappy_block(block: memoryview, output: _Output) -> None:
     import cramjam
 
-    # The block begins with its decompressed size: checked before anything is allocated.
+    # The block starts with its decompressed size: checked before anything is allocated.
     size = shift = 0
     for byte in block[:5]:
         size |= (byte & 0x7F) << shift
@@ -199,8 +200,8 @@ def _unsnappy_block(block: memoryview, output: _Output) -> None:
 def _lz4(data: Bytes, level: int) -> bytes:
     import lz4.frame
 
-    # Kafka's 9 (its default) means the fast compressor; any other level is high compression, of which liblz4's
-    # frames know 3 to 12.
+    # Kafka's level 9 (its default) means the fast compressor; any other level is high compression, for which
+    # liblz4's frames support 3 to 12.
     frame: bytes = lz4.frame.compress(
         data,
         compression_level=0 if level == DEFAULT_LEVELS[Compression.LZ4] else min(max(level, 3), 12),
@@ -236,7 +237,7 @@ def _unlz4(data: Bytes, max_bytes: int) -> bytes:
 def _zstd(data: Bytes, level: int) -> bytes:
     import zstandard
 
-    # A new context each time: they are not to be shared between threads, and compaction has its own.
+    # A new context each time: threads must not share one, and compaction runs in another thread.
     return zstandard.ZstdCompressor(level=level, write_content_size=False).compress(data)
 
 
@@ -244,7 +245,7 @@ def _unzstd(data: Bytes, max_bytes: int) -> bytes:
     import zstandard
 
     output = _Output(max_bytes)
-    # Small pieces of input bound the output of one call: four bytes are enough for a block of 128 KiB.
+    # Small chunks of input bound the output of one call: four bytes can decompress to a block of 128 KiB.
     view = memoryview(data)
     context = zstandard.ZstdDecompressor()
     stream = context.decompressobj()

@@ -1,7 +1,7 @@
-"""Control records: what brokers write into logs for each other.
+"""Control records: transaction markers and KRaft's records, which brokers write into logs for each other.
 
-The key is a version and a type, both int16. The markers that end transactions have a value of their own little
-layout; the quorum's records are messages whose schemas are Kafka's.
+The key is a version and a type, both int16. The value of a transaction marker is a version (int16) and the
+coordinator epoch (int32); the values of the quorum's records are messages with Kafka's schemas (`quorum`).
 Source: Kafka's ControlRecordType, EndTransactionMarker and ControlRecordUtils.
 """
 
@@ -18,7 +18,7 @@ _END_TXN_VALUE = Struct(">hi")
 
 
 class ControlRecordType(IntEnum):
-    """The types that Kafka 4.3.1 knows; others are skipped by whoever reads them."""
+    """The types of Kafka 4.3.1; readers skip other types."""
 
     ABORT = 0
     COMMIT = 1
@@ -35,7 +35,7 @@ def control_key(record_type: ControlRecordType) -> bytes:
 
 
 def control_type(key: bytes | None) -> ControlRecordType | None:
-    """What a control record is; None if it is of a type that nobody knew yet.
+    """The type of a control record; None for an unknown type, of newer software.
 
     Raises InvalidRecord if `key` is not the key of a control record.
     """
@@ -54,15 +54,15 @@ class EndTransactionMarker(NamedTuple):
     """The end of one producer's transaction in one partition (KIP-98)."""
 
     is_commit: bool
-    #: Generation of the coordinator that decided; an older one is fenced.
+    #: Epoch of the transaction coordinator that wrote it; markers of an older epoch are fenced.
     coordinator_epoch: int
     timestamp: int
 
 
 def end_transaction_marker(batch: memoryview | bytes) -> EndTransactionMarker | None:
-    """The marker in a control batch; None if compaction emptied it.
+    """The marker in a control batch; None if compaction has removed the record.
 
-    Raises InvalidRecord if it holds anything else: producers have no other control records.
+    Raises InvalidRecord if the batch has anything else: no other control record belongs to a producer.
     """
     record = next(records(batch), None)
     if record is None:

@@ -1,8 +1,8 @@
-"""The control records of a KRaft log and of its snapshots: who leads, who votes, where a snapshot begins and ends.
+"""KRaft's control records: LeaderChange, KRaftVersion and KRaftVoters, and a snapshot's header and footer.
 
-Each is the value of a control record (`control`) of the type that `CONTROL_TYPES` says, without a version in front:
+Each is the value of a control record (`control`) of the type in `CONTROL_TYPES`, without a version prefix:
 Kafka 4.3.1 writes version 0 of all of them.
-Source: KIP-595, KIP-630, KIP-853 and the schemas of Kafka 4.3.1.
+Source: KIP-595, KIP-630, KIP-853; ControlRecordUtils and the schemas of Kafka 4.3.1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,16 +43,16 @@ def encode_quorum_record(message: QuorumMessage, *, version: int = 0) -> tuple[b
 
 
 def decode_quorum_record(record: Record) -> QuorumMessage | None:
-    """What a control record says; None if it is the end of a transaction or of a type that is not known.
+    """The message in a control record; None for a transaction marker or an unknown type.
 
-    Raises InvalidRecord if it is none, or broken.
+    Raises InvalidRecord if `record` is not a control record, or is corrupt.
     """
     record_type = control_type(record.key)
     cls = None if record_type is None else _CLASSES.get(record_type)
     if cls is None:
         return None
     value = record.value or b""
-    # The message begins with its version, which says how to read the rest; newer ones are read as the last known.
+    # The message starts with its version, the format of the rest; newer versions are read as the latest known.
     version = int.from_bytes(value[:2], "big", signed=True)
     last = cls.__versions__.last or 0
     try:

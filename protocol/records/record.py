@@ -1,10 +1,10 @@
-"""The records inside a batch: a zigzag length each, then attributes, deltas, key, value and headers.
+"""The records in a batch: each has a zigzag length, then attributes, deltas, key, value and headers.
 
-Slow compared with everything in `batch` (about 2 us a record), and only for those who need what is inside:
+Slow compared with everything in `batch` (about 2 us a record), and only for callers that need the records themselves:
 coordinators, compaction, timestamp lookup, deep validation, tools.
 
-Whatever the bytes are, nothing but CorruptMessage (codec), InvalidRecord (structure) and
-UnsupportedCompressionType comes out. Source: Kafka's DefaultRecord and DefaultRecordBatch.
+Whatever the bytes, only CorruptMessage (codec), InvalidRecord (structure) and
+UnsupportedCompressionType are raised. Source: Kafka's DefaultRecord and DefaultRecordBatch.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from protocol.records.varint import read_varint, read_varlong
 #: Name and value; a header's value may be null.
 Header = tuple[str, bytes | None]
 
-#: Absolute offset, key, whether there is a value.
+#: Absolute offset, key, whether the value is not null.
 RecordKey = tuple[int, bytes | None, bool]
 
 
@@ -33,10 +33,10 @@ class Record(NamedTuple):
 
 
 def records(batch: memoryview | bytes, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
-    """The records of exactly one batch, in order. The CRC is not looked at.
+    """The records of exactly one batch, in order. The CRC is not checked.
 
-    `max_bytes` bounds what a compressed batch may become; beyond it CorruptMessage is raised.
-    A batch that compaction emptied yields none.
+    `max_bytes` bounds the decompressed size; beyond it CorruptMessage is raised.
+    A batch without records, all removed by compaction, yields none.
     """
     header = read_header(batch)
     if header.records_count == 0:
@@ -59,8 +59,8 @@ def payload_of(
 def parse_payload(data: bytes, header: BatchHeader) -> Iterator[Record]:  # noqa: C901
     """The records in the decompressed bytes of `header`'s batch.
 
-    Raises InvalidRecord if the bytes hold anything else than as many records as the header says.
-    The varints of one byte, and sizes of two, are decoded in place: 1.4 us a record of 100 bytes.
+    Raises InvalidRecord unless the bytes are exactly as many records as the header says.
+    Varints of one byte, and sizes of two, are decoded inline: 1.4 us a record of 100 bytes.
     """
     count = header.records_count
     if count < 0:
@@ -83,7 +83,7 @@ def parse_payload(data: bytes, header: BatchHeader) -> Iterator[Record]:  # noqa
                 record_end = position + size
             if record_end > end:
                 raise InvalidRecord(f"A record up to byte {record_end} where there are {end}")
-            if (byte := data[position + 1]) < 0x80:  # after the attributes, which mean nothing yet
+            if (byte := data[position + 1]) < 0x80:  # after the attributes, which are unused
                 timestamp = base_timestamp + ((byte >> 1) ^ -(byte & 1))
                 position += 2
             else:
@@ -123,7 +123,7 @@ def parse_payload(data: bytes, header: BatchHeader) -> Iterator[Record]:  # noqa
                 headers: tuple[Header, ...] = ()
             else:
                 headers, position = _parse_headers(data, position, record_end)
-            # Slices beyond the end are silently shorter; then the position is beyond it, too.
+            # A slice past the end is shorter, without an error; the position is past the end then, too.
             if position != record_end:
                 raise InvalidRecord("A record is longer or shorter than it says")
             yield Record(
@@ -136,9 +136,9 @@ def parse_payload(data: bytes, header: BatchHeader) -> Iterator[Record]:  # noqa
 
 
 def keys_of(batch: memoryview | bytes) -> Iterator[RecordKey]:
-    """What compaction must know of exactly one batch's records, in order: half the time of `records`.
+    """Offset, key and presence of a value of exactly one batch's records, for compaction: half the time of `records`.
 
-    Raises as `records`, but for what it passes over: timestamps, values and headers.
+    Raises as `records`, except for errors in the skipped parts: timestamps, values and headers.
     """
     header = read_header(batch)
     if header.records_count == 0:
@@ -182,7 +182,7 @@ def _parse_keys(data: bytes, header: BatchHeader) -> Iterator[RecordKey]:
                 position += size
             if not position < record_end <= end:
                 raise InvalidRecord("A record is longer or shorter than it says")
-            yield offset, key, not data[position] & 1  # a value's length is negative if there is none
+            yield offset, key, not data[position] & 1  # the length of a null value is negative
             position = record_end
     except IndexError:
         raise InvalidRecord(f"The batch ends before its {header.records_count} records do") from None
@@ -193,7 +193,7 @@ def _parse_keys(data: bytes, header: BatchHeader) -> Iterator[RecordKey]:
 def values_of(batch: memoryview | bytes) -> list[bytes | None]:
     """The values of exactly one batch's records, in order: a third of the time of `records`.
 
-    For logs whose records have no keys. Raises as `records`, but for what it passes over: timestamps and offsets.
+    For logs whose records have no keys. Raises as `records`, except for errors in the skipped timestamps and offsets.
     """
     header = read_header(batch)
     if header.records_count == 0:

@@ -1,7 +1,7 @@
 """Variable-length integers inside records: little-endian groups of seven bits, zigzag for signed ones.
 
-Reading is written out in the record walk's loop for the one-byte case; what is longer comes here.
-Source: Kafka's ByteUtils, whose bounds these are: five bytes for 32 bits, ten for 64, what is above cut off.
+The loops in `record` decode varints of one byte inline; longer ones are decoded here.
+Source: Kafka's ByteUtils, with its bounds: five bytes for 32 bits, ten for 64; higher bits are dropped.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ from protocol.errors import InvalidRecord
 
 
 def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """A zigzag int32 at `position`, and the position behind it. IndexError at the end of `data`."""
+    """A zigzag int32 at `position`, and the position after it. IndexError at the end of `data`."""
     raw = data[position]
     if raw >= 0x80:
         second = data[position + 1]
@@ -22,7 +22,7 @@ def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
 
 
 def read_varlong(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """A zigzag int64 at `position`, and the position behind it. IndexError at the end of `data`."""
+    """A zigzag int64 at `position`, and the position after it. IndexError at the end of `data`."""
     raw = data[position]
     if raw >= 0x80:
         second = data[position + 1]
@@ -34,7 +34,7 @@ def read_varlong(data: bytes | memoryview, position: int) -> tuple[int, int]:
 
 
 def _read_long(data: bytes | memoryview, position: int, *, bits: int) -> tuple[int, int]:
-    """The general case; the two above have what is short, which nearly everything is."""
+    """The general case; the two functions above decode one and two bytes, which are nearly all varints."""
     raw = shift = 0
     while (byte := data[position]) >= 0x80:
         raw |= (byte & 0x7F) << shift
@@ -55,11 +55,11 @@ def _encoded(raw: int) -> bytes:
     return bytes(out)
 
 
-#: Encodings of the numbers that nearly all lengths and deltas are, by their zigzag form.
+#: Encodings of small numbers, by their zigzag form: nearly all lengths and deltas are among them.
 _SMALL: Final = tuple(_encoded(raw) for raw in range(4096))
 
 
 def varint(value: int) -> bytes:
-    """Zigzag encoding of an int32 or int64, as short as it can be."""
+    """The shortest zigzag encoding of an int32 or int64."""
     raw = value << 1 if value >= 0 else ~(value << 1)
     return _SMALL[raw] if raw < 4096 else _encoded(raw)

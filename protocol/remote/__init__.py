@@ -1,1 +1,1 @@
-"""Records of `__remote_log_metadata`, in Kafka's format: which segments lie in the second tier (KIP-405)."""
+"""Records of `__remote_log_metadata`, in Kafka's format: the segments in the remote tier (KIP-405)."""

@@ -1,4 +1,4 @@
-"""Values of `__remote_log_metadata` <-> bytes; the keys are null.
+"""RemoteLogMetadataSerde: values of `__remote_log_metadata` <-> bytes; the keys are null.
 
     frame version, 1 (unsigned varint) | record type (unsigned varint) | version (unsigned varint) | body
 
@@ -27,7 +27,7 @@ def encode(record: RemoteLogMetadataRecord, *, version: int = 0) -> bytes:
 
 
 def decode(value: bytes | memoryview | None) -> RemoteLogMetadataRecord:
-    """The record of a frame. Raises UnknownRemoteLogMetadata, and MalformedMessage for bytes that lie."""
+    """The record of a frame. Raises UnknownRemoteLogMetadata, and MalformedMessage for invalid bytes."""
     if value is None:
         raise MalformedMessage("a record of __remote_log_metadata has no value")
     view = memoryview(value)

@@ -1,7 +1,7 @@
-"""The four kinds of record in `__remote_log_metadata`, the topic of Kafka's own RemoteLogMetadataManager.
+"""The four kinds of record in `__remote_log_metadata`, the topic of Kafka's TopicBasedRemoteLogMetadataManager.
 
-A segment is announced before it is copied (record), and its state moves on from there (updates); a deleted
-topic's partition has states of its own. Offsets of a segment include the last one: `end_offset` is inclusive.
+A segment's metadata record is written before the copy, its later states as updates; the deletion of a topic's
+partition has states of its own. A segment's `end_offset` is inclusive: the offset of its last record.
 
 Source: KIP-405 and the schemas of Kafka 4.3.1's storage module.
 """
@@ -18,7 +18,7 @@ from protocol.types import ZERO_UUID
 
 
 class RemoteLogSegmentState(IntEnum):
-    """What has become of a segment's copy."""
+    """The state of a segment's copy in the remote tier."""
 
     COPY_SEGMENT_STARTED = 0
     COPY_SEGMENT_FINISHED = 1
@@ -27,7 +27,7 @@ class RemoteLogSegmentState(IntEnum):
 
 
 class RemotePartitionDeleteState(IntEnum):
-    """How far the deletion of a topic's partition in the second tier has come."""
+    """The progress of a partition's deletion in the remote tier."""
 
     DELETE_PARTITION_MARKED = 0
     DELETE_PARTITION_STARTED = 1
@@ -53,7 +53,7 @@ class TopicIdPartitionEntry:
 
 @dataclass(slots=True, kw_only=True)
 class RemoteLogSegmentIdEntry:
-    """A copy of a segment: each attempt to copy one has an id of its own."""
+    """The id of a segment's copy: each attempt to copy a segment has an id of its own."""
 
     topic_id_partition: TopicIdPartitionEntry = field(default_factory=TopicIdPartitionEntry)
     id: UUID = field(default=ZERO_UUID, metadata={"kafka_type": "uuid"})
@@ -61,7 +61,7 @@ class RemoteLogSegmentIdEntry:
 
 @dataclass(slots=True, kw_only=True)
 class SegmentLeaderEpochEntry:
-    """Where an epoch begins within the segment."""
+    """Where an epoch starts within the segment."""
 
     leader_epoch: int = field(default=0, metadata={"kafka_type": "int32"})
     offset: int = field(default=0, metadata={"kafka_type": "int64"})
@@ -79,11 +79,11 @@ class RemoteLogSegmentMetadataRecord(RemoteLogMetadataRecord):
     end_offset: int = field(default=0, metadata={"kafka_type": "int64"})
     broker_id: int = field(default=0, metadata={"kafka_type": "int32"})
     max_timestamp_ms: int = field(default=0, metadata={"kafka_type": "int64"})
-    #: When the broker made this record.
+    #: When the broker created this record.
     event_timestamp_ms: int = field(default=0, metadata={"kafka_type": "int64"})
     segment_leader_epochs: list[SegmentLeaderEpochEntry] = field(default_factory=list)
     segment_size_in_bytes: int = field(default=0, metadata={"kafka_type": "int32"})
-    #: What the RemoteStorageManager wants to be given back.
+    #: Custom metadata of the RemoteStorageManager, which later calls pass back to it.
     custom_metadata: bytes | None = field(default=None, metadata={"kafka_type": "bytes", "nullable": "0+"})
     #: A RemoteLogSegmentState.
     remote_log_segment_state: int = field(default=0, metadata={"kafka_type": "int8"})
@@ -92,7 +92,7 @@ class RemoteLogSegmentMetadataRecord(RemoteLogMetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class RemoteLogSegmentMetadataUpdateRecord(RemoteLogMetadataRecord):
-    """A copy has come into another state."""
+    """A copy has changed its state."""
 
     __api_key__: ClassVar[int] = 1
 
@@ -106,7 +106,7 @@ class RemoteLogSegmentMetadataUpdateRecord(RemoteLogMetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class RemotePartitionDeleteMetadataRecord(RemoteLogMetadataRecord):
-    """A deleted partition's copies are on their way out."""
+    """The deletion of a partition's copies has changed its state."""
 
     __api_key__: ClassVar[int] = 2
 
@@ -119,7 +119,7 @@ class RemotePartitionDeleteMetadataRecord(RemoteLogMetadataRecord):
 
 @dataclass(slots=True, kw_only=True)
 class RemoteLogSegmentMetadataSnapshotRecord(RemoteLogMetadataRecord):
-    """A segment within the snapshot of one partition, which need not be named then."""
+    """A segment in the snapshot of one partition; the record does not name the partition."""
 
     __api_key__: ClassVar[int] = 3
 
@@ -138,7 +138,7 @@ class RemoteLogSegmentMetadataSnapshotRecord(RemoteLogMetadataRecord):
     txn_index_empty: bool = field(default=False, metadata={"kafka_type": "bool", "tag": 0})
 
 
-#: By the number that stands in a record's frame.
+#: By the record type in the frame.
 RECORD_CLASSES: Final[Mapping[int, type[RemoteLogMetadataRecord]]] = MappingProxyType(
     {
         cls.__api_key__: cls

@@ -1,1 +1,1 @@
-"""Records of `__transaction_state`, in Kafka's format: what each transactional id is doing (KIP-98, KIP-890)."""
+"""Records of `__transaction_state`, in Kafka's format: the state of each transactional id (KIP-98, KIP-890)."""

@@ -1,6 +1,6 @@
-"""Keys and values of `__transaction_state` <-> bytes.
+"""TransactionLog: keys and values of `__transaction_state` <-> bytes.
 
-A key begins with the number of its kind (int16, always 0), a value with the version of its schema (int16).
+A key starts with the number of its kind (int16, always 0), a value with the version of its schema (int16).
 """
 
 from struct import Struct
@@ -22,11 +22,11 @@ class TransactionRecord(NamedTuple):
 
 
 class UnknownTransactionRecord(Exception):
-    """A record of a kind or a version that this broker does not know; a newer one may have written it."""
+    """A record of a kind or version that this broker does not know; a newer broker may have written it."""
 
 
 def encode(record: TransactionRecord, *, version: int) -> tuple[bytes, bytes | None]:
-    """(key bytes, value bytes or None). Kafka writes version 1 where transaction.version is 2, else 0."""
+    """(key bytes, value bytes or None). Kafka writes version 1 if transaction.version is 2, else 0."""
     key = _PREFIX.pack(_KIND) + encode_struct(TransactionLogKey, 0, record.key)
     if record.value is None:
         return key, None
@@ -34,7 +34,7 @@ def encode(record: TransactionRecord, *, version: int) -> tuple[bytes, bytes | N
 
 
 def decode(key: bytes | memoryview | None, value: bytes | memoryview | None) -> TransactionRecord:
-    """The record behind these bytes. Raises UnknownTransactionRecord, or MalformedMessage for bytes that lie."""
+    """The record in these bytes. Raises UnknownTransactionRecord, or MalformedMessage for invalid bytes."""
     if key is None:
         raise MalformedMessage("a record of __transaction_state has no key")
     kind, body = _split(key)

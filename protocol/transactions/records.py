@@ -1,4 +1,4 @@
-"""The one kind of record in `__transaction_state`: a transactional id and the state of its transaction.
+"""TransactionLogKey and -Value, the only kind of record in `__transaction_state`: a transactional id and its state.
 
 Source: the coordinator-key and coordinator-value schemas of Kafka 4.3.1's transaction coordinator.
 """
@@ -11,7 +11,7 @@ from protocol.schema import Record, Versions
 
 
 class TransactionStatus(IntEnum):
-    """Where a transaction stands; the value is what the record holds (Kafka's TransactionState)."""
+    """The state of a transaction (Kafka's TransactionState); the value is the number in the record."""
 
     EMPTY = 0
     ONGOING = 1
@@ -25,7 +25,7 @@ class TransactionStatus(IntEnum):
 
 @dataclass(slots=True, kw_only=True)
 class TransactionLogKey(Record):
-    """Which transactional id."""
+    """The transactional id."""
 
     __api_key__: ClassVar[int] = 0
     __versions__: ClassVar[Versions] = Versions(0, 0)
@@ -43,18 +43,18 @@ class TransactionPartitions:
 
 @dataclass(slots=True, kw_only=True)
 class TransactionLogValue(Record):
-    """The state of a transactional id. Producer ids and epochs are -1, the start is -1, where there is none."""
+    """The state of a transactional id. Producer ids, epochs and the start are -1 if there is none."""
 
     __api_key__: ClassVar[int] = 0
     __versions__: ClassVar[Versions] = Versions(0, 1)
     __flexible_from__: ClassVar[int | None] = 1
 
     producer_id: int = field(default=0, metadata={"kafka_type": "int64"})
-    #: Of the transaction before, while clients that retry may still send it (KIP-890).
+    #: Of the previous transaction: a client that retries may still send it (KIP-890).
     previous_producer_id: int = field(
         default=-1, metadata={"kafka_type": "int64", "versions": "1+", "tag": 0, "tag_versions": "1+"}
     )
-    #: The id that takes over once the epochs of `producer_id` are used up.
+    #: The producer id to use once the epochs of `producer_id` are exhausted.
     next_producer_id: int = field(
         default=-1, metadata={"kafka_type": "int64", "versions": "1+", "tag": 1, "tag_versions": "1+"}
     )
@@ -71,7 +71,7 @@ class TransactionLogValue(Record):
     )
     transaction_last_update_timestamp_ms: int = field(default=0, metadata={"kafka_type": "int64"})
     transaction_start_timestamp_ms: int = field(default=0, metadata={"kafka_type": "int64"})
-    #: The level of the feature transaction.version that the client's requests spoke.
+    #: The level of the feature transaction.version that the client's requests use.
     client_transaction_version: int = field(
         default=0, metadata={"kafka_type": "int16", "versions": "1+", "tag": 2, "tag_versions": "1+"}
     )
