@@ -256,7 +256,7 @@ class Core:
     def _supersede(self, kind: type[Persist | LeaderChanged]) -> None:
         """Drop an earlier effect of this kind, which a new one replaces: one fsync less.
 
-        Only while nothing but Persist and LeaderChanged stands behind it: a Reply or Send may depend on it.
+        Only while no other kind of effect follows it: a Reply or Send may depend on it.
         """
         for place in range(len(self.effects) - 1, -1, -1):
             effect = self.effects[place]

@@ -79,6 +79,9 @@ def truncation_offset(log: RaftLog, diverging: OffsetAndEpoch) -> int:
     The leader reports its largest epoch that is not after ours, and where that epoch ends. If this log has the epoch,
     too, the smaller of the two end offsets counts. Otherwise only our records of earlier epochs may agree
     (KIP-595, "Log reconciliation"), and the next Fetch reports the last of those.
+
+    Example: the leader has epoch 1 in [0, 5) and epoch 3 from 5 on; this log has epoch 1 in [0, 4) and epoch 2 in
+    [4, 9). To a Fetch at 9 with epoch 2 the leader reports epoch 1, end 5. This log truncates to 4.
     """
     if diverging.epoch == 0:
         return min(diverging.offset, log.end.offset)

@@ -37,8 +37,9 @@ class Progress:
     def fetched(self, end_offset: int, *, leader_end_offset: int, now_ms: int) -> None:
         """Record a Fetch at `end_offset`.
 
-        A replica that reaches the leader's log end offset of its previous Fetch was caught up at that Fetch. Under
-        constant appends no Fetch reaches the current end, and a replica that keeps up would never count as caught up.
+        A replica that reaches the leader's log end offset of its previous Fetch was caught up at that Fetch. Without
+        this rule a replica that keeps up under constant appends would never be caught up: its Fetches are at 8, 10,
+        12, ... while the leader's log ends at 10, 12, 14, ...
         """
         caught_up_ms: int | None = None
         if end_offset >= leader_end_offset:

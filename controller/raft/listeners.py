@@ -125,7 +125,7 @@ class Listeners:
 
 
 def _check(records: Iterable[MetadataRecord]) -> None:
-    """Refuse an unknown metadata.version: records of a newer cluster may mean more than this software knows."""
+    """Raise InvalidMetadata for an unknown metadata.version: its records may mean more than this software knows."""
     for record in records:
         if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION:
             known = UNDERSTOOD_FEATURES[METADATA_VERSION]

@@ -199,7 +199,7 @@ class Raft:
         return core.reply(token, response)
 
     def answered(self, now_ms: int, sent: Send, response: Any) -> list[Effect]:  # noqa: ANN401 any response
-        """`sent` was answered; None: it timed out, the connection broke, or the answer could not be read.
+        """The response to `sent`; None: it timed out, the connection broke, or the response could not be read.
 
         If the peer does not support the version that the message needs (VoteRequest with `pre_vote`: 2), the response
         has the error code UNSUPPORTED_VERSION.

@@ -79,7 +79,7 @@ class Follower:
     update_voter_at_ms: int
     #: Whether a Fetch from the leader has succeeded. If not, it may have failed, so pre-votes are granted (KIP-996).
     has_fetched: bool = False
-    #: Whether the leader knows our endpoints, where they are not in the log (kraft.version 0).
+    #: Whether the leader has this voter's endpoints, which are not in the log at kraft.version 0.
     has_updated_leader: bool = False
     #: The snapshot that is being fetched instead of records.
     snapshot_id: OffsetAndEpoch | None = None
