@@ -1,10 +1,10 @@
-"""The one place where storage touches the operating system.
+"""The file system: the only module of storage that calls the operating system.
 
-Everything else in `storage/` takes a `Files` and calls nothing of `os`, so that a test can put a layer
-here that tears writes, loses what was not flushed, or runs out of space.
+Everything else in `storage/` takes a `Files` and calls nothing of `os`, so that a test can inject faults here:
+torn writes, loss of unflushed data, a full disk.
 
-Descriptors are plain integers. `OSError`s pass through: the log that meets one tells its manager, which
-takes the directory offline. No method retries.
+Descriptors are plain integers. `OSError`s are raised to the caller: the log notifies its manager, which takes the
+directory offline. No method retries.
 """
 
 import errno
@@ -17,30 +17,30 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from threading import Lock
 
-#: What can be written.
+#: The types that can be written.
 Buffer = bytes | bytearray | memoryview
 
 #: Linux's bound on the buffers of one writev.
 MAX_WRITEV_BUFFERS = 1024
-#: Of a whole file, at a time.
+#: Bytes of one read of a whole file.
 READ_BYTES = 64 * 1024
 _NANOSECONDS_IN_MS = 1_000_000
 
 
 class WouldBlock(Exception):
-    """What is to be read is not in memory: read it again in a thread that may wait for the disk."""
+    """The data is not in memory: repeat the read in a thread that may wait for the disk."""
 
 
 class Files:
     """The real file system. Subclass it to inject faults."""
 
-    #: False: no file is to be mapped any more, since a disk may be failing.
+    #: False: files must not be mapped any more, since a disk may be failing.
     may_map = True
 
     # -- open files ------------------------------------------------------------------------------
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
-        """A descriptor for positional reads and, with `write`, writes. `create` makes the file when missing."""
+        """A descriptor for positional reads and, with `write`, writes. `create` creates a missing file."""
         flags = os.O_RDWR if write else os.O_RDONLY
         return os.open(path, flags | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
 
@@ -63,14 +63,14 @@ class Files:
         return b"".join(pieces)
 
     def pread_from_memory(self, fd: int, size: int, position: int) -> bytes:
-        """As `pread`; raises WouldBlock instead of waiting for the disk, where the file system knows RWF_NOWAIT."""
+        """As `pread`; raises WouldBlock instead of waiting for the disk, if the file system supports RWF_NOWAIT."""
         data = bytearray(size)
         try:
             have = os.preadv(fd, [data], position, os.RWF_NOWAIT)
             if have == size:  # nearly always: 0.7 us less
                 return bytes(data)
             with memoryview(data) as view:
-                # A read of pages of which only the first ones are in memory ends behind those.
+                # A read ends at the first page that is not in memory.
                 while have < size and (count := os.preadv(fd, [view[have:]], position + have, os.RWF_NOWAIT)):
                     have += count
         except BlockingIOError:
@@ -84,8 +84,8 @@ class Files:
     def is_cached(self, fd: int, size: int, position: int, *, step: int = 128 * 1024) -> bool:
         """Whether reading [position, position + size) would probably not wait for the disk.
 
-        One byte is tried in every `step` (the kernel reads ahead in such pieces) and the last one:
-        1.2 us each. Where the file system knows no RWF_NOWAIT the answer is yes.
+        One byte is read in every `step` (the kernel's read-ahead unit), and the last one: 1.2 us each.
+        True where the file system does not support RWF_NOWAIT.
         """
         byte = bytearray(1)
         try:
@@ -99,7 +99,7 @@ class Files:
         return True
 
     def pwrite(self, fd: int, data: Buffer, position: int) -> None:
-        """All of `data` at `position`. After an error any prefix of it may have been written."""
+        """Write all of `data` at `position`. After an error any prefix of it may have been written."""
         written = os.pwrite(fd, data, position)
         if written != len(data):
             rest = memoryview(data)[written:]
@@ -109,7 +109,7 @@ class Files:
                 rest = rest[written:]
 
     def writev(self, fd: int, buffers: Sequence[Buffer], position: int) -> None:
-        """All of `buffers`, one after the other, as `pwrite`."""
+        """Write all of `buffers`, one after the other, as `pwrite`."""
         for start in range(0, len(buffers), MAX_WRITEV_BUFFERS):
             some = buffers[start : start + MAX_WRITEV_BUFFERS]
             size = sum(map(len, some))
@@ -119,7 +119,7 @@ class Files:
             position += size
 
     def truncate(self, fd: int, size: int) -> None:
-        """Shorten the file, or lengthen it by a hole of zeros."""
+        """Truncate the file, or extend it by a hole of zeros."""
         os.ftruncate(fd, size)
 
     def size(self, fd: int) -> int:
@@ -127,7 +127,7 @@ class Files:
         return os.fstat(fd).st_size
 
     def map(self, fd: int, size: int) -> mmap.mmap:
-        """The first `size` bytes, read-only. Whoever shortens the file under it kills the process (SIGBUS)."""
+        """Map the first `size` bytes, read-only. An access beyond the end of a truncated file is SIGBUS."""
         return mmap.mmap(fd, size, access=mmap.ACCESS_READ)
 
     def fsync(self, fd: int) -> None:
@@ -137,9 +137,9 @@ class Files:
     # -- by path -----------------------------------------------------------------------------------
 
     def fsync_path(self, path: Path) -> None:
-        """As `fsync`, by a descriptor of its own: safe while another thread uses, renames or closes the file.
+        """As `fsync`, with a new descriptor: safe while another thread uses, renames or closes the file.
 
-        A file that is gone needs no flush.
+        A missing file is ignored.
         """
         try:
             fd = self.open(path)
@@ -156,7 +156,7 @@ class Files:
 
     def read(self, path: Path) -> bytes:
         """The whole file; raises FileNotFoundError."""
-        # Not by Python's file objects: three small files of each log are read when it is opened.
+        # Without Python's file objects, which are slower: three small files of each log are read when it is opened.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             pieces = []
@@ -167,9 +167,9 @@ class Files:
             os.close(fd)
 
     def write_atomically(self, path: Path, data: bytes, *, durable: bool = True) -> None:
-        """Replace the file by one with this content: after a crash there is the old or the new one.
+        """Replace the file by one with this content: after a crash either the old or the new file exists.
 
-        Without `durable` that holds for a crash of the process only.
+        Without `durable` this holds for a crash of the process only.
         """
         temporary = path.with_name(path.name + ".tmp")
         fd = self.open(temporary, write=True, create=True)
@@ -189,15 +189,15 @@ class Files:
         source.replace(target)
 
     def unlink(self, path: Path) -> None:
-        """Remove the file; a missing one is fine."""
+        """Delete the file; a missing one is ignored."""
         path.unlink(missing_ok=True)
 
     def exists(self, path: Path) -> bool:
-        """Whether the path names anything."""
+        """Whether the path exists."""
         return path.exists()
 
     def is_dir(self, path: Path) -> bool:
-        """Whether the path names a directory."""
+        """Whether the path is a directory."""
         return path.is_dir()
 
     def list(self, directory: Path) -> list[str]:
@@ -212,17 +212,17 @@ class Files:
             return None
 
     def modified_ms(self, path: Path) -> int:
-        """When the content last changed."""
+        """Modification time of the file."""
         return path.stat().st_mtime_ns // _NANOSECONDS_IN_MS
 
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
-        """Pretend that the content last changed then (compacted segments keep the age of their sources)."""
+        """Set the modification time (compacted segments keep that of their sources)."""
         os.utime(path, ns=(modified_ms * _NANOSECONDS_IN_MS, modified_ms * _NANOSECONDS_IN_MS))
 
     def make_dir(self, path: Path) -> bool:
-        """Create the directory and its parents; an existing one is fine. Whether this call has made it."""
+        """Create the directory and its parents, if missing; returns whether this call has created it."""
         try:
-            os.mkdir(path)  # noqa: PTH102 (a thousand logs are made at once: 2 us less each)
+            os.mkdir(path)  # noqa: PTH102 (a thousand logs are created at once: 2 us less each)
         except FileExistsError:
             return False
         except FileNotFoundError:
@@ -230,7 +230,7 @@ class Files:
         return True
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory and all in it; a missing one is fine."""
+        """Remove a directory and everything in it; a missing one is ignored."""
         with suppress(FileNotFoundError):
             shutil.rmtree(path)
 
@@ -249,13 +249,13 @@ class Files:
         return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
 
     def new_mutex(self) -> AbstractContextManager[object]:
-        """A lock between threads of this process. One that is held while a file is written makes others wait for the disk."""
+        """A lock between threads of this process. If it is held during a write, other threads wait for the disk."""
         return Lock()
 
     def lock(self, path: Path) -> int | None:
-        """Take the lock that this file stands for until the descriptor is closed; None if another process has it.
+        """Lock the file until the descriptor is closed; None if another process has the lock.
 
-        A flock: Java's FileChannel.lock is an fcntl lock, so both are taken to keep Kafka itself out, too.
+        Both a flock and an fcntl lock, as Java's FileChannel.lock is an fcntl lock: Kafka itself is locked out, too.
         """
         fd = self.open(path, write=True, create=True)
         try:
@@ -264,7 +264,7 @@ class Files:
         except BlockingIOError:
             self.close(fd)
             return None
-        except PermissionError:  # some systems' answer for a taken fcntl lock
+        except PermissionError:  # raised by some systems for an fcntl lock that is held
             self.close(fd)
             return None
         return fd

@@ -1,9 +1,9 @@
-"""Moving a log to another directory of its broker (KIP-113).
+"""Future logs: moves a log to another directory of its broker (KIP-113).
 
-    create             an empty `-future` log; whoever moves the partition copies into it, as a follower does
-    promote            it has caught up: it gets the partition's name, and the old one goes
-    promote_abandoned  after a start: what a dead process had not promoted any more
-    delete             the partition stays where it is
+    create             creates an empty `-future` log; the mover of the partition copies into it, as a follower does
+    promote            it has caught up: it gets the partition's name, and the old log is deleted
+    promote_abandoned  after a start: promotes logs that the previous process could not promote
+    delete             the move is cancelled
 
 Source: LogManager.replaceCurrentWithFutureLog and recoverAbandonedFutureLogs of Kafka 4.3.1.
 """
@@ -24,7 +24,7 @@ _LOG = getLogger(__name__)
 
 
 class FutureLogs:
-    """See the module."""
+    """The future logs of a broker; see the module."""
 
     def __init__(self, table: LogTable) -> None:
         self._table = table
@@ -38,11 +38,11 @@ class FutureLogs:
         now_ms: int,
         config: LogConfig | None = None,
     ) -> Log:
-        """The partition's future log in `log_dir`, made empty if there is none (KIP-113).
+        """The partition's future log in `log_dir`, created empty if there is none (KIP-113).
 
-        Whoever moves the partition copies into it as a follower does, and then calls `promote`.
-        `log_dir` is one of `directory_ids`, but not the one where the partition's log is. Raises KafkaStorageError if
-        either is offline, or if there is a future log elsewhere: delete it first.
+        The mover copies into it as a follower does, and then calls `promote`. `log_dir` is one of `directory_ids`,
+        but not the one of the partition's log. Raises KafkaStorageError if either is offline, or if there is a future
+        log in another directory: delete it first.
         """
         current = self._table.logs.get(topic_partition)
         if current is None:
@@ -65,11 +65,11 @@ class FutureLogs:
         return future
 
     def promote(self, topic_partition: TopicPartition, *, now_ms: int) -> Log:
-        """The future log has caught up: it is the partition's log from now on, and the other one is deleted.
+        """Replace the partition's log by its future log, which has caught up; the old log is deleted.
 
-        A crash between the two renames, or an old disk that fails the second, leaves two logs of that name: the next
-        start refuses them, as Kafka's does. Raises KafkaStorageError if one of them is offline or the new disk fails,
-        and InconsistentTopicId if they are not of one topic: then the old log is the partition's as before.
+        A crash between the two renames, or a failure of the old disk in the second, leaves two logs of that name: the
+        next start rejects them, as in Kafka. Raises KafkaStorageError if one of them is offline or the new disk fails,
+        and InconsistentTopicId if they are not of one topic: then the old log stays the partition's log.
         """
         current, future = self._table.logs.get(topic_partition), self._table.future_logs.get(topic_partition)
         if current is None or future is None:
@@ -82,25 +82,25 @@ class FutureLogs:
             future.log_end_offset,
             current.log_end_offset,
         )
-        # Both may have moved since the last copy; for those who read they do not go back.
+        # Both offsets may have advanced since the last copy; for readers they never move back.
         future.update_high_watermark(current.high_watermark)
         future.maybe_increment_log_start_offset(current.log_start_offset, reason="the log's that it replaces")
         latest = current.leader_epochs.latest
         if latest is not None and (future.latest_epoch is None or future.latest_epoch < latest.epoch):
-            # An epoch without records is in no batch that could have been copied.
+            # An epoch without records is in no copied batch.
             future.assign_epoch(latest.epoch, latest.start_offset)
-        # Last: whatever fails before has changed nothing, and nothing that fails comes after.
+        # The last step: a failure before it has changed nothing, and no step after it can fail.
         self._replace(current, future, now_ms)
         return future
 
     def promote_abandoned(
         self, is_assigned: Callable[[TopicPartition, UUID | None, UUID], bool], *, now_ms: int
     ) -> list[TopicPartition]:
-        """After `load`: promote future logs whose directory the metadata already says to be the partition's (KIP-858).
+        """After `load`: promote future logs whose directory is already assigned in the metadata (KIP-858).
 
-        `is_assigned` is asked with the topic's id and the directory's; the process died before it could promote
-        them, and the other directory has failed. Where that serves, what it has may be more, and the move goes on.
-        (Kafka promotes them there as well, and loses what was not copied yet.) Returns which.
+        Returns their partitions. `is_assigned` is called with the topic's id and the directory's. The previous process
+        crashed before it could promote them, and the old log's directory has failed. If that is online, the old log may
+        have more records, and the move continues. (Kafka promotes then, too, and loses records not copied yet.)
         """
         promoted = []
         for topic_partition, future in list(self._table.future_logs.items()):
@@ -116,8 +116,8 @@ class FutureLogs:
     def _replace(self, current: Log | None, future: Log, now_ms: int) -> None:
         topic_partition = future.topic_partition
         if current is not None and future.recovery_point < current.recovery_point:
-            # What the old log had flushed must be flushed in the new one before its name goes: whatever of the two
-            # renames a power cut leaves, one of the logs is whole, and the next start keeps that.
+            # The part that is flushed in the old log must be flushed in the new one before the renames: whichever of
+            # the two a power cut keeps, one of the logs is complete, and the next start keeps that.
             future.flush(current.recovery_point)
         future.rename_directory(future.directory.parent / str(topic_partition))
         del self._table.future_logs[topic_partition]
@@ -125,7 +125,7 @@ class FutureLogs:
         if current is None:
             return
         try:
-            # All of the new one is flushed before the old one's files go.
+            # The new log is flushed completely before the old one's files are removed.
             self._table.put_aside(
                 current,
                 file_names.DELETE_DIRECTORY,
@@ -137,6 +137,6 @@ class FutureLogs:
             current.close_files()
 
     def delete(self, topic_partition: TopicPartition, *, now_ms: int) -> None:
-        """The partition stays where it is."""
+        """Delete the future log, if any: the partition stays in its directory."""
         if (future := self._table.future_logs.pop(topic_partition, None)) is not None:
             self._table.put_aside(future, file_names.DELETE_DIRECTORY, now_ms)

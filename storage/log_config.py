@@ -1,7 +1,7 @@
-"""How one topic's log behaves: its configurations, typed, and what may be set.
+"""LogConfig: the typed configuration of a topic's logs, and the validation of topic configurations.
 
-`LogConfig` is what a log works with; `validate_topic_configs` is what the controller asks before it
-writes overrides to the metadata log.
+A log uses a `LogConfig`; the controller calls `validate_topic_configs` before it writes overrides to the
+metadata log.
 Source: org.apache.kafka.storage.internals.log.LogConfig of Kafka 4.3.1.
 """
 
@@ -21,7 +21,7 @@ __all__ = [
 #: Longest value of one configuration: the metadata record's string length is a 16-bit number.
 MAX_VALUE_LENGTH = 2**15 - 1
 
-#: Keys whose negative numbers mean that there is no such bound.
+#: Keys for which a negative number means that there is no bound.
 _BOUNDS = ("retention.bytes", "retention.ms", "local.retention.ms", "local.retention.bytes")
 
 
@@ -61,8 +61,8 @@ class LogConfig:
     leader_replication_throttled_replicas: tuple[str, ...] = ()
     follower_replication_throttled_replicas: tuple[str, ...] = ()
     remote_storage_enable: bool = False
-    #: None: no bound of its own, so that retention_ms alone decides. -2 says so, and -1 is accepted on a
-    #: tiered topic only where retention_ms has no limit either; `local_` properties resolve it.
+    #: None: no bound of its own, so that retention_ms applies. -2 has this meaning; -1 is accepted on a
+    #: tiered topic only if retention_ms has no limit either. See the `effective_local_` properties.
     local_retention_ms: int | None = None
     local_retention_bytes: int | None = None
     remote_log_copy_disable: bool = False
@@ -70,7 +70,7 @@ class LogConfig:
 
     @classmethod
     def from_values(cls, values: Mapping[str, ConfigValue]) -> Self:
-        """From parsed topic configurations; keys that are missing have Kafka's defaults."""
+        """From parsed topic configurations; missing keys have Kafka's defaults."""
         fields: dict[str, Any] = {}
         for name, value in values.items():
             if name in _BOUNDS and isinstance(value, int) and value < 0:
@@ -82,10 +82,10 @@ class LogConfig:
 
     @classmethod
     def from_overrides(cls, defaults: Mapping[str, ConfigValue], overrides: Mapping[str, str]) -> Self:
-        """What holds for a topic: the broker's values (BrokerConfig.topic_defaults) under its overrides.
+        """The effective configuration of a topic: its overrides over the broker's values (BrokerConfig.topic_defaults).
 
-        Overrides were validated when they were set, but perhaps by another version: one that is
-        unknown by now is left out, and one that cannot be parsed raises InvalidConfigValue.
+        Overrides were validated when they were set, but perhaps by another version: an unknown
+        one is ignored, and one that cannot be parsed raises InvalidConfigValue.
         """
         parsed = {
             name: TOPIC_CONFIGS[name].parse(text) for name, text in overrides.items() if name in TOPIC_CONFIGS
@@ -109,12 +109,12 @@ class LogConfig:
 
     @property
     def max_segment_ms(self) -> int:
-        """Age at which the active segment is rolled: compaction only looks at closed segments."""
+        """Age at which the active segment is rolled; only closed segments are compacted."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @property
     def compression_level(self) -> int | None:
-        """The level for `compression_type`; None where that has no levels."""
+        """The level for `compression_type`; None if that has no levels."""
         match self.compression_type:
             case "gzip":
                 return self.compression_gzip_level
@@ -127,17 +127,17 @@ class LogConfig:
 
     @property
     def effective_local_retention_ms(self) -> int | None:
-        """Age at which a tiered segment's local copy goes; None is never."""
+        """Age at which a tiered segment's local copy is removed; None is never."""
         return self.retention_ms if self.local_retention_ms is None else self.local_retention_ms
 
     @property
     def effective_local_retention_bytes(self) -> int | None:
-        """Local size beyond which tiered segments go; None is without limit."""
+        """Local size beyond which tiered segments are removed; None is without limit."""
         return self.retention_bytes if self.local_retention_bytes is None else self.local_retention_bytes
 
 
 def default_topic_values() -> dict[str, ConfigValue]:
-    """Kafka's own defaults: what holds where the broker's properties say nothing."""
+    """Kafka's own defaults, for keys that the broker's properties do not set."""
     return {name: key.default for name, key in TOPIC_CONFIGS.items() if not key.is_internal}
 
 
@@ -148,10 +148,10 @@ def validate_topic_configs(
     existing: Mapping[str, str] | None = None,
     is_remote_storage_system_enabled: bool = False,
 ) -> None:
-    """Refuses overrides of a topic that cannot be: the whole set that would hold, not the changes only.
+    """Validate all overrides that a topic would have, not only the changed ones.
 
-    `defaults` are the broker's values, `existing` the overrides that hold now. Raises InvalidConfig
-    for unknown keys, nulls and relations that do not hold, InvalidConfigValue for single values.
+    `defaults` are the broker's values, `existing` the current overrides. Raises InvalidConfig for
+    unknown keys, nulls and values that contradict each other, InvalidConfigValue for single values.
     Source: LogConfig.validate and ControllerConfigurationValidator.
     """
     values = dict(default_topic_values() if defaults is None else defaults)
@@ -178,7 +178,7 @@ def validate_topic_configs(
 
 
 def check_topic_values(values: Mapping[str, ConfigValue]) -> None:
-    """Relations that hold with and without tiering, for topics and for a broker's defaults."""
+    """Check relations between values that hold with and without tiering, for topics and for a broker's defaults."""
     min_lag, max_lag = _number(values, "min.compaction.lag.ms"), _number(values, "max.compaction.lag.ms")
     if min_lag > max_lag:
         raise InvalidConfig(
@@ -187,9 +187,9 @@ def check_topic_values(values: Mapping[str, ConfigValue]) -> None:
 
 
 def check_local_retention(values: Mapping[str, ConfigValue], *, prefix: str = "") -> None:
-    """A local retention of its own must lie within the whole retention (KIP-405).
+    """Check that an explicit local retention is within the whole retention (KIP-405).
 
-    `prefix` is what refusals put before the topic's names: `log.` where a broker's own are meant.
+    `prefix` is prepended to the keys in error messages: `log.` for a broker's own configuration.
     """
     for whole_name in ("retention.bytes", "retention.ms"):
         whole, local = _number(values, whole_name), _number(values, f"local.{whole_name}")

@@ -1,10 +1,12 @@
-"""Making the logs of new partitions, as many as a topic has, without holding the event loop up.
+"""Log creation: creates the logs of a topic's new partitions without blocking the event loop.
 
-    plan (loop)   where each log goes; a name is taken from here on
-    run           makes directories and files of some of them; 0.2 ms a log [any thread]
-    finish (loop) these logs are there, unless their topic was deleted or their disk failed meanwhile
+    plan (loop)   chooses the directory of each log; its name is reserved from here on
+    run           creates directories and files of some of them; 0.2 ms per log [any thread]
+    finish (loop) adds these logs to the table, unless their topic was deleted or their disk failed meanwhile
 
-`LogManager.creation` plans. Several creations may be under way, each of other partitions.
+`LogManager.creation` plans. Several creations may be in progress, each for other partitions.
+
+Source: LogManager.getOrCreateLog and nextLogDirs of Kafka 4.3.1.
 """
 
 from collections import Counter, deque
@@ -23,27 +25,27 @@ from storage.log_table import LogTable
 
 
 class NewLog(NamedTuple):
-    """A log that is to be there."""
+    """A log to create, if it does not exist."""
 
     topic_partition: TopicPartition
     topic_id: UUID
-    #: None: what the topic has by `LogManager.load`.
+    #: None: by the `topic_config` of `LogManager.load`.
     config: LogConfig | None = None
     #: Whether the partition has never had a log; see `LogManager.get_or_create`.
     is_new: bool = True
-    #: The epoch in which this broker leads the partition, to be noted while nobody waits; None: it does not.
+    #: The epoch in which this broker leads the partition, assigned in the thread; None: it is not the leader.
     leader_epoch: int | None = None
 
 
 class PlannedLog(NamedTuple):
-    """A log that will be made, and where."""
+    """A log to create, and its directory."""
 
     new: NewLog
     path: Path
 
 
 class LogCreation:
-    """`logs` and `errors` have the partitions whose fate is known: at first those that need no new log, or get none."""
+    """Creation of several logs. `logs` and `errors` have the results so far: at first existing logs and refusals."""
 
     def __init__(
         self,
@@ -58,20 +60,20 @@ class LogCreation:
         self._keep = keep
 
     def plan(self, new: NewLog, path: Path) -> None:
-        """The log is to lie there."""
+        """Add a log that is to be created at `path`."""
         self._planned.append(PlannedLog(new, path))
 
     @property
     def planned_count(self) -> int:
-        """How many logs are still to be taken by `next_part`."""
+        """How many logs `next_part` has not taken yet."""
         return len(self._planned)
 
     def next_part(self, size: int) -> Sequence[PlannedLog]:
-        """Take the next `size` logs that are planned, fewer at the end: to be run, and then finished."""
+        """Take the next `size` planned logs, fewer at the end, for `run` and then `finish`."""
         return [self._planned.popleft() for _ in range(min(size, len(self._planned)))]
 
     def run(self, part: Sequence[PlannedLog]) -> None:
-        """Make the logs. [any thread]"""
+        """Create the logs. [any thread]"""
         for new, path in part:
             try:
                 self.logs[new.topic_partition] = self._open_log(new, path)
@@ -79,7 +81,7 @@ class LogCreation:
                 self.errors[new.topic_partition] = error
 
     def finish(self, part: Sequence[PlannedLog]) -> None:
-        """Let the manager have the logs, whatever became of `run`."""
+        """Add the created logs to the table; the others get an error, even if `run` has failed."""
         for new, path in part:
             at = new.topic_partition
             error = self._keep(at, self.logs.get(at))
@@ -89,17 +91,17 @@ class LogCreation:
 
 
 class LogMaker:
-    """Decides where new logs lie, and takes them into the table when they are made."""
+    """Chooses the directories of new logs, and adds the logs to the table when they are created."""
 
     def __init__(self, table: LogTable, *, topic_config: Callable[[str], LogConfig]) -> None:
-        """`topic_config` says what a topic's logs have that are asked for without one."""
+        """`topic_config` gives the configuration of logs that are requested without one."""
         self._table = table
         self._topic_config = topic_config
-        #: The directories of logs that are being made. None: its topic was deleted meanwhile.
+        #: The directories of logs that are being created. None: the topic was deleted meanwhile.
         self._being_made: dict[TopicPartition, Path | None] = {}
 
     def note_deleted(self, topic_partition: TopicPartition) -> None:
-        """The topic of a log that may be being made is gone."""
+        """The partition was deleted, perhaps while its log is being created."""
         if topic_partition in self._being_made:
             self._being_made[topic_partition] = None
 
@@ -134,7 +136,7 @@ class LogMaker:
         return creation
 
     def _make_planned(self, new: NewLog, path: Path, *, now_ms: int) -> Log:
-        """Make a log, unless its topic is gone by now. [any thread]"""
+        """Create a log, unless its topic was deleted meanwhile. [any thread]"""
         if self._being_made[new.topic_partition] is None:
             raise UnknownTopicOrPartition(f"{new.topic_partition} was deleted before its log was made")
         assert new.config is not None, new
@@ -149,7 +151,7 @@ class LogMaker:
     def _keep_made(
         self, topic_partition: TopicPartition, log: Log | None, *, now_ms: int
     ) -> KafkaError | None:
-        """A log has been made, or could not be; why it is not kept."""
+        """Add a created log to the table; returns the error if it is not added. `log` None: it was not created."""
         path = self._being_made.pop(topic_partition)
         if log is None:
             return None
@@ -159,14 +161,14 @@ class LogMaker:
         if path is None:
             try:
                 self._table.put_aside(log, file_names.DELETE_DIRECTORY, now_ms)
-            except KafkaStorageError as error:  # its directory is offline by now
+            except KafkaStorageError as error:  # its directory is offline
                 return error
             return UnknownTopicOrPartition(f"{topic_partition} was deleted while its log was made")
         self._table.logs[topic_partition] = log
         return None
 
     def _log_counts(self) -> Counter[Path]:
-        """How many logs each directory that serves has, or is about to have."""
+        """How many logs each online directory has, or is about to have."""
         counts = Counter(
             {path: 0 for path in self._table.directories if path not in self._table.offline_dirs}
         )

@@ -1,13 +1,13 @@
-"""One of the folders in `log.dirs`: locked, known to be ours, with its checkpoints and its logs' folders.
+"""Log directory: one of the folders in `log.dirs`, locked, with its checkpoints and its logs' folders.
 
-.lock                              held while a process uses the folder
-meta.properties                    whose it is
-.kafka_cleanshutdown               there only between a clean stop and the next start (KIP-966: broker epoch)
+.lock                              locked while a process uses the folder
+meta.properties                    the cluster and node that it belongs to
+.kafka_cleanshutdown               exists only between a clean shutdown and the next start (KIP-966: broker epoch)
 recovery-point-offset-checkpoint   and the other checkpoints
 topic-0/  topic-1/  ...            logs
-topic-2.<hex>-delete/              a deleted log, until its files go
-topic-3.<hex>-stray/               a log that the metadata does not know; left to the operator
-topic-4.<hex>-future/              a log that is to take the place of the one in another folder (KIP-113)
+topic-2.<hex>-delete/              a deleted log, until its files are removed
+topic-3.<hex>-stray/               a log that is not in the metadata; left to the operator
+topic-4.<hex>-future/              a future log, which replaces the one in another folder (KIP-113)
 """
 
 import json
@@ -27,7 +27,7 @@ from storage.meta_properties import InconsistentMetaProperties, MetaProperties
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_VERSION = 0
-#: Folders that are no partition's, and not opened here: the controller's log has its own owner.
+#: The controller's log, which LogManager does not open.
 METADATA_LOG = "__cluster_metadata-0"
 #: The id that the metadata topic has in every cluster: AAAAAAAAAAAAAAAAAAAAAQ.
 METADATA_TOPIC_ID = UUID(int=1)
@@ -37,7 +37,7 @@ _LOG = getLogger(__name__)
 
 
 class LogDirInUse(RuntimeError):
-    """Another process has the folder."""
+    """Another process has locked the folder."""
 
 
 class LogDirInfo(NamedTuple):
@@ -45,11 +45,11 @@ class LogDirInfo(NamedTuple):
 
     path: Path
     directory_id: UUID
-    #: Why it is offline; None if it serves.
+    #: Why it is offline; None if it is online.
     error: OSError | None
     total_bytes: int | None
     usable_bytes: int | None
-    #: With their sizes in bytes.
+    #: Logs with their sizes in bytes.
     logs: list[tuple[TopicPartition, int]]
     future_logs: list[tuple[TopicPartition, int]]
 
@@ -59,7 +59,7 @@ class LogNames(NamedTuple):
 
     logs: dict[str, TopicPartition]
     future_logs: dict[str, TopicPartition]
-    #: Of deleted logs.
+    #: Folders of deleted logs.
     deleted: list[str]
 
 
@@ -73,7 +73,7 @@ class LogDirectory:
     cluster_id: str
     directory_id: UUID
     was_clean: bool
-    #: Of the broker that stopped cleanly; None if it did not, or did not say.
+    #: Broker epoch of the last clean shutdown; None if there was none, or its file has no epoch.
     broker_epoch: int | None
     recovery_points: OffsetCheckpoint = field(init=False)
     log_start_offsets: OffsetCheckpoint = field(init=False)
@@ -99,7 +99,7 @@ class LogDirectory:
         node_id: int,
         new_directory_id: Callable[[], UUID],
     ) -> "LogDirectory":
-        """Make the folder if it is missing, lock it, and see whose it is.
+        """Create the folder if it is missing, lock it, and check its `meta.properties`.
 
         Raises LogDirInUse, InconsistentMetaProperties; OSError.
         """
@@ -132,7 +132,7 @@ class LogDirectory:
         )
 
     def log_names(self) -> LogNames:
-        """Folders of logs with their partitions; what is no log's is told, and left alone."""
+        """The folders of logs with their partitions; other folders are logged, and not changed."""
         logs: dict[str, TopicPartition] = {}
         future_logs: dict[str, TopicPartition] = {}
         deleted: list[str] = []
@@ -152,7 +152,7 @@ class LogDirectory:
         return LogNames(logs, future_logs, deleted)
 
     def read_checkpoint(self, checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
-        """Its offsets; none if it is corrupt: recovery then reads whole logs."""
+        """The offsets of a checkpoint; empty if it is corrupt: recovery then reads whole logs."""
         try:
             return checkpoint.read()
         except CorruptCheckpoint as error:
@@ -160,16 +160,16 @@ class LogDirectory:
             return {}
 
     def write_clean_shutdown(self, broker_epoch: int) -> None:
-        """All logs are closed and flushed."""
+        """Write `.kafka_cleanshutdown`, after all logs have been closed and flushed."""
         content = {"version": CLEAN_SHUTDOWN_VERSION, "brokerEpoch": broker_epoch}
         self.files.write_atomically(
             self.path / CLEAN_SHUTDOWN_FILE, json.dumps(content, separators=(",", ":")).encode()
         )
 
     def keep_clean(self, *, broker_epoch: int | None = None) -> None:
-        """No log in it was opened: if it was closed cleanly, it still is, by this broker epoch (None: the one it says).
+        """Write the clean shutdown file again, if there was one: no log has been opened since.
 
-        A disk that refuses it is told, and no error: the next start recovers.
+        `broker_epoch` None: the one that the file had. A disk failure is logged and ignored: the next start recovers.
         """
         if not self.was_clean:
             return
@@ -180,12 +180,12 @@ class LogDirectory:
             _LOG.error("%s will be recovered: %s", self.path, error)
 
     def unlock(self) -> None:
-        """Let other processes have the folder."""
+        """Release the lock of the folder."""
         self.files.close(self.lock_fd)
 
 
 def _make_durably(path: Path, files: Files) -> None:
-    """The folder, with its entry on the disk: whatever is flushed in it later is worth nothing without."""
+    """Create the folder and flush its entry: without it, flushed files in the folder would be lost."""
     missing = [folder for folder in (path, *path.parents) if not files.is_dir(folder)]
     files.make_dir(path)
     for folder in missing:
@@ -200,7 +200,7 @@ class _Owner(NamedTuple):
 def _own(
     path: Path, *, files: Files, cluster_id: str | None, node_id: int, new_directory_id: Callable[[], UUID]
 ) -> _Owner:
-    """Whose the folder is; one without `meta.properties` becomes ours."""
+    """The cluster and directory id of the folder; without `meta.properties`, the file is written for this node."""
     found = meta_properties.read(path, files)
     if found is not None:
         meta_properties.check(path, found, cluster_id=cluster_id, node_id=node_id)
@@ -223,10 +223,10 @@ def lock_directories(
     node_id: int,
     new_directory_id: Callable[[], UUID],
 ) -> tuple[list[LogDirectory], dict[Path, OSError]]:
-    """All directories that can be used, locked, and why the others cannot; all of one cluster.
+    """Lock all usable directories, which must belong to one cluster; also returns the errors of the others.
 
-    `cluster_id` None: whatever they say. Raises LogDirInUse, InconsistentMetaProperties, and OSError if
-    no directory can be used; none stays locked then.
+    `cluster_id` None: that of the directories. Raises LogDirInUse, InconsistentMetaProperties, and OSError if
+    no directory can be used; then none stays locked.
     """
     directories: list[LogDirectory] = []
     failures: dict[Path, OSError] = {}
@@ -260,7 +260,7 @@ def lock_directories(
 
 
 def _take_clean_shutdown(path: Path, files: Files) -> tuple[bool, int | None]:
-    """Whether the last user stopped cleanly, and its broker epoch. The file goes: if we crash, it must not speak for us."""
+    """Whether the last shutdown was clean, and its broker epoch. Removes the file: it must not exist if we crash."""
     try:
         text = files.read(path / CLEAN_SHUTDOWN_FILE)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Opening all logs of all directories: side by side, with progress that an operator can see.
+"""Loading all logs of all directories, in parallel, with progress in the process's log.
 
-A clean start says how many logs there are, and that they are open. After an unclean stop each recovered log is
-told, with how many of its directory are left; a segment that takes its time is told by `recovery`.
+A clean start logs the number of logs, and when they are open. After an unclean shutdown each recovered log is
+logged, with how many of its directory remain; `recovery` logs large segments.
 
 Source: LogManager.loadLogs of Kafka 4.3.1.
 """
@@ -22,9 +22,9 @@ from storage.log_directory import LogDirectory
 
 
 class RunParallel(Protocol):
-    """Runs all callables of all groups and returns when the last one is done; raises what one of them raised.
+    """Runs all callables of all groups and returns when the last one is done; raises an error that one of them raised.
 
-    Those of a group (one log directory: mostly one disk) may run side by side, `threads_per_group` at a time; groups do
+    Those of a group (one log directory: mostly one disk) may run in parallel, `threads_per_group` at a time; groups do
     not wait for each other.
     """
 
@@ -32,10 +32,10 @@ class RunParallel(Protocol):
         """See the class."""
 
 
-#: Whether the metadata knows no log of this topic's id (None: it has none) for this partition here. [any thread]
+#: Whether the metadata assigns no replica of this partition, with this topic id (None: no id), here. [any thread]
 IsStray = Callable[[TopicPartition, UUID | None], bool]
 
-#: A clean start tells after so many logs that it goes on.
+#: A clean start logs its progress after this many logs.
 TOLD_LOGS = 1000
 
 _LOG = getLogger(__name__)
@@ -43,10 +43,10 @@ _LOG = getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryContents:
-    """What a directory says of its logs, before one of them is opened."""
+    """The folders and checkpoints of a directory, before a log is opened."""
 
     directory: LogDirectory
-    #: By the names of their folders.
+    #: Partitions by the names of their folders.
     logs: Mapping[str, TopicPartition]
     future_logs: Mapping[str, TopicPartition]
     #: Folders of deleted logs.
@@ -73,7 +73,7 @@ class DirectoryContents:
 
 
 class LogToOpen(NamedTuple):
-    """One log that lies in a directory."""
+    """One log of a directory, with its checkpointed offsets."""
 
     path: Path
     topic_partition: TopicPartition
@@ -83,11 +83,11 @@ class LogToOpen(NamedTuple):
     recovery_point: int
     log_start_offset: int
     high_watermark: int
-    #: Up to where it was compacted; None: nowhere.
+    #: The first dirty offset; None if it was never compacted.
     cleaned_offset: int | None
 
 
-#: Opens a log and keeps it; None if its disk fails, or it is a stray, which has been told. [any thread]
+#: Opens a log and keeps it; None if its disk fails, or it is a stray; both are logged. [any thread]
 OpenLog = Callable[[LogToOpen], Log | None]
 
 
@@ -104,7 +104,7 @@ def loading_jobs(
         _LOG.info("%s was closed: %d logs need no recovery", directory.path, len(names))
     else:
         _LOG.info("%s was not closed: recovering %d logs", directory.path, len(names))
-    # Asked here, in one thread, and once for each topic.
+    # Called here, in one thread, and once per topic.
     topics = {topic_partition.topic for _, topic_partition, _ in names}
     configs = {topic: topic_config(topic) for topic in topics}
     progress = _Progress(directory, len(names))
@@ -129,12 +129,12 @@ def loading_jobs(
 
 
 class _Progress:
-    """How far one directory is."""
+    """The progress of one directory."""
 
     def __init__(self, directory: LogDirectory, total: int) -> None:
         self._directory = directory
         self._total = total
-        #: `next` of it is one step for all threads.
+        #: `next` of it is atomic between threads.
         self._done = count(1)
 
     def open(self, open_log: OpenLog, found: LogToOpen) -> None:

@@ -1,10 +1,10 @@
-"""All logs of a broker, in one or several log directories.
+"""LogManager: all logs of a broker, in one or several log directories.
 
 Opening loads every log, in parallel, and recovers those that were not closed. While the broker runs,
-`maintain` is called about once a second: it decides on the event loop's thread, and hands out
-BackgroundJobs for what waits for the disk. `shutdown` closes all and says so in `.kafka_cleanshutdown`.
+`maintain` is called about once a second: it decides on the event loop's thread, and returns
+BackgroundJobs for work that waits for the disk. `shutdown` closes all and writes `.kafka_cleanshutdown`.
 
-A directory whose disk fails goes offline with its logs; the others serve on.
+A directory whose disk fails goes offline with its logs; the others stay online.
 
 Source: LogManager of Kafka 4.3.1.
 """
@@ -47,7 +47,7 @@ _LOG = getLogger(__name__)
 
 
 class LogManager(LogTable):
-    """See the module. Made by `LogManager.open`."""
+    """All logs of a broker; see the module. Made by `LogManager.open`."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class LogManager(LogTable):
     ) -> None:
         super().__init__(directories, files=files, settings=settings, random=random)
         self.cluster_id = cluster_id
-        #: Logs on their way to other directories.
+        #: Moves of logs to other directories.
         self.moving = FutureLogs(self)
         self._topic_config: Callable[[str], LogConfig] = lambda topic: LogConfig()
         self._maker = LogMaker(self, topic_config=lambda topic: self._topic_config(topic))
@@ -117,12 +117,12 @@ class LogManager(LogTable):
         run_parallel: RunParallel = run_one_by_one,
         settings: LogManagerSettings | None = None,
     ) -> Self:
-        """Take possession of the directories, and read whose they are; their logs are not looked at. [any thread]
+        """Lock the directories and read their `meta.properties`; no log is opened. [any thread]
 
-        A step of its own because the metadata log, which lies in one of them, knows what `load` asks
-        for: the topics' configurations, and which logs are strays. `cluster_id` None: whatever the directories
-        say. `directory_id` draws an id for a new directory. `run_parallel` runs what the logs of each
-        directory need, see `log_loading.RunParallel`.
+        A separate step, because `load` needs the metadata log, which is in one of them: for the topics'
+        configurations, and to recognise strays. `cluster_id` None: that of the directories. `directory_id`
+        draws an id for a new directory. `run_parallel` runs the jobs of each directory's logs, see
+        `log_loading.RunParallel`.
         Raises LogDirInUse, InconsistentMetaProperties, and OSError if no directory can be used.
         """
         directories, failures = lock_directories(
@@ -141,14 +141,14 @@ class LogManager(LogTable):
         return manager
 
     def unlock(self) -> None:
-        """Give the directories back without a clean shutdown: for a start that failed. [any thread]"""
+        """Unlock the directories without a clean shutdown, after a failed start. [any thread]"""
         for directory in self.directories.values():
             directory.unlock()
 
     def keep_clean(self, *, broker_epoch: int | None) -> None:
-        """A start was given up before any log was opened: what was closed cleanly still is. [any thread]
+        """Restore the clean shutdown files, after a start that failed before any log was opened. [any thread]
 
-        `broker_epoch` is that of a registration which this start has made meanwhile, None if it has made none.
+        `broker_epoch` is that of the registration that this start has made, None if it has made none.
         """
         for path, directory in self.directories.items():
             if path not in self.offline_dirs:
@@ -157,10 +157,10 @@ class LogManager(LogTable):
     # -- loading -----------------------------------------------------------------------------------
 
     def load(self, topic_config: Callable[[str], LogConfig], is_stray: IsStray, now_ms: int) -> None:
-        """Open all logs, recover those that were not closed, and set strays aside. [any thread]
+        """Open all logs, recover those that were not closed, and rename strays. [any thread]
 
         Raises InconsistentMetaProperties if two directories have the same log, OSError if no directory is left.
-        Strays do not count: while a directory is offline, its topics may be deleted, and made anew in another one.
+        Strays do not count: while a directory is offline, its topics may be deleted, and created again in another one.
         """
         self._topic_config = topic_config
         groups = []
@@ -183,7 +183,7 @@ class LogManager(LogTable):
             raise next(iter(self.offline_dirs.values()))
 
     def _load_log(self, found: LogToOpen, *, is_stray: IsStray, now_ms: int) -> Log | None:
-        """Open a log and keep it; None if its directory is offline, or if it is a stray. [any thread]"""
+        """Open a log and add it to the table; None if its directory is offline, or if it is a stray. [any thread]"""
         path, topic_partition = found.path, found.topic_partition
         if path.parent in self.offline_dirs:
             return None
@@ -212,7 +212,7 @@ class LogManager(LogTable):
                 f"log was moved to the other: remove the one that is older"
             )
         if path.parent in self.offline_dirs:
-            # It has failed with another log, in another thread, which did not see this one yet.
+            # The directory has failed with another log, in another thread, before this one was in the table.
             log.take_offline(self.offline_dirs[path.parent])
             logs.pop(topic_partition, None)
             return None
@@ -230,20 +230,20 @@ class LogManager(LogTable):
 
     @property
     def was_clean(self) -> bool:
-        """Whether all directories were closed by the last process."""
+        """Whether the last process closed all directories cleanly."""
         return all(directory.was_clean for directory in self.directories.values())
 
     @property
     def previous_broker_epoch(self) -> int | None:
-        """The epoch of the broker that stopped cleanly, if all directories say the same one (KIP-966).
+        """The broker epoch of the last clean shutdown, if all directories have the same one (KIP-966).
 
-        Not with a directory offline: what is in it is not here, and must not count as complete.
+        None with a directory offline: its logs are missing, so the broker's logs must not count as complete.
         """
         epochs = {directory.broker_epoch for directory in self.directories.values()}
         return epochs.pop() if len(epochs) == 1 and not self.offline_dirs else None
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
-        """The partition's log, if there is one in a directory that serves."""
+        """The partition's log, if there is one in an online directory."""
         return self.logs.get(topic_partition)
 
     def get_or_create(
@@ -255,12 +255,12 @@ class LogManager(LogTable):
         config: LogConfig | None = None,
         is_new: bool = True,
     ) -> Log:
-        """The partition's log, made in the directory with the fewest logs if there is none.
+        """The partition's log, created in the directory with the fewest logs if there is none.
 
-        Unless the partition `is_new`, none is made while a directory is offline: its log may be there, and
+        Unless the partition `is_new`, none is created while a directory is offline: its log may be there, and
         an empty one in its place would be served as if nothing had ever been written.
         Raises InconsistentTopicId if there is one of an older topic of that name, KafkaStorageError if no
-        directory serves.
+        directory is online.
         """
         new = NewLog(topic_partition, topic_id, config, is_new)
         creation = self.creation([new], now_ms=now_ms)
@@ -272,9 +272,9 @@ class LogManager(LogTable):
         return creation.logs[topic_partition]
 
     def creation(self, wanted: Iterable[NewLog], *, now_ms: int) -> LogCreation:
-        """`get_or_create` for many logs, of which the slow part can run in a thread; see `log_creation`.
+        """`get_or_create` for many logs, whose slow part can run in a thread; see `log_creation`.
 
-        Until it is finished, none of its partitions may be asked for again, but all may be deleted.
+        Until it is finished, none of its partitions may be requested again, but all may be deleted.
         """
         wanted = list(wanted)
         for new in wanted:
@@ -282,23 +282,23 @@ class LogManager(LogTable):
         return self._maker.creation(wanted, now_ms=now_ms)
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Take the partition's logs away, for `put_deleted_aside`; a new log of this name may be made at once."""
+        """Delete the partition's logs, for `put_deleted_aside`; a new log of this name may be created at once."""
         self._maker.note_deleted(topic_partition)
         self._deletion.delete(topic_partition)
 
     @property
     def deleted_count(self) -> int:
-        """How many deleted partitions are still to be put aside."""
+        """How many deleted partitions wait for `put_deleted_aside`."""
         return self._deletion.waiting_count
 
     def put_deleted_aside(self, now_ms: int) -> Iterator[None]:
-        """Rename the directories of deleted logs, one partition a step; their files go after file.delete.delay.ms."""
+        """Rename the directories of deleted logs, one partition per step; files go after file.delete.delay.ms."""
         return self._deletion.steps(now_ms)
 
     def set_strays_aside(self, is_stray: IsStray, *, now_ms: int) -> None:
-        """Put logs aside that the metadata does not know any more; their files are left to the operator.
+        """Rename logs that are no longer in the metadata (strays); their files are left to the operator.
 
-        Each log is asked about: a future log may be an older topic's than the log beside it.
+        Each log is checked by itself: a future log may be of an older topic than the partition's log.
         """
         for log in self.all_logs():
             topic_partition = log.topic_partition
@@ -315,34 +315,34 @@ class LogManager(LogTable):
         _LOG.warning("%s is not in the metadata: set aside as stray", log.directory)
         try:
             self.put_aside(log, file_names.STRAY_DIRECTORY, now_ms)
-        except KafkaStorageError as error:  # its directory is offline by now
+        except KafkaStorageError as error:  # its directory is offline
             _LOG.error("%s was not set aside: %s", log.topic_partition, error)
 
     # -- all logs ----------------------------------------------------------------------------------
 
     def update_config(self, topic: str, partitions: Iterable[int], config: LogConfig) -> None:
-        """The topic's configuration has changed; its partitions are looked up, since there may be many other logs."""
+        """Apply a topic's new configuration; its partitions are looked up, since there may be many other logs."""
         for index in partitions:
             for logs in (self.logs, self.future_logs):
                 if (log := logs.get(TopicPartition(topic, index))) is not None:
                     log.update_config(config)
 
     def describe_dirs(self) -> list[LogDirInfo]:
-        """Every configured directory with its logs and their sizes. Waits for statvfs only."""
+        """Every locked directory with its logs and their sizes. Waits for statvfs only."""
         return describe_dirs(self.directories, self.logs, self.future_logs, self.offline_dirs, self._files)
 
     # -- failure -----------------------------------------------------------------------------------
 
     def take_offline(self, path: Path, error: OSError) -> None:
-        """Somebody else's write to the directory has failed: it was not closed as it should be."""
+        """Take a directory offline after a failed write outside of LogManager; no clean shutdown file is written."""
         if path in self.directories:
             self.fail(path, error)
 
     def stop_lending(self) -> None:
-        """A socket could not send a page of a mapped file: copy all that is read from now on.
+        """Stop mapping files, after a socket could not send a page of one: all reads are copied from now on.
 
-        The kernel does not say which file it was. The next read of the page is a pread, which the disk refuses: that
-        takes its log directory offline.
+        The kernel does not report which file it was. The next read of the page is a pread, which fails and takes its
+        log directory offline.
         """
         if self._files.may_map:
             self._files.may_map = False
@@ -354,9 +354,9 @@ class LogManager(LogTable):
     # -- upkeep ------------------------------------------------------------------------------------
 
     def maintain(self, now_ms: int) -> list[BackgroundJob]:
-        """What is due; call it about once a second, and run the jobs one after the other.
+        """Do the periodic work that is due. Call it about once a second, and run the jobs one after the other.
 
-        On the loop: retention and producer expiry, a few logs a call. In the jobs: flushes of closed
+        On the event loop: retention, a few logs per call, and producer expiry. In the jobs: flushes of closed
         segments and for flush.ms, removal of files, checkpoints.
         """
         return self._upkeep.maintain(now_ms)
@@ -364,18 +364,19 @@ class LogManager(LogTable):
     def clean_one(
         self, now_ms: int, *, throttle: Callable[[int], None] = lambda size_bytes: None
     ) -> BackgroundJob | None:
-        """A job that compacts the log that needs it most; None if none does: ask again after log.cleaner.backoff.ms.
+        """A job that compacts the log with the largest dirty ratio; None if none is due.
 
-        `throttle` is told, in the job's thread, how many bytes were read or written, and may wait there.
+        Then call again after log.cleaner.backoff.ms.
+        `throttle` is called in the job's thread with the number of bytes read or written, and may block there.
         """
         return self._upkeep.clean_one(now_ms, throttle=throttle)
 
-    # -- the end -----------------------------------------------------------------------------------
+    # -- shutdown ----------------------------------------------------------------------------------
 
     def shutdown(self, now_ms: int, *, broker_epoch: int) -> None:
-        """Close and flush all logs, note where they end, and let the directories go. [any thread]
+        """Close and flush all logs, write checkpoints and clean shutdown files, unlock the directories. [any thread]
 
-        To be called when nobody uses the logs any more; `broker_epoch` -1 for a node that is no broker.
+        Called when the logs are no longer in use; `broker_epoch` -1 for a node that is no broker.
         """
         self._run_parallel(
             [

@@ -1,4 +1,4 @@
-"""The broker's configurations that concern all logs."""
+"""LogManagerSettings: the broker's configurations for all logs."""
 
 from dataclasses import dataclass
 

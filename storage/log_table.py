@@ -1,4 +1,4 @@
-"""The logs of a broker, and the directories where they lie: what all parts of the LogManager work on."""
+"""LogTable: the logs of a broker and their directories, the common state of all parts of the LogManager."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,7 +26,7 @@ _LOG = getLogger(__name__)
 
 
 class LogTable:
-    """See the module."""
+    """The common state of the LogManager's parts; see the module."""
 
     def __init__(
         self,
@@ -38,21 +38,21 @@ class LogTable:
     ) -> None:
         #: Replaced as a whole when a dynamic configuration changes.
         self.settings = settings
-        #: Of the directories that serve. Who is not of the LogManager only looks.
+        #: Logs of the online directories. Read only, except for the LogManager's parts.
         self.logs: dict[TopicPartition, Log] = {}
-        #: Logs that are to take the place of those in other directories; likewise.
+        #: Future logs, which replace logs in other directories (KIP-113); likewise.
         self.future_logs: dict[TopicPartition, Log] = {}
         #: Directories that get no new logs as long as there are others (KIP-1066).
         self.cordoned_dirs: frozenset[Path] = frozenset()
-        #: Directories whose disk has failed, and how.
+        #: Directories whose disk has failed, with the error.
         self.offline_dirs: dict[Path, OSError] = {}
         #: Called, perhaps in another thread, when a directory fails.
         self.on_dir_failure: Callable[[Path, OSError], None] = lambda path, error: None
-        #: Up to where compacted logs are clean.
+        #: First dirty offsets of compacted logs.
         self.cleaned_offsets: dict[TopicPartition, int] = {}
         #: Logs with a damaged batch, which compaction would lose.
         self.uncleanable: set[Log] = set()
-        #: Of logs that were deleted; removed when they are due.
+        #: Files of deleted logs and segments; removed when they are due.
         self.deleted_files: list[DeletedFiles] = []
         self.directories = {directory.path: directory for directory in directories}
         self.checkpoints = CheckpointWriter(
@@ -67,15 +67,15 @@ class LogTable:
         self._random = random
 
     def all_logs(self) -> list[Log]:
-        """Those that serve, and the future ones."""
+        """All online logs, with the future ones."""
         return [*list(self.logs.values()), *list(self.future_logs.values())]
 
-    # -- making and opening --------------------------------------------------------------------------
+    # -- creation and opening ------------------------------------------------------------------------
 
     def make_log(
         self, topic_partition: TopicPartition, path: Path, config: LogConfig, *, topic_id: UUID, now_ms: int
     ) -> Log:
-        """A log, empty, in this directory; it is not in our tables. [any thread]
+        """Create an empty log in this directory, without adding it to the table. [any thread]
 
         Raises KafkaStorageError, InconsistentTopicId.
         """
@@ -99,7 +99,7 @@ class LogTable:
         log_start_offset: int = 0,
         topic_id: UUID | None = None,
     ) -> Log:
-        """`Log.open` with what all logs here have in common. [any thread]"""
+        """`Log.open` with the arguments that all logs have in common. [any thread]"""
         return Log.open(
             path,
             config=config,
@@ -117,10 +117,10 @@ class LogTable:
         )
 
     def _checkpoint_truncation(self, path: Path) -> BackgroundJob:
-        """A recovery point or log start goes back: the job has written that when it ends. Raises OSError."""
+        """A recovery point or log start offset moves back: a job that writes the checkpoints. It raises OSError."""
         for topic_partition, log in list(self.logs.items()):
             if log.directory.parent == path and topic_partition in self.cleaned_offsets:
-                # What was cleaned was flushed. What comes in its place is dirty.
+                # The clean part was flushed. Records that replace it are dirty.
                 cleaned = self.cleaned_offsets[topic_partition]
                 self.cleaned_offsets[topic_partition] = min(cleaned, log.recovery_point_to_write())
         job = self.checkpoints.note_truncation(path)
@@ -132,12 +132,12 @@ class LogTable:
 
         return BackgroundJob(name=job.name, run=run)
 
-    # -- taking away ---------------------------------------------------------------------------------
+    # -- removal -------------------------------------------------------------------------------------
 
     def put_aside(
         self, log: Log, suffix: str, now_ms: int, *, before_removal: Callable[[], None] = lambda: None
     ) -> None:
-        """Rename the folder of a log that is not in our tables any more, and have it removed unless it is a stray."""
+        """Rename the folder of a log that is no longer in the table, and schedule its removal unless it is a stray."""
         self.uncleanable.discard(log)
         name = file_names.renamed_directory(log.topic_partition, unique=self.unique(), suffix=suffix)
         path = log.directory.parent / name
@@ -159,13 +159,13 @@ class LogTable:
         self.deleted_files.append(DeletedFiles(now_ms + log.config.file_delete_delay_ms, remove, close))
 
     def unique(self) -> str:
-        """32 hexadecimal digits that no other folder's name has."""
+        """32 random hexadecimal digits for a unique folder name."""
         return f"{self._random.getrandbits(128):032x}"
 
     # -- failure -------------------------------------------------------------------------------------
 
     def fail(self, path: Path, error: OSError) -> None:
-        """The directory's disk has failed: its logs refuse writes, and the broker is told. [any thread]"""
+        """Take a directory offline: its logs refuse writes, and the broker is notified. [any thread]"""
         if path in self.offline_dirs:
             return
         self.offline_dirs[path] = error

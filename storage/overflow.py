@@ -34,7 +34,7 @@ _LOG = getLogger(__name__)
 
 
 def overflowed(segments: Segments, log_end_offset: int) -> list[Segment]:
-    """The segments that must be split. Cost: no I/O, except for those that end more than 2^31 offsets after the base."""
+    """The segments that must be split. Cost: no I/O, unless one ends more than 2^31 offsets after its base."""
     ends = [*(segment.base_offset for segment in segments), log_end_offset][1:]
     return [
         segment

@@ -14,7 +14,7 @@ MAX_LONG = 2**63 - 1
 HOUR_MS = 60 * 60 * 1000
 DAY_MS = 24 * HOUR_MS
 
-#: What warnings call the feature of `remote.*` and `local.*`.
+#: The name of the feature of `remote.*` and `local.*` in warnings.
 TIERED_STORAGE = "tiered storage (KIP-405)"
 
 _AT_LEAST_0 = Between(0)
@@ -66,7 +66,7 @@ _KEYS = (
      "Replicas that fetch within the throttled rate, as partition:broker pairs or * for all."),
 )  # fmt: skip
 
-#: They belong to tiered storage (KIP-405), which is not served yet.
+#: Keys of tiered storage (KIP-405), which is not served yet.
 _TIERED_KEYS = (
     ("remote.storage.enable", _BOOLEAN, False, None, "Whether closed segments are copied to the remote tier."),
     ("local.retention.ms", _LONG, -2, Between(-2), "Age at which a tiered segment's local copy goes; -2 follows retention.ms."),
@@ -77,7 +77,7 @@ _TIERED_KEYS = (
      "Whether what is in the remote tier is deleted when tiering is switched off."),
 )  # fmt: skip
 
-#: All topic configurations, with the defaults that hold where the broker's properties say nothing.
+#: All topic configurations, with the defaults for keys that the broker's properties do not set.
 TOPIC_CONFIGS = ConfigDef(
     [
         *(ConfigKey(name, type_, default, text, check=check) for name, type_, default, check, text in _KEYS),
@@ -97,7 +97,7 @@ TOPIC_CONFIGS = ConfigDef(
 
 
 class ServerSynonym(NamedTuple):
-    """A broker key that a topic's default may come from; its number times `factor` is the topic's."""
+    """A broker key that may give a topic's default; its number times `factor` is the topic's."""
 
     name: str
     factor: int = 1
@@ -112,7 +112,7 @@ def _of(*names: str) -> tuple[ServerSynonym, ...]:
     )
 
 
-#: For each topic configuration the broker keys behind it: the first that is set counts.
+#: For each topic configuration, its broker keys: the first one that is set applies.
 SERVER_SYNONYMS: dict[str, tuple[ServerSynonym, ...]] = {
     "segment.bytes": _of("log.segment.bytes"),
     "segment.ms": _of("log.roll.ms", "log.roll.hours"),

@@ -1,6 +1,8 @@
-"""The upkeep of all logs: retention, flushes, removal of files, checkpoints; and which log is compacted next.
+"""Periodic work of the LogManager: retention, flushes, removal of files, checkpoints; and which log is compacted next.
 
-Decided on the event loop's thread, a little at a time; what waits for the disk is handed out as BackgroundJobs.
+Decided on the event loop's thread, in small steps; work that waits for the disk is returned as BackgroundJobs.
+
+Source: the scheduled tasks of LogManager of Kafka 4.3.1, and LogCleaner.
 """
 
 from collections import deque
@@ -15,14 +17,14 @@ from storage.log import Log
 from storage.log_files import removal_job
 from storage.log_table import LogTable
 
-#: Logs that one call of `maintain` looks at for retention: 20 us each.
+#: Logs that one call of `maintain` checks for retention: 20 us each.
 LOGS_A_CALL = 100
 
 _LOG = getLogger(__name__)
 
 
 class Upkeep:
-    """See the module."""
+    """The periodic work of all logs; see the module."""
 
     def __init__(self, table: LogTable, *, now_ms: int) -> None:
         self._table = table
@@ -86,7 +88,7 @@ class Upkeep:
     ) -> BackgroundJob | None:
         """See `LogManager.clean_one`."""
         table = self._table
-        # A log that moves is left as it is, so that what counts as clean in it is so in the copy, too.
+        # A log that is being moved is not cleaned, so that its clean part is the same in the copy.
         logs = [
             log
             for log in list(table.logs.values())
@@ -109,8 +111,9 @@ class Upkeep:
             return None
 
     def _on_not_cleaned(self, log: Log, error: Exception) -> None:
-        """A disk that fails or is full takes its directory offline, as with all that reads and writes a log.
+        """A failed cleaning: a disk that fails or is full takes its directory offline, as for any other I/O of a log.
 
+        Any other error excludes the log from cleaning until the next start.
         Source: LogCleaner.cleanLog and tryCleanFilthiestLog; Kafka only gives up a log that it cannot measure.
         """
         if isinstance(error, OSError):
@@ -118,7 +121,7 @@ class Upkeep:
         else:
             trace = None if isinstance(error, KafkaError) else error
             _LOG.error("%s cannot be cleaned: %s", log.directory, error, exc_info=trace)
-            # It would fail again and again; the next start tries once more.
+            # Every retry would fail; the next start tries again.
             self._table.uncleanable.add(log)
 
     def _on_cleaned(self, log: Log, clean_end: int) -> None:
