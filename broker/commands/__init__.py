@@ -1,4 +1,4 @@
-"""The commands of `ottla` that are not for a running node's own process: formatting, looking, a local cluster.
+"""The commands of `ottla` that do not run a node in their own process: formatting, information, a local cluster.
 
-They are imported when one is asked for (`broker.tools`): the start of a broker does not wait for them.
+They are imported when one is called (`broker.tools`), which keeps the start of a broker fast.
 """

@@ -1,9 +1,9 @@
-"""`ottla cluster up`: a whole cluster on this machine, one process for each node, for trying things out.
+"""`ottla cluster up`: a whole cluster on this machine, one process for each node, for experiments.
 
     plan -> server.properties, formatting -> processes -> all READY -> the table -> ... Ctrl-C -> brokers, controllers
 
-Each process belongs to this one: when it goes, however that may be, they notice that their standard input has
-ended, and stop cleanly.
+The nodes are child processes: when this process ends in any way, their standard input ends, and they stop
+cleanly.
 """
 
 import asyncio
@@ -119,9 +119,9 @@ def lock(folder: Path, files: Files) -> None:
 
 
 def refuse_nodes_in_use(plan: ClusterPlan, files: Files) -> None:
-    """Raises CannotPlan if a process has a node's log directory: one that was started by itself, or still stops.
+    """Raises CannotPlan if another process uses a node's log directory: a node started separately, or still stopping.
 
-    Starting the node would fail, but only after its log file was truncated.
+    Otherwise the start of the node would fail, but only after its log file was truncated.
     """
     for node in plan.nodes:
         path = node.data_dir / LOCK_FILE
@@ -136,7 +136,7 @@ def refuse_nodes_in_use(plan: ClusterPlan, files: Files) -> None:
 
 
 def prepare(plan: ClusterPlan, extra: Mapping[str, str] | None = None) -> list[NodePlan]:
-    """Write configurations and format what is new; the nodes that are not. Raises FormatterError, KafkaError, OSError."""
+    """Write configurations, format new nodes; returns the old nodes. Raises FormatterError, KafkaError, OSError."""
     known = write_properties(plan, extra)
     for node, options in formatting(plan, new_uuid):
         format_here(load_config(node.properties_file), options, say=lambda _: None)
@@ -144,7 +144,7 @@ def prepare(plan: ClusterPlan, extra: Mapping[str, str] | None = None) -> list[N
 
 
 def command_of(node: NodePlan) -> list[str]:
-    """What runs a node in the foreground until its standard input ends."""
+    """The command that runs a node in the foreground until its standard input ends."""
     return [sys.executable, "-m", "broker", "broker", "--until-stdin-ends", str(node.properties_file)]
 
 
@@ -157,31 +157,31 @@ class Running:
 
     @classmethod
     async def start(cls, node: NodePlan) -> "Running":
-        """Start it; what it prints goes to its log file, begun anew."""
+        """Start it; its output goes to its log file, which is truncated first."""
         with node.log_file.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
                 *command_of(node),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C is for this process, which stops them in order
+                start_new_session=True,  # Ctrl-C signals only this process, which stops the nodes in order
             )
         return cls(node, process)
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has said so."""
+        """Whether it has printed its READY line."""
         return any(line.startswith("READY ") for line in self._lines())
 
     def last_words(self) -> str:
-        """The end of what it has printed."""
+        """The last lines of its output."""
         return "\n".join(f"    {line}" for line in self._lines()[-5:])
 
     def _lines(self) -> list[str]:
         return self.node.log_file.read_text(errors="replace").splitlines()
 
     async def until_ready(self) -> None:
-        """Wait for it. Raises ClickException if it ends, or says nothing for too long."""
+        """Wait until it is ready. Raises ClickException if it ends, or is not ready in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_READY_TIMEOUT_S):
                 while self.process.returncode is None:
@@ -194,7 +194,7 @@ class Running:
         )
 
     async def stop(self) -> None:
-        """Have it stop cleanly; not so cleanly if that takes too long."""
+        """Terminate it; kill it if it does not stop in time."""
         with suppress(ProcessLookupError):
             self.process.terminate()
         try:
@@ -208,12 +208,12 @@ class Running:
 
 
 async def _keep_up(runtime: ProductionRuntime, plan: ClusterPlan) -> int:
-    """Start all, tell, wait for a signal or for the last one to die; the exit status."""
+    """Start all nodes, print the table, wait for a signal or until all have ended; returns the exit status."""
     stopping = asyncio.Event()
 
     def on_signal() -> None:
         if stopping.is_set():
-            os._exit(_INTERRUPTED)  # the nodes notice, and stop by themselves
+            os._exit(_INTERRUPTED)  # the nodes stop when their standard input ends
         stopping.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -244,7 +244,7 @@ async def _keep_up(runtime: ProductionRuntime, plan: ClusterPlan) -> int:
         status = 1
     for task in watching:
         task.cancel()
-    # Brokers first: a leaving broker needs a controller.
+    # Brokers first: a controlled shutdown needs a controller.
     for role in ("broker", "controller"):
         await asyncio.gather(*(node.stop() for node in nodes if node.node.role == role))
     return status
@@ -259,7 +259,7 @@ async def _watch(running: Running) -> None:
 
 
 def table(nodes: Sequence[Running]) -> str:
-    """All nodes, one a line."""
+    """A table of all nodes, one in each line."""
     rows = [("NODE", "ROLE", "RACK", "LISTENER", "PID", "DATA", "LOG")]
     for running in sorted(nodes, key=lambda each: each.node.node_id):
         node = running.node

@@ -1,10 +1,10 @@
-"""A cluster of processes on this machine, as a plan: who is in it, where it listens, and its server.properties.
+"""The plan of a cluster of processes on this machine: its nodes, their ports, and their server.properties.
 
     brokers      1, 2, 3, ...        at --port, --port + 1, ...
-    controllers  101, 102, 103, ...  behind them
+    controllers  101, 102, 103, ...  at the ports after the brokers'
     DATA/node-1/server.properties, DATA/node-1/data, DATA/node-1/node.log, ...
 
-A node's server.properties is written once. What an operator changes in it later stays, and so do its ports.
+A node's server.properties is written once. Later changes by an operator stay, and so do its ports.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,14 +20,14 @@ from storage import meta_properties
 from storage.files import Files
 from storage.kafka_uuid import to_text
 
-#: Ids of brokers are below, ids of controllers from here on.
+#: Ids of brokers are below this, ids of controllers begin with it.
 FIRST_CONTROLLER_ID: Final = 101
 MAX_NODES: Final = FIRST_CONTROLLER_ID - 1
 _HOST: Final = "127.0.0.1"
 
 
 class CannotPlan(ValueError):
-    """Why there is no such cluster, in a sentence for whoever asked."""
+    """There can be no such cluster; the message is a sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +52,12 @@ class NodePlan:
 
     @property
     def log_file(self) -> Path:
-        """What the process prints."""
+        """The file of the process's output."""
         return self.folder / "node.log"
 
     @property
     def listener(self) -> str:
-        """Where it is found."""
+        """Its address."""
         return f"{_HOST}:{self.port}"
 
 
@@ -74,17 +74,17 @@ class ClusterPlan:
 
     @property
     def brokers(self) -> tuple[NodePlan, ...]:
-        """Where clients connect."""
+        """The nodes to which clients connect."""
         return tuple(node for node in self.nodes if node.role == "broker")
 
     @property
     def bootstrap_servers(self) -> str:
-        """For clients."""
+        """bootstrap.servers of clients."""
         return ",".join(node.listener for node in self.brokers)
 
     @property
     def bootstrap_controllers(self) -> str:
-        """For admin tools, and for the nodes themselves."""
+        """bootstrap.controllers of admin tools and controller.quorum.bootstrap.servers of the nodes."""
         return ",".join(node.listener for node in self.controllers)
 
 
@@ -97,9 +97,9 @@ def make_plan(
     port: int,
     free_ports: Callable[[int], list[int]],
 ) -> ClusterPlan:
-    """The nodes of a cluster in `folder`; ports of nodes that have been there before stay. Raises CannotPlan.
+    """The nodes of a cluster in `folder`; existing nodes keep their ports. Raises CannotPlan.
 
-    `port` is the first broker's, 0 lets `free_ports` find some. Racks go round: the first for the first broker.
+    `port` is the first broker's; 0 means ports of `free_ports`. Racks are assigned to the brokers in turn.
     """
     if not (1 <= broker_count <= MAX_NODES and 1 <= controller_count <= MAX_NODES):
         raise CannotPlan(f"A cluster has 1 to {MAX_NODES} brokers, and as many controllers.")
@@ -133,9 +133,9 @@ def make_plan(
 
 
 def write_properties(plan: ClusterPlan, extra: Mapping[str, str] | None = None) -> list[NodePlan]:
-    """Write each node's server.properties, where there is none yet; the nodes that had one. `extra` is for all new ones.
+    """Write the server.properties of nodes that have none; returns the other nodes. `extra` is added to all new ones.
 
-    Nothing is written unless all can be. Raises KafkaError for what `extra` cannot say, and OSError.
+    All are validated before the first one is written. Raises KafkaError for invalid configurations, and OSError.
     """
     known = [node for node in plan.nodes if node.properties_file.exists()]
     new = {node: _properties(node, plan) | dict(extra or {}) for node in plan.nodes if node not in known}
@@ -149,12 +149,12 @@ def write_properties(plan: ClusterPlan, extra: Mapping[str, str] | None = None) 
 
 
 def _escaped(value: str) -> str:
-    """As java.util.Properties reads it; what its character set lacks is written as a Unicode escape by the encoding."""
+    """Escaped for java.util.Properties; the encoding writes characters outside ISO 8859-1 as Unicode escapes."""
     return value.replace("\\", "\\\\")
 
 
 def formatting(plan: ClusterPlan, new_uuid: Callable[[], UUID]) -> Iterator[tuple[NodePlan, FormatOptions]]:
-    """What to format and how; nothing for nodes that are formatted. Raises FormatterError."""
+    """The nodes to format, with their options; formatted nodes are skipped. Raises FormatterError."""
     found = {node.node_id: meta_properties.read(node.data_dir, Files()) for node in plan.nodes}
     cluster_ids = {each.cluster_id for each in found.values() if each is not None}
     voters = [found[node.node_id] for node in plan.controllers]
@@ -173,7 +173,7 @@ def formatting(plan: ClusterPlan, new_uuid: Callable[[], UUID]) -> Iterator[tupl
 
 
 def _known_port(properties_file: Path) -> int | None:
-    """The port that a node has listened at before."""
+    """The port in a node's existing server.properties, or None."""
     if not properties_file.exists():
         return None
     config = load_config(properties_file)

@@ -1,4 +1,4 @@
-"""`ottla format`, `ottla info`, `ottla random-uuid`: kafka-storage.sh's commands, for the same files."""
+"""`ottla format`, `ottla info`, `ottla random-uuid`: the commands of kafka-storage.sh (StorageTool), same files."""
 
 import sys
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from storage.meta_properties import InconsistentMetaProperties
 
 
 def new_uuid() -> UUID:
-    """A random id, but none whose text begins with a dash: command lines would take it for an option."""
+    """A random id whose text does not begin with a dash, which a command line would parse as an option."""
     while kafka_uuid.to_text(found := UUID(bytes=random_bytes(16), version=4)).startswith("-"):
         pass
     return found
@@ -97,12 +97,12 @@ def format_directories(
 
 
 def sentence_of(error: OSError) -> str:
-    """What the disk has refused; which file it was, if the system says so."""
+    """An I/O error as a sentence, with the file if the system names it."""
     return f"{error.filename or 'A file of the log directories cannot be used'}: {error.strerror}"
 
 
 def format_here(config: BrokerConfig, options: FormatOptions, *, say: Callable[[str], Any]) -> None:
-    """Format on this machine's disk. Raises as `format_node`."""
+    """Format directories of this machine. Raises as `format_node`."""
     format_node(
         config,
         options,
@@ -117,7 +117,7 @@ def format_here(config: BrokerConfig, options: FormatOptions, *, say: Callable[[
 @click.command("info")
 @_with_config
 def show_info(properties: Path) -> None:
-    """Tell what a node's log directories are formatted for; fails if there is anything wrong with them."""
+    """Show the cluster and node for which the log directories are formatted; fails if there is any problem."""
     try:
         config = load_config(properties)
     except KafkaError as error:

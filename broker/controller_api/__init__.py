@@ -1,9 +1,10 @@
-"""What a controller answers at its own listener: other nodes of the cluster, and admin clients (KIP-919).
+"""The APIs of a controller's listener, for other nodes of the cluster and for admin clients (KIP-919).
 
-    dispatch.py           from a frame to the handler and back
-    services.py           what handlers may touch; which requests come from nodes only
-    api_versions.py, describe_cluster.py, configs.py   what is answered about this node
-                          all else is for quorum and controller; clients' requests come in envelopes
+    dispatch.py           from a request frame to the handler, and back to the response
+    services.py           the services that handlers use; the requests of nodes only
+    api_versions.py, describe_cluster.py, configs.py   requests about this node
+                          the quorum and the controller handle all others; clients' requests arrive in envelopes
 
-Everything here is the network's side of the controller: no decision is made, and `controller` is not imported.
+This is the network layer of the controller: it makes no decision, and does not import `controller`.
+Source: ControllerApis of Kafka 4.3.1.
 """

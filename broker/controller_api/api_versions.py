@@ -1,8 +1,8 @@
-"""ApiVersions (key 18) of a controller: what it serves, and the features that it can live with.
+"""ApiVersions (key 18) of a controller: the APIs that it serves, and the features that it supports.
 
-Who asks: every node and client on every connection, first of all.
+Who asks: every node and client, as the first request of a connection.
 Versions: v0-4, as a broker's.
-Differs from Kafka: the security APIs and delegation tokens, which are not served, are not named.
+Differs from Kafka: the security APIs and delegation tokens, which are not served, are not listed.
 """
 
 from broker.api import RequestContext
@@ -23,7 +23,7 @@ _OWN = frozenset({ApiKey.API_VERSIONS, ApiKey.ENVELOPE, ApiKey.DESCRIBE_CLUSTER,
 
 
 def served_keys(services: ControllerServices) -> list[int]:
-    """The APIs of this controller, in order."""
+    """The API keys of this controller, in order."""
     keys = _OWN | QUORUM_REQUESTS | services.decided
     return sorted(key for key in keys if ApiListener.CONTROLLER in listeners(key))
 
@@ -31,7 +31,7 @@ def served_keys(services: ControllerServices) -> list[int]:
 def handle(
     request: ApiVersionsRequest, context: RequestContext, services: ControllerServices
 ) -> ApiVersionsResponse:
-    """Answer the table; v3 and later must name a plausible software."""
+    """Return the table; from v3 on the name and version of the client's software must be valid."""
     if context.version >= 3 and not is_plausible_client(request):
         return ApiVersionsResponse(error_code=ErrorCode.invalid_request)
     return ApiVersionsResponse(
@@ -43,7 +43,7 @@ def handle(
             )
             for key in served_keys(services)
         ],
-        # Before v4 a minimum of 0 was taken for an error by some clients (KIP-1022): such rows are left out.
+        # Before v4 some clients treat a minimum of 0 as an error (KIP-1022): such rows are omitted.
         supported_features=[
             SupportedFeatureKey(name=name, min_version=levels.start, max_version=levels.stop - 1)
             for name, levels in UNDERSTOOD_FEATURES.items()

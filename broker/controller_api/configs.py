@@ -1,9 +1,10 @@
 """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs (keys 32, 33, 44) of a controller.
 
-Who asks: admin clients that were given `bootstrap.controllers`.
+Who asks: admin clients with `bootstrap.controllers`.
 Versions: as a broker's.
-Differs from Kafka: as a broker's. Loggers are this process's own; all else is the controller's to check, but for
-cordoned.log.dirs: which directories a broker has, no controller knows, and only takes entries away (KIP-1066).
+Differs from Kafka: as a broker's. Loggers belong to this process; the active controller validates all else. A
+controller does not know a broker's directories, so it accepts only the removal of entries of cordoned.log.dirs
+(KIP-1066).
 """
 
 from collections.abc import Mapping
@@ -34,14 +35,14 @@ _CORDONED: Final = "cordoned.log.dirs"
 async def describe(
     request: DescribeConfigsRequest, context: RequestContext, services: ControllerServices
 ) -> DescribeConfigsResponse:
-    """As a broker answers it, about this node."""
+    """As a broker's handler, for this node."""
     return await k32_describe_configs.handle(request, context, services)
 
 
 async def alter_incrementally(
     request: IncrementalAlterConfigsRequest, context: RequestContext, services: ControllerServices
 ) -> IncrementalAlterConfigsResponse:
-    """Loggers here, everything else by the controller."""
+    """Alter loggers here, and everything else by the active controller."""
 
     def check(resource: Resource) -> bool:
         operations = [operation_of(cast("AlterableConfig", config)) for config in resource.configs]
@@ -66,7 +67,7 @@ async def alter_incrementally(
 async def replace(
     request: AlterConfigsRequest, context: RequestContext, services: ControllerServices
 ) -> AlterConfigsResponse:
-    """All of it by the controller."""
+    """Replace configurations by the active controller."""
 
     def check(resource: Resource) -> bool:
         if resource.resource_type == ConfigResourceType.BROKER:
@@ -85,7 +86,7 @@ def _stored(broker: str, services: ControllerServices) -> dict[str, str]:
 
 
 def _check_cordoned(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> None:
-    """A broker checks the directories that it is told to cordon, before it forwards that. Raises InvalidConfig."""
+    """Only removal is accepted: a broker validates added directories before it forwards them. Raises InvalidConfig."""
     if not _entries(after.get(_CORDONED)) <= _entries(before.get(_CORDONED)):
         raise InvalidConfig(
             f"A controller can only take entries away from {_CORDONED}; ask the broker itself."

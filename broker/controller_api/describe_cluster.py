@@ -1,6 +1,6 @@
-"""DescribeCluster (key 60) of a controller: the controllers of the cluster, and which one is active (KIP-919).
+"""DescribeCluster (key 60) of a controller: the controllers of the cluster, and the active one (KIP-919).
 
-Who asks: admin clients that were given `bootstrap.controllers`.
+Who asks: admin clients with `bootstrap.controllers`.
 Versions: v0-2, as a broker's.
 Differs from Kafka: nothing known.
 """
@@ -22,7 +22,7 @@ _BROKERS, _CONTROLLERS = 1, 2
 def handle(
     request: DescribeClusterRequest, context: RequestContext, services: ControllerServices
 ) -> DescribeClusterResponse:
-    """The controllers that can be reached over the listener of the request."""
+    """Return the controllers that have an endpoint of the request's listener."""
     image = services.metadata.image
     if (image.metadata_version or 0) < CONTROLLER_REGISTRATION_3_7_IV0:
         raise UnsupportedVersion(
@@ -40,7 +40,7 @@ def handle(
     return DescribeClusterResponse(
         endpoint_type=_CONTROLLERS,
         cluster_id=services.cluster_id,
-        # One that is not registered yet would confuse clients: they could not connect to it.
+        # Clients could not connect to an active controller that is not registered yet.
         controller_id=leader_id if leader_id is not None and is_told else -1,
         brokers=nodes,
         cluster_authorized_operations=(

@@ -1,11 +1,11 @@
-"""From a request frame at a controller's listener to the buffers of its response.
+"""Request dispatch of a controller's listener: from a request frame to the buffers of its response.
 
-    ApiVersions, DescribeCluster, DescribeConfigs   answered here, from what is committed
-    Envelope                                        the request in it, then its response in an envelope
-    all else                                        the controller, or the quorum behind it
+    ApiVersions, DescribeCluster, DescribeConfigs   handled here, from committed metadata
+    Envelope                                        handles the request in it, and returns its response in an envelope
+    all others                                      handled by the controller or the quorum
 
-Who may ask what is to be checked here once there is an authorizer: `services.NODE_REQUESTS` need CLUSTER_ACTION,
-Envelope on behalf of its own sender, and what is in an envelope on behalf of the principal that it names.
+An authorizer, once there is one, is called here: `services.NODE_REQUESTS` need CLUSTER_ACTION, Envelope for its own
+sender, and the request in an envelope for the principal that the envelope names.
 Source: ControllerApis, EnvelopeUtils of Kafka 4.3.1.
 """
 
@@ -29,23 +29,23 @@ from protocol.refusals import refuse
 
 logger = logging.getLogger(__name__)
 
-#: Answered at once, from what this node knows.
+#: Handled at once, from this node's own state.
 _LOCAL: Final[Mapping[int, Callable[[Any, RequestContext, ControllerServices], Any]]] = {
     ApiKey.API_VERSIONS: api_versions.handle,
     ApiKey.DESCRIBE_CLUSTER: describe_cluster.handle,
 }
-#: Looked at here, before the controller decides; or answered here, but not at once.
+#: Checked here before the controller decides, or handled here by a coroutine.
 _LOOKED_AT: Final[Mapping[int, Callable[[Any, RequestContext, ControllerServices], Awaitable[Any]]]] = {
     ApiKey.DESCRIBE_CONFIGS: configs.describe,
     ApiKey.ALTER_CONFIGS: configs.replace,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.alter_incrementally,
 }
-#: Their responses carry records, which are not copied into one buffer with the rest.
+#: APIs whose responses contain records, which are not copied into one buffer with the rest.
 _WITH_RECORDS: Final = frozenset({ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT})
 
 
 class ControllerDispatcher:
-    """Calls handlers; one for each controller."""
+    """Calls the handlers; one for each controller."""
 
     def __init__(self, services: ControllerServices) -> None:
         self._services = services
@@ -53,7 +53,7 @@ class ControllerDispatcher:
         self._served = {key: KAFKA_VERSIONS[ApiKey(key)] for key in keys}
 
     def __call__(self, frame: memoryview, connection: Connection) -> Reply:
-        """Answer one frame. Raises MalformedMessage, also for what is not served: the connection is closed."""
+        """Respond to one frame. Raises MalformedMessage, also for an API or version that is not served."""
         header, body_at = parse_request_header(frame)
         key, version = header.api_key, header.api_version
         versions = self._served.get(key)
@@ -61,7 +61,7 @@ class ControllerDispatcher:
             if key == ApiKey.API_VERSIONS:
                 return _encoded(header, unsupported_version(), version=0)
             raise MalformedMessage(f"API {key} v{version} is not served by controllers")
-        # A request that waits outlives the frame; what is decoded may hold slices of it (records, envelopes).
+        # Copied: a waiting request outlasts the frame, and a decoded message may hold slices (records, envelopes).
         message = decode_request(key, version, bytes(frame[body_at:]))
         context = RequestContext(
             key,
@@ -93,9 +93,9 @@ class ControllerDispatcher:
             return self._refusal(message, context, error)
 
     async def _decide(self, message: Any, context: RequestContext, *, is_forwarded: bool = False) -> Any:  # noqa: ANN401
-        """The response of controller or quorum, or what refuses the request as a whole."""
+        """The response of the controller or the quorum, or the one that refuses the request as a whole."""
         try:
-            # What a broker forwards it has looked at itself: its loggers are not in there any more.
+            # A broker has checked the requests that it forwards, and has removed its loggers from them.
             if not is_forwarded and (look_at := _LOOKED_AT.get(context.api_key)) is not None:
                 return await look_at(message, context, self._services)
             response = await self._services.controller.request(context.api_key, message, context)
@@ -122,7 +122,7 @@ class ControllerDispatcher:
         return _encoded(header, EnvelopeResponse(response_data=wrap_response(inner.header, encoded)))
 
     def _refusal(self, message: Any, context: RequestContext, error: Exception) -> Any:  # noqa: ANN401
-        """The response with the error, where it has a place for one; else raises it, and the connection ends."""
+        """The response with the error, if it has a field for one; else raises it, and the connection is closed."""
         key = ApiKey(context.api_key)
         if isinstance(error, MalformedMessage):
             raise error

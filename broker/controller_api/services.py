@@ -1,4 +1,4 @@
-"""The services of one controller, as the handlers of its listener see them."""
+"""The services of one controller that the handlers of its listener use."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from broker.metadata_cache import MetadataCache
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError
 
-#: The quorum's own requests: every node of the quorum answers them, whether it leads or not.
+#: The quorum's own requests: every node of the quorum handles them, the leader and the others.
 QUORUM_REQUESTS: Final = frozenset(
     {
         ApiKey.FETCH,
@@ -25,7 +25,7 @@ QUORUM_REQUESTS: Final = frozenset(
     }
 )
 
-#: What only nodes of the cluster may ask: with an authorizer these need CLUSTER_ACTION on the cluster.
+#: Requests of nodes of the cluster only: with an authorizer these need CLUSTER_ACTION on the cluster.
 NODE_REQUESTS: Final = frozenset(
     {
         ApiKey.FETCH,
@@ -47,22 +47,22 @@ NODE_REQUESTS: Final = frozenset(
 
 @dataclass(slots=True, kw_only=True)
 class ControllerServices:
-    """What a handler may touch."""
+    """The services that a handler may use."""
 
     node_id: int
     cluster_id: str
-    #: This node's properties under what the metadata log has altered since.
+    #: Returns this node's static properties, overridden by the dynamic configurations.
     current_config: Callable[[], BrokerConfig]
-    #: What is committed, as the broker's half of a combined node sees it, too.
+    #: The committed metadata; a combined node's broker role uses the same cache.
     metadata: MetadataCache
     leader: LeaderWatch
     controller: LocalController
-    #: The keys that `controller` decides, beside those of the quorum.
+    #: The API keys that `controller` handles, besides those of the quorum.
     decided: frozenset[int]
-    #: The response to a request that was refused as a whole: (api_key, request, error).
+    #: Makes the response to a request that was refused as a whole, from (api_key, request, error).
     refuse: Callable[[int, Any, KafkaError], Any]
 
     @property
     def config(self) -> BrokerConfig:
-        """The configuration in effect now. Cost: some milliseconds, once for each who asks."""
+        """The effective configuration. Cost: two comparisons, or some milliseconds after a change."""
         return self.current_config()

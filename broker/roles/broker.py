@@ -1,10 +1,10 @@
-"""The broker half of a node: logs, replicas, coordinators, and the listeners of clients.
+"""The broker role of a node: logs, replicas, coordinators, and the listeners of clients.
 
 start: sockets (requests wait) -> registered -> caught up with the metadata -> logs -> replicas -> unfenced -> requests
-stop:  leave the cluster -> coordinators -> sockets -> maintenance; the logs are closed behind the metadata log
+stop:  leave the cluster -> coordinators -> sockets -> maintenance; the logs are closed after the metadata log
 
-Source: BrokerServer of Kafka 4.3.1, whose order this is: logs are opened only when the metadata is known, which says
-how topics are configured and which of them are deleted.
+Source: BrokerServer of Kafka 4.3.1, with the same order: logs are opened only when the metadata is known, which has
+the configurations of topics and the deleted topics.
 """
 
 import asyncio
@@ -43,12 +43,12 @@ from protocol.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-#: How long a forwarded request, or one for producer ids, looks for an active controller; Kafka's.
+#: The timeout of a forwarded request, or one for producer ids, that waits for an active controller; Kafka's.
 _FORWARDING_TIMEOUT_MS: Final = 60_000
 
 
 class BrokerRole:
-    """See the module. Every attribute is there from the beginning; what happens when, is `start`'s."""
+    """See the module. All attributes are created in the constructor; `start` has the order of the steps."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class BrokerRole:
         *,
         on_failure: Callable[[str], None],
     ) -> None:
-        """`on_failure` is told in a sentence why the node cannot go on."""
+        """`on_failure` is called with the reason, one sentence, if the node cannot continue."""
         self._runtime = runtime
         self._directories = directories
         self._logs = directories.logs
@@ -87,9 +87,9 @@ class BrokerRole:
         )
         self._isr_watch: asyncio.Task[None] | None = None
         self._unfenced: asyncio.Future[None] | None = None
-        #: What clients are told, by listener; real ports, also where 0 was asked for.
+        #: The advertised listeners; with the bound ports where port 0 was configured.
         self.listeners: tuple[Listener, ...] = ()
-        #: Whether all logs are open; None before the first one is touched.
+        #: Whether all logs are open; None before the first one is opened.
         self.are_logs_open: bool | None = None
 
     def _make_broker(self, config: BrokerConfig, role: QuorumRole) -> Broker:
@@ -134,7 +134,7 @@ class BrokerRole:
         )
 
     async def start(self) -> None:
-        """Become a broker of the cluster; returns when clients are served.
+        """Join the cluster as a broker; returns when clients are served.
 
         Raises CannotStart, RegistrationRefused, InconsistentMetaProperties, OSError.
         """
@@ -162,7 +162,7 @@ class BrokerRole:
         self._refresh_config()
         broker.replicas.apply_image(broker.metadata.image)
         if broker.metadata.last_applied_offset != opened_at:
-            # Topics may have been configured anew while their logs were opened.
+            # The configurations of topics may have changed while their logs were opened.
             broker.replicas.change_defaults(self._cluster_config.topic_config)
         broker.metadata.on_change(self._on_metadata)
         self._assignments.look_at_all()
@@ -175,7 +175,7 @@ class BrokerRole:
         self._maintenance.start()
 
     async def _known_as_unfenced(self) -> None:
-        """Wait until this broker's own image shows it: the first answer to a client must not leave it out."""
+        """Wait until this broker's own image shows it unfenced: the first response to a client must include it."""
         self._unfenced = self._runtime.loop.create_future()
         self._note_unfenced(self.broker.metadata.image)
         await self._unfenced
@@ -199,7 +199,7 @@ class BrokerRole:
         self._fetchers.resize(self.broker.config.get("num.replica.fetchers"))
 
     def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Follow what the controller has committed; deletions before what takes their place."""
+        """Apply a committed change of the metadata; deletions before the creations that replace them."""
         if self._cluster_config.concerns(delta):
             self._refresh_config()
             self.broker.replicas.change_defaults(self._cluster_config.topic_config)
@@ -218,7 +218,7 @@ class BrokerRole:
             self.broker.lifecycle.register_again()
 
     def on_dir_failure(self, path: Path, error: OSError) -> None:
-        """A log directory has failed: its partitions are offline, or the node is."""
+        """A log directory has failed: take its partitions offline, or stop the node if it was the last one."""
         if len(self._logs.offline_dirs) == len(self.broker.config.log_dirs):
             self._on_failure(f"Log directory {path} has failed, and it was the last one: {error}.")
         else:
@@ -226,33 +226,33 @@ class BrokerRole:
             self.broker.lifecycle.beat_soon()
 
     def _located(self, topic_partition: TopicPartition) -> UUID | None:
-        """The directory that a replica's log lies in, or will in a moment, or was in when its disk failed."""
+        """The directory of a replica's log, also if the log is being created or its directory is offline."""
         path = self.broker.replicas.directory_of(topic_partition)
         return None if path is None else self._logs.directory_ids.get(path)
 
     def _offline_log_dirs(self) -> list[UUID]:
-        """The failed directories, by id. One that could not be opened at all was never registered."""
+        """The ids of the failed directories; one that could not be opened at all was never registered."""
         ids: Mapping[Path, UUID] = self._logs.directory_ids
         return [ids[path] for path in sorted(self._logs.offline_dirs) if path in ids]
 
     def _cordoned_log_dirs(self) -> list[UUID] | None:
-        """The cordoned directories, by id, if the cluster wants to know."""
+        """The ids of the cordoned directories, or None if the metadata version does not have them."""
         if not cordoning.is_known_to(self.broker.metadata.image):
             return None
         ids: Mapping[Path, UUID] = self._logs.directory_ids
         return [ids[path] for path in sorted(self._logs.cordoned_dirs) if path in ids]
 
     async def stop(self) -> None:
-        """Leave the cluster, and answer what was begun."""
+        """Leave the cluster, and finish the requests in progress."""
         await self.broker.lifecycle.leave()
         await self._stop_watching()
         await self._fetchers.stop()
-        self.broker.groups.stop()  # answers who waits for a rebalance, so that the sockets need not wait for them
+        self.broker.groups.stop()  # answers requests that wait for a rebalance, so that the sockets need not wait
         await self._server.stop()
         await self._maintenance.stop()
 
     async def give_up(self) -> None:
-        """The start has failed: nobody is served, and nothing is left running."""
+        """The start has failed: stop everything that runs; no client was served."""
         await self.broker.lifecycle.give_up()
         await self._stop_watching()
         await self._fetchers.stop()

@@ -1,7 +1,7 @@
-"""The controller half of a node: its listener. What decides is in `controller`, and bound in `roles/quorum.py`.
+"""The controller role of a node: its listeners. The controller itself is in `controller`, created in `roles/quorum.py`.
 
-The sockets are opened first, since the other voters are told where this one listens; requests wait until the
-metadata log has been read. Source: ControllerServer of Kafka 4.3.1.
+The sockets are opened first, since the other voters get the addresses of this one; requests wait until the
+metadata log was read. Source: ControllerServer of Kafka 4.3.1.
 """
 
 import socket
@@ -29,18 +29,18 @@ class ControllerRole:
         self._config = config
         self._gate = Gate(runtime)
         self._server = NetworkServer(runtime, self._gate, NetworkSettings.from_config(config))
-        #: What other nodes are told, by listener; real ports, also where 0 was asked for.
+        #: The advertised listeners; with the bound ports where port 0 was configured.
         self.listeners: tuple[Listener, ...] = ()
 
     async def listen(self) -> Mapping[str, Endpoint]:
-        """Open the sockets; where others find this controller. Raises CannotStart."""
+        """Open the sockets; returns the advertised endpoints. Raises CannotStart."""
         ports = await open_sockets(self._server, self._config.controller_listeners)
         told = self._config.advertised_controller_listeners
         self.listeners = with_bound_addresses(told, ports, socket.getfqdn())
         return controller_endpoints(self.listeners)
 
     def serve(self, role: QuorumRole, cluster_id: str) -> None:
-        """The quorum is open and runs: answer."""
+        """Serve requests; the quorum is open and runs."""
         assert role.local is not None
         config = self._config
         cluster_config = ClusterConfig(config, role.metadata)
@@ -58,7 +58,7 @@ class ControllerRole:
         def on_metadata(delta: MetadataDelta, image: MetadataImage) -> None:
             if cluster_config.concerns(delta):
                 self._server.settings = NetworkSettings.from_config(cluster_config.refresh())
-                if not config.is_broker:  # else the broker's half of the node logs them
+                if not config.is_broker:  # else the broker role of the node logs them
                     cluster_config.log_dynamic_warnings()
 
         role.metadata.on_change(on_metadata)
@@ -66,12 +66,12 @@ class ControllerRole:
         self._gate.open(ControllerDispatcher(services))
 
     async def stop(self) -> None:
-        """Answer what was begun, and close the sockets."""
+        """Finish the requests in progress, and close the sockets."""
         await self._server.stop()
 
 
 async def open_sockets(server: NetworkServer, listeners: tuple[Listener, ...]) -> dict[str, int]:
-    """Listen at each of them; the real ports by name. Raises CannotStart."""
+    """Listen at each listener; returns the bound ports by listener name. Raises CannotStart."""
     ports = {}
     for listener in listeners:
         try:

@@ -1,7 +1,7 @@
-"""A node's log directories: locked while the process lives, and checked to be this node's own.
+"""A node's log directories: locked while the process runs, and checked to belong to this node.
 
-A node that is a whole cluster by itself formats new directories as it finds them. All others must have been
-formatted (`ottla format`, or Kafka's kafka-storage.sh) for their cluster: which one that is they cannot know.
+A node that is a whole cluster by itself formats new directories at its start. The directories of all others must
+have been formatted (`ottla format`, or Kafka's kafka-storage.sh): only that determines their cluster.
 """
 
 from collections.abc import Callable
@@ -17,18 +17,18 @@ from storage.log_manager import InconsistentMetaProperties, LogDirInUse, LogMana
 
 
 class CannotStart(Exception):
-    """Why a node does not start, in a sentence for an operator."""
+    """The node cannot start; the message is a sentence for an operator."""
 
 
 class Directories:
-    """The log directories, and the one of the metadata log, which may be one of them. Made by `lock`."""
+    """The log directories, and the one of the metadata log, which may be one of them. Created by `lock`."""
 
     def __init__(self, logs: LogManager, of_metadata: LogManager, metadata_log_dir: Path) -> None:
-        #: What holds partitions.
+        #: The directories of partitions.
         self.logs = logs
-        #: Called, perhaps in another thread, when a directory fails.
+        #: Called when a directory fails, possibly in another thread.
         self.on_failure: Callable[[Path, OSError], None] = lambda path, error: None
-        #: What holds the metadata log: the same object unless metadata.log.dir is elsewhere.
+        #: The directory of the metadata log: the same object unless metadata.log.dir is not in log.dirs.
         self._of_metadata = of_metadata
         self.metadata_log_dir = metadata_log_dir
         for manager in self._managers():
@@ -36,7 +36,7 @@ class Directories:
 
     @classmethod
     async def lock(cls, runtime: Runtime, config: BrokerConfig, files: Files) -> "Directories":
-        """Take possession of all of them. Raises CannotStart."""
+        """Lock all of them. Raises CannotStart."""
         try:
             return await runtime.run_blocking(cls._lock, runtime, config, files, pool=Pool.LOGS)
         except (LogDirInUse, InconsistentMetaProperties) as error:
@@ -55,7 +55,7 @@ class Directories:
         metadata_log_dir = Path(config.metadata_log_dir)
         paths = [Path(path) for path in config.log_dirs]
         if not config.is_broker:
-            # A controller has no partitions: all its directories are there for the metadata log.
+            # A controller has no partitions: all its directories are for the metadata log.
             paths = list(dict.fromkeys([*paths, metadata_log_dir]))
         apart = [] if metadata_log_dir in paths else [metadata_log_dir]
         found = {path: _read(path, files, metadata_log_dir) for path in [*paths, *apart]}
@@ -90,7 +90,7 @@ class Directories:
 
     @property
     def cluster_id(self) -> str:
-        """The cluster that all of them belong to."""
+        """The id of the cluster to which all of them belong."""
         return self.logs.cluster_id
 
     @property
@@ -103,7 +103,7 @@ class Directories:
 
     @property
     def was_clean(self) -> bool:
-        """Whether the directory of the metadata log was closed by the last process."""
+        """Whether the last process has closed the directory of the metadata log cleanly."""
         return self._of_metadata.was_clean
 
     def metadata_log_failed(self, error: OSError) -> None:
@@ -111,17 +111,17 @@ class Directories:
         self._of_metadata.take_offline(self.metadata_log_dir, error)
 
     def keep_clean(self, *, broker_epoch: int | None) -> None:
-        """A start was given up before any log was opened: see `LogManager.keep_clean`. [any thread]"""
+        """A start has failed before any log was opened: see `LogManager.keep_clean`. [any thread]"""
         for manager in self._managers():
             manager.keep_clean(broker_epoch=broker_epoch)
 
     def unlock(self) -> None:
-        """Give them back without a clean shutdown: for a start that failed. [any thread]"""
+        """Release the locks without a clean shutdown: for a start that failed. [any thread]"""
         for manager in self._managers():
             manager.unlock()
 
     def shutdown(self, now_ms: int, *, broker_epoch: int) -> None:
-        """Close what is open, mark the directories as closed, and give them back. [any thread]"""
+        """Close the open logs, mark the directories as cleanly closed, and release the locks. [any thread]"""
         for manager in self._managers():
             manager.shutdown(now_ms, broker_epoch=broker_epoch)
 
@@ -130,7 +130,7 @@ class Directories:
 
 
 def log_settings(config: BrokerConfig) -> LogManagerSettings:
-    """What a configuration says of all logs."""
+    """The settings of a configuration that apply to all logs."""
     return LogManagerSettings(
         retention_check_interval_ms=config.log_retention_check_interval_ms,
         checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
@@ -144,9 +144,9 @@ def log_settings(config: BrokerConfig) -> LogManagerSettings:
 
 
 def _read(path: Path, files: Files, metadata_log_dir: Path) -> meta_properties.MetaProperties | None:
-    """What the directory says of itself. Without the one of the metadata log nothing goes: raises CannotStart.
+    """The meta.properties of a directory, or None. Raises CannotStart if those of the metadata log's are unreadable.
 
-    Another one whose disk does not answer says nothing: who locks it finds that out, and the node starts without it.
+    For another directory, an I/O error counts as None: locking it will fail, and the node starts without it.
     """
     try:
         return meta_properties.read(path, files)

@@ -1,10 +1,10 @@
-"""Formatting log directories: what a node needs to know before it can join a cluster.
+"""Storage formatting: the files that a node needs in its log directories before it can join a cluster.
 
-    meta.properties              in each directory: cluster, node, and an id of its own
-    bootstrap.checkpoint         in each: the feature levels (and SCRAM users) that a new cluster starts with
-    __cluster_metadata-0/0-0     where the metadata log will be: the first voters, if they stand in the log (KIP-853)
+    meta.properties              in each directory: cluster id, node id, directory id
+    bootstrap.checkpoint         in each: the initial feature levels (and SCRAM users) of a new cluster
+    __cluster_metadata-0/0-0     in the metadata log's: the initial voters, if the log holds the voters (KIP-853)
 
-The files are those of `kafka-storage.sh format`, and so are the refusals.
+Files and errors are those of `kafka-storage.sh format`.
 Source: StorageTool, Formatter, DynamicVoters of Kafka 4.3.1.
 """
 
@@ -28,7 +28,7 @@ _METADATA_LOG = "__cluster_metadata-0"
 
 
 class InitialController(NamedTuple):
-    """One voter of a new quorum."""
+    """An initial voter of a new quorum."""
 
     node_id: int
     host: str
@@ -42,7 +42,7 @@ class InitialController(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatOptions:
-    """What the command line says beside the node's properties; names are kafka-storage's options."""
+    """The options of the command line, named as kafka-storage's."""
 
     cluster_id: str
     release_version: str | None = None
@@ -98,7 +98,7 @@ def format_node(
             files.make_dir(path / _METADATA_LOG)
             record = _voters_record(voters, config.controller_listener_names[0].upper())
             snapshots.write_voters(path / _METADATA_LOG, record, files, now_ms=now_ms)
-        # Last of all: what has this file is formatted.
+        # Last: a directory with this file counts as formatted.
         properties = meta_properties.MetaProperties(
             cluster_id=options.cluster_id,
             node_id=config.node_id,
@@ -108,7 +108,7 @@ def format_node(
 
 
 def parse_initial_controllers(text: str) -> tuple[InitialController, ...]:
-    """What --initial-controllers says: id@host:port:directory, with commas between. Raises FormatterError.
+    """Parse --initial-controllers: id@host:port:directory, separated by commas. Raises FormatterError.
 
     >>> parse_initial_controllers("0@[::1]:8082:JEXY6aqzQY-32P5TStzaFg")[0].host
     '::1'
@@ -123,7 +123,7 @@ def parse_initial_controllers(text: str) -> tuple[InitialController, ...]:
 
 
 def _parse_controller(text: str) -> InitialController:
-    """One entry; what is wrong with it begins with Kafka's words."""
+    """Parse one entry; error messages begin with Kafka's text."""
 
     def wrong(what: str) -> FormatterError:
         return FormatterError(
@@ -152,7 +152,7 @@ def _parse_controller(text: str) -> InitialController:
 def _voters(
     config: BrokerConfig, options: FormatOptions, new_uuid: Callable[[], UUID]
 ) -> tuple[InitialController, ...]:
-    """The first voters of a quorum whose voters stand in the log; nobody if it is not told, or not such one."""
+    """The initial voters of a dynamic quorum; empty for a static quorum, or if none are specified."""
     if config.quorum_voters:
         if options.initial_controllers or options.is_standalone:
             raise FormatterError(
@@ -195,7 +195,7 @@ def _voters_record(voters: Sequence[InitialController], listener_name: str) -> V
 def _not_formatted(
     paths: Sequence[Path], config: BrokerConfig, options: FormatOptions, files: Files
 ) -> list[Path]:
-    """The directories to format. Raises FormatterError if others are, and that was not asked for."""
+    """The directories to format. Raises FormatterError if others are formatted, without --ignore-formatted."""
     new = []
     for path in paths:
         found = meta_properties.read(path, files)

@@ -1,7 +1,7 @@
-"""This node's replica of the metadata log, and what follows it: one for the whole process, whatever its roles.
+"""This node's replica of the metadata log, and its listeners: one for the whole process, for all its roles.
 
-A controller is a voter of the quorum (or may become one), a broker observes. Both halves of a combined node see the
-same image, and everybody asks the same `LeaderWatch` who leads. Source: SharedServer of Kafka 4.3.1.
+A controller is a voter of the quorum (or may become one), a broker is an observer. Both roles of a combined node use
+the same image, and the same `LeaderWatch` for the current leader. Source: SharedServer of Kafka 4.3.1.
 """
 
 import logging
@@ -41,7 +41,7 @@ from storage.log_config import validate_topic_configs
 
 logger = logging.getLogger(__name__)
 
-#: How long one attempt to register this controller may take, before the next one.
+#: The timeout of one attempt to register this controller.
 _REGISTRATION_TIMEOUT_MS: Final = 5_000
 
 
@@ -53,7 +53,7 @@ class LocalQuorum:
         self._quorum = quorum
 
     async def request(self, api_key: int, message: Any, context: RequestContext | None = None) -> Any:  # noqa: ANN401
-        """See `LocalController`; the quorum's own requests are answered whoever leads, for the listener they came by."""
+        """See `LocalController`; the quorum handles its own requests also if this node is not the leader."""
         if api_key in QUORUM_REQUESTS:
             listener_name = None if context is None else context.listener_name
             return await self._quorum.handle(message, listener_name=listener_name)
@@ -61,29 +61,29 @@ class LocalQuorum:
 
 
 class QuorumRole:
-    """The quorum, the controller if this node is one, the image, and the way to other controllers."""
+    """The quorum, the controller if this node is one, the image, and the channels to the active controller."""
 
     def __init__(self, runtime: Runtime, config: BrokerConfig, directories: Directories) -> None:
         self._runtime = runtime
         self._config = config
         self._directories = directories
         self._clients: list[NodeClient] = []
-        # Raft has other nodes to ask while one cannot be reached.
+        # Raft sends to other nodes while one is unreachable, so its requests do not wait for a reconnect.
         self._raft_client = self._client(
             "raft",
             reconnect_backoff_max_ms=500,
             waits_for_reconnect=False,
             receive_buffer_bytes=size_or_none(config.socket_receive_buffer_bytes),
         )
-        #: What is logged of nodes that do not answer; all channels to the controller share the second one.
+        #: Rate-limited log lines about unreachable nodes; all channels to the controller share the second one.
         self._raft_outages = OutageLog(logger, monotonic=runtime.monotonic)
         self._channel_outages = OutageLog(logger, monotonic=runtime.monotonic)
         self._is_open = False
         self._on_failure: Callable[[BaseException], None] = lambda error: None
-        #: Controllers that have said to be of another cluster.
+        #: Controllers that have responded INCONSISTENT_CLUSTER_ID.
         self._strangers: set[tuple[str, int]] = set()
         self._registration: ControllerRegistration | None = None
-        #: From `open` on.
+        #: Set by `open`.
         self.quorum: Quorum
         self.controller: Controller | None = None
         self.local: LocalQuorum | None = None
@@ -97,9 +97,9 @@ class QuorumRole:
         *,
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """Read the metadata log. `listeners` are where this node can be reached as a controller, if it is one.
+        """Read the metadata log. `listeners` are this node's endpoints as a controller, if it is one.
 
-        `on_failure` is told why the node cannot go on, once it runs. Raises InvalidMetadata, OSError.
+        `on_failure` is called with the reason if the running node cannot continue. Raises InvalidMetadata, OSError.
         """
         runtime, config, directories = self._runtime, self._config, self._directories
         self._on_failure = on_failure
@@ -161,7 +161,7 @@ class QuorumRole:
             quorum.subscribe(self._registration)
 
     def channel(self, purpose: str, *, timeout_ms: int) -> QuorumChannel:
-        """A way of its own to the active controller: requests of one purpose never wait for those of another."""
+        """A separate channel to the active controller: requests of one purpose do not wait for those of another."""
         return QuorumChannel(
             runtime=self._runtime,
             leader=self.leader,
@@ -210,9 +210,9 @@ class QuorumRole:
         return response
 
     def _meet_stranger(self, address: Address) -> None:
-        """A controller says that it is of another cluster: nothing will come of it if all of them do.
+        """A controller belongs to another cluster: if all known ones do, the node fails.
 
-        Kafka's nodes ask on, and their brokers give up when they could not register for a minute.
+        Kafka's nodes retry, and their brokers stop when they could not register for a minute.
         """
         self._strangers.add(address)
         config = self._config
@@ -233,7 +233,7 @@ class QuorumRole:
         voters = {voter_id: Address(host, port) for voter_id, host, port in config.quorum_voters}
         own = listeners.get(config.controller_listener_names[0].upper())
         if config.is_controller and config.is_whole_cluster and own is not None:
-            # Whatever was configured: the port may have been picked by the system.
+            # Instead of the configured voters: the system may have chosen the port.
             voters = {config.node_id: Address(own.host, own.port)}
         return RaftSettings(
             node_id=config.node_id,
@@ -274,7 +274,7 @@ class QuorumRole:
 
 
 def controller_endpoints(told: tuple[Listener, ...]) -> dict[str, Endpoint]:
-    """Listeners as the metadata has them."""
+    """Listeners as endpoints of the metadata."""
     return {
         listener.name: Endpoint(
             host=listener.host, port=listener.port, security_protocol=listener.security_protocol
@@ -299,7 +299,7 @@ def _log_settings(config: BrokerConfig) -> MetadataLogSettings:
 
 
 def _validators(current: Callable[[], BrokerConfig]) -> ConfigValidators:
-    """`current` gives this node's configuration with what was altered: topics and groups are validated against it."""
+    """`current` returns this node's effective configuration, against which topics and groups are validated."""
     return ConfigValidators(
         topic=lambda _, configs, existing: validate_topic_configs(
             configs, defaults=current().topic_defaults, existing=existing

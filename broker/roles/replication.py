@@ -1,4 +1,7 @@
-"""The replication of a broker, put together: who leads what, who follows whom, within which rates."""
+"""Creates the replica manager of a broker, its fetchers, ISR changes and replication quotas.
+
+Source: the wiring of ReplicaManager, ReplicaFetcherManager, AlterPartitionManager and QuotaFactory in BrokerServer.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,9 +22,9 @@ from broker.roles.quorum import QuorumRole
 from broker.runtime import Runtime
 from storage.log_manager import LogManager
 
-#: Room for what a Fetch's response says of its partitions besides their records.
+#: Room in a Fetch response for the rows of its partitions, besides their records.
 _ROWS_BYTES: Final = 16 * 1024 * 1024
-#: How long the controller is looked for before an ISR change is begun anew.
+#: The timeout of an AlterPartition request, before the ISR change is sent again.
 _ALTER_PARTITION_TIMEOUT_MS: Final = 60_000
 
 
@@ -33,7 +36,7 @@ def make_replication(
     *,
     broker_epoch: Callable[[], int],
 ) -> tuple[ReplicaManager, ReplicaFetchers]:
-    """The replica manager, and the fetchers that it tells what to follow. Raises CannotStart."""
+    """The replica manager, and the fetchers that it starts and stops. Raises CannotStart."""
     config, metadata = cluster_config.current, role.metadata
 
     def address_of(broker_id: int) -> Address | None:

@@ -1,7 +1,7 @@
-"""What the records of Kafka's own topics mean: key and value as messages.
+"""Decoders of the records of Kafka's internal topics: key and value as messages.
 
-A decoder takes the bytes of key and value and gives plain values. It raises KafkaError for bytes that lie, and
-NotKnown for what newer software has written.
+A decoder converts the bytes of key and value to plain values. It raises KafkaError for invalid bytes, and
+NotKnown for records of newer software.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,7 +43,7 @@ class NotKnown(Exception):
 
 
 def _named(message: object, **names: str) -> Decoded:
-    """A message as plain values under its type; `names` replace numbers by what they stand for."""
+    """A message as plain values with its type; `names` replaces numeric fields by names."""
     return {"type": type(message).__name__, **plain(message), **names}
 
 
@@ -64,7 +64,7 @@ def consumer_offsets(key: bytes | None, value: bytes | None) -> Decoded:
     if decoded is not None and isinstance(record.value, GroupMetadataValue):
         for member, row in zip(record.value.members, decoded["members"], strict=True):
             if record.value.protocol_type == "consumer":
-                # The clients' own messages; what is not one of them stays bytes.
+                # Messages of the clients; bytes that cannot be decoded stay bytes.
                 with suppress(KafkaError):
                     row["subscription"] = _of_client(ConsumerProtocolSubscription, member.subscription)
                     row["assignment"] = _of_client(ConsumerProtocolAssignment, member.assignment)
@@ -72,7 +72,7 @@ def consumer_offsets(key: bytes | None, value: bytes | None) -> Decoded:
 
 
 def _of_client(cls: type[Message], data: bytes) -> Decoded | None:
-    """A message with its version in front, of the embedded consumer protocol; None for no bytes."""
+    """A message of the embedded consumer protocol, which begins with its version; None for no bytes."""
     if not data:
         return None
     version = int.from_bytes(data[:2], "big", signed=True)
@@ -95,7 +95,7 @@ def transaction_state(key: bytes | None, value: bytes | None) -> Decoded:
 
 
 def share_group_state(key: bytes | None, value: bytes | None) -> Decoded:
-    """`__share_group_state`: what a share group has delivered of a partition (KIP-932)."""
+    """`__share_group_state`: the delivery state of a share group's partition (KIP-932)."""
     try:
         record = share_state_records.decode(key, value)
     except share_state_records.UnknownShareStateRecord as error:
@@ -117,7 +117,7 @@ def cluster_metadata(key: bytes | None, value: bytes | None) -> Decoded:
 
 
 def remote_log_metadata(key: bytes | None, value: bytes | None) -> Decoded:
-    """`__remote_log_metadata`: what has become of a segment in the second tier."""
+    """`__remote_log_metadata`: the state of a segment in the remote tier."""
     try:
         record = remote_codec.decode(value)
     except remote_codec.UnknownRemoteLogMetadata as error:
@@ -143,7 +143,7 @@ def _name_of(states: type[IntEnum], number: int) -> str:
 
 
 def control_record(batch: memoryview, record: Record) -> Decoded:
-    """A control record: the end of a transaction, or what a quorum notes for itself. Raises KafkaError."""
+    """A control record: the end marker of a transaction, or a control record of Raft. Raises KafkaError."""
     record_type = control_type(record.key)
     if record_type is None:
         raise NotKnown(f"control record {record.key!r}")
@@ -154,7 +154,7 @@ def control_record(batch: memoryview, record: Record) -> Decoded:
     return {"type": record_type.name, "coordinator_epoch": marker.coordinator_epoch if marker else None}
 
 
-#: By the name that `--decoder` takes.
+#: By the name of the option `--decoder`.
 DECODERS: Final[Mapping[str, Decoder]] = MappingProxyType(
     {
         "consumer-offsets": consumer_offsets,
@@ -171,5 +171,5 @@ _BY_TOPIC: Final[Mapping[str, Decoder]] = MappingProxyType(
 
 
 def decoder_of_topic(topic: str) -> Decoder | None:
-    """The decoder of one of Kafka's own topics; None for other topics."""
+    """The decoder of one of Kafka's internal topics; None for other topics."""
     return _BY_TOPIC.get(topic)

@@ -1,7 +1,7 @@
-"""Any file of a log's folder, row by row: what it says, and where it stops making sense.
+"""Dumps any file of a log's folder, row by row, up to the position at which it becomes invalid.
 
-A row is a dictionary with its "kind". A "problem" row tells what is wrong, and where; nothing that a file can hold
-raises anything else than OSError.
+A row is a dictionary with its "kind". A "problem" row describes an error and its position; no content of a file
+raises an exception, only I/O raises OSError. Source: DumpLogSegments of Kafka 4.3.1.
 """
 
 import json
@@ -33,24 +33,24 @@ from storage.verify.findings import Findings
 from storage.verify.indexes import read_entries
 from storage.verify.partition import check_segment, partition_of
 
-#: What a name may end with while something is being done with the file.
+#: Suffixes of the names of files that are being deleted, cleaned or swapped.
 _SUFFIXES: Final = (file_names.DELETED, file_names.CLEANED, file_names.SWAP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpOptions:
-    """What is to be shown."""
+    """The options of a dump."""
 
-    #: Records, too, not only their batches.
+    #: Whether records are shown, not only their batches.
     has_data: bool = False
-    #: For the records; None: by the name of the file's folder.
+    #: The decoder of the records; None: chosen by the name of the file's folder.
     decoder: Decoder | None = None
-    #: Whether the folder's name counts.
+    #: Whether the folder's name may choose a decoder.
     is_decoded: bool = True
 
 
 def dump(path: Path, files: Files, options: DumpOptions) -> Iterator[Row]:
-    """The rows of one file. "file" is in each of them."""
+    """The rows of one file; each row has the field "file"."""
     name = path.name
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
@@ -66,7 +66,7 @@ def dump(path: Path, files: Files, options: DumpOptions) -> Iterator[Row]:
         yield {"kind": row["kind"], "file": str(path), **row}
 
 
-def _row(path: Path, kind: str, **fields: Any) -> Row:  # noqa: ANN401 whatever the file says
+def _row(path: Path, kind: str, **fields: Any) -> Row:  # noqa: ANN401 any content of the file
     return {"kind": kind, "file": str(path), **fields}
 
 
@@ -108,12 +108,12 @@ def _time_index(path: Path, files: Files, _options: DumpOptions) -> Iterator[Row
 
 
 def _entries(path: Path, index: type[OffsetIndex | TimeIndex], files: Files) -> list[tuple[int, int]]:
-    # What the entries themselves are wrong about is told where they are held against the log.
+    # Errors of the entries are reported by `_held_against_the_log`.
     return read_entries(path, index.ENTRY, files, Findings(), is_active=_is_active(path, files)) or []
 
 
 def _is_active(path: Path, files: Files) -> bool:
-    """Whether no later segment is beside this one."""
+    """Whether the folder has no later segment."""
     base = file_names.offset_of(path.name) or 0
     names = [name for name in files.list(path.parent) if name.endswith(file_names.LOG)]
     return all((file_names.offset_of(name) or 0) <= base for name in names)
@@ -223,7 +223,7 @@ def _clean_shutdown(path: Path, files: Files, _options: DumpOptions) -> Iterator
 
 
 def _json_fields(path: Path, files: Files, kind: str) -> Iterator[Row]:
-    """Files whose whole content is one JSON object; one without bytes is of an older version."""
+    """Files whose whole content is one JSON object; an empty one was written by an older version."""
     try:
         content = json.loads(files.read(path) or b"{}")
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Batches and records of a `.log` or `.checkpoint` file, as rows."""
+"""The batches and records of a `.log` or `.checkpoint` file, as rows."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +13,9 @@ from storage.verify.log_file import LogFile
 
 
 def batches(path: Path, files: Files, *, has_data: bool, decoder: Decoder | None) -> Iterator[Row]:
-    """A row for each batch; with `has_data` its records follow. Control records always do.
+    """A row for each batch, followed with `has_data` by its records. Control records are always included.
 
-    The last row is a problem if the file stops being a log before its end.
+    The last row is a problem if the file becomes invalid before its end.
     """
     log = LogFile(path, files)
     for header, position, batch in log.batches():

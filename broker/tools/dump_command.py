@@ -12,7 +12,7 @@ from broker.tools.dump import DumpOptions, dump
 from broker.tools.plain import Row, as_json, as_text, output
 from storage.files import Files
 
-#: kafka-dump-log's names for decoders, for fingers that know them.
+#: kafka-dump-log's options for decoders, as aliases.
 _KAFKAS_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "--offsets-decoder": "consumer-offsets",
@@ -49,8 +49,8 @@ def dump_log(paths: tuple[Path, ...], *, print_data: bool, decoder: str, is_json
     """Show what is in files of a log's folder.
 
     Logs (.log, .checkpoint) batch by batch; .index and .timeindex entry by entry, verified against the log beside
-    them; .txnindex, .snapshot and the checkpoint files. Where a file stops making sense a problem is told, with the
-    position, and the exit status is 1.
+    them; .txnindex, .snapshot and the checkpoint files. Where a file becomes invalid a problem is reported, with
+    its position, and the exit status is 1.
     """
     chosen = DECODERS.get(decoder)
     options = DumpOptions(

@@ -1,4 +1,4 @@
-"""Messages and bytes as plain values: what JSON knows, and what a person can read."""
+"""Messages and bytes as plain values: types that JSON has, and readable text."""
 
 import json
 import sys
@@ -16,9 +16,9 @@ Row = dict[str, Any]
 
 
 def text_of(data: bytes | memoryview | None) -> str | None:
-    r"""UTF-8 as it is where all of it is printable; else every byte that is no printable ASCII is escaped.
+    r"""Valid, printable UTF-8 is returned as it is; otherwise every byte that is not printable ASCII is escaped.
 
-    A backslash is escaped, too, so that one text stands for one string of bytes.
+    A backslash is escaped, too, so that the text is unambiguous.
 
     >>> text_of("Zoë".encode()), text_of(b"a\x00\xff")
     ('Zoë', 'a\\x00\\xff')
@@ -39,7 +39,7 @@ def text_of(data: bytes | memoryview | None) -> str | None:
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 whatever a message holds
-    """A message, or anything in one, as JSON's kinds of values."""
+    """A message, or a value in one, as values that JSON has."""
     if isinstance(value, UUID):
         return kafka_uuid.to_text(value)
     if isinstance(value, bytes | memoryview):
@@ -61,7 +61,7 @@ def as_json(row: Row) -> str:
 
 
 def as_text(row: Row) -> str:
-    """The row as one line for people: its kind, then name=value; rows within others are indented.
+    """The row as one line of text: its kind, then name=value; records are indented.
 
     >>> as_text({"kind": "record", "file": "f", "offset": 3, "key": "a b", "value": None})
     '  record offset=3 key="a b" value=null'
@@ -79,14 +79,14 @@ def as_text(row: Row) -> str:
 
 
 def _is_bare(value: object) -> bool:
-    """Whether it reads well without quotes: numbers, and words that need none."""
+    """Whether the value needs no quotes: numbers, and words of unambiguous characters."""
     if isinstance(value, str):
         return bool(value) and value.isascii() and all(each.isalnum() or each in "-_.:/" for each in value)
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def output() -> TextIO:
-    """Standard output; what its encoding lacks is escaped."""
+    """Standard output; characters that its encoding lacks are escaped."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     return sys.stdout

@@ -46,10 +46,10 @@ def verify_log(
     up_to: str,
     is_json: bool,
 ) -> None:
-    """Find whatever is wrong in DIR: one log's folder, or a data folder with all its logs.
+    """Verify DIR: one log's folder, or a data folder with all its logs.
 
-    Nothing is changed. A broker that runs should be stopped first: a write that is half done looks like damage.
-    The exit status is 1 if anything is wrong; what is only noted does not count.
+    Nothing is changed. Stop a running broker first: an unfinished write looks like corruption.
+    The exit status is 1 if there are errors; notes do not count.
     """
     try:
         if others:
@@ -118,7 +118,7 @@ def _cells(report: PartitionReport) -> tuple[str, ...]:
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Columns as wide as they must be; names to the left, numbers to the right."""
+    """Aligned columns: names to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     return [
         "  ".join(
