@@ -1,8 +1,9 @@
-"""What this broker serves: one module for each API key, named `kNN_name.py`.
+"""The APIs that this broker serves: one module for each API key, named `kNN_name.py`.
 
-Each module holds `API`, an `Api` that states its key, its versions and its handler; the folder's
-listing is the table from which ApiVersions is answered. A module is imported when its first request
-arrives, so that a broker is ready before it has loaded what nobody asked for. What most clients ask for is
+Each module holds `API`, an `Api` with its key, its versions and its handler; ApiVersions is computed
+from the listing of this folder. A module is imported when its first request arrives, which keeps the
+start of a broker fast.
+Source: the handlers of kafka.server.KafkaApis of Kafka 4.3.1. What most clients ask for is
 prepared in turns of the loop as soon as the broker is ready (`preparations`).
 """
 
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RequestContext:
-    """Who asks, and how: what a handler may want to know beside the message itself.
+    """The header of a request, and its client: what a handler needs besides the message; Kafka's RequestContext.
 
-    Never changed after it was made; not frozen, because a frozen one takes three times as long to make.
+    Not modified after its creation; not frozen, because creating a frozen one takes three times as long.
     """
 
     api_key: int
@@ -52,9 +53,9 @@ class RequestContext:
 class Api:
     """One API of the broker.
 
-    `handle(request, context, broker)` gets the decoded, version-free message and returns the response
-    message, an awaitable of it, or None where no response is due. A hot API (Produce, Fetch) has
-    `handle_raw(body, context, broker)` instead: it parses the body itself, and returns the whole
+    `handle(request, context, broker)` receives the decoded, version-free message and returns the response
+    message, an awaitable of it, or None if no response is due. A hot API (Produce, Fetch) has
+    `handle_raw(body, context, broker)` instead: it decodes the body itself, and returns the whole
     response, header included, as buffers.
     """
 

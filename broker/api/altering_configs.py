@@ -1,8 +1,9 @@
-"""What AlterConfigs and IncrementalAlterConfigs share: the checks that a broker makes itself, and forwarding.
+"""The common part of AlterConfigs and IncrementalAlterConfigs: a broker's own checks, and forwarding.
 
-Loggers are this process's own, and a broker's configurations are checked by that broker: it knows what
-it could not work with. Everything that is still right is forwarded to the controller in one request, and
-both parts of the answer are put together in the order of the request.
+Loggers belong to this process, and a broker validates its own configurations, since it knows which values
+it cannot use. All valid resources are forwarded to the controller in one request, and both parts of the
+response are combined in the order of the request.
+Source: ConfigAdminManager.preprocess of Kafka 4.3.1.
 """
 
 from collections import Counter
@@ -20,13 +21,13 @@ from protocol.metadata.image import ConfigResource, ConfigResourceType
 Request = alter_configs.AlterConfigsRequest | incremental_alter_configs.IncrementalAlterConfigsRequest
 Resource = alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource
 
-#: BROKER_LOGGER is no resource of the metadata log: log levels are gone with the process.
+#: BROKER_LOGGER is no resource of the metadata log: log levels last until the process ends.
 BROKER_LOGGER = 8
 _FORWARDED = {ConfigResourceType.TOPIC, ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP}
 
 
 class Outcome(NamedTuple):
-    """How it went for one resource; the fields of both APIs' response rows."""
+    """The outcome for one resource; the fields of both APIs' response rows."""
 
     error_code: int
     error_message: str | None
@@ -35,20 +36,20 @@ class Outcome(NamedTuple):
 
 
 class AltersConfigs(Protocol):
-    """A node that is asked: a broker, or a controller at its own listener."""
+    """The node that handles the request: a broker, or a controller at its own listener."""
 
     @property
     def controller(self) -> TakesRequests:
-        """Where requests go on to."""
+        """The channel of forwarded requests."""
 
 
 async def alter(
     request: Request, context: RequestContext, broker: AltersConfigs, *, check: Callable[[Resource], bool]
 ) -> list[Outcome]:
-    """Check each resource here, forward what remains, and tell of all in the order of the request.
+    """Check each resource here, forward the remaining ones, and return all outcomes in the order of the request.
 
-    `check` looks at one resource as this broker must: True if that was all there was to do, False if it
-    goes to the controller; it raises KafkaError for what cannot be.
+    `check` validates one resource: it returns True if the resource is done, False if it is forwarded to
+    the controller, and raises KafkaError for an invalid one.
     """
     outcomes: dict[tuple[int, str], Outcome] = {}
     remaining: list[Resource] = []
@@ -75,13 +76,13 @@ async def alter(
 
 
 def stored_overrides(resource: Resource, broker: Broker) -> dict[str, str]:
-    """What the metadata log holds for a resource now."""
+    """The overrides of a resource in the metadata image."""
     key = ConfigResource(ConfigResourceType(resource.resource_type), resource.resource_name)
     return dict(broker.metadata.image.config(key))
 
 
 def is_forwarded(resource: Resource) -> bool:
-    """Whether the controller alone looks at this kind of resource. Raises InvalidRequest if nobody does."""
+    """Whether only the controller validates this type of resource. Raises InvalidRequest for an unknown type."""
     if resource.resource_type == ConfigResourceType.BROKER:
         return False
     if resource.resource_type not in _FORWARDED:

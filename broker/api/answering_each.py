@@ -1,6 +1,6 @@
-"""Requests that name many groups: answered at once where that is short, in turns of the loop where it is not.
+"""Requests that name many groups: short ones are answered at once, long ones in several turns of the loop.
 
-The partition of a name takes 50 ns a character, so that 300 names of 32 kB stop the loop for half a second.
+Computing the partition of a name costs 50 ns for each character: 300 names of 32 kB would stop the loop for 0.5 s.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ from broker.runtime.turns import Clock, in_turns
 R = TypeVar("R")
 S = TypeVar("S")
 
-#: Names, and characters in all of them, that are answered at once: a millisecond.
+#: The numbers of names, and of characters in all of them, up to which a request is answered at once: a millisecond.
 _FEW: Final = 50
 _SHORT: Final = 16_384
 
@@ -19,7 +19,7 @@ _SHORT: Final = 16_384
 def answer_each(
     names: Sequence[str], answer: Callable[[str], R], convert: Callable[[list[R]], S], clock: Clock
 ) -> S | Awaitable[S]:
-    """`convert` of the answer to each name, in order. Rows of a long request are not all of one moment."""
+    """`convert` of the answers to all names, in order. The answers of a long request are not from one moment."""
     if len(names) <= _FEW and sum(map(len, names)) <= _SHORT:
         return convert([answer(name) for name in names])
     return _answer_in_turns(names, answer, convert, clock)

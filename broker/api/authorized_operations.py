@@ -1,18 +1,18 @@
-"""The bit fields by which a response tells what its reader may do (KIP-430).
+"""Authorized operations: the bit fields in a response of the operations that its client may perform (KIP-430).
 
-Without an authorizer everything that makes sense on a resource is allowed, as in Kafka.
+Without an authorizer all operations of a resource type are allowed, as in Kafka.
 """
 
 from typing import Final
 
 from protocol.metadata.acls import AclOperation
 
-#: What a response says when the question was not asked.
+#: The value in a response if the request did not include the operations.
 NOT_ASKED: Final = -(2**31)
 
 
 def bit_field(*operations: AclOperation) -> int:
-    """The int32 that stands for a set of operations.
+    """The int32 bit field of a set of operations.
 
     >>> bit_field(AclOperation.READ, AclOperation.DESCRIBE)
     264

@@ -1,4 +1,4 @@
-"""Where to go instead: rows that refuse a partition name its leader and where that listens (KIP-951)."""
+"""Leader discovery: rows with NOT_LEADER_OR_FOLLOWER contain the current leader and its endpoint (KIP-951)."""
 
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -21,9 +21,9 @@ def name_leaders(
     leader: type[Leader],
     endpoint: type[Endpoint],
 ) -> list[Endpoint]:
-    """Set `current_leader` in each of these rows; the addresses of the leaders that can be reached.
+    """Set `current_leader` in each of these rows; returns the endpoints of the available leaders.
 
-    `leader` and `endpoint` are the response's own structs. What this broker does not know stays unset.
+    `leader` and `endpoint` are the response's own structs. Unknown values stay unset.
     """
     endpoints: dict[int, Endpoint] = {}
     for (topic, index), row in rows:
@@ -40,7 +40,7 @@ def name_leaders(
 
 
 def _leader_of(broker: Broker, topic: str | UUID, index: int) -> tuple[int, int]:
-    """Leader and leader epoch as they go on the wire: -1 where there is none."""
+    """Leader and leader epoch as on the wire: -1 for none."""
     hosted = broker.replicas.hosted.get((topic, index))
     if hosted is not None:
         return -1 if hosted.leader_id is None else hosted.leader_id, hosted.leader_epoch

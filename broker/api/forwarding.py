@@ -1,4 +1,7 @@
-"""Requests that only the controller can carry out: a broker passes them on as they are (KIP-590)."""
+"""Forwarding of requests that only the controller can carry out (KIP-590).
+
+Source: ForwardingManager of Kafka 4.3.1.
+"""
 
 from typing import Any
 
@@ -7,5 +10,5 @@ from broker.broker import Broker
 
 
 async def forward(request: Any, context: RequestContext, broker: Broker) -> Any:  # noqa: ANN401 any message
-    """The controller's answer to a client's request."""
+    """The controller's response to a client's request."""
     return await broker.controller.request(context.api_key, request, context)

@@ -1,14 +1,14 @@
-"""Produce (key 0): append one record batch to each of some partitions.
+"""Produce (key 0): append one record batch to each partition of the request.
 
 Who asks: producers.
 Versions: v3-13. v5 log_start_offset, v7 zstd, v8 record_errors and messages, v9 flexible, v10 the new
 leader's address (KIP-951), v11-12 transactions' second version (KIP-890), v13 topic ids.
-Differs from Kafka: never throttles; tells a message with every error, not with records' errors only; a
-partition named twice is appended to twice (Kafka keeps the last); a row without records is answered
-INVALID_RECORD (Kafka 4.3.1 never answers such a request); transactions are not served, so that
-transactional batches are refused with INVALID_TXN_STATE.
-Touches: broker.replicas. Waits with acks=all, for the in-sync replicas; where flush.messages is set, for the flush; and while a large batch that must be
-opened (a compacted topic, another codec) is validated in a thread: others are served meanwhile.
+Differs from Kafka: never throttles; every error has a message, not only those of records; a partition named
+twice is appended to twice (Kafka keeps the last); a row without records gets INVALID_RECORD (Kafka 4.3.1 never
+responds to such a request); transactions are not served: transactional batches get INVALID_TXN_STATE.
+Touches: broker.replicas. Waits with acks=all for the in-sync replicas (Kafka's DelayedProduce), with flush.messages
+for the flush, and for the validation in a thread of a large batch that must be decompressed (a compacted topic,
+another codec); other requests are served meanwhile.
 """
 
 from asyncio import Future
@@ -62,7 +62,7 @@ from storage.validation import InvalidRecords, TakesLong, ValidatedRecords, vali
 #: The client id by which Kafka lets its own tools write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"
 
-#: Errors that tell no log start offset; the others of an append do, as Kafka's.
+#: Errors without a log start offset in their row; other errors of an append have it, as in Kafka.
 _BARE_ERRORS: Final = frozenset(
     {
         ErrorCode.corrupt_message,
@@ -75,18 +75,18 @@ _BARE_ERRORS: Final = frozenset(
 
 _MAGIC_AT: Final = 16
 
-_NO_LEADER = LeaderIdAndEpoch()  # shared by all rows without an error: nobody changes it
+_NO_LEADER = LeaderIdAndEpoch()  # shared by all rows without an error; never modified
 
 
 class UnansweredError(MalformedMessage):
-    """A Produce with acks=0 failed. There is no response to tell it in, so its connection is closed."""
+    """A Produce with acks=0 failed. It has no response, so its connection is closed to report the failure."""
 
 
 Waiting = list[tuple[Awaited, PartitionProduceResponse]]
 
 
 class Late(NamedTuple):
-    """A batch that is validated in a thread before it is appended, and where its row goes."""
+    """A batch that is validated in a thread before it is appended, and the position of its row."""
 
     partition: Partition
     records: bytearray
@@ -97,7 +97,7 @@ class Late(NamedTuple):
 def handle_raw(
     body: memoryview, context: RequestContext, broker: Broker
 ) -> Buffers | Awaitable[Buffers | None] | None:
-    """Append everything, then answer; with acks=all once the in-sync replicas have it too."""
+    """Append all batches, then respond; with acks=all once the in-sync replicas have them."""
     request = codec.decode(context.version, body)
     now_ms = broker.runtime.now_ms()
     waiting: Waiting = []
@@ -117,7 +117,7 @@ async def _append_late(
     broker: Broker,
     waiting: Waiting,
 ) -> Buffers | None:
-    """One after the other, since a partition's batches keep their order. Later requests of the connection wait."""
+    """Append late batches one after the other: a partition's batches keep their order. The connection waits."""
     for partition, records, rows, at in late:
         index = rows[at].index
         check = partial(
@@ -189,7 +189,7 @@ def _append_all(
                 partition = _partition(key, index, records, request, context, broker)
                 assert records
                 if late and any(partition is it.partition for it in late):
-                    raise TakesLong  # named twice: its batches keep their order
+                    raise TakesLong  # the partition is named twice: its batches keep their order
                 row = _append(partition, index, records, records, request, now_ms, waiting)
             except TakesLong:
                 late.append(Late(partition, bytearray(records or b""), rows, len(rows)))
@@ -211,7 +211,7 @@ def _partition(
     context: RequestContext,
     broker: Broker,
 ) -> Partition:
-    """The partition to append to. Raises for all that can be wrong without a look at the log."""
+    """The partition to append to. Raises KafkaError for all errors that do not depend on the log."""
     replicas, acks = broker.replicas, request.acks
     partition = replicas.hosted.get((topic, index))
     if partition is None:
@@ -235,7 +235,7 @@ def _append(
     now_ms: int,
     waiting: Waiting,
 ) -> PartitionProduceResponse:
-    """Append what was sent, or what validation has made of it; the row. Raises TakesLong."""
+    """Append the batch as sent, or the result of its validation; returns the row. Raises TakesLong."""
     acks = request.acks
     try:
         info = partition.append_records(records, required_acks=acks, now_ms=now_ms, is_quick=True)
@@ -265,7 +265,7 @@ def _refused(
 
 
 def _is_one_batch(records: bytes | bytearray | memoryview) -> bool:
-    """Whether this is what any Produce request must have for a partition; if not, Kafka asks no log."""
+    """Whether this is a single whole batch of magic 2; otherwise Kafka refuses it before it reaches the log."""
     return (
         len(records) >= HEADER_SIZE_BYTES
         and records[_MAGIC_AT] == MAGIC
@@ -274,7 +274,7 @@ def _is_one_batch(records: bytes | bytearray | memoryview) -> bool:
 
 
 def _check_request(records: bytes | memoryview, version: int, transactional_id: str | None) -> None:
-    """Refuse what this version, or this broker, has no place for; everything else is the log's to check."""
+    """Refuse batches that this version or this broker does not support; the log checks everything else."""
     if len(records) > ATTRIBUTES_OFFSET + 1:
         attributes = records[ATTRIBUTES_OFFSET + 1]  # the low byte of two
         if version < 7 and attributes & COMPRESSION_MASK == Compression.ZSTD:

@@ -1,14 +1,14 @@
-"""Fetch (key 1): records of some partitions, as soon as there are enough of them.
+"""Fetch (key 1): records of the request's partitions, as soon as there are min_bytes of them.
 
 Who asks: consumers, and followers of partitions led here.
 Versions: v4-18. v4 isolation level, v5 log_start_offset, v7 sessions (KIP-227), v9 leader epochs
 (KIP-320), v11 rack and preferred replica (KIP-392), v12 flexible and diverging epochs (KIP-595), v13
 topic ids, v15 replica state (KIP-903), v16 the new leader's address (KIP-951), v17 directory id, v18 the
 follower's high watermark.
-Differs from Kafka: never throttles; a session's partitions come in the order of their news; read committed
-consumers are told of all aborted transactions up to the last stable offset.
-Touches: broker.replicas (fetch sessions, purgatory, logs). Waits up to max_wait_ms in the purgatory, and
-in a thread for records that are not in memory.
+Differs from Kafka: never throttles; a session's partitions are in the order of their changes; the response to
+read-committed consumers has all aborted transactions up to the last stable offset.
+Touches: broker.replicas (fetch sessions, purgatory, logs). Waits up to max_wait_ms in the purgatory (Kafka's
+DelayedFetch), and in a thread for records that are not in memory.
 """
 
 from asyncio import Future
@@ -40,7 +40,7 @@ from protocol.messages.fetch import (
 )
 
 READ_COMMITTED: Final = 1
-#: In the replica id: who copies a partition between log directories.
+#: The replica id of a copy of a partition between log directories.
 FUTURE_REPLICA: Final = -3
 
 _TELL_LEADER: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
@@ -49,7 +49,7 @@ _TELL_LEADER: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fen
 def handle_raw(
     body: memoryview, context: RequestContext, broker: Broker
 ) -> Buffers | Future[Buffers] | Coroutine[Any, Any, Buffers]:
-    """Find the session, read what is new in it, answer or wait."""
+    """Look up the fetch session, read its partitions, respond or wait."""
     version = context.version
     request = codec.decode(version, body)
     replicas = broker.replicas
@@ -95,7 +95,7 @@ def handle_raw(
 
 
 def _client(request: FetchRequest, context: RequestContext, broker: Broker) -> ClientMetadata | None:
-    """Who may be sent to another replica: nobody, unless this broker has a selector (KIP-392)."""
+    """The metadata for the choice of a preferred read replica; None without a replica selector (KIP-392)."""
     if (
         broker.replicas.closest_replica.selector is None
         or context.version < 11
@@ -130,7 +130,7 @@ def _forgotten(request: FetchRequest, *, by_id: bool) -> list[PartitionKey]:
 
 
 def _by_topic(answers: Answers) -> list[FetchableTopicResponse]:
-    """Rows of one topic that stand together go under one heading; a topic may come again further down."""
+    """Group consecutive rows of one topic; a topic may occur again later."""
     topics: list[FetchableTopicResponse] = []
     last: str | UUID | None = None
     for fetched, row in answers:

@@ -1,11 +1,11 @@
-"""ListOffsets (key 2): the offset at a time, or at one of the special places of a log.
+"""ListOffsets (key 2): the offset for a timestamp, or for a special timestamp (earliest, latest, ...).
 
 Who asks: consumers that start or seek, admin clients, followers that bootstrap (KIP-405, KIP-1023).
 Versions: v1-11. v2 isolation level, v4 leader epochs (KIP-320), v6 flexible, v7 max timestamp (-3), v8
 earliest local (-4), v9 latest tiered (-5), v10 timeout (KIP-1075), v11 earliest pending upload (-6).
 Differs from Kafka: never throttles.
-Touches: broker.partition (read only). Looks for a time in a thread, since it may have to decompress; what is found
-counts only if the broker is still in the role that it was in.
+Touches: broker.partition (read only). Searches a timestamp in a thread, since that may decompress records; the result
+is valid only if leader and leader epoch are still the same afterwards.
 """
 
 from collections import Counter
@@ -46,11 +46,11 @@ from protocol.types import TopicPartition
 from storage.index import TimestampOffset
 
 READ_COMMITTED: Final = 1
-#: Who asks, in the replica id: a consumer, or a tool that may ask followers too.
+#: Replica ids: a consumer, or a debugging tool, which may also send to followers.
 CONSUMER: Final = -1
 DEBUGGING: Final = -2
 
-#: Special timestamp -> the first version that has it.
+#: The first version that has each special timestamp.
 SPECIAL: Final = {
     LATEST: 1,
     EARLIEST: 1,
@@ -62,7 +62,7 @@ SPECIAL: Final = {
 
 
 async def handle(request: ListOffsetsRequest, context: RequestContext, broker: Broker) -> ListOffsetsResponse:
-    """Row by row; a partition that is named twice is answered INVALID_REQUEST each time."""
+    """Answer row by row; each row of a partition that is named twice gets INVALID_REQUEST."""
     named = Counter((topic.name, row.partition_index) for topic in request.topics for row in topic.partitions)
     topics = []
     for topic in request.topics:
@@ -85,7 +85,7 @@ async def handle(request: ListOffsetsRequest, context: RequestContext, broker: B
 async def answer_partition(
     topic: str, asked: ListOffsetsPartition, request: ListOffsetsRequest, version: int, broker: Broker
 ) -> ListOffsetsPartitionResponse:
-    """One row; offset and timestamp -1 if there is no such offset."""
+    """One row; offset and timestamp are -1 if there is no such offset."""
     timestamp = asked.timestamp
     if timestamp < 0 and version < SPECIAL.get(timestamp, version + 1):
         raise UnsupportedVersion(f"ListOffsets v{version} does not know the timestamp {timestamp}")
@@ -105,10 +105,10 @@ async def answer_partition(
 async def _find(
     partition: Partition, asked: ListOffsetsPartition, *, must_lead: bool, broker: Broker
 ) -> TimestampOffset | None:
-    """Check who may answer, and search the records where the answer is in them.
+    """Check that this replica may answer, and search the records if the timestamp needs that.
 
-    Raises what `Partition.local_log` raises, and NotLeaderOrFollower if the role has changed during the search: the log
-    may have been truncated, and what was found be gone.
+    Raises what `Partition.local_log` raises, and NotLeaderOrFollower if the leader epoch has changed during the search:
+    the log may have been truncated, and the record found removed.
     """
     epoch = None if asked.current_leader_epoch == -1 else asked.current_leader_epoch
     log = partition.local_log(epoch, must_lead=must_lead)
@@ -124,7 +124,7 @@ async def _find(
 
 def _code(error: KafkaError, version: int) -> int:
     if isinstance(error, OffsetNotAvailable) and version < 5:
-        # Older clients do not know that error; this one they answer by asking again, too.
+        # Older clients do not know OFFSET_NOT_AVAILABLE; they also retry after LEADER_NOT_AVAILABLE.
         return LeaderNotAvailable.code
     return error.code
 

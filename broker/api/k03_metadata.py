@@ -1,11 +1,11 @@
-"""Metadata (key 3): which brokers there are, and who leads the partitions of which topics.
+"""Metadata (key 3): the brokers of the cluster, and topics with their partitions and leaders.
 
 Who asks: every client, at its start and after each NOT_LEADER_OR_FOLLOWER.
 Versions: v0-13. v4 allow_auto_topic_creation, v5 offline replicas, v7 leader epochs, v8-10 authorized
-operations of the cluster, v10 topic ids, v12 topics asked by id, v13 top-level error code.
-Differs from Kafka: a topic that this request creates is answered as created, where Kafka answers
-UNKNOWN_TOPIC_OR_PARTITION and lets the client ask again. Where all brokers are fenced, all are named; Kafka names
-none, whereupon librdkafka (since 2.10) forgets those that it knows, and asks nobody for five minutes.
+operations of the cluster, v10 topic ids, v12 topics by id, v13 top-level error code.
+Differs from Kafka: the response contains a topic that the request has created, where Kafka returns
+UNKNOWN_TOPIC_OR_PARTITION and the client retries. If all brokers are fenced, all are listed; Kafka lists none,
+whereupon librdkafka (since 2.10) drops the brokers that it knows, and sends no request for five minutes.
 Touches: broker.metadata (read only); the controller, to create a topic.
 """
 
@@ -32,7 +32,7 @@ from protocol.types import ZERO_UUID
 def handle(
     request: MetadataRequest, context: RequestContext, broker: Broker
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
-    """Answer for all topics, or for those named by name or id, creating missing ones where allowed."""
+    """Describe all topics, or those of the request by name or id; create missing ones if allowed."""
     _check(request, context.version)
     missing = _names_to_create(request, broker)
     return (
@@ -80,7 +80,7 @@ def _answer(request: MetadataRequest, context: RequestContext, broker: Broker) -
             for node, endpoint in named
         ],
         cluster_id=broker.cluster_id,
-        # Clients send what only a controller can do to this node; any broker forwards it (KIP-590).
+        # Clients send controller requests to this node; any broker forwards them (KIP-590).
         controller_id=broker.runtime.random.choice(alive)[0].broker_id if alive else -1,
         topics=topics,
         cluster_authorized_operations=(
@@ -95,7 +95,7 @@ def _describe_asked(
     if request.topics is None or (context.version == 0 and not request.topics):
         return [_describe(topic, context, broker) for topic in broker.metadata.image.topics_by_name.values()]
     ids = dict.fromkeys(asked.topic_id for asked in request.topics if asked.topic_id != ZERO_UUID)
-    if ids:  # As Kafka: a request that names ids is about ids only.
+    if ids:  # As in Kafka: in a request with ids, names are ignored.
         return [_describe_id(topic_id, context, broker) for topic_id in ids]
     names = dict.fromkeys(asked.name for asked in request.topics if asked.name is not None)
     return [_describe_name(name, context, broker) for name in names]
@@ -138,7 +138,7 @@ def _describe_partition(
     metadata, listener = broker.metadata, context.listener_name
     replicas, isr = list(partition.replicas), list(partition.isr)
     error = ErrorCode.none
-    if context.version == 0:  # The first clients took a replica that is away for an error.
+    if context.version == 0:  # The first clients expect an error if a replica is unavailable.
         available = metadata.available_replicas(replicas, listener)
         if len(available) < len(replicas):
             error = ErrorCode.replica_not_available
@@ -160,7 +160,7 @@ def _describe_partition(
 
 
 def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
-    """The error in every topic asked for; versions before 13 have no other place."""
+    """The error in every requested topic; versions before 13 have no other field for it."""
     return MetadataResponse(
         error_code=error.code,
         topics=[

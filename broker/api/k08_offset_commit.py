@@ -1,6 +1,6 @@
-"""OffsetCommit (key 8): where a group goes on after a restart.
+"""OffsetCommit (key 8): store the committed offsets of a group.
 
-Who asks: members of a group, consumers that choose their partitions, admins that reset offsets.
+Who asks: members of a group, consumers with manual assignment, admins that reset offsets.
 Versions: v2-10. v2-4 retention time, v6 leader epoch (KIP-320), v7 group instance id, v9 GROUP_ID_NOT_FOUND
 (KIP-848), v10 topic ids (KIP-848) instead of names.
 Differs from Kafka: nothing; the throttle time is 0.
@@ -33,7 +33,7 @@ _TopicKey = tuple[UUID, str]
 def handle(
     request: OffsetCommitRequest, context: RequestContext, broker: Broker
 ) -> Answer[OffsetCommitResponse]:
-    """Commit what exists; an error of one partition leaves the others alone."""
+    """Commit the offsets of existing partitions; an error of one partition does not affect the others."""
     known: list[OffsetCommitRequestTopic] = []
     refused: dict[_TopicKey, list[OffsetCommitResponsePartition]] = {}
     for asked in request.topics:
@@ -54,7 +54,7 @@ def handle(
 
 
 def _resolve(asked: OffsetCommitRequestTopic, version: int, broker: Broker) -> tuple[set[int], ErrorCode]:
-    """The partitions that the topic has, and the error for others; fills in the name or the id that is missing."""
+    """The partitions of the topic, and the error for other ones; fills in the missing name or id."""
     if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
         topic = broker.metadata.topic_by_id(asked.topic_id)
         if topic is None:
@@ -75,7 +75,7 @@ def refuse(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitRespo
 def _merge(
     response: OffsetCommitResponse, refused: dict[_TopicKey, list[OffsetCommitResponsePartition]]
 ) -> OffsetCommitResponse:
-    """Put the rows of unknown partitions with the others of their topic."""
+    """Add the rows of unknown partitions to the others of their topic."""
     for topic in response.topics:
         topic.partitions += refused.pop((topic.topic_id, topic.name), [])
     response.topics += [

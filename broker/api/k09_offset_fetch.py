@@ -1,12 +1,12 @@
-"""OffsetFetch (key 9): where groups have got to.
+"""OffsetFetch (key 9): the committed offsets of groups.
 
-Who asks: consumers before they fetch, admin clients; of the groups' coordinator.
+Who asks: consumers before they fetch, admin clients; sent to the groups' coordinator.
 Versions: v1-10. v2 null topics for all and an error of the whole group, v5 leader epoch (KIP-320), v7
-require_stable (KIP-447), v8 several groups (KIP-709), v9 member (not looked at for classic groups), v10 topic ids.
-Differs from Kafka: while commits of the group wait for replicas, every fetch waits with them; Kafka
-answers one without require_stable with the offsets before them. What is asked for twice is answered once.
-Touches: broker.metadata (read only), broker.groups. Waits for the replicas of commits, also of those that an
-older leader took and this one has read.
+require_stable (KIP-447), v8 several groups (KIP-709), v9 member (ignored for classic groups), v10 topic ids.
+Differs from Kafka: while commits of the group wait for replicas, every OffsetFetch waits with them; Kafka returns
+the offsets before them if require_stable is not set. Duplicates in the request are answered once.
+Touches: broker.metadata (read only), broker.groups. Waits for the replication of commits, also of those that a
+former leader has appended and this one has loaded.
 """
 
 from uuid import UUID
@@ -37,7 +37,7 @@ _FIRST_VERSION_WITH_TOPIC_IDS = 10
 def handle(
     request: OffsetFetchRequest, context: RequestContext, broker: Broker
 ) -> Answer[OffsetFetchResponse]:
-    """One answer for each group; up to v7 there is one group, and the response is its answer."""
+    """One row for each group; up to v7 there is one group, and the response is its row."""
     if context.version >= _FIRST_VERSION_WITH_GROUPS:
         groups = _distinct(request.groups)
         answers = [_fetch(group, request.require_stable, context, broker) for group in groups]
@@ -48,9 +48,9 @@ def handle(
 
 
 def _distinct(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
-    """Each group once, and in it each partition once: a short request must not multiply a long answer.
+    """Each group once, and in it each partition once: a short request must not cause a multiple of a long response.
 
-    Who asks for some partitions of a group and for all of them, gets all.
+    A request for some partitions of a group and for all of them returns all.
     """
     wanted: dict[str, dict[tuple[UUID, str], dict[int, None]] | None] = {}
     for group in groups:
@@ -97,7 +97,7 @@ def _fetch(
 
 
 def _with_ids(fetched: OffsetFetchResponseGroup, broker: Broker) -> OffsetFetchResponseGroup:
-    """All topics by id; one that was deleted has none that could be told."""
+    """All topics by id; a deleted topic has no id, and is omitted."""
     topics = []
     for row in fetched.topics:
         topic = broker.metadata.topic(row.name)
@@ -138,7 +138,7 @@ def _single_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 def _single_answer(
     asked: OffsetFetchRequestGroup, fetched: OffsetFetchResponseGroup, version: int
 ) -> OffsetFetchResponse:
-    """The answer in the shape of v1-7. In v1 an error of the group is told with every partition."""
+    """The response in the form of v1-7. In v1 an error of the group is in the row of every partition."""
     if fetched.error_code and version < _FIRST_VERSION_WITH_GROUP_ERROR:
         topics = [
             OffsetFetchResponseTopics(

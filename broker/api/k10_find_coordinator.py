@@ -1,12 +1,12 @@
-"""FindCoordinator (key 10): which broker runs a group.
+"""FindCoordinator (key 10): the broker that coordinates a group.
 
-Who asks: every member of a group and every admin that asks about one, at its start and after NOT_COORDINATOR.
+Who asks: every member of a group, and admin clients of groups, at their start and after NOT_COORDINATOR.
 Versions: v0-6. v1 key type (groups 0, transactional ids 1), v4 several keys (KIP-699), v6 key type of
 share groups 2 (KIP-932).
-Differs from Kafka: the first question creates the offsets topic and is answered when it is there, where
-Kafka answers COORDINATOR_NOT_AVAILABLE until then. Transactions are not served: a transactional id is
-answered TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one error of this API that every client takes for final
-(librdkafka asks for ever after any other, UNSUPPORTED_VERSION too). Share groups: INVALID_REQUEST, as where they are off.
+Differs from Kafka: the first request creates the offsets topic and is answered when it exists, where Kafka
+returns COORDINATOR_NOT_AVAILABLE until then. Transactions are not served: a transactional id gets
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the only error of this API that every client treats as final (librdkafka
+retries indefinitely after any other, also UNSUPPORTED_VERSION). Share groups get INVALID_REQUEST, as if disabled.
 Touches: broker.metadata, broker.groups (read only); the controller, to create the topic.
 """
 
@@ -41,7 +41,7 @@ _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 def handle(
     request: FindCoordinatorRequest, context: RequestContext, broker: Broker
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
-    """Answer from the metadata; without the offsets topic, create it before."""
+    """Look up the coordinator in the metadata; first create the offsets topic if it is missing."""
     if request.key_type == _GROUP and broker.metadata.topic(OFFSETS_TOPIC) is None:
         return _create_and_answer(request, context, broker)
     return _answer(request, context, broker)
@@ -77,7 +77,7 @@ def _answer(
     found = _find(request.key, request.key_type, context, broker)
     return FindCoordinatorResponse(
         error_code=found.error_code,
-        # As Kafka, whose answer to success has the name of its code for a message.
+        # As in Kafka, whose successful response has the name of its error code as its message.
         error_message=found.error_message or "NONE",
         node_id=found.node_id,
         host=found.host,
@@ -86,7 +86,7 @@ def _answer(
 
 
 def _find(key: str, key_type: int, context: RequestContext, broker: Broker) -> Coordinator:
-    """One row; where there is no coordinator, node -1 at port -1 of nowhere."""
+    """One row; without a coordinator, node -1, port -1 and an empty host."""
     row = Coordinator(key=key, node_id=-1, port=-1)
     try:
         if key_type == _TRANSACTION:

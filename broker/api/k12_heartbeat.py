@@ -1,6 +1,6 @@
-"""Heartbeat (key 12): a member is alive, and hears whether it has to join again.
+"""Heartbeat (key 12): keeps a member's session; the response reports whether it has to rejoin.
 
-Who asks: every member of a group, each heartbeat.interval.ms.
+Who asks: every member of a group, every heartbeat.interval.ms.
 Versions: v0-4. v3 group instance id (KIP-345).
 Differs from Kafka: nothing; the throttle time is 0.
 Touches: broker.groups. Never waits.
@@ -13,7 +13,7 @@ from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 def handle(request: HeartbeatRequest, context: RequestContext, broker: Broker) -> HeartbeatResponse:
-    """Keep the session of the member."""
+    """Extend the member's session."""
     return broker.groups.heartbeat(request)
 
 

@@ -1,9 +1,9 @@
-"""LeaveGroup (key 13): members go, and the others share what they had.
+"""LeaveGroup (key 13): remove members from a group, which then rebalances.
 
 Who asks: dynamic members that close; admins that remove static members (KIP-345).
 Versions: v0-5. v3 several members, by id or instance id, v5 reason (KIP-800).
-Differs from Kafka: a SyncGroup that a removed member has parked is answered UNKNOWN_MEMBER_ID, where
-Kafka never answers it.
+Differs from Kafka: a waiting SyncGroup of a removed member gets UNKNOWN_MEMBER_ID, where Kafka never
+responds to it.
 Touches: broker.groups. Never waits.
 """
 

@@ -1,10 +1,10 @@
-"""SyncGroup (key 14): the leader hands in the assignment, every member gets its own.
+"""SyncGroup (key 14): the leader submits the assignment, every member receives its own.
 
-Who asks: every member after its JoinGroup was answered.
+Who asks: every member after the response to its JoinGroup.
 Versions: v0-5. v3 group instance id (KIP-345), v5 protocol type and name, which must be the group's.
-Differs from Kafka: a SyncGroup that its member has repeated over another connection is answered
-REBALANCE_IN_PROGRESS, where Kafka never answers it.
-Touches: broker.groups, the offsets topic. Waits for the leader's request, and for its record's replicas.
+Differs from Kafka: if a member repeats its SyncGroup over another connection, the first one gets
+REBALANCE_IN_PROGRESS, where Kafka never responds to it.
+Touches: broker.groups, the offsets topic. Waits for the leader's request, and for its record's replication.
 """
 
 from broker.api import Api, RequestContext
@@ -18,7 +18,7 @@ _FIRST_VERSION_WITH_PROTOCOL = 5
 
 
 def handle(request: SyncGroupRequest, context: RequestContext, broker: Broker) -> Answer[SyncGroupResponse]:
-    """Hand in or fetch the assignment."""
+    """Submit or receive the assignment."""
     is_named = request.protocol_type is not None and request.protocol_name is not None
     if context.version >= _FIRST_VERSION_WITH_PROTOCOL and not is_named:
         return SyncGroupResponse(error_code=ErrorCode.inconsistent_group_protocol)

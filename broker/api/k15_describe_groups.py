@@ -1,10 +1,10 @@
 """DescribeGroups (key 15): state and members of groups.
 
-Who asks: admin clients (kafka-consumer-groups.sh --describe), of the groups' coordinator.
+Who asks: admin clients (kafka-consumer-groups.sh --describe); sent to the groups' coordinator.
 Versions: v0-6. v3 authorized operations (KIP-430), v4 group instance ids, v6 GROUP_ID_NOT_FOUND for a
-group that does not exist, which older clients are told is Dead.
-Differs from Kafka: a group that is named twice is answered once; the throttle time is 0.
-Touches: broker.groups (read only). Waits for nothing; long requests take several turns.
+group that does not exist, which older versions report as Dead.
+Differs from Kafka: a group that is named twice is described once; the throttle time is 0.
+Touches: broker.groups (read only). Never waits; long requests take several turns.
 """
 
 from collections.abc import Awaitable
@@ -20,7 +20,7 @@ from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequ
 def handle(
     request: DescribeGroupsRequest, context: RequestContext, broker: Broker
 ) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
-    """One row for each name, also if it was named twice: a short request must not multiply a long answer."""
+    """One row for each distinct name: a short request must not cause a multiple of a long response."""
 
     def describe(group_id: str) -> DescribedGroup:
         group = broker.groups.describe(group_id, version=context.version)

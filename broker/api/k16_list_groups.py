@@ -1,6 +1,6 @@
 """ListGroups (key 16): the groups that this broker coordinates.
 
-Who asks: admin clients, of every broker.
+Who asks: admin clients; sent to every broker.
 Versions: v0-5. v4 states and their filter (KIP-518), v5 types and their filter (KIP-848).
 Differs from Kafka: all groups are of the type "classic".
 Touches: broker.groups (read only). Never waits.
@@ -13,7 +13,7 @@ from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
 def handle(request: ListGroupsRequest, context: RequestContext, broker: Broker) -> ListGroupsResponse:
-    """List them; filters are compared without case."""
+    """List the groups; filters ignore case."""
     return broker.groups.list_groups(request)
 
 

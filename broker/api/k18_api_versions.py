@@ -1,9 +1,9 @@
-"""ApiVersions (key 18): what this broker serves, in which versions, with which features.
+"""ApiVersions (key 18): the APIs that this broker serves, with their versions, and its features.
 
-Who asks: every client on every connection, first of all.
-Versions: v0-4. v3 flexible, names the client's software and answers features; v4 allows a feature's
-minimum of 0. The response header is always v0: its reader does not know yet what the broker speaks.
-Differs from Kafka: features that are finalized but not served are left out.
+Who asks: every client, as the first request of a connection.
+Versions: v0-4. v3 flexible, the client's software, features; v4 allows a feature's minimum of 0. The
+response header is always v0: the client does not know the broker's versions yet.
+Differs from Kafka: features that are finalized but not served are omitted.
 Touches: broker.metadata (read only).
 """
 
@@ -24,18 +24,18 @@ from protocol.messages.api_versions import (
 )
 from protocol.metadata.features import SERVED_FEATURES
 
-#: KIP-511: what a client may say of its software.
+#: KIP-511: valid names and versions of a client's software.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(request: ApiVersionsRequest, context: RequestContext, broker: Broker) -> ApiVersionsResponse:
-    """Answer the table; v3 and later must name a plausible software."""
+    """Return the table; from v3 on the name and version of the client's software must be valid."""
     if context.version >= 3 and not is_plausible_client(request):
         return ApiVersionsResponse(error_code=ErrorCode.invalid_request)
     features = broker.metadata.finalized_features
     return ApiVersionsResponse(
         api_keys=served(broker.controller.controller_versions),
-        # Before v4 a minimum of 0 was taken for an error by some clients (KIP-1022): such rows are left out.
+        # Before v4 some clients treat a minimum of 0 as an error (KIP-1022): such rows are omitted.
         supported_features=[
             SupportedFeatureKey(name=name, min_version=levels.start, max_version=levels.stop - 1)
             for name, levels in SERVED_FEATURES.items()
@@ -51,7 +51,7 @@ def handle(request: ApiVersionsRequest, context: RequestContext, broker: Broker)
 
 
 def is_plausible_client(request: ApiVersionsRequest) -> bool:
-    """Whether name and version of the client's software look like such (KIP-511)."""
+    """Whether name and version of the client's software are valid (KIP-511)."""
     return bool(
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
@@ -59,7 +59,7 @@ def is_plausible_client(request: ApiVersionsRequest) -> bool:
 
 
 def unsupported_version() -> ApiVersionsResponse:
-    """What a client gets, in v0, that asks in a version from our future (KIP-511)."""
+    """The response, in v0, to a request in a version that this broker does not support (KIP-511)."""
     own = KAFKA_VERSIONS[ApiKey.API_VERSIONS]
     row = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=own.start, max_version=own.stop - 1)
     return ApiVersionsResponse(error_code=ErrorCode.unsupported_version, api_keys=[row])
@@ -68,8 +68,8 @@ def unsupported_version() -> ApiVersionsResponse:
 def served(controller: Mapping[int, range] | None = None) -> list[ApiVersion]:
     """A row for each module of `broker.api`.
 
-    What is forwarded is served in the versions that the controller serves, too, as far as they are known: an older
-    one would refuse what is in the envelope.
+    Forwarded APIs are limited to the versions that the controller also serves, if these are known: an older
+    controller would refuse the request in the envelope.
     """
     rows = []
     for key in sorted(modules()):
@@ -79,7 +79,7 @@ def served(controller: Mapping[int, range] | None = None) -> list[ApiVersion]:
             theirs = controller.get(key, range(0))
             first, stop = max(first, theirs.start), min(stop, theirs.stop)
         if first < stop:
-            # librdkafka before 2.11 takes a Produce minimum above 0 for a broker without it (KAFKA-18659).
+            # librdkafka before 2.11 treats a Produce minimum above 0 as a broker without Produce (KAFKA-18659).
             least = 0 if key == ApiKey.PRODUCE else first
             rows.append(ApiVersion(api_key=key, min_version=least, max_version=stop - 1))
     return rows

@@ -1,8 +1,8 @@
 """CreateTopics (key 19): new topics with their partitions, replicas and configurations.
 
 Who asks: admin clients; brokers themselves for internal and auto-created topics.
-Versions: v2-7. v4 -1 for the broker's defaults, v5 answers the configurations, v7 answers topic ids.
-Differs from Kafka: answered when this broker knows the topic, so a Metadata that follows shows it.
+Versions: v2-7. v4 -1 for the broker's defaults, v5 configurations in the response, v7 topic ids in the response.
+Differs from Kafka: the response waits until this broker has the topic, so a later Metadata request includes it.
 Touches: the controller.
 """
 

@@ -1,9 +1,9 @@
-"""DeleteTopics (key 20): topics and all their records go.
+"""DeleteTopics (key 20): delete topics with all their records.
 
 Who asks: admin clients.
 Versions: v1-6. v3 TOPIC_DELETION_DISABLED, v4 flexible, v5 error messages, v6 topics by id.
 Differs from Kafka: nothing known.
-Touches: the controller; the logs go when the metadata log says so.
+Touches: the controller; brokers delete the logs when the metadata record is committed.
 """
 
 from broker.api import Api, RequestContext
@@ -18,13 +18,13 @@ from protocol.refusals import refuse
 async def handle(
     request: DeleteTopicsRequest, context: RequestContext, broker: Broker
 ) -> DeleteTopicsResponse:
-    """The controller's answer, which knows no versions."""
+    """The controller's response, adapted to the version."""
     response: DeleteTopicsResponse = await forward(request, context, broker)
     return in_version(response, context.version)
 
 
 def in_version(response: DeleteTopicsResponse, version: int) -> DeleteTopicsResponse:
-    """The same response, with errors that clients of this version know."""
+    """The same response with errors that this version has."""
     if version < 3:
         for row in response.responses:
             if row.error_code == ErrorCode.topic_deletion_disabled:

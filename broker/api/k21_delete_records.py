@@ -1,9 +1,10 @@
-"""DeleteRecords (key 21): everything before an offset of a partition goes.
+"""DeleteRecords (key 21): delete the records of a partition before an offset.
 
 Who asks: admin clients (kafka-delete-records.sh).
-Versions: v0-2. v2 flexible. Offset -1 stands for the high watermark.
+Versions: v0-2. v2 flexible. Offset -1 means the high watermark.
 Differs from Kafka: never throttles; a partition named twice is answered twice.
-Touches: broker.partition. Waits until every live replica has deleted them, for timeout_ms at most.
+Touches: broker.partition. Waits until every live replica has deleted them, for timeout_ms at most
+(Kafka's DelayedDeleteRecords).
 """
 
 from asyncio import Future
@@ -29,7 +30,7 @@ HIGH_WATERMARK = -1
 def handle(
     request: DeleteRecordsRequest, context: RequestContext, broker: Broker
 ) -> "DeleteRecordsResponse | Future[DeleteRecordsResponse]":
-    """Each partition on its own; the answer comes when the last of them has one."""
+    """Handle each partition separately; respond when all are done."""
     deletions: list[tuple[DeleteRecordsPartitionResult, Deletion]] = []
     topics = []
     for topic in request.topics:

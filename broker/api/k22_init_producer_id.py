@@ -1,11 +1,11 @@
-"""InitProducerId (key 22): the identity by which a producer's retries are recognised (KIP-98).
+"""InitProducerId (key 22): the producer id and epoch by which retried batches are recognised (KIP-98).
 
-Who asks: idempotent producers as they start, and after an error that cost them their sequence (KIP-360).
+Who asks: idempotent producers at their start, and after an error that breaks their sequence (KIP-360).
 Versions: v0-5. v2 flexible, v3 the producer's present id and epoch (KIP-360), v4 PRODUCER_FENCED, v5 for
 KIP-890. Kafka has v6 (KIP-939), which it does not advertise.
-Differs from Kafka: never throttles; waits for a block of ids where Kafka has the client ask again;
-transactions are not served: a transactional id is answered TRANSACTIONAL_ID_AUTHORIZATION_FAILED as by
-FindCoordinator, which every client takes for final.
+Differs from Kafka: never throttles; waits for a block of ids where Kafka lets the client retry;
+transactions are not served: a transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED as in
+FindCoordinator, which every client treats as final.
 Touches: broker.producer_ids. Waits when a block of ids is used up.
 """
 
@@ -23,9 +23,9 @@ UNKNOWN = -1
 def handle(
     request: InitProducerIdRequest, context: RequestContext, broker: Broker
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
-    """A new id with epoch 0, whatever the producer had before: without transactions nobody fences it."""
+    """A new id with epoch 0, also if the producer had one before: without transactions there is no fencing."""
     if request.transactional_id is not None:
-        # An empty transactional id is no id at all, and not the same as none.
+        # An empty transactional id is invalid, unlike null.
         is_named = bool(request.transactional_id)
         return _error(
             ErrorCode.transactional_id_authorization_failed if is_named else ErrorCode.invalid_request

@@ -2,13 +2,14 @@
 
 Who asks: followers before they truncate (KIP-101), consumers after a rebalance (KIP-320).
 Versions: v2-4. v2 current_leader_epoch, v3 replica_id, v4 flexible; Kafka 4.3 serves the same.
-A consumer is told of no end of the present epoch beyond the high watermark: it must not learn of what may yet be lost
-(KIP-392). A leader that does not know yet how far that had come answers OFFSET_NOT_AVAILABLE then, or its consumers
-would take the smaller offset for a truncation, and read again what they have read. Where older epochs end is settled
-with its leadership. A consumer that knows a newer epoch than the leader has read from its successor, or else from a
-topic that has been deleted and created again. The latter must hear that this log has nothing of it; the former is told
-to look for the successor, which is likely where the controller has not been heard for so long that it may have chosen one.
-Differs from Kafka: never throttles; Kafka 4.3.1 tells consumers the log end, and -1 wherever they know a newer epoch.
+For a consumer the end of the current epoch is at most the high watermark: records beyond it may still be lost
+(KIP-392). A new leader that does not know the former high watermark yet returns OFFSET_NOT_AVAILABLE then; otherwise
+consumers would treat the smaller offset as a truncation, and read records again. The ends of older epochs are final
+when a leader is elected. A consumer with a newer epoch than this leader's has read from its successor, or from a
+topic that was deleted and created again. In the latter case the response is that this log has no such epoch; in the
+former it is UNKNOWN_LEADER_EPOCH, and the consumer looks for the successor. The former is assumed if this broker is
+fenced or has had no heartbeat response for a session timeout, so that the controller may have elected a successor.
+Differs from Kafka: never throttles; Kafka 4.3.1 returns the log end to consumers, and -1 for any newer epoch.
 Touches: broker.partition (read only), storage.leader_epoch_cache, broker.lifecycle. Never waits.
 """
 
@@ -28,14 +29,14 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 from protocol.types import TopicPartition
 
-#: Who asks, in the replica id; a follower gives its own, a tool -2.
+#: The replica id of a consumer; a follower sends its own, a tool -2.
 CONSUMER: Final = -1
 
 
 def handle(
     request: OffsetForLeaderEpochRequest, context: RequestContext, broker: Broker
 ) -> OffsetForLeaderEpochResponse:
-    """Each partition on its own."""
+    """Handle each partition separately."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
@@ -53,7 +54,7 @@ def handle(
 def answer_partition(
     topic: str, asked: OffsetForLeaderPartition, broker: Broker, *, is_consumer: bool
 ) -> EpochEndOffset:
-    """One row: the largest known epoch up to the one asked for, with its end; -1 for both if there is none."""
+    """One row: the largest known epoch up to the requested one, with its end offset; -1 for both if there is none."""
     row = EpochEndOffset(partition=asked.partition)
     current = asked.current_leader_epoch
     try:

@@ -3,7 +3,7 @@
 Who asks: admin clients (kafka-acls --list).
 Versions: v1-3. v1 pattern types, v2 flexible, v3 the resource type USER (KIP-373).
 Differs from Kafka: a code of 0 is refused with INVALID_REQUEST, where Kafka closes the connection.
-Touches: broker.metadata (read only); SECURITY_DISABLED without an authorizer. ACLs are kept, not enforced yet.
+Touches: broker.metadata (read only); SECURITY_DISABLED without an authorizer. ACLs are stored, not enforced yet.
 """
 
 from broker.api import Api, RequestContext

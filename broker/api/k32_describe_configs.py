@@ -1,10 +1,10 @@
-"""DescribeConfigs (key 32): every configuration of a resource, where it comes from and what it is for.
+"""DescribeConfigs (key 32): every configuration of a resource, with its source and documentation.
 
 Who asks: admin clients (kafka-configs, web consoles), per topic, broker, group, metrics subscription.
 Versions: v1-4. v1 sources and synonyms, v3 types and documentation, v4 flexible.
 Differs from Kafka: the documentation is our own; configurations of a logger are those of Python's logging;
 a resource that is named twice is described once.
-Touches: broker.config, broker.metadata (read only). Waits for others to have their turn, where it names many.
+Touches: broker.config, broker.metadata (read only). Requests for many resources take several turns of the loop.
 """
 
 import asyncio
@@ -40,19 +40,19 @@ from protocol.metadata.image import ConfigResource, ConfigResourceType
 from protocol.topic_names import check_topic_name
 
 _LOGGER_TYPE = 0
-#: Described at one go; then others have their turn on the loop. Some milliseconds' worth of topics.
+#: The number of resources that are described in one turn of the loop: some milliseconds for topics.
 RESOURCES_A_TURN: Final = 50
 
-#: A resource's type and name -> the names of the configurations that are asked for; None: all.
+#: By a resource's type and name: the names of the requested configurations; None: all.
 _Wanted = dict[tuple[int, str], set[str] | None]
 
 
 class DescribesConfigs(Protocol):
-    """A node that is asked: a broker, or a controller at its own listener."""
+    """The node that handles the request: a broker, or a controller at its own listener."""
 
     @property
     def node_id(self) -> int:
-        """Its number."""
+        """Its node id."""
 
     @property
     def config(self) -> BrokerConfig:
@@ -60,13 +60,13 @@ class DescribesConfigs(Protocol):
 
     @property
     def metadata(self) -> MetadataCache:
-        """What it knows of the cluster."""
+        """Its metadata cache."""
 
 
 async def handle(
     request: DescribeConfigsRequest, context: RequestContext, broker: DescribesConfigs
 ) -> DescribeConfigsResponse:
-    """A result for each resource; one that cannot be described leaves the others alone."""
+    """A result for each resource; an error of one does not affect the others."""
     results = []
     for (resource_type, name), wanted in _distinct(request.resources).items():
         results.append(_describe(resource_type, name, wanted, request, broker))
@@ -76,11 +76,11 @@ async def handle(
 
 
 def _distinct(resources: Iterable[DescribeConfigsResource]) -> _Wanted:
-    """Each resource once: a short request must not multiply a long answer."""
+    """Each resource once: a short request must not cause a multiple of a long response."""
     distinct: _Wanted = {}
     for resource in resources:
         at = (resource.resource_type, resource.resource_name)
-        if not resource.configuration_keys:  # an empty list asks for all, as null does
+        if not resource.configuration_keys:  # an empty list means all, as null does
             distinct[at] = None
         elif (wanted := distinct.setdefault(at, set())) is not None:
             wanted.update(resource.configuration_keys)

@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33): replace all of a resource's own configurations (KIP-133).
+"""AlterConfigs (key 33): replace all overrides of a resource (KIP-133).
 
 Who asks: old admin clients; new ones use IncrementalAlterConfigs, which changes single keys.
 Versions: v0-2. v1 may be throttled, v2 flexible.
@@ -23,7 +23,7 @@ from protocol.refusals import refuse
 async def handle(
     request: AlterConfigsRequest, context: RequestContext, broker: Broker
 ) -> AlterConfigsResponse:
-    """Each resource gets exactly the configurations of its row."""
+    """Replace the overrides of each resource by those of its row."""
 
     def check(resource: Resource) -> bool:
         missing = [config.name for config in resource.configs if config.value is None]

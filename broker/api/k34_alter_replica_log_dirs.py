@@ -1,11 +1,11 @@
-"""AlterReplicaLogDirs (key 34): replicas of this broker move to other ones of its log directories (KIP-113).
+"""AlterReplicaLogDirs (key 34): move replicas of this broker between its log directories (KIP-113).
 
-Who asks: admin clients (kafka-reassign-partitions.sh with log_dirs), each broker for itself.
+Who asks: admin clients (kafka-reassign-partitions.sh with log_dirs); sent to each broker for its own replicas.
 Versions: v1-2. v2 flexible.
-The answer comes when the move has begun; DescribeLogDirs tells how far it is. Naming the directory that the replica is in
-ends a move.
-Differs from Kafka: never throttles; the directory of a partition that is not here yet (REPLICA_NOT_AVAILABLE) is not
-remembered for the day when it comes.
+The response is sent when the move has begun; DescribeLogDirs reports its progress. A request with the replica's
+current directory cancels a move.
+Differs from Kafka: never throttles; the requested directory of a partition that this broker does not host yet
+(REPLICA_NOT_AVAILABLE) is not kept for its later creation.
 Touches: broker.replicas (log moves). Never waits.
 """
 
@@ -27,7 +27,7 @@ from protocol.types import TopicPartition
 def handle(
     request: AlterReplicaLogDirsRequest, context: RequestContext, broker: Broker
 ) -> AlterReplicaLogDirsResponse:
-    """Each partition on its own; of one that is named twice the last directory counts."""
+    """Handle each partition separately; for a partition that is named twice the last directory applies."""
     wanted = {
         TopicPartition(topic.name, index): Path(directory.path)
         for directory in request.dirs
@@ -47,7 +47,7 @@ def handle(
 
 
 def move(topic_partition: TopicPartition, path: Path, broker: Broker) -> None:
-    """Begin to move one replica. Raises what `ReplicaManager.move_log` raises, and ReplicaNotAvailable."""
+    """Begin the move of one replica. Raises what `ReplicaManager.move_log` raises, and ReplicaNotAvailable."""
     try:
         broker.replicas.move_log(topic_partition, path)
     except (NotLeaderOrFollower, UnknownTopicOrPartition) as error:

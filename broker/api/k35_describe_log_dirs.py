@@ -1,6 +1,6 @@
-"""DescribeLogDirs (key 35): what lies in this broker's log directories, and how full they are.
+"""DescribeLogDirs (key 35): the replicas in this broker's log directories, and the sizes of their volumes.
 
-Who asks: admin clients (kafka-log-dirs.sh), of each broker for itself.
+Who asks: admin clients (kafka-log-dirs.sh); sent to each broker for its own directories.
 Versions: v1-5. v2 flexible, v3 a top-level error, v4 sizes of the volume (KIP-827), v5 is_cordoned (KIP-1066).
 Differs from Kafka: never throttles.
 Touches: storage.log_manager (read only). Never waits.
@@ -25,7 +25,7 @@ from storage.log_manager import LogDirInfo, LogManager
 def handle(
     request: DescribeLogDirsRequest, context: RequestContext, broker: Broker
 ) -> DescribeLogDirsResponse:
-    """Every directory, with those of the asked partitions that are in it (no list of topics: all)."""
+    """Every directory, with the requested partitions that are in it (null topics: all)."""
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
@@ -44,7 +44,7 @@ def handle(
 def answer_directory(
     info: LogDirInfo, wanted: set[tuple[str, int]] | None, logs: LogManager, *, is_cordoned: bool
 ) -> DescribeLogDirsResult:
-    """One directory; KAFKA_STORAGE_ERROR and nothing else if it is offline."""
+    """One directory; only KAFKA_STORAGE_ERROR if it is offline."""
     path = str(info.path.absolute())
     if info.error is not None:
         return DescribeLogDirsResult(error_code=ErrorCode.kafka_storage_error, log_dir=path)
@@ -57,7 +57,7 @@ def answer_directory(
                 DescribeLogDirsPartition(
                     partition_index=index,
                     partition_size=size_bytes,
-                    # A log lags behind its own high watermark, which it never does.
+                    # For the current log this is its lag behind its own high watermark, which is always 0.
                     offset_lag=_future_lag(topic_partition, logs) if is_future else 0,
                     is_future_key=is_future,
                 )
@@ -72,7 +72,7 @@ def answer_directory(
 
 
 def _future_lag(topic_partition: TopicPartition, logs: LogManager) -> int:
-    """How many offsets a future log is behind the log that it is to replace; -1 if that one is offline."""
+    """The number of offsets that a future log lags behind the current log; -1 if the current log is offline."""
     current, future = logs.get(topic_partition), logs.future_logs[topic_partition]
     return -1 if current is None else current.log_end_offset - future.log_end_offset
 

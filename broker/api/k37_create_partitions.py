@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37): an existing topic gets more partitions.
+"""CreatePartitions (key 37): add partitions to an existing topic.
 
 Who asks: admin clients.
 Versions: v0-3. v2 flexible, v3 may be throttled.

@@ -1,9 +1,9 @@
-"""DeleteGroups (key 42): groups without members, and the offsets they committed.
+"""DeleteGroups (key 42): delete groups without members, and their committed offsets.
 
-Who asks: admin clients (kafka-consumer-groups.sh --delete), of the groups' coordinator.
+Who asks: admin clients (kafka-consumer-groups.sh --delete); sent to the groups' coordinator.
 Versions: v0-2.
 Differs from Kafka: nothing; the throttle time is 0.
-Touches: broker.groups, the offsets topic. Waits for the replicas of the tombstones.
+Touches: broker.groups, the offsets topic. Waits for the replication of the tombstones.
 """
 
 from broker.api import Api, RequestContext
@@ -16,7 +16,7 @@ from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsRes
 def handle(
     request: DeleteGroupsRequest, context: RequestContext, broker: Broker
 ) -> Answer[DeleteGroupsResponse]:
-    """One row for each name, also if it was named twice."""
+    """One row for each distinct name."""
     answers = [broker.groups.delete(group_id) for group_id in dict.fromkeys(request.groups_names)]
     return after_all(answers, lambda rows: DeleteGroupsResponse(results=rows))
 

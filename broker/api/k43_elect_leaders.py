@@ -1,6 +1,6 @@
-"""ElectLeaders (key 43): let the preferred replica lead, or any replica at all (KIP-183, KIP-460).
+"""ElectLeaders (key 43): elect the preferred replica, or with an unclean election any replica (KIP-183, KIP-460).
 
-Who asks: admin clients (kafka-leader-election), after a broker has come back, or when all that was in sync is lost.
+Who asks: admin clients (kafka-leader-election), after a restart of a broker, or when all in-sync replicas are lost.
 Versions: v0-2. v1 unclean elections and a top-level error, v2 flexible.
 Differs from Kafka: never throttles.
 Touches: the controller.

@@ -29,7 +29,7 @@ from protocol.refusals import refuse
 async def handle(
     request: IncrementalAlterConfigsRequest, context: RequestContext, broker: Broker
 ) -> IncrementalAlterConfigsResponse:
-    """Each operation changes one key of its resource; the others stay as they are."""
+    """Apply each operation to one key of its resource; other keys stay unchanged."""
 
     def check(resource: Resource) -> bool:
         operations = [operation_of(cast("AlterableConfig", config)) for config in resource.configs]
@@ -56,7 +56,7 @@ async def handle(
 
 
 def operation_of(config: AlterableConfig) -> ConfigOperation:
-    """One configuration of a request. Raises InvalidRequest."""
+    """The operation of one row of a request. Raises InvalidRequest."""
     name, code, value = config.name, config.config_operation, config.value
     if code not in AlterOperation.__members__.values():
         raise InvalidRequest(f"Unknown operation {code} for the configuration {name}")

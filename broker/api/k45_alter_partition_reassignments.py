@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments (key 45): move partitions to other brokers, or stop that (KIP-455).
+"""AlterPartitionReassignments (key 45): reassign partitions to other brokers, or cancel that (KIP-455).
 
 Who asks: admin clients (kafka-reassign-partitions, cruise control).
-Versions: v0-1. v1 may forbid another number of replicas (KIP-860).
+Versions: v0-1. v1 allow_replication_factor_change (KIP-860).
 Differs from Kafka: never throttles.
 Touches: the controller.
 """

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46): which partitions are on the move, from where to where (KIP-455).
+"""ListPartitionReassignments (key 46): ongoing reassignments, with adding and removing replicas (KIP-455).
 
 Who asks: admin clients (kafka-reassign-partitions --list and --verify).
 Versions: v0.

@@ -1,9 +1,9 @@
-"""OffsetDelete (key 47): take committed offsets of single partitions away (KIP-496).
+"""OffsetDelete (key 47): delete a group's committed offsets of single partitions (KIP-496).
 
-Who asks: admin clients (kafka-consumer-groups.sh --delete-offsets), of the group's coordinator.
+Who asks: admin clients (kafka-consumer-groups.sh --delete-offsets); sent to the group's coordinator.
 Versions: v0.
 Differs from Kafka: nothing; the throttle time is 0.
-Touches: broker.metadata (read only), broker.groups, the offsets topic. Waits for the replicas.
+Touches: broker.metadata (read only), broker.groups, the offsets topic. Waits for the replication of the tombstones.
 """
 
 from broker.api import Api, RequestContext
@@ -23,7 +23,7 @@ from protocol.messages.offset_delete import (
 def handle(
     request: OffsetDeleteRequest, context: RequestContext, broker: Broker
 ) -> Answer[OffsetDeleteResponse]:
-    """Delete what exists; a row of the response for each partition that was asked for."""
+    """Delete existing offsets; the response has a row for each requested partition."""
     known: list[OffsetDeleteRequestTopic] = []
     refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
     for asked in request.topics:
@@ -47,7 +47,7 @@ def _unknown(partition: int) -> OffsetDeleteResponsePartition:
 def _merge(
     response: OffsetDeleteResponse, refused: dict[str, list[OffsetDeleteResponsePartition]]
 ) -> OffsetDeleteResponse:
-    """Put the rows of unknown partitions with the others; an error of the whole group needs no rows."""
+    """Add the rows of unknown partitions to the others; an error of the whole group has no rows."""
     if response.error_code:
         return response
     for topic in response.topics:

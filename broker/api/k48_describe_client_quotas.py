@@ -1,8 +1,8 @@
-"""DescribeClientQuotas (key 48): the limits of the users, clients and addresses that a filter matches (KIP-546).
+"""DescribeClientQuotas (key 48): the quotas of the users, clients and addresses that a filter matches (KIP-546).
 
 Who asks: admin clients (kafka-configs --describe --entity-type users, clients or ips).
 Versions: v0-1. v1 flexible.
-Differs from Kafka: nothing known. Quotas are kept, not enforced yet.
+Differs from Kafka: nothing known. Quotas are stored, not enforced yet.
 Touches: broker.metadata (read only).
 """
 
@@ -20,7 +20,7 @@ from protocol.refusals import refuse
 def handle(
     request: DescribeClientQuotasRequest, context: RequestContext, broker: Broker
 ) -> DescribeClientQuotasResponse:
-    """A row for each entity that matches all components, and with `strict` has no other parts."""
+    """A row for each entity that matches all components, and with `strict` has no other component."""
     return describe(QuotaFilter.of(request), broker.metadata.image.client_quotas)
 
 

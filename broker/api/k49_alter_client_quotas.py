@@ -1,8 +1,8 @@
-"""AlterClientQuotas (key 49): limits of users, clients and addresses (KIP-546, KIP-612).
+"""AlterClientQuotas (key 49): set and remove quotas of users, clients and addresses (KIP-546, KIP-612).
 
 Who asks: admin clients (kafka-configs --alter --entity-type users, clients or ips).
 Versions: v0-1. v1 flexible.
-Differs from Kafka: an ip is an address, never a host name. Quotas are kept, not enforced yet.
+Differs from Kafka: an ip is an address, never a host name. Quotas are stored, not enforced yet.
 Touches: the controller.
 """
 

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50): which users have passwords, by which mechanisms; never the keys (KIP-554).
+"""DescribeUserScramCredentials (key 50): the SCRAM mechanisms and iterations of users, without keys (KIP-554).
 
 Who asks: admin clients (kafka-configs --describe --entity-type users).
 Versions: v0.
@@ -23,7 +23,7 @@ from protocol.messages.describe_user_scram_credentials import (
 def handle(
     request: DescribeUserScramCredentialsRequest, context: RequestContext, broker: Broker
 ) -> DescribeUserScramCredentialsResponse:
-    """A row for each user asked for; nobody named means everybody."""
+    """A row for each requested user; an empty or null list means all users."""
     infos: dict[str, list[CredentialInfo]] = {}
     for (user, mechanism), credential in broker.metadata.image.scram_credentials.items():
         info = CredentialInfo(mechanism=mechanism, iterations=credential.iterations)

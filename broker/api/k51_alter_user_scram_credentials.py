@@ -1,6 +1,6 @@
-"""AlterUserScramCredentials (key 51): set and delete passwords of users (KIP-554).
+"""AlterUserScramCredentials (key 51): set and delete SCRAM credentials of users (KIP-554).
 
-Who asks: admin clients (kafka-configs --alter --entity-type users), with the password salted already.
+Who asks: admin clients (kafka-configs --alter --entity-type users), which send the salted password.
 Versions: v0.
 Differs from Kafka: an empty salted password is refused with UNACCEPTABLE_CREDENTIAL, not UNKNOWN_SERVER_ERROR.
 Touches: the controller.

@@ -1,9 +1,9 @@
-"""DescribeQuorum (key 55): who leads the metadata quorum, and how far its voters and observers have come (KIP-595).
+"""DescribeQuorum (key 55): the leader of the metadata quorum, and the log end offsets of its replicas (KIP-595).
 
 Who asks: admin clients (kafka-metadata-quorum describe --status, --replication).
-Versions: v0-2. v1 times of the last fetches (KIP-836), v2 directory ids and where voters listen (KIP-853).
+Versions: v0-2. v1 timestamps of the last fetches (KIP-836), v2 directory ids and voters' endpoints (KIP-853).
 Differs from Kafka: nothing known.
-Touches: the controller, whose quorum answers.
+Touches: the controller; its quorum handles the request.
 """
 
 from broker.api import Api

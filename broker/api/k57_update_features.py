@@ -2,7 +2,7 @@
 
 Who asks: admin clients (kafka-features upgrade, downgrade, disable).
 Versions: v0-2. v1 safe and unsafe downgrades, and validate_only; v2 one error for all (KIP-1022).
-Differs from Kafka: allow_downgrade of v0 is looked at, and a feature that is named twice is refused.
+Differs from Kafka: allow_downgrade of v0 is respected, and a feature that is named twice is refused.
 Touches: the controller.
 """
 

@@ -23,7 +23,7 @@ _BROKERS, _CONTROLLERS = 1, 2
 def handle(
     request: DescribeClusterRequest, context: RequestContext, broker: Broker
 ) -> DescribeClusterResponse:
-    """The brokers that can be reached over the listener of the request."""
+    """Return the brokers that have an endpoint of the request's listener."""
     if request.endpoint_type != _BROKERS:
         known = request.endpoint_type == _CONTROLLERS
         return DescribeClusterResponse(

@@ -1,4 +1,4 @@
-"""UnregisterBroker (key 64): forget a broker that will not come back.
+"""UnregisterBroker (key 64): remove the registration of a decommissioned broker.
 
 Who asks: admin clients (kafka-cluster unregister).
 Versions: v0.

@@ -1,8 +1,8 @@
-"""ListConfigResources (key 74): what can be configured, or is (KIP-714, KIP-1142).
+"""ListConfigResources (key 74): the resources that have, or may have, configurations (KIP-714, KIP-1142).
 
 Who asks: kafka-configs, kafka-client-metrics, admin clients.
-Versions: v0-1. v0 lists client metrics' subscriptions only, v1 resources of the types that are asked for; none: of all.
-Differs from Kafka: nothing known. Topics and brokers are listed as they are, groups and subscriptions where configured.
+Versions: v0-1. v0 lists client metrics subscriptions only, v1 resources of the requested types, or of all types.
+Differs from Kafka: nothing known. All topics and brokers are listed, groups and subscriptions only if configured.
 Touches: broker.metadata (read only). Never waits.
 """
 
@@ -19,7 +19,7 @@ from protocol.messages.list_config_resources import (
 )
 from protocol.metadata.image import ConfigResourceType, MetadataImage
 
-#: In the order of Kafka's answer.
+#: In the order of Kafka's response.
 _LISTED = (
     ConfigResourceType.GROUP,
     ConfigResourceType.CLIENT_METRICS,
@@ -32,7 +32,7 @@ _LISTED = (
 def handle(
     request: ListConfigResourcesRequest, context: RequestContext, broker: Broker
 ) -> ListConfigResourcesResponse:
-    """The resources by name. A type that is none of these is answered with UNSUPPORTED_VERSION."""
+    """The resources, sorted by name. Other types get UNSUPPORTED_VERSION."""
     known = (ConfigResourceType.CLIENT_METRICS,) if context.version == 0 else _LISTED
     if not set(request.resource_types) <= set(known):
         return ListConfigResourcesResponse(error_code=ErrorCode.unsupported_version)

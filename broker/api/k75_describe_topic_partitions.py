@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (key 75): topics page by page, with their eligible leader replicas (KIP-966).
+"""DescribeTopicPartitions (key 75): topics in pages, with their eligible leader replicas (KIP-966).
 
 Who asks: admin clients (kafka-topics --describe), for topics of any number of partitions.
 Versions: v0.
@@ -26,7 +26,7 @@ from protocol.topic_names import INTERNAL_TOPICS, check_topic_name
 def handle(
     request: DescribeTopicPartitionsRequest, context: RequestContext, broker: Broker
 ) -> DescribeTopicPartitionsResponse:
-    """Topics in the order of their names, from the cursor on, up to the limit of partitions."""
+    """Topics sorted by name, from the cursor on, up to the limit of partitions."""
     names = _names_from_cursor(request, broker.metadata)
     limit = max(1, min(broker.config.max_request_partition_size_limit, request.response_partition_limit))
     response = DescribeTopicPartitionsResponse()
@@ -108,7 +108,7 @@ def _describe_partition(
 
 
 def refuse(request: DescribeTopicPartitionsRequest, error: KafkaError) -> DescribeTopicPartitionsResponse:
-    """The error in every topic asked for: the response has no other place."""
+    """The error in every requested topic: the response has no other field for it."""
     return DescribeTopicPartitionsResponse(
         topics=[
             DescribeTopicPartitionsResponseTopic(error_code=error.code, name=asked.name)

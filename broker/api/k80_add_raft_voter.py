@@ -1,9 +1,9 @@
-"""AddRaftVoter (key 80): a controller that follows the metadata log becomes a voter (KIP-853).
+"""AddRaftVoter (key 80): make an observer controller a voter of the metadata quorum (KIP-853).
 
 Who asks: admin clients (kafka-metadata-quorum add-controller).
-Versions: v0-1. v1 may be answered before the new set of voters is committed.
+Versions: v0-1. v1 ack_when_committed: the response may be sent before the new voter set is committed.
 Differs from Kafka: nothing known.
-Touches: the controller, whose quorum answers.
+Touches: the controller; its quorum handles the request.
 """
 
 from broker.api import Api

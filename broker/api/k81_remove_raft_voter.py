@@ -1,9 +1,9 @@
-"""RemoveRaftVoter (key 81): a voter of the metadata quorum is one no more (KIP-853).
+"""RemoveRaftVoter (key 81): remove a voter from the metadata quorum (KIP-853).
 
 Who asks: admin clients (kafka-metadata-quorum remove-controller).
 Versions: v0.
 Differs from Kafka: nothing known.
-Touches: the controller, whose quorum answers.
+Touches: the controller; its quorum handles the request.
 """
 
 from broker.api import Api
