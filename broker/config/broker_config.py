@@ -1,8 +1,8 @@
-"""The configuration of one node, at one moment: what its files say, under what was altered since.
+"""The configuration of one node: its static properties, overridden by dynamic configurations.
 
-A `BrokerConfig` never changes. When the metadata log brings dynamic configurations, `with_dynamic`
-makes a new one, and the broker replaces the old one as a whole. What comes first counts:
-this broker's dynamic values, the cluster's dynamic values, the node's own properties, the default.
+A `BrokerConfig` is immutable. When the metadata log has new dynamic configurations, `with_dynamic`
+creates a new one, and the broker replaces the old one as a whole. Precedence, highest first:
+this broker's dynamic values, the cluster's dynamic values, the node's static properties, the default.
 Source: KafkaConfig, AbstractKafkaConfig and DynamicBrokerConfig of Kafka 4.3.1.
 """
 
@@ -30,10 +30,10 @@ __all__ = ["BrokerConfig"]
 
 
 class BrokerConfig:
-    """Parsed and checked configurations of this node.
+    """Parsed and validated configurations of this node.
 
-    The attributes below are those that the code asks for often; each is the key of the same name with
-    dots. Every other one is had by `get`. Times and sizes are in the unit that ends the name.
+    The attributes below are those that the code reads often; each is the key of the same name with
+    dots. `get` returns any other key. Times and sizes are in the unit that ends the name.
     """
 
     process_roles: tuple[str, ...]
@@ -86,20 +86,20 @@ class BrokerConfig:
         cluster_overrides: Mapping[str, str] | None = None,
         broker_overrides: Mapping[str, str] | None = None,
     ) -> None:
-        """Parse the node's properties and the dynamic values over them.
+        """Parse the node's static properties and the dynamic values that override them.
 
-        Raises InvalidConfigValue for a value, InvalidConfig for a relation that cannot be.
+        Raises InvalidConfigValue for an invalid value, InvalidConfig for an invalid combination of values.
         """
         self.static = _with_node_id(properties)
         self.cluster_overrides = dict(cluster_overrides or {})
         self.broker_overrides = dict(broker_overrides or {})
-        #: The texts in effect, by key: whatever is not here has its default.
+        #: The effective texts by key; a key that is missing here has its default.
         self.texts = dict(self.static)
         for overrides in (self.cluster_overrides, self.broker_overrides):
             _lay_over(self.texts, overrides)
-        #: Every key of BROKER_CONFIGS, parsed; not to be changed.
+        #: Every key of BROKER_CONFIGS, parsed; read only.
         self.values = _parse(self.texts)
-        #: Dynamic keys that this version cannot use, and that an operator should hear of.
+        #: Dynamic keys that this version cannot use; reported to the operator.
         self.ignored_overrides: tuple[str, ...] = ()
         for attribute in _ATTRIBUTES:
             setattr(self, attribute, self.values[attribute.replace("_", ".")])
@@ -110,7 +110,7 @@ class BrokerConfig:
     def _read_listeners(self) -> None:
         entries: tuple[str, ...] = self.values["listeners"]  # type: ignore[assignment]
         told: tuple[str, ...] | None = self.values["advertised.listeners"]  # type: ignore[assignment]
-        #: What each listener name speaks.
+        #: The security protocol of each listener name.
         self.security_protocols = parse_security_map(
             str(self.values["listener.security.protocol.map"]),
             is_default="listener.security.protocol.map" not in self.texts,
@@ -124,11 +124,11 @@ class BrokerConfig:
             advertised = parse_listeners(
                 "advertised.listeners", told, self.security_protocols, are_ports_distinct=False
             )
-        #: What clients and brokers are told; hosts and ports may still be open (`with_bound_addresses`).
+        #: The advertised listeners for clients and brokers; `with_bound_addresses` fills in missing hosts and ports.
         self.advertised_listeners = advertised_listeners(
             self._all_listeners, advertised, self.controller_listener_names
         )
-        #: What other nodes are told of where this controller listens; empty if it is none.
+        #: The advertised listeners of this controller; empty if this node is none.
         self.advertised_controller_listeners = advertised_controller_listeners(
             self._all_listeners,
             advertised,
@@ -138,12 +138,12 @@ class BrokerConfig:
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
-        """Where the broker listens for clients and other brokers."""
+        """The listeners for clients and other brokers."""
         return tuple(one for one in self._all_listeners if one.name not in self._controller_names)
 
     @property
     def controller_listeners(self) -> tuple[Listener, ...]:
-        """Where the controller listens, if this node is one."""
+        """The controller's listeners, if this node is one."""
         return tuple(one for one in self._all_listeners if one.name in self._controller_names)
 
     @property
@@ -158,7 +158,7 @@ class BrokerConfig:
 
     @property
     def is_broker(self) -> bool:
-        """Whether this node serves clients."""
+        """Whether this node is a broker."""
         return "broker" in self.process_roles
 
     @property
@@ -168,9 +168,9 @@ class BrokerConfig:
 
     @property
     def is_whole_cluster(self) -> bool:
-        """Whether this node is a cluster by itself, as far as its own properties say.
+        """Whether this node is a cluster by itself, according to its own properties.
 
-        Such a node needs no formatting: nobody else has to agree with it.
+        Such a node needs no formatting: it need not agree with other nodes on a cluster id.
         """
         if not (self.is_broker and self.is_controller):
             return False
@@ -179,7 +179,7 @@ class BrokerConfig:
         own_ports = {
             listener.port for listener in (*self.controller_listeners, *self.advertised_controller_listeners)
         }
-        # At port 0, which the system picks, nobody else could find this controller.
+        # With port 0, which the system chooses, no other node could find this controller.
         is_own = 0 in own_ports or self.quorum_bootstrap_servers[0][1] in own_ports
         return len(self.quorum_bootstrap_servers) == 1 and is_own
 
@@ -197,24 +197,24 @@ class BrokerConfig:
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
-        """Where partitions live: log.dirs, or else log.dir."""
+        """The log directories of partitions: log.dirs, or else log.dir."""
         return self.values["log.dirs"] or self.values["log.dir"]  # type: ignore[return-value]
 
     @property
     def metadata_log_dir(self) -> str:
-        """Where the metadata log lives: metadata.log.dir, or else the first log directory."""
+        """The directory of the metadata log: metadata.log.dir, or else the first log directory."""
         return str(self.values["metadata.log.dir"] or self.log_dirs[0])
 
     @cached_property
     def max_connections_per_ip_overrides(self) -> dict[str, int]:
-        """Other limits on connections than max.connections.per.ip, by address."""
+        """The limits that replace max.connections.per.ip, by address or host name."""
         text = str(self.values["max.connections.per.ip.overrides"])
         pairs = (part.rpartition(":") for part in text.split(",") if part.strip())
         return {host.strip(): int(count) for host, _, count in pairs}
 
     @cached_property
     def topic_defaults(self) -> dict[str, ConfigValue]:
-        """The parsed value of every topic configuration, where a topic does not say."""
+        """The parsed default of every topic configuration, for topics without an override."""
         values = default_topic_values()
         for topic_key, synonyms in SERVER_SYNONYMS.items():
             for synonym in synonyms:
@@ -230,11 +230,11 @@ class BrokerConfig:
 
     @cached_property
     def log_defaults(self) -> LogConfig:
-        """How a topic without configurations of its own behaves."""
+        """The effective configuration of a topic without overrides."""
         return LogConfig.from_values(self.topic_defaults)
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
-        """How a topic with these overrides behaves."""
+        """The effective configuration of a topic with these overrides."""
         return LogConfig.from_overrides(self.topic_defaults, overrides) if overrides else self.log_defaults
 
     def get(self, name: str) -> Any:  # noqa: ANN401  (the key decides the type)
@@ -249,16 +249,16 @@ class BrokerConfig:
 
     @staticmethod
     def default(name: str) -> ConfigValue:
-        """What holds for a key of BROKER_CONFIGS where nobody says otherwise."""
+        """The default of a key of BROKER_CONFIGS."""
         return _DEFAULTS[name]
 
     def listener_value(self, listener_name: str, name: str) -> Any:  # noqa: ANN401
-        """The value that holds for one listener: listener.name.{name}.{key}, or else that of the key."""
+        """The effective value for one listener: listener.name.{name}.{key}, or else that of the key."""
         text = self.texts.get(f"listener.name.{listener_name.lower()}.{name}")
         return self.values[name] if text is None else BROKER_CONFIGS.parse(name, text)
 
     def source(self, name: str) -> ConfigSource:
-        """Where the value of exactly this key comes from."""
+        """The source of the value of exactly this key."""
         for texts, source in (
             (self.broker_overrides, ConfigSource.DYNAMIC_BROKER),
             (self.cluster_overrides, ConfigSource.DYNAMIC_DEFAULT_BROKER),
@@ -269,11 +269,11 @@ class BrokerConfig:
         return ConfigSource.DEFAULT
 
     def with_dynamic(self, cluster_overrides: Mapping[str, str], broker_overrides: Mapping[str, str]) -> Self:
-        """The configuration with other dynamic values; single ones that cannot be used are left out.
+        """The configuration with other dynamic values; unusable ones are omitted.
 
-        What was altered is checked when it is altered, but a node may meet values that another
-        version accepted. Raises InvalidConfig where the values do not fit together, or not to the node's
-        own properties: the caller then keeps the configuration it has, as Kafka does.
+        Values are validated when they are altered, but another version may have accepted values that this
+        one cannot use. Raises InvalidConfig if the values contradict each other or the node's static
+        properties: the caller then keeps its current configuration, as Kafka does.
         """
         cluster = usable_overrides(cluster_overrides, self.static, is_per_broker=False)
         own = usable_overrides(broker_overrides, self.static, is_per_broker=True)
@@ -282,14 +282,14 @@ class BrokerConfig:
         return config
 
 
-#: Attributes that are simply keys: every annotation of the class.
+#: Attributes that are keys: every annotation of the class.
 _ATTRIBUTES = tuple(BrokerConfig.__annotations__)
 
 _DEFAULTS: dict[str, ConfigValue] = {name: key.default for name, key in BROKER_CONFIGS.items()}
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
-    """Both halves of an address that was checked.
+    """Host and port of a validated address.
 
     >>> _host_and_port("[::1]:9093")
     ('::1', 9093)
@@ -299,7 +299,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 def _with_node_id(properties: Mapping[str, str]) -> dict[str, str]:
-    """broker.id and node.id stand for each other where only one is given."""
+    """broker.id and node.id are synonyms: if only one is set, the other has its value."""
     static = dict(properties)
     if (node_id := static.get("node.id", static.get("broker.id"))) is not None:
         static.setdefault("node.id", node_id)
@@ -308,7 +308,7 @@ def _with_node_id(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _lay_over(texts: dict[str, str], overrides: Mapping[str, str]) -> None:
-    """An override beats every synonym below it: a dynamic log.retention.ms a static log.retention.hours."""
+    """An override replaces all synonyms of lower levels: a dynamic log.retention.ms, a static log.retention.hours."""
     for name, text in overrides.items():
         for synonym in synonyms_of(name):
             texts.pop(synonym, None)
@@ -322,7 +322,7 @@ def _parse(texts: Mapping[str, str]) -> dict[str, ConfigValue]:
         if key is not None:
             values[name] = key.parse(text)
         elif (base := BROKER_CONFIGS.get(base_key(name))) is not None:
-            base._replace(name=name).parse(text)  # of one listener: kept as text, but a bad one is refused
+            base._replace(name=name).parse(text)  # of one listener: validated, and kept as text
     for name, key in BROKER_CONFIGS.items():
         if key.is_required and name not in texts:
             raise InvalidConfig(f"Configuration {name} is missing: {key.documentation}")

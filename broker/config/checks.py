@@ -1,7 +1,7 @@
-"""Relations between configurations that must hold, and what this broker does not serve yet.
+"""Validation of combinations of configurations, and of features that this broker does not serve yet.
 
-A node that would behave otherwise than its configuration says does not start: security above all is
-never left out silently.
+A node that could not behave as its configuration requires does not start: above all, security settings
+are never ignored silently.
 Source: KafkaConfig.validateValues of Kafka 4.3.1.
 """
 
@@ -21,17 +21,17 @@ from storage.log_config import SERVER_SYNONYMS, check_local_retention, check_top
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
 
-#: Its ACLs are stored in the metadata log, described and altered; nothing asks them yet.
+#: Its ACLs are stored in the metadata log, described and altered, but not enforced yet.
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
-#: Names and addresses, loosely.
+#: A permissive pattern of host names and addresses.
 _HOST = r"[0-9a-zA-Z\-%._:]*"
 
 _MIN_DEDUPE_BYTES_PER_THREAD = 1024 * 1024
 
 
 def check_config(config: BrokerConfig) -> None:
-    """Raises InvalidConfig if single values are fine but do not fit together."""
+    """Raises InvalidConfig for values that are valid alone but not in combination."""
     _check_node(config)
     _check_roles(config)
     _check_listeners(config)
@@ -103,7 +103,7 @@ def _check_roles(config: BrokerConfig) -> None:
             raise InvalidConfig(
                 f"listeners must only hold controller.listener.names ({names}) where process.roles is controller."
             )
-        # Kafka looks at the names as they are written here, too.
+        # As in Kafka, these names are compared case-sensitively.
         if config.texts.get("inter.broker.listener.name") in config.controller_listener_names:
             raise InvalidConfigValue(
                 "controller.listener.names", names, "a list without an explicit inter.broker.listener.name"
@@ -211,7 +211,7 @@ def _check_replication(config: BrokerConfig) -> None:
 
 
 def check_served(config: BrokerConfig) -> None:
-    """Raises InvalidConfig for what is valid in Kafka, not served here, and must not be overlooked."""
+    """Raises InvalidConfig for settings that are valid in Kafka, not served here, and must not be ignored."""
     authorizer = config.get("authorizer.class.name")
     if authorizer not in ("", STANDARD_AUTHORIZER):
         raise InvalidConfigValue(
@@ -224,7 +224,7 @@ def check_served(config: BrokerConfig) -> None:
 
 
 def check_key_served(name: str, text: str) -> None:
-    """Raises InvalidConfigValue for a value of one key that is valid in Kafka and must not be overlooked here."""
+    """Raises InvalidConfigValue for a value of one key that is valid in Kafka, not served, and must not be ignored."""
     key = BROKER_CONFIGS.get(base_key(name))
     if key is None or not isinstance(key.unread, NotServed) or not key.unread.is_refused:
         return

@@ -1,8 +1,8 @@
-"""What DescribeConfigs tells about topics, brokers, groups and client metrics subscriptions.
+"""The rows of DescribeConfigs for topics, brokers, groups and client metrics subscriptions.
 
-Every function gives rows for all keys of a resource, synonyms and documentation included; the handler
-leaves out what was not asked for. A row's source is that of its first synonym. Rows that the broker's own
-configuration decides are made once for it: a request may ask for ten thousand topics, which differ in few.
+Every function returns rows for all keys of a resource, with synonyms and documentation; the handler omits
+those that were not requested. A row's source is that of its first synonym. Rows that depend only on the
+broker's configuration are cached: a request may name ten thousand topics, with few differences.
 Source: ConfigHelper of Kafka 4.3.1.
 """
 
@@ -30,12 +30,12 @@ __all__ = [
 ]  # fmt: skip
 
 _UNKNOWN_TYPE = 0
-#: Of so many broker configurations rows are kept: of the nodes in this process, which rarely get another one.
+#: The number of broker configurations whose rows are cached: those of the nodes in this process.
 _CONFIGS_KEPT: Final = 4
 
 
 class Synonym(NamedTuple):
-    """One place that a value may come from."""
+    """One level from which a value may come."""
 
     name: str
     value: str | None
@@ -43,14 +43,14 @@ class Synonym(NamedTuple):
 
 
 class ConfigRow(NamedTuple):
-    """One configuration of a resource, as DescribeConfigs answers it (versions 1 to 4)."""
+    """One configuration of a resource, as in a DescribeConfigs response (versions 1 to 4)."""
 
     name: str
-    value: str | None  # None too where it is sensitive
+    value: str | None  # also None if it is sensitive
     is_read_only: bool
     source: ConfigSource
     is_sensitive: bool
-    synonyms: tuple[Synonym, ...]  # the one in effect first
+    synonyms: tuple[Synonym, ...]  # the effective one first
     config_type: int
     documentation: str | None
 
@@ -73,7 +73,7 @@ def _topic_rows(config: BrokerConfig) -> dict[str, ConfigRow]:
 
 
 def describe_group(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigRow]:
-    """The configurations of a group, known or not: its id is only a name (KIP-848)."""
+    """The configurations of a group, which need not exist: its id is only a name (KIP-848)."""
     return [
         _overridden(row, GROUP_CONFIGS[name], overrides, ConfigSource.GROUP)
         for name, row in _group_rows(config).items()
@@ -103,14 +103,14 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigRow]:
 
 @lru_cache(maxsize=_CONFIGS_KEPT)
 def describe_broker(config: BrokerConfig) -> Sequence[ConfigRow]:
-    """The configurations of this broker; internal and unknown ones only where somebody set them."""
+    """The configurations of this broker; internal and unknown ones only if they are set."""
     names = [name for name, key in BROKER_CONFIGS.items() if not key.is_internal]
     names += [name for name in config.texts if name not in BROKER_CONFIGS or BROKER_CONFIGS[name].is_internal]
     return tuple(_broker_row(config, name, _broker_synonyms(config, name)) for name in names)
 
 
 def describe_cluster_defaults(config: BrokerConfig) -> list[ConfigRow]:
-    """What was altered for all brokers at once: the resource type BROKER with the empty name."""
+    """The dynamic defaults of the cluster: the resource type BROKER with the empty name."""
     return [
         _broker_row(
             config,
@@ -127,7 +127,7 @@ def describe_cluster_defaults(config: BrokerConfig) -> list[ConfigRow]:
 
 
 def _inherited(key: ConfigKey, default: ConfigValue, synonyms: tuple[Synonym, ...]) -> ConfigRow:
-    """A row of a resource that may have overrides, and has none of this key; never read-only."""
+    """The row of a key that a resource may override and does not; never read-only."""
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
     value = text_of(key.type, default)
     return ConfigRow(key.name, value, False, source, False, synonyms, key.type, key.documentation)
@@ -136,7 +136,7 @@ def _inherited(key: ConfigKey, default: ConfigValue, synonyms: tuple[Synonym, ..
 def _overridden(
     row: ConfigRow, key: ConfigKey, overrides: Mapping[str, str], source: ConfigSource
 ) -> ConfigRow:
-    """The row of a resource whose own overrides go before what it inherits."""
+    """The row of a key with the resource's override, if it has one, before the inherited values."""
     override = overrides.get(key.name)
     if override is None:
         return row
@@ -169,7 +169,7 @@ def _broker_row(
 
 
 def _broker_key(name: str) -> ConfigKey | None:
-    """The definition behind a name, or behind the base of a listener's own; None if unknown."""
+    """The definition of a name, or of the base key of a listener's own key; None if unknown."""
     for candidate in (name, base_key(name)):
         key = BROKER_CONFIGS.get(candidate) or DYNAMIC_BROKER_CONFIGS.get(candidate)
         if key is not None:
@@ -183,12 +183,12 @@ def _server_synonyms(config: BrokerConfig, topic_key: str) -> tuple[Synonym, ...
 
 
 def _broker_synonyms(config: BrokerConfig, name: str) -> tuple[Synonym, ...]:
-    """Where a broker's value may come from, in the order in which it is looked for.
+    """The levels from which a broker's value may come, in order of precedence.
 
-    Whatever comes before the first entry of the very name is left out, as Kafka does. So a retention
-    set by log.retention.hours alone has the source DEFAULT, as log.retention.ms and for topics: the
-    entries are log.retention.hours 24 (STATIC_BROKER), log.retention.hours 168 (DEFAULT), and
-    log.retention.ms, which is what was asked for, is among neither.
+    Entries before the first one with exactly this name are omitted, as by Kafka. So a retention that is
+    set by log.retention.hours alone has the source DEFAULT, for log.retention.ms and for topics: the
+    entries are log.retention.hours 24 (STATIC_BROKER) and log.retention.hours 168 (DEFAULT), none of which
+    has the requested name log.retention.ms.
     """
     key = _broker_key(name)
     is_sensitive = key is None or key.is_sensitive

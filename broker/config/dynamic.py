@@ -1,7 +1,7 @@
-"""Broker configurations that are altered while the broker runs (KIP-226).
+"""Dynamic broker configurations, altered while the broker runs (KIP-226).
 
-They are kept in the metadata log twice: for one broker, under its id, and for the whole cluster, under
-the empty name. Most keys can stand in both; those about listeners and security only under an id.
+The metadata log stores them at two levels: for one broker, under its id, and for the whole cluster, under
+the empty name. Most keys are valid at both levels; those of listeners and security only under an id.
 Source: DynamicBrokerConfig and its reconfigurables of Kafka 4.3.1.
 """
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["is_dynamic", "usable_overrides", "validate_broker_alter"]
 
-#: Stores of keys and certificates: only altered for one listener, so that a mistake stays there.
+#: Key stores and trust stores: only altered for one listener, which limits the effect of a mistake.
 _ONLY_WITH_LISTENER = frozenset(
     name for name in BROKER_CONFIGS if name.startswith(("ssl.keystore.", "ssl.truststore.", "ssl.key."))
 )
 
-#: Numbers of threads, which a step may halve or double but no more: a slip of the keyboard stays harmless.
+#: Numbers of threads, which one change may at most halve or double: a typing error stays harmless.
 _RESIZED_IN_STEPS = (
     "background.threads",
     "log.cleaner.threads",
@@ -41,7 +41,7 @@ _RESIZED_IN_STEPS = (
     "remote.log.reader.threads",
 )
 
-#: What Kafka can change while it runs and this broker cannot: refused, rather than accepted without effect.
+#: Keys that Kafka can change at runtime and this broker cannot: refused, not accepted without effect.
 _NOT_YET_ALTERED = (
     "listeners",
     "listener.security.protocol.map",
@@ -49,16 +49,16 @@ _NOT_YET_ALTERED = (
 
 
 def is_dynamic(name: str) -> bool:
-    """Whether AlterConfigs may set a key; a listener's own keys are described as read-only, as by Kafka."""
+    """Whether AlterConfigs may set a key; DescribeConfigs reports a listener's own keys as read-only, as in Kafka."""
     return name in DYNAMIC_BROKER_CONFIGS
 
 
 def validate_broker_alter(config: BrokerConfig, resource_name: str, overrides: Mapping[str, str]) -> None:
-    """Refuses dynamic values that this broker could not work with.
+    """Refuse dynamic values that this broker cannot use.
 
-    `overrides` are all that would hold for the resource afterwards: of this broker if `resource_name` is
-    its id, of the cluster if it is empty. Raises InvalidRequest: Kafka answers so, and not with
-    INVALID_CONFIG, wherever a broker's own values are concerned (KAFKA-13609).
+    `overrides` are all overrides of the resource after the change: of this broker if `resource_name` is
+    its id, of the cluster if it is empty. Raises InvalidRequest: for broker resources Kafka returns that
+    and not INVALID_CONFIG (KAFKA-13609).
     """
     is_per_broker = resource_name != ""
     if is_per_broker:
@@ -94,9 +94,9 @@ def validate_broker_alter(config: BrokerConfig, resource_name: str, overrides: M
 def usable_overrides(
     overrides: Mapping[str, str], static: Mapping[str, str], *, is_per_broker: bool
 ) -> dict[str, str]:
-    """Those of the stored values that a broker of this version can apply, one by one; `static` are its properties.
+    """The stored values that a broker of this version can apply, each validated alone; `static`: its properties.
 
-    Not all that is stored was checked by this broker: a controller takes values without asking it.
+    This broker has not validated all stored values: a controller accepts values without it.
     """
     refused = set(_unalterable(overrides)) | _ONLY_WITH_LISTENER
     usable: dict[str, str] = {}
@@ -123,7 +123,7 @@ def _refuse(names: list[str], sentence: str) -> None:
 
 
 def _unalterable(overrides: Mapping[str, str]) -> list[str]:
-    """Known keys that are read-only. Unknown ones pass: Kafka keeps them for plugins that may ask."""
+    """Known keys that are read-only. Unknown keys are accepted: Kafka stores them for plugins."""
     return [name for name in overrides if name in BROKER_CONFIGS and name not in DYNAMIC_BROKER_CONFIGS]
 
 
@@ -143,7 +143,7 @@ def _check_values(overrides: Mapping[str, str]) -> None:
 
 
 def _is_followed(name: str, text: str, static: Mapping[str, str]) -> bool:
-    """Whether a running node can do as the value says: what it has started with does not count as a change."""
+    """Whether a running node can apply the value; the value with which it was started is no change."""
     if listener_of(name) is not None and base_key(name) not in LISTENER_KEYS:
         return static.get(name) == text
     if name not in _NOT_YET_ALTERED:
@@ -153,7 +153,7 @@ def _is_followed(name: str, text: str, static: Mapping[str, str]) -> bool:
 
 
 def _check_connection_limits(config: BrokerConfig, altered: BrokerConfig) -> None:
-    """A limit of zero connections is accepted in a file, but refused when altered: no connection could alter it back."""
+    """Refuse a limit of zero connections, which a file may have: no connection could alter it back."""
     for key in ("max.connections", "max.connection.creation.rate"):
         of_listeners = [name for name in altered.texts if listener_of(name) and base_key(name) == key]
         for name in (key, *of_listeners):

@@ -1,7 +1,7 @@
-"""Bounds of what groups may be given: the broker's own values and each group's must lie between them.
+"""Bounds of group configurations, within which the broker's defaults and each group's values must be.
 
 A group's key such as consumer.session.timeout.ms falls back to the broker's group.consumer.session.timeout.ms,
-and both must lie between group.consumer.min.session.timeout.ms and group.consumer.max.session.timeout.ms.
+and both must be between group.consumer.min.session.timeout.ms and group.consumer.max.session.timeout.ms.
 Source: GroupCoordinatorConfig, ShareGroupConfig and GroupConfig.validate of Kafka 4.3.1.
 """
 
@@ -12,19 +12,19 @@ from protocol.config_def import ConfigValue, InvalidConfigValue
 
 __all__ = ["GROUP_SYNONYMS", "check_group_bounds", "check_group_defaults"]
 
-#: The broker key that each group key falls back to; those that are missing have a default of their own.
+#: The broker key that is the default of each group key; group keys that are missing here have their own default.
 GROUP_SYNONYMS = {
     name: f"group.{name}"
     for name in GROUP_CONFIGS
     if name not in ("share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable")
 }
 
-#: Assignors that exist here: classes of others are never loaded because a configuration names them.
+#: The available assignors; classes of other ones are not loaded.
 _ASSIGNORS = {"group.consumer.assignors": ("uniform", "range"), "group.share.assignors": ("simple",)}
 
 
 def check_group_defaults(broker: Mapping[str, ConfigValue]) -> None:
-    """Relations between the broker's own values. Raises InvalidConfigValue."""
+    """Validate combinations of the broker's own values. Raises InvalidConfigValue."""
     check_group_bounds(
         {name: broker[synonym] for name, synonym in GROUP_SYNONYMS.items()},
         GROUP_SYNONYMS,
@@ -54,9 +54,9 @@ def check_group_bounds(
     *,
     prefix: str = "",
 ) -> None:
-    """The values of `names`, group keys, must lie within the broker's bounds; sessions outlive heartbeats.
+    """The values of `names`, group keys, must be within the broker's bounds; sessions exceed heartbeat intervals.
 
-    `prefix` is put before the names in refusals. Raises InvalidConfigValue.
+    `prefix` precedes the names in error messages. Raises InvalidConfigValue.
     """
     for name in names:
         kind, _, rest = name.partition(".")

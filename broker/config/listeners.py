@@ -1,8 +1,8 @@
-"""Listeners: where a node listens and what addresses it tells others, read from configurations.
+"""Listeners and advertised listeners of a node, parsed from its configurations.
 
-`listeners` is where sockets are bound; `advertised.listeners`, or the listeners themselves, is what
-clients are told. Both are lists of NAME://host:port, and `listener.security.protocol.map` says what
-each name speaks. An empty host is every interface; IPv6 addresses stand in brackets.
+`listeners` are the addresses of the sockets; clients get `advertised.listeners`, or else the listeners
+themselves. Both are lists of NAME://host:port, and `listener.security.protocol.map` has the security
+protocol of each name. An empty host means every interface; IPv6 addresses are in brackets.
 Source: SocketServerConfigs.listenerListToEndPoints, AbstractKafkaConfig, KafkaConfig.effectiveAdvertised*.
 """
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class SecurityProtocol(IntEnum):
-    """What a listener speaks; the numbers are those of the registration's endpoints."""
+    """The security protocol of a listener; the numbers are those of a registration's endpoints."""
 
     PLAINTEXT = 0
     SSL = 1
@@ -39,7 +39,7 @@ class SecurityProtocol(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One entry; the empty host is every interface, port 0 one that the system picks."""
+    """One entry; an empty host means every interface, port 0 one that the system chooses."""
 
     name: str
     host: str
@@ -60,8 +60,8 @@ def parse_security_map(
 ) -> dict[str, SecurityProtocol]:
     """The security protocol of each listener name, names in capitals.
 
-    While the map is the default one, controller listeners are PLAINTEXT without being named in it,
-    unless some listener is called by a TLS or SASL protocol: then the operator has to say.
+    With the default map, controller listeners that are not in it are PLAINTEXT, unless a listener has the
+    name of a TLS or SASL protocol: then the operator must set the map.
     Raises InvalidConfigValue.
     """
     protocols: dict[str, SecurityProtocol] = {}
@@ -82,7 +82,7 @@ def parse_security_map(
 
 
 def not_served(key: str, value: str, protocol: SecurityProtocol) -> InvalidConfigValue:
-    """The refusal of a security protocol that this broker does not speak yet, with the remedy."""
+    """The error for a security protocol that this broker does not serve yet, with the remedy."""
     proxy = ", or behind a proxy that terminates TLS" if protocol is SecurityProtocol.SSL else ""
     return InvalidConfigValue(
         key,
@@ -93,9 +93,9 @@ def not_served(key: str, value: str, protocol: SecurityProtocol) -> InvalidConfi
 
 
 def check_protocols(entries: Sequence[str], protocols: Mapping[str, SecurityProtocol]) -> None:
-    """Refuse entries of `listeners` that speak something else than PLAINTEXT. Raises InvalidConfigValue.
+    """Refuse entries of `listeners` with another protocol than PLAINTEXT. Raises InvalidConfigValue.
 
-    A listener that the map lacks, and that is called SSL or by a protocol of SASL, means that protocol: the sentence
+    A listener that the map lacks, and that has the name of a TLS or SASL protocol, means that protocol: the error
     about the map would only lead to this one.
     """
     for entry in entries:
@@ -112,10 +112,10 @@ def parse_listeners(
     *,
     are_ports_distinct: bool = True,
 ) -> tuple[Listener, ...]:
-    """Reads the entries of `listeners` or `advertised.listeners`; `key` names them in refusals.
+    """Parse the entries of `listeners` or `advertised.listeners`; `key` is the one for error messages.
 
-    Names must differ, and, where sockets are bound, ports too: but one IPv4 and one IPv6 address may
-    share a port, and port 0 is never taken. Raises InvalidConfigValue.
+    Names must differ, and for `listeners` also ports: but one IPv4 and one IPv6 address may share a
+    port, and port 0 may be repeated. Raises InvalidConfigValue.
     """
     text = ",".join(entries)
     listeners: list[Listener] = []
@@ -163,9 +163,9 @@ def _ip_version(host: str) -> int:
 def advertised_listeners(
     listeners: Sequence[Listener], advertised: Sequence[Listener] | None, controller_names: Sequence[str]
 ) -> tuple[Listener, ...]:
-    """What clients and other brokers are told: never a controller's listener.
+    """The advertised listeners for clients and other brokers, without the controller's.
 
-    Raises InvalidConfig where an advertised listener does not exist or is a wildcard.
+    Raises InvalidConfig if an advertised listener does not exist or is a wildcard.
     """
     hidden = {name.upper() for name in controller_names}
     told = [
@@ -192,10 +192,10 @@ def advertised_controller_listeners(
     *,
     voter: tuple[str, int] | None,
 ) -> tuple[Listener, ...]:
-    """What other nodes are told of where this controller listens, in the order of controller.listener.names.
+    """The advertised listeners of this controller, in the order of controller.listener.names.
 
-    What advertised.listeners does not name is told as it is bound; for a wildcard address of the first listener
-    stands what controller.quorum.voters says of this node (`voter`), or else this machine's name.
+    A listener that is not in advertised.listeners is advertised as it is bound; a wildcard address of the first one
+    is replaced by this node's entry in controller.quorum.voters (`voter`), or else by this machine's name.
     Raises InvalidConfig for an advertised wildcard.
     """
     bound = {listener.name: listener for listener in listeners}
@@ -220,7 +220,7 @@ def with_bound_addresses(
 ) -> tuple[Listener, ...]:
     """Advertised listeners once sockets are open: port 0 and missing hosts are filled in.
 
-    `bound_ports` are the real ports by listener name, `hostname` what stands for every interface.
+    `bound_ports` are the bound ports by listener name, `hostname` replaces an empty host.
     """
     return tuple(
         replace(

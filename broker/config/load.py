@@ -1,8 +1,8 @@
-"""Where a node's properties come from: files, the command line, and the built-in standalone profile.
+"""Loads a node's properties from files, the command line, and the built-in standalone profile.
 
-Files are Java properties, as Kafka's server.properties: later ones overrule earlier ones, and settings
-of the command line overrule them all. Without a file the standalone profile stands in: what one node
-needs to be broker and controller of a cluster of its own.
+Files are Java properties, as Kafka's server.properties: later ones override earlier ones, and settings
+of the command line override all of them. Without a file the standalone profile is used: the properties
+of a node that is broker and controller of a cluster of its own.
 """
 
 from collections.abc import Iterable
@@ -24,9 +24,9 @@ def load_config(
     port: int | None = None,
     data_dir: Path | str | None = None,
 ) -> BrokerConfig:
-    """The configuration of a node that is about to start. Raises InvalidConfig.
+    """The configuration of a node to be started. Raises InvalidConfig.
 
-    `overrides` are KEY=VALUE texts. `port` listens on 127.0.0.1 only, at that port; 0 takes free ones.
+    `overrides` are KEY=VALUE texts. With `port` the node listens at that port of 127.0.0.1 only; 0 means free ports.
     """
     chosen = parse_settings(overrides)
     files = [properties] if isinstance(properties, Path) else list(properties or ())
@@ -40,7 +40,7 @@ def load_config(
     else:
         settings = standalone_profile(DEFAULT_PORT if port is None else port)
         if "listeners" in chosen and "CONTROLLER://" not in chosen["listeners"].upper():
-            # Who only says where clients come in keeps the profile's controller.
+            # If only the clients' listeners are set, the profile's controller listener is kept.
             chosen["listeners"] += ",CONTROLLER://127.0.0.1:0"
     if data_dir is not None:
         settings["log.dirs"] = str(data_dir)
@@ -58,18 +58,18 @@ def standalone_profile(port: int = DEFAULT_PORT) -> dict[str, str]:
         "node.id": "1",
         **_listening_at(port),
         "log.dirs": "data",
-        # The system's self-tuning: Kafka's 100 KiB cost two and a half times the processor time per 1 MB frame.
+        # The system's self-tuning buffers: Kafka's 100 KiB cost two and a half times the processor time per 1 MB frame.
         "socket.send.buffer.bytes": "-1",
         "socket.receive.buffer.bytes": "-1",
         "replica.socket.receive.buffer.bytes": "-1",
         "offsets.topic.replication.factor": "1",
-        # With nobody to wait for, the first rebalance of a new group need not wait.
+        # Kafka's default of 3 s waits for further members of a new group; a standalone node rarely has any.
         "group.initial.rebalance.delay.ms": "0",
     }
 
 
 def _listening_at(port: int) -> dict[str, str]:
-    # Beside Kafka's port Kafka's other one; elsewhere any free one, so that two nodes never meet by accident.
+    # Kafka's controller port with Kafka's port; else any free one, so that two nodes never share one by accident.
     controller_port = DEFAULT_CONTROLLER_PORT if port == DEFAULT_PORT else 0
     return {
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
@@ -81,7 +81,7 @@ def _listening_at(port: int) -> dict[str, str]:
 
 def read_properties(file: Path) -> dict[str, str]:
     """A Java properties file, in ISO 8859-1 as java.util.Properties reads it. Raises InvalidConfig."""
-    from jproperties import Properties, PropertyError  # here: a start without a file saves its 20 ms
+    from jproperties import Properties, PropertyError  # imported here: a start without a file saves 20 ms
 
     properties = Properties()
     try:

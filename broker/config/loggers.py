@@ -1,7 +1,7 @@
-"""Levels of loggers, seen and set through the resource type BROKER_LOGGER (KIP-412).
+"""Levels of loggers, described and altered through the resource type BROKER_LOGGER (KIP-412).
 
-Loggers are Python's, by their own names; the root logger is called root. Changes last until the node
-stops, as in Kafka. Python has no TRACE: it stands for everything below DEBUG.
+Loggers are Python's, by their own names; the root logger is named root. Changes last until the node
+stops, as in Kafka. Python has no TRACE: it means all levels below DEBUG.
 Source: RuntimeLoggerManager of Kafka 4.3.1.
 """
 
@@ -29,13 +29,13 @@ _LEVELS = {
 
 
 def logger_levels() -> dict[str, str]:
-    """The level in effect of every logger that exists, in Kafka's words."""
+    """The effective level of every existing logger, by Kafka's name of the level."""
     names = [name for name, one in logging.root.manager.loggerDict.items() if isinstance(one, logging.Logger)]
     return {_ROOT: _word(logging.root), **{name: _word(logging.getLogger(name)) for name in sorted(names)}}
 
 
 def validate_logger_alter(operations: Iterable[ConfigOperation]) -> None:
-    """Refuses unknown loggers and levels, and whatever cannot be done to a level."""
+    """Refuse unknown loggers and levels, and operations that levels do not support."""
     for name, operation, level in operations:
         if operation not in (AlterOperation.SET, AlterOperation.DELETE):
             raise InvalidRequest(f"{operation.name} operation is not allowed for the BROKER_LOGGER resource")
@@ -50,7 +50,7 @@ def validate_logger_alter(operations: Iterable[ConfigOperation]) -> None:
 
 
 def alter_loggers(operations: Iterable[ConfigOperation]) -> None:
-    """Carries out operations that were validated."""
+    """Apply validated operations."""
     for name, operation, level in operations:
         logger = logging.root if name == _ROOT else logging.getLogger(name)
         logger.setLevel(_LEVELS[level or ""] if operation is AlterOperation.SET else logging.NOTSET)
@@ -62,7 +62,7 @@ def _word(logger: logging.Logger) -> str:
 
 
 def check_logger_resource(config: BrokerConfig, resource_name: str) -> None:
-    """Loggers are asked of the node that has them, by its id. Raises InvalidRequest."""
+    """The resource name must be this node's id. Raises InvalidRequest."""
     if not resource_name:
         raise InvalidRequest("Broker id must not be empty")
     if node_id_of(resource_name) != config.node_id:

@@ -1,4 +1,4 @@
-"""Which names stand for the same broker configuration, and how one listener's own are spelled.
+"""Synonyms of broker configurations, and the names of a listener's own configurations.
 
 Source: DynamicBrokerConfig.brokerConfigSynonyms of Kafka 4.3.1.
 """
@@ -15,14 +15,14 @@ _GROUPS = (
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
 )
 _SYNONYMS = {name: group for group in _GROUPS for name in group} | {
-    # One way only: the scheduler's interval is a configuration of its own, and the default of the other.
+    # In one direction only: the scheduler's interval is a configuration of its own, and the default of the other.
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 }
 
 #: Keys that may be set for one listener, and for the whole broker. (Those of SSL and SASL may, too; none is served.)
 LISTENER_KEYS = ("max.connections", "max.connection.creation.rate", "num.network.threads")
 
-#: Keys that may stand behind a SASL mechanism's name: listener.name.{listener}.{mechanism}.{key}.
+#: Keys that may have the prefix of a SASL mechanism: listener.name.{listener}.{mechanism}.{key}.
 _OF_MECHANISMS = (
     "sasl.jaas.config",
     "sasl.login.callback.handler.class",
@@ -35,12 +35,12 @@ _OF_LISTENER = r"listener\.name\.(?P<listener>[^.]*)\.(?P<key>.*)"
 
 
 def synonyms_of(name: str) -> tuple[str, ...]:
-    """The names of one configuration, the first that is set being the one that counts."""
+    """The names of one configuration, in order of precedence."""
     return _SYNONYMS.get(name, (name,))
 
 
 def base_key(name: str) -> str:
-    """The key behind a listener's own: listener.name.internal.max.connections is a max.connections."""
+    """The base key of a listener's own key: max.connections for listener.name.internal.max.connections."""
     match = re.fullmatch(_OF_LISTENER, name)
     if match is None:
         return name
@@ -48,19 +48,19 @@ def base_key(name: str) -> str:
 
 
 def listener_of(name: str) -> str | None:
-    """The listener that a key is for; None for the node's own keys."""
+    """The listener of a key; None for the node's own keys."""
     match = re.fullmatch(_OF_LISTENER, name)
     return None if match is None else match["listener"].upper()
 
 
 def with_listener_base(name: str) -> tuple[str, ...]:
-    """As synonyms_of, and a listener's own key falls back to its base."""
+    """As `synonyms_of`; a listener's own key is followed by its base key."""
     base = base_key(name)
     return synonyms_of(name) if base == name else (name, base)
 
 
 def node_id_of(resource_name: str, *, what: str = "Node id") -> int:
-    """The node that a resource of a broker or its loggers names. Raises InvalidRequest: `what` must be an int32."""
+    """The node id in the name of a BROKER or BROKER_LOGGER resource. Raises InvalidRequest: `what` must be an int32."""
     if (
         re.fullmatch(r"[+-]?[0-9]{1,20}", resource_name)
         and -(2**31) <= (node_id := int(resource_name)) < 2**31

@@ -1,7 +1,7 @@
-"""What an operator should know of a configuration: keys that are set and have no effect, and odd relations.
+"""Notices for the operator about a configuration: keys that have no effect, and questionable combinations.
 
-A definition says itself why no code reads its key (`ConfigKey.unread`); this module makes sentences of that, one for
-each feature that is not served rather than one for each key.
+A definition has the reason why no code reads its key (`ConfigKey.unread`); this module makes sentences of these
+reasons, one for each feature that is not served, not one for each key.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ _BROKER_KEYS = {**BROKER_CONFIGS, **DYNAMIC_BROKER_CONFIGS}
 
 
 def warnings(config: BrokerConfig) -> Iterator[str]:
-    """What is logged as WARNING when a node starts with this configuration."""
+    """The warnings that are logged when a node starts with this configuration."""
     yield from _unknown(config)
     yield from unserved_warnings(_broker_keys_of(config, config.static))
     yield from _of_listeners(config, config.static)
@@ -33,7 +33,7 @@ def warnings(config: BrokerConfig) -> Iterator[str]:
 
 
 def infos(config: BrokerConfig) -> Iterator[str]:
-    """What is logged as INFO when a node starts: one line that names the keys without a meaning here, if any is set."""
+    """The INFO lines that are logged when a node starts: one line with the keys that have no meaning here, if any."""
     if ignored := unread_names(_broker_keys_of(config, config.static), NoMeaning):
         yield (
             f"These configurations have no meaning for this broker and are ignored: {', '.join(ignored)}. "
@@ -44,9 +44,9 @@ def infos(config: BrokerConfig) -> Iterator[str]:
 def unread_names(
     keys: Iterable[tuple[str, str, ConfigKey]], why: type[NoMeaning] | type[NotServed]
 ) -> list[str]:
-    """The names, in alphabetical order, that are set and not read for this kind of reason.
+    """The names of keys that are set and not read for this kind of reason, sorted.
 
-    `keys` are (name as it is set, its text, its definition).
+    `keys` are (name as set, text, definition).
     """
     return sorted(
         name
@@ -56,7 +56,7 @@ def unread_names(
 
 
 def unserved_warnings(keys: Iterable[tuple[str, str, ConfigKey]]) -> Iterator[str]:
-    """One sentence for each feature that is not served and whose keys are set; `keys` as for `unread_names`."""
+    """One sentence for each unserved feature whose keys are set; `keys` as for `unread_names`."""
     by_feature: dict[str, list[tuple[str, str, ConfigKey]]] = {}
     for name, text, key in keys:
         if isinstance(key.unread, NotServed):
@@ -67,7 +67,7 @@ def unserved_warnings(keys: Iterable[tuple[str, str, ConfigKey]]) -> Iterator[st
 
 
 def dynamic_warnings(config: BrokerConfig) -> Iterator[str]:
-    """What is logged as WARNING when dynamic values change: which of them have no effect, and why."""
+    """The warnings that are logged when dynamic values change: the values without effect, with the reasons."""
     altered = {**config.cluster_overrides, **config.broker_overrides}
     if config.ignored_overrides:
         yield f"Dynamic configurations that this version cannot use: {', '.join(config.ignored_overrides)}."
@@ -78,7 +78,7 @@ def dynamic_warnings(config: BrokerConfig) -> Iterator[str]:
 
 
 def _broker_keys_of(config: BrokerConfig, texts: Mapping[str, str]) -> list[tuple[str, str, ConfigKey]]:
-    """Every known name of the node's own properties with the definition that decides about it."""
+    """Every known name of `texts` with its text and its definition."""
     rows = []
     for name, text in texts.items():
         if (key := _BROKER_KEYS.get(base_key(name))) is not None:
@@ -91,7 +91,7 @@ def _broker_keys_of(config: BrokerConfig, texts: Mapping[str, str]) -> list[tupl
 
 
 def _plugin_prefixes(config: BrokerConfig) -> tuple[str, str]:
-    """What the names of properties begin with that are meant for the managers of tiered storage."""
+    """The prefixes of properties for the managers of tiered storage."""
     values = config.values
     return (
         str(values["remote.log.storage.manager.impl.prefix"]),
@@ -100,7 +100,7 @@ def _plugin_prefixes(config: BrokerConfig) -> tuple[str, str]:
 
 
 def _is_harmless(key: ConfigKey, text: str) -> bool:
-    """Whether this broker behaves as the value says although nothing reads it."""
+    """Whether this broker behaves according to the value although no code reads it."""
     assert isinstance(key.unread, NotServed), key
     try:
         return key.unread.harmless is not None and key.parse(text) == key.unread.harmless
@@ -124,7 +124,7 @@ def _unknown(config: BrokerConfig) -> Iterator[str]:
 
 
 def _of_listeners(config: BrokerConfig, names: Iterable[str]) -> Iterator[str]:
-    """Listeners' own values that nothing uses: of a listener that is none, or of a key that no listener has."""
+    """Listeners' own values without effect: of a listener that does not exist, or of a key for the whole node only."""
     listeners = {each.name for each in (*config.listeners, *config.controller_listeners)}
     for name in names:
         listener = listener_of(name)
@@ -138,7 +138,7 @@ def _of_listeners(config: BrokerConfig, names: Iterable[str]) -> Iterator[str]:
 
 
 def _of_roles(config: BrokerConfig) -> Iterator[str]:
-    """What stands in the properties of a node that it does not concern (Kafka's own list)."""
+    """Properties that do not apply to a node's roles (Kafka's own list)."""
     if config.is_controller:
         return
     if len(config.controller_listener_names) > 1:

@@ -1,6 +1,6 @@
-"""What may be set for groups and for client metrics subscriptions.
+"""Validation of configurations of groups and of client metrics subscriptions.
 
-A group's values must lie within the bounds that the broker sets for all groups of its kind.
+A group's values must be within the broker's bounds for all groups of its type.
 Source: GroupConfig.validate and ClientMetricsConfigs.validate of Kafka 4.3.1.
 """
 
@@ -29,7 +29,7 @@ _MATCH_PARAMETERS = (
 
 
 def group_values(config: BrokerConfig) -> dict[str, ConfigValue]:
-    """The parsed value of every group configuration, where a group does not say."""
+    """The parsed default of every group configuration, for groups without an override."""
     return {
         name: config.get(GROUP_SYNONYMS[name]) if name in GROUP_SYNONYMS else key.default
         for name, key in GROUP_CONFIGS.items()
@@ -37,13 +37,13 @@ def group_values(config: BrokerConfig) -> dict[str, ConfigValue]:
 
 
 def validate_group_alter(config: BrokerConfig, overrides: Mapping[str, str]) -> None:
-    """Refuses overrides of a group, all that would hold afterwards. Raises InvalidConfig."""
+    """Validate the overrides of a group, all of them as after the change. Raises InvalidConfig."""
     values = group_values(config) | _parse(GROUP_CONFIGS, overrides, "group")
     check_group_bounds(values, overrides, config.values)
 
 
 def validate_client_metrics_alter(subscription: str, overrides: Mapping[str, str]) -> None:
-    """Refuses overrides of a subscription. Raises InvalidRequest, or InvalidConfig for a match entry."""
+    """Validate the overrides of a subscription. Raises InvalidRequest, or InvalidConfig for a match entry."""
     if not subscription:
         raise InvalidRequest("Subscription name can't be empty")
     if unknown := [name for name in overrides if name not in CLIENT_METRICS_CONFIGS]:

@@ -1,7 +1,7 @@
-"""Every configuration of a broker, of groups and of client metrics subscriptions, by theme.
+"""Definitions of every configuration of a broker, of groups and of client metrics subscriptions, by topic.
 
-`BROKER_CONFIGS` are those a properties file may hold; `DYNAMIC_BROKER_CONFIGS` those that
-AlterConfigs may set on the resource type BROKER (KIP-226), which has a few keys of its own.
+`BROKER_CONFIGS` are those of a properties file; `DYNAMIC_BROKER_CONFIGS` those that AlterConfigs may
+set on the resource type BROKER (KIP-226), including a few keys that exist only dynamically.
 """
 
 from broker.config.definitions import (

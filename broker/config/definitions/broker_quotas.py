@@ -1,4 +1,4 @@
-"""Broker keys that exist only dynamically: they cannot stand in a properties file.
+"""Broker keys that exist only dynamically: a properties file cannot set them.
 
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """

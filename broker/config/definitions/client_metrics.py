@@ -1,4 +1,4 @@
-"""What can be set for a client metrics subscription (resource type CLIENT_METRICS, KIP-714).
+"""Configurations of a client metrics subscription (resource type CLIENT_METRICS, KIP-714).
 
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """

@@ -1,7 +1,7 @@
 """Features of Kafka that this broker does not serve yet, and whose configurations it accepts.
 
-A feature that begins to be served has its keys taken out of `unread(...)` where they are defined, one by one, as
-their readers come.
+When a feature is implemented, its keys are removed from `unread(...)` in their definitions, each together with
+the code that reads it.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""What can be set for one group (resource type GROUP).
+"""Configurations of one group (resource type GROUP).
 
 Names, types, defaults and bounds are Kafka 4.3.1's.
 """
