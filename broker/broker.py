@@ -18,7 +18,7 @@ from broker.topic_creator import TopicCreator
 
 @dataclass(slots=True, kw_only=True)
 class Broker:
-    """What a handler may touch. `config` is replaced as a whole when a dynamic configuration changes."""
+    """The services that a handler may use. `config` is replaced as a whole when a dynamic configuration changes."""
 
     node_id: int
     cluster_id: str

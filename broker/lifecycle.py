@@ -2,11 +2,11 @@
 
     STARTING   --registered--> fenced, and heartbeats begin
     fenced     --heartbeat response: is_caught_up--> this broker has the metadata as of its registration
-    fenced     --serve(): it no longer asks to be fenced--> RUNNING
+    fenced     --serve(): heartbeats without want_fence--> RUNNING
     RUNNING    --heartbeats were missed--> fenced until the next one
     registered --STALE_BROKER_EPOCH--> registers again: a later registration has replaced this one
-    RUNNING    --leave(): controlled shutdown--> gone, when leadership has moved away
-    registered --a failed log directory could not be reported to a controller in time--> gone (KIP-858)
+    RUNNING    --leave(): controlled shutdown--> stopped, when its leaderships have moved away
+    registered --a failed log directory could not be reported to a controller in time--> stopped (KIP-858)
 
 The active controller may change at any time: every request uses a channel that finds it.
 Source: KIP-631, KIP-500; BrokerLifecycleManager and BrokerRegistrationTracker of Kafka 4.3.1.

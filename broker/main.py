@@ -62,10 +62,10 @@ def start_broker(
     data_dir: Path | None,
     until_stdin_ends: bool,
 ) -> None:
-    """Start a node, by Kafka's own server.properties or as a standalone one.
+    """Start a node with Kafka's server.properties, or a standalone one.
 
-    Without a file one process is broker and controller of a cluster of its own, on 127.0.0.1:9092. With one it is
-    what process.roles says: broker, controller or both.
+    Without a file one process is broker and controller of a cluster of its own, on 127.0.0.1:9092. With a file it
+    has the roles of process.roles: broker, controller or both.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(FORMAT))

@@ -2,9 +2,9 @@
 
 Each module holds `API`, an `Api` with its key, its versions and its handler; ApiVersions is computed
 from the listing of this folder. A module is imported when its first request arrives, which keeps the
-start of a broker fast.
-Source: the handlers of kafka.server.KafkaApis of Kafka 4.3.1. What most clients ask for is
-prepared in turns of the loop as soon as the broker is ready (`preparations`).
+start of a broker fast; the APIs that most clients use are imported and compiled in turns of the loop as
+soon as the broker is ready (`preparations`).
+Source: the handlers of kafka.server.KafkaApis of Kafka 4.3.1.
 """
 
 import importlib
@@ -22,7 +22,7 @@ from protocol.messages import request_class, response_class
 
 __all__ = ["Api", "Buffers", "Reply", "RequestContext", "api", "modules", "preparations"]
 
-#: What producers, consumers and members of groups ask for. All APIs together would be twice as long on the loop.
+#: The APIs of producers, consumers and members of groups. Preparing all APIs would take the loop twice as long.
 _USUAL: Final = (
     ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.INIT_PRODUCER_ID,
     ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.OFFSET_FETCH,
@@ -86,10 +86,10 @@ def api(key: int) -> Api:
 
 
 def preparations() -> Iterator[None]:
-    """Import the usual APIs and compile the codecs of their newest versions, a step at a time.
+    """Import the usual APIs and compile the codecs of their newest versions, step by step.
 
-    Otherwise the first request of each waits for that, and all other requests with it. Cost: 50 ms and 2 MB of memory
-    together, at most some 5 ms a step.
+    Otherwise the first request of each API waits for that, and all other requests with it. Cost: 50 ms and 2 MB of
+    memory in total, at most some 5 ms for a step.
     """
     for key in _USUAL:
         is_raw = api(key).handle is None

@@ -80,7 +80,7 @@ def cluster_up(
 ) -> None:
     """Start brokers and controllers on 127.0.0.1, and keep them until Ctrl-C.
 
-    Their data stays in the folder: the next start goes on with it.
+    Their data stays in the folder and is used by the next start.
     """
     try:
         lock(data_dir, Files())

@@ -218,7 +218,7 @@ class ProductionRuntime:
         elif socket.has_dualstack_ipv6():
             family, address = socket.AF_INET6, ("::", port)
         else:
-            family, address = socket.AF_INET, ("0.0.0.0", port)  # noqa: S104 (every address was asked for)
+            family, address = socket.AF_INET, ("0.0.0.0", port)  # noqa: S104 (every address was requested)
         bound = socket.socket(family, socket.SOCK_STREAM)
         try:
             _set_options(bound, options)

@@ -46,7 +46,7 @@ def _as_kafkas_tool_has_them(command: Callable[..., None]) -> Callable[..., None
 @_as_kafkas_tool_has_them
 @click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
 def dump_log(paths: tuple[Path, ...], *, print_data: bool, decoder: str, is_json: bool) -> None:
-    """Show what is in files of a log's folder.
+    """Show the contents of files of a log's folder.
 
     Logs (.log, .checkpoint) batch by batch; .index and .timeindex entry by entry, verified against the log beside
     them; .txnindex, .snapshot and the checkpoint files. Where a file becomes invalid a problem is reported, with
