@@ -170,7 +170,7 @@ def build_offset_map(compaction: Compaction) -> OffsetMap:
                     if key is None or offset < start:
                         continue
                     if not offsets.put(key, offset):
-                        # Full, perhaps in the middle of a batch: the next cleaning goes on from here.
+                        # The map is full, perhaps in the middle of a batch: the next cleaning continues here.
                         offsets.last_offset = max(offsets.last_offset, offset - 1)
                         return offsets
             offsets.last_offset = max(offsets.last_offset, header.last_offset)

@@ -90,7 +90,8 @@ class LeaderEpochCache:
         """Record that the leader of `epoch` writes from `start_offset` on. True if the cache has changed.
 
         Entries that contradict it (of this or a later epoch, or from this offset on) are removed: they
-        describe records that are not in the log.
+        describe records that are not in the log. With (1, 3) and (2, 6), for example, (3, 5) removes (2, 6):
+        a log in which epoch 3 begins at 5 ended there, so it has no record of epoch 2.
         """
         if (
             self._entries
@@ -186,6 +187,10 @@ class LeaderEpochCache:
 
         The end is exclusive: the start of the next larger epoch, or `log_end_offset` for
         the epoch that is still being written. None if `epoch` is newer than every known epoch.
+        The epoch is returned since the offset alone is not enough (KIP-279). Let a follower of the log below have
+        the epochs 0, 1 and, from offset 5 on, 2. It asks for 2, and the answer is (1, 7). Truncated to 7, it would
+        keep records of epoch 2 at offsets 5 and 6, where the leader has others. As its own epoch 1 ends at 5, it
+        truncates to the lower end, 5.
         Cost: O(log n) in the number of epochs; no I/O.
         Source: KIP-101 step 4.3; the returned epoch: KIP-279.
 

@@ -4,7 +4,7 @@ A large read that is a slice of a mapping is not copied into Python: the socket 
 cache (measured: 1 MiB to a loopback socket 253 us instead of 275 with pread, 1,517 MB/s instead of 1,184
 in a whole fetch). It has three dangers:
 
-- Python code that touches a page which the disk cannot read, or which lies beyond the end of a shortened
+- Python code that touches a page which the disk cannot read, or which is beyond the end of a truncated
   file, ends the process by SIGBUS. In a system call the kernel reports the same page as EFAULT, and the
   connection is closed (`LogManager.stop_lending`). So only bytes that are sent to a socket without being read
   are lent (`LogReader.read` with `lend`); all other reads are preads, for which a bad disk is an OSError.

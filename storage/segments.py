@@ -61,7 +61,7 @@ class Segments:
 
     def without(self, gone: Iterable[Segment]) -> tuple[Segment, ...]:
         """All segments except these."""
-        bases = {segment.base_offset for segment in gone}  # a set: thousands may be removed at once
+        bases = {segment.base_offset for segment in gone}  # a set, as thousands may be removed at once
         return tuple(segment for segment in self._items if segment.base_offset not in bases)
 
     @property

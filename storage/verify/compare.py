@@ -60,7 +60,7 @@ def compare(*directories: Path, files: Files, up_to: Bound = Bound.LOG_END) -> R
     """Compare two or more folders of one log; or brokers' data folders, with every log that several of them have.
 
     All `log.dirs` of all brokers may be given. The replica with the largest log end offset is compared with each of
-    the others: one report for each of these, which counts the equal batches. A log that only one folder has is noted.
+    the others: one report for each of these, which counts the equal batches. A log in only one folder gets a note.
     Raises OSError. Cost: one read of both logs for each comparison.
     """
     assert len(directories) > 1, directories

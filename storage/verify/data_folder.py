@@ -55,7 +55,7 @@ def inspect(
 
 
 def log_folders(directory: Path, files: Files, findings: Findings) -> list[str]:
-    """The names of the logs' folders, without those being deleted, which are noted."""
+    """The names of the logs' folders, without those of deleted and stray logs: these get a note."""
     names = []
     for name in files.list(directory):
         path = directory / name

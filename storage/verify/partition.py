@@ -167,7 +167,7 @@ def _checkpoint_above(directory: Path, name: str, files: Files) -> dict[TopicPar
 
 
 def _log_start_offset(directory: Path, found: _Files, files: Files) -> int:
-    """The log start offset: files need not know about earlier offsets."""
+    """The log start offset: files may lack earlier offsets."""
     first = min(found.logs, default=0)
     partition = partition_of(directory)
     starts = _checkpoint_above(directory, checkpoints.LOG_START_OFFSET_FILE, files)

@@ -2,7 +2,7 @@
 
 The log is replayed as in recovery, and the result is compared: a `.snapshot` with the producer state at its offset,
 a `.txnindex` with the abort markers of its segment. Where the log lacks offsets (compaction, or a beginning that has
-been deleted) the files may know more than the batches; then only an impossible content is an error.
+been deleted) the files may have more than the batches show; then only impossible content is an error.
 """
 
 from pathlib import Path
