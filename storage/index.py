@@ -279,8 +279,10 @@ class OffsetIndex(Index):
         return self.entry(at - 1, may_block=may_block)
 
     def entry(self, number: int, *, may_block: bool = True) -> OffsetPosition:
-        """One entry with its absolute offset."""
+        """One entry with its absolute offset. Raises CorruptIndex for an impossible position."""
         relative, position = self._entry(number, may_block=may_block)
+        if position < 0:  # not caught by `load`, which looks at the first and the last entry only
+            raise CorruptIndex(f"{self.path} has the position {position} in entry {number}")
         return OffsetPosition(self.base_offset + relative, position)
 
     def upper_bound(self, position: int) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -117,6 +118,23 @@ def test_a_failing_disk_takes_the_log_offline(log, files, monkeypatch):
     with pytest.raises(KafkaStorageError):
         in_thread(log.warm_up, 200, max_bytes=1000)
     assert not log.is_writable
+
+
+def test_a_position_that_is_damaged_after_the_index_was_loaded(log):
+    """A negative one made the kernel refuse the read (EINVAL), which took the log directory offline."""
+
+    def damage_and_read():
+        assert log.read(0, max_bytes=1000).base_offset == 0
+        first = log.segments.first
+        path = first.path_of(".index")
+        entry = first.offset_index.lookup(80)
+        data = path.read_bytes()
+        at = data.index(struct.pack(">ii", entry.offset, entry.position))
+        path.write_bytes(data[:at] + struct.pack(">ii", entry.offset, -5) + data[at + 8 :])
+        return log.read(81, max_bytes=1000).base_offset
+
+    assert in_thread(damage_and_read) == 81
+    assert log.is_writable
 
 
 def test_real_files_are_read_from_memory(tmp_path):
