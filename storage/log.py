@@ -56,6 +56,7 @@ from storage.segment import OffsetOverflow
 from storage.snapshot_files import remember
 from storage.truncation import LogTruncation
 from storage.validation import ValidatedRecords, validate
+from storage.warming import warm_up_times
 
 if TYPE_CHECKING:
     from random import Random
@@ -365,6 +366,20 @@ class Log(LogTruncation):
             self.leader_epochs.assign(epoch, start_offset)
 
     # -- retention ---------------------------------------------------------------------------------
+
+    def retention_waits_for_disk(self, now_ms: int) -> bool:
+        """Whether `warm_up_retention` should run in a thread before `apply_retention`."""
+        return self.is_writable and retention.waits_for_disk(self.segments, config=self.config, now_ms=now_ms)
+
+    def warm_up_retention(self, now_ms: int) -> None:
+        """Read into the page cache what `apply_retention` reads. Changes nothing. [any thread]
+
+        Raises KafkaStorageError for a failing disk.
+        """
+        kept_from_ms = retention.kept_from_ms(self.config, now_ms)
+        if kept_from_ms is not None:
+            with self._warming():
+                warm_up_times(self.segments, kept_from_ms=kept_from_ms, files=self._files)
 
     def apply_retention(self, now_ms: int) -> int:
         """Remove the segments that are due (storage/retention.py); returns how many. Files are deleted later."""

@@ -8,6 +8,7 @@ Source: the read methods of UnifiedLog and LocalLog of Kafka 4.3.1.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from protocol.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
@@ -155,12 +156,17 @@ class LogReader:
         Raises KafkaStorageError for a failing disk; other errors are left to `read`.
         """
         segments = self.segments
-        try:
+        with self._warming():
             warm_up(segments.floor(offset) or segments.first, offset, max_bytes=max_bytes, files=self._files)
             if max_offset is not None and max_offset < self.log_end_offset:
                 warm_up(
                     segments.floor(max_offset) or segments.first, max_offset, max_bytes=0, files=self._files
                 )
+
+    @contextmanager
+    def _warming(self) -> Iterator[None]:
+        try:
+            yield
         except FileNotFoundError:
             pass  # deleted meanwhile
         except OSError as error:

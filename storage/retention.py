@@ -23,6 +23,24 @@ class Retention(NamedTuple):
     reason: str
 
 
+def kept_from_ms(config: LogConfig, now_ms: int) -> int | None:
+    """The oldest timestamp that `retention.ms` keeps; None if nothing is removed by age."""
+    return now_ms - config.retention_ms if config.is_deleting and config.retention_ms is not None else None
+
+
+def waits_for_disk(segments: Segments, *, config: LogConfig, now_ms: int) -> bool:
+    """Whether `due` would read the timestamp of a segment from its files: after a start, none is in memory."""
+    oldest_kept_ms = kept_from_ms(config, now_ms)
+    if oldest_kept_ms is None:
+        return False
+    for segment in segments:
+        if not segment.has_read_largest:
+            return segment.size > 0
+        if segment.largest.timestamp >= oldest_kept_ms:
+            break
+    return False
+
+
 def due(
     segments: Segments,
     *,
@@ -67,8 +85,8 @@ def due(
 
         if excess >= 0 and (found := leading(is_excess)):
             return Retention(found, f"the log is longer than retention.bytes {config.retention_bytes}")
-    if config.retention_ms is not None:
-        oldest_kept_ms = now_ms - config.retention_ms
+    oldest_kept_ms = kept_from_ms(config, now_ms)
+    if oldest_kept_ms is not None:
         found = leading(lambda segment: segment.largest_timestamp_ms() < oldest_kept_ms)
         return Retention(found, f"they are older than retention.ms {config.retention_ms}")
     return Retention([], "")

@@ -103,6 +103,11 @@ class SegmentFiles:
         return self.directory / file_names.of_offset(self.base_offset, extension, self.suffix)
 
     @property
+    def has_read_largest(self) -> bool:
+        """Whether the largest timestamp is in memory; otherwise the first use reads both indexes and the log."""
+        return self._largest is not None
+
+    @property
     def fd(self) -> int:
         """The log file, opened at the first use: an idle segment holds no descriptor."""
         if self._fd is None:

@@ -6,10 +6,11 @@ Source: the scheduled tasks of LogManager of Kafka 4.3.1, and LogCleaner.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from logging import getLogger
 
-from protocol.errors import KafkaError
+from protocol.errors import KafkaError, KafkaStorageError
 from storage.background import BackgroundJob
 from storage.cleaner import cleaning_job, filthiest
 from storage.flushing import flush_due, flush_job
@@ -39,12 +40,11 @@ class Upkeep:
     def maintain(self, now_ms: int) -> list[BackgroundJob]:
         """See `LogManager.maintain`."""
         table = self._table
-        self._retain_some(now_ms)
+        jobs = self._retain_some(now_ms)
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + table.settings.producer_id_expiration_check_interval_ms
             for log in table.all_logs():
                 log.producers.remove_expired(now_ms)
-        jobs: list[BackgroundJob] = []
         for log in table.all_logs():
             if log.deleted_files:
                 table.deleted_files += log.deleted_files
@@ -70,18 +70,19 @@ class Upkeep:
             jobs += checkpoints.high_watermark_jobs()
         return jobs
 
-    def _retain_some(self, now_ms: int) -> None:
+    def _retain_some(self, now_ms: int) -> list[BackgroundJob]:
+        """Apply retention to some logs; the job does so for those whose files must be read first."""
         if now_ms >= self._next_retention_ms and not self._retention_queue:
             self._next_retention_ms = now_ms + self._table.settings.retention_check_interval_ms
             self._retention_queue.extend(self._table.all_logs())
+        cold = []
         for _ in range(min(LOGS_A_CALL, len(self._retention_queue))):
             log = self._retention_queue.popleft()
-            try:
-                log.apply_retention(now_ms)
-            except KafkaError as error:
-                _LOG.error("%s: retention: %s", log.directory, error)
-            for segment in log.segments:
-                segment.release_mapping()
+            if log.retention_waits_for_disk(now_ms):
+                cold.append(log)
+            else:
+                _retain(log, now_ms)
+        return [_retention_job(cold, now_ms)] if cold else []
 
     def clean_one(
         self, now_ms: int, *, throttle: Callable[[int], None] = lambda size_bytes: None
@@ -128,3 +129,29 @@ class Upkeep:
         table, at = self._table, log.topic_partition
         if table.logs.get(at) is log and at not in table.future_logs:
             table.cleaned_offsets[at] = clean_end
+
+
+def _retain(log: Log, now_ms: int) -> None:
+    try:
+        log.apply_retention(now_ms)
+    except KafkaError as error:
+        _LOG.error("%s: retention: %s", log.directory, error)
+    for segment in log.segments:
+        segment.release_mapping()
+
+
+def _retention_job(logs: Sequence[Log], now_ms: int) -> BackgroundJob:
+    """Retention of logs whose timestamps are not in memory: a thread reads them, the event loop decides."""
+
+    def run() -> None:
+        for log in logs:
+            with suppress(KafkaStorageError):  # logged by the log, which is offline
+                log.warm_up_retention(now_ms)
+
+    def finish() -> None:
+        for log in logs:
+            _retain(log, now_ms)
+
+    return BackgroundJob(
+        name=f"read the timestamps of {len(logs)} logs for retention", run=run, finish=finish
+    )

@@ -5,13 +5,17 @@ loop's thread, which may append to it, truncate, close or delete it meanwhile. S
 Segment object of its own, and changes nothing but the page cache.
 """
 
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
 
 from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
 from protocol.records.batch import HEADER_SIZE_BYTES
 from storage.files import Files
 from storage.index import CorruptIndex
 from storage.segment import Segment
+
+_DAMAGE: Final = (CorruptIndex, CorruptMessage, UnsupportedForMessageFormat)
 
 
 def warm_up(segment: Segment, offset: int, *, max_bytes: int, files: Files) -> None:
@@ -20,16 +24,40 @@ def warm_up(segment: Segment, offset: int, *, max_bytes: int, files: Files) -> N
     Damage is ignored: the segment's own read reports or repairs it. Raises OSError; FileNotFoundError if the files
     do not exist: none is created.
     """
+    # The index file of an active segment lacks its newest entries: some more headers are read.
+    with _beside(segment, files) as beside, suppress(*_DAMAGE):
+        found = beside.find_by_index(offset)
+        if found is not None:
+            size = max(max_bytes, found.header.size_bytes, HEADER_SIZE_BYTES)
+            beside.read_bytes(found.position, size)
+
+
+def warm_up_times(segments: Iterable[Segment], *, kept_from_ms: int, files: Files) -> None:
+    """Read what `segment.largest` reads, of the oldest segments up to the first that ends at or after `kept_from_ms`.
+
+    [any thread] Raises as `warm_up`.
+    """
+    for segment in segments:
+        if segment.has_read_largest:
+            timestamp = segment.largest.timestamp
+        else:
+            timestamp = -1
+            with _beside(segment, files) as beside, suppress(*_DAMAGE):
+                timestamp, offset, _ = beside.time_index.last
+                if timestamp >= 0:
+                    beside.find_by_index(offset)
+        if timestamp >= kept_from_ms:
+            return
+
+
+@contextmanager
+def _beside(segment: Segment, files: Files) -> Iterator[Segment]:
+    """The segment's files as a Segment object of this thread."""
     beside = Segment.load(
         segment.directory, segment.base_offset, settings=segment.settings, files=files, now_ms=0, suffix=segment.suffix
     )  # fmt: skip
     try:
         beside.open_existing()
-        # The index file of an active segment lacks its newest entries: some more headers are read.
-        with suppress(CorruptIndex, CorruptMessage, UnsupportedForMessageFormat):
-            found = beside.find_by_index(offset)
-            if found is not None:
-                size = max(max_bytes, found.header.size_bytes, HEADER_SIZE_BYTES)
-                beside.read_bytes(found.position, size)
+        yield beside
     finally:
         beside.close_files()

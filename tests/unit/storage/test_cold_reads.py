@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from random import Random
+from uuid import UUID
 
 import pytest
 from storage_support import NOW_MS, batch, offsets_in, open_log
 
 from protocol.errors import KafkaStorageError
+from protocol.types import TopicPartition
 from storage import index, segment
 from storage.files import Files, WouldBlock
 from storage.log_config import LogConfig
+from storage.log_manager import LogManager
 from tests.harness.cold_files import ColdFiles
 
 COUNT = 1000
@@ -108,6 +113,43 @@ def test_damage_is_left_to_the_read(log, files):
     in_thread(log.warm_up, 200, max_bytes=1000)
     assert path.read_bytes() == b"\x7f" * path.stat().st_size
     assert in_thread(offsets_in, log) == list(range(COUNT))
+
+
+@pytest.mark.parametrize(("kept_ms", "removed"), [(COUNT, 0), (300, 1), (0, 2)])
+def test_retention_does_not_wait_for_the_disk(log, kept_ms, removed):
+    """The first look at a segment's largest timestamp after a start reads both indexes and the log."""
+    log.update_config(replace(CONFIG, retention_ms=kept_ms))
+    now_ms = NOW_MS + COUNT
+    if log.retention_waits_for_disk(now_ms):
+        in_thread(log.warm_up_retention, now_ms)
+    assert log.apply_retention(now_ms) == removed
+    assert not log.retention_waits_for_disk(now_ms)
+
+
+def test_maintenance_does_not_wait_for_the_disk(tmp_path, files):
+    at = TopicPartition("a", 0)
+    options = {
+        "files": files, "cluster_id": "cluster", "node_id": 3, "random": Random(1),
+        "now_ms": NOW_MS, "directory_id": lambda: UUID(int=5),
+        "default_config": replace(CONFIG, retention_ms=500),
+    }  # fmt: skip
+
+    def begin():
+        manager = LogManager.open([tmp_path], **options)
+        log = manager.get_or_create(at, topic_id=UUID(int=7), now_ms=NOW_MS)
+        for number in range(0 if log.log_end_offset else COUNT):
+            log.append_as_leader(batch(timestamp=NOW_MS + number), leader_epoch=0, now_ms=NOW_MS)
+        log.update_high_watermark(COUNT)
+        return manager
+
+    in_thread(in_thread(begin).shutdown, NOW_MS, broker_epoch=1)
+    manager = in_thread(begin)
+    files.drop_caches()
+    now_ms = NOW_MS + COUNT + manager.settings.retention_check_interval_ms
+    for job in manager.maintain(now_ms):
+        in_thread(job.run)
+        job.finish()
+    assert manager.logs[at].log_start_offset == COUNT
 
 
 def test_a_failing_disk_takes_the_log_offline(log, files, monkeypatch):
