@@ -222,7 +222,7 @@ class QuorumChannel:
             raise TimeoutError("the active controller is this node, and has not committed it") from None
 
     async def _unless_deposed(self, address: Address, asking: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
-        """Wait for the response until the node is known to lead no longer: it may have crashed without closing."""
+        """Wait for the response; raises Disconnected if the leader changes: the node may have crashed silently."""
         task = asyncio.ensure_future(asking)
         try:
             while not task.done():

@@ -4,7 +4,7 @@
     fenced     --heartbeat response: is_caught_up--> this broker has the metadata as of its registration
     fenced     --serve(): heartbeats without want_fence--> RUNNING
     RUNNING    --heartbeats were missed--> fenced until the next one
-    registered --STALE_BROKER_EPOCH--> registers again: a later registration has replaced this one
+    registered --STALE_BROKER_EPOCH--> registers again: the controller has another registration, or none
     RUNNING    --leave(): controlled shutdown--> stopped, when its leaderships have moved away
     registered --a failed log directory could not be reported to a controller in time--> stopped (KIP-858)
 
@@ -56,7 +56,7 @@ _FINAL_REFUSALS: Final[Mapping[int, str]] = {
 
 
 class RegistrationRefused(Exception):
-    """The controller does not accept this broker; the process cannot go on."""
+    """The controller does not accept this broker; the process cannot continue."""
 
 
 class BrokerLifecycle:

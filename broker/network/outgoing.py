@@ -8,7 +8,7 @@ of a connection: a request that is answered in time, as nearly all are, neither 
 A small response is received in a buffer that all connections of a client share, and copied out of it. A large one gets
 a buffer of its own, into which the socket is read directly: its records are never copied, and the caller may keep
 slices of it.
-Source: NetworkClient.InFlightRequests and NetworkReceive of Kafka 4.3.1.
+Source: org.apache.kafka.clients.InFlightRequests and NetworkReceive of Kafka 4.3.1.
 """
 
 # ruff: noqa: D102 (the methods that the transport calls are those of asyncio.BufferedProtocol)

@@ -1,7 +1,7 @@
 """The thread pools for blocking work, one for each kind: a slow kind of work cannot delay another one.
 
-With a single pool, slow work of one kind (eight cold reads of a second each) stops all the others: consumers that
-read old records made the quorum's leader resign, because its fsync waited behind their reads.
+With a single pool, slow work of one kind (eight cold reads of a second each) stops all the others: because of consumers
+that read old records the quorum's leader lost its leadership, since its fsync waited behind their reads.
 
 Each pool has a fixed number of threads; further work waits in the order of its arrival. The amount of waiting work is
 bounded by its callers, as stated beside each pool: a pool that refused work would only move the wait.
