@@ -47,6 +47,7 @@ class LogMaking:
         #: The creation that the task carries out.
         self._creation: LogCreation | None = None
         self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
 
     @property
     def _is_busy(self) -> bool:
@@ -62,6 +63,8 @@ class LogMaking:
         Unless a creation is running or many logs are deleted, existing ones and up to 16 new ones are ready before this
         returns.
         """
+        if self._is_stopped:
+            return  # the node still follows the metadata, but the LogManager may be closing the logs in a thread
         if self._is_busy or self._logs.deleted_count > _AT_ONCE:
             # In order: a deleted topic's logs are put aside before those of a new topic with its name are created.
             self._waiting.update({new.topic_partition: new for new in wanted})
@@ -91,7 +94,8 @@ class LogMaking:
             await asyncio.wait([self._task])
 
     async def stop(self) -> None:
-        """Create no more logs; returns when no thread creates one."""
+        """Create no more logs and put no more aside, `make` included; returns when no thread creates one."""
+        self._is_stopped = True
         self._waiting.clear()
         if self._task is not None:
             self._task.cancel()

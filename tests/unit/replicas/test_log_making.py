@@ -168,6 +168,25 @@ def test_the_node_stops_while_deleted_logs_have_their_names(simulation):
     simulation.run(story())
 
 
+def test_nothing_begins_after_the_stop(simulation):
+    """The node follows the metadata for a while yet, and then closes its logs in a thread."""
+
+    async def story():
+        async with one_broker(simulation) as (cluster, broker):
+            create(cluster)
+            await broker.replicas.all_made()
+            await broker.replicas.stop()
+            cluster.commit(RemoveTopicRecord(topic_id=TOPIC_ID))
+            create(cluster, UUID(int=0xB))
+            await asyncio.sleep(1)
+            assert names_in_use(broker) == COUNT
+            assert not broker.logs.logs
+            broker.logs.shutdown(broker.runtime.now_ms(), broker_epoch=1)
+            assert names_in_use(broker) == 0
+
+    simulation.run(story())
+
+
 @pytest.mark.parametrize("is_made_again", [False, True])
 def test_the_node_dies_while_deleted_logs_have_their_names(simulation, is_made_again):
     async def story():
