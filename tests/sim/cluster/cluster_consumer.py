@@ -58,6 +58,8 @@ class Consumer(Client):
         self.topic, self.partition = topic, partition
         self._rack, self._validates = rack, validates
         self.position = 0
+        #: The leader epoch of the batch before the position; the batch may be empty, in a compacted topic. -1: none was read.
+        self._last_epoch = -1
         self.view: list[Read] = []
         #: The leader epoch in which it was last told that the view is right.
         self.agreed_epoch = -1
@@ -69,7 +71,7 @@ class Consumer(Client):
             leader, epoch = await self.leader_of(self.topic, self.partition)
             source = leader if self._preferred is None else self._preferred
             try:
-                if self._validates and epoch != self.agreed_epoch and self.view:
+                if self._validates and epoch != self.agreed_epoch and self._last_epoch >= 0:
                     await self._validate(leader, epoch)
                     continue
                 response = await self.request(source, ApiKey.FETCH, self._message(epoch))
@@ -80,10 +82,6 @@ class Consumer(Client):
                 await self._take(rows[0], source, epoch, is_leader=source == leader)
             except UNANSWERED:
                 await self._look_again()
-
-    @property
-    def _last_epoch(self) -> int:
-        return self.view[-1].leader_epoch if self.view else -1
 
     async def _look_again(self) -> None:
         self._preferred = None
@@ -144,7 +142,7 @@ class Consumer(Client):
             self._history.errors.append(f"{self.name}: {self.position} is out of range of {leader}: {row}")
         if not is_trimmed:
             self.view.clear()
-        self.position = row.offset
+        self.position, self._last_epoch = row.offset, row.leader_epoch
 
     def _read(self, row: Any, source: int) -> None:
         read = []
@@ -156,7 +154,8 @@ class Consumer(Client):
                         None if each is None else bytes(each) for each in (record.key, record.value)
                     )
                     read.append(Read(record.offset, epoch, key, value))
-            self.position = max(self.position, header.next_offset)
+            if header.next_offset > self.position:
+                self.position, self._last_epoch = header.next_offset, epoch
         self.view += read
         found = [each for each in read if each.value is not None]
         if found:
@@ -205,3 +204,4 @@ class Consumer(Client):
         while self.view and (self.view[-1].offset >= end_offset or self.view[-1].leader_epoch > epoch):
             self.position = self.view.pop().offset
         self.position = min(self.position, end_offset)
+        self._last_epoch = min(self._last_epoch, epoch)
