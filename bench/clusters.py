@@ -18,7 +18,7 @@ from bench.servers import Usage, kafka_command, ottla_environment, usage_of
 from bench.wire import WireClient
 from broker.commands.cluster import prepare
 from broker.commands.cluster_plan import ClusterPlan, NodePlan, make_plan
-from broker.runtime.production import free_ports
+from runtime.production import free_ports
 from tests.harness.processes import Child, StartFailed
 
 _START_TIMEOUT_S: Final = 120

@@ -6,8 +6,8 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from controller import snapshots
-from controller.metadata_log import MetadataLog
+from controller.metadata import snapshots
+from controller.metadata.log import MetadataLog
 from protocol.metadata.image import ConfigResourceType
 from protocol.metadata.records import (
     BrokerEndpoint,

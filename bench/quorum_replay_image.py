@@ -12,7 +12,7 @@ from random import Random
 
 import psutil
 
-from controller.metadata_log import MetadataLog
+from controller.metadata.log import MetadataLog
 from protocol.metadata.image import MetadataImage
 from storage.files import Files
 

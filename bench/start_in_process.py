@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.config.load import load_config
 from broker.node import Node
-from broker.runtime.production import ProductionRuntime, run
+from runtime.production import ProductionRuntime, run
 
 _STARTS: Final = 4
 

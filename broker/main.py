@@ -16,10 +16,10 @@ from broker.config import BrokerConfig
 from broker.config.load import load_config
 from broker.log_lines import FORMAT, LineFormatter
 from broker.node import CannotStart, Node
-from broker.runtime.production import ProductionRuntime, allow_open_files, run
-from broker.runtime.turns import in_turns
 from broker.tools import CommandsWithTools
 from protocol.errors import KafkaError
+from runtime.production import ProductionRuntime, allow_open_files, run
+from runtime.turns import in_turns
 
 _INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
 _FAILED = 1

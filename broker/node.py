@@ -12,18 +12,18 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Self
 
-from broker.broker import Broker
 from broker.config import BrokerConfig, notices
 from broker.config.listeners import Listener
-from broker.lifecycle import RegistrationRefused
+from broker.membership.lifecycle import RegistrationRefused
 from broker.roles.broker import BrokerRole
 from broker.roles.controller import ControllerRole
 from broker.roles.directories import CannotStart, Directories
 from broker.roles.quorum import QuorumRole
-from broker.runtime import Pool, Runtime
+from broker.services import Broker
 from controller.raft.quorum import QuorumFailed
 from protocol.errors import KafkaError
 from protocol.metadata.image import InvalidMetadata
+from runtime import Pool, Runtime
 from storage.files import Files
 from storage.log_manager import InconsistentMetaProperties
 

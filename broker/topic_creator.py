@@ -6,7 +6,7 @@ Source: AutoTopicCreationManager of Kafka 4.3.1.
 import logging
 from collections.abc import Iterable, Mapping
 
-from broker.channel import ControllerChannel
+from broker.membership.controller_channel import ControllerChannel
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, InvalidTopic
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest

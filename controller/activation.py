@@ -10,11 +10,11 @@ kraft.version 1, the voters. Source: ActivationRecordsGenerator of Kafka 4.3.1.
 
 from pathlib import Path
 
-from controller import snapshots
 from controller.configs import MIN_INSYNC_REPLICAS
 from controller.features import DEFAULT_LEVELS
 from controller.formatting import bootstrap_records
-from controller.record_versions import TRANSACTIONS_3_6_IV1
+from controller.metadata import snapshots
+from controller.metadata.record_versions import TRANSACTIONS_3_6_IV1
 from controller.result import Result
 from controller.settings import ControllerSettings
 from protocol.metadata.features import ELR_VERSION

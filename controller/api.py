@@ -6,20 +6,13 @@ The error response is that of a request that fails as a whole. Source: Controlle
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from controller import (
-    acls,
+from controller import acls, brokers, configs, controllers, features, producer_ids, quotas, scram
+from controller.partitions import (
     alter_partition,
-    brokers,
-    configs,
-    controllers,
-    directories,
-    elections,
-    features,
-    partitions,
-    producer_ids,
-    quotas,
+    create_partitions,
+    directory_assignment,
+    elect_leaders,
     reassignments,
-    scram,
     topics,
 )
 from controller.result import Result
@@ -44,7 +37,7 @@ def _timeless(decide: Callable[[ClusterState, Any], Result[Any]]) -> ControllerA
 CONTROLLER_APIS: Final[Mapping[int, ControllerApi]] = {
     ApiKey.CREATE_TOPICS: _timeless(topics.create_topics),
     ApiKey.DELETE_TOPICS: _timeless(topics.delete_topics),
-    ApiKey.CREATE_PARTITIONS: _timeless(partitions.create_partitions),
+    ApiKey.CREATE_PARTITIONS: _timeless(create_partitions.create_partitions),
     ApiKey.ALTER_CONFIGS: _timeless(configs.alter),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _timeless(configs.incremental_alter),
     ApiKey.UPDATE_FEATURES: _timeless(features.update_features),
@@ -62,9 +55,9 @@ CONTROLLER_APIS: Final[Mapping[int, ControllerApi]] = {
     ),
     ApiKey.UNREGISTER_BROKER: _timeless(brokers.unregister),
     ApiKey.ALTER_PARTITION: _timeless(alter_partition.alter_partition),
-    ApiKey.ELECT_LEADERS: _timeless(elections.elect_leaders),
+    ApiKey.ELECT_LEADERS: _timeless(elect_leaders.elect_leaders),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _timeless(reassignments.alter_partition_reassignments),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _timeless(reassignments.list_partition_reassignments),
-    ApiKey.ASSIGN_REPLICAS_TO_DIRS: _timeless(directories.assign_replicas),
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: _timeless(directory_assignment.assign_replicas),
     ApiKey.ALLOCATE_PRODUCER_IDS: _timeless(producer_ids.allocate),
 }

@@ -14,8 +14,8 @@ Source: ClusterControlManager, BrokerHeartbeatManager, ReplicationControlManager
 from enum import Enum, auto
 from uuid import UUID
 
-from controller import leadership
-from controller.draft import Draft
+from controller.partitions import leader_and_isr_updates
+from controller.partitions.draft import Draft
 from controller.result import Result
 from controller.state import ClusterState
 from protocol.errors import (
@@ -88,9 +88,9 @@ def register(
             draft.becomes(known._replace(is_fenced=True))
         was_clean = known is not None and known.epoch == request.previous_broker_epoch
         if state.is_elr_enabled and not was_clean:
-            leadership.without_unclean(draft, request.broker_id)
+            leader_and_isr_updates.without_unclean(draft, request.broker_id)
         else:
-            leadership.without_broker(draft, request.broker_id)
+            leader_and_isr_updates.without_broker(draft, request.broker_id)
         record.broker_epoch = state.next_offset
     draft.records.append(record)
 
@@ -221,7 +221,7 @@ def _next(
     """The broker's current and next state: the diagram above."""
     session = state.sessions.of(broker.broker_id)
     if session.shutdown_offset is not None:
-        if leadership.leads_any(state, broker.broker_id):
+        if leader_and_isr_updates.leads_any(state, broker.broker_id):
             return _Next.CONTROLLED_SHUTDOWN, _Next.CONTROLLED_SHUTDOWN
         others = [each.broker_id for each in state.image.brokers.values() if not each.is_fenced]
         lowest = state.sessions.lowest_active_offset(others)
@@ -234,7 +234,7 @@ def _next(
         is_let_in = not request.want_fence and is_caught_up and not broker.in_controlled_shutdown
         return _Next.FENCED, _Next.UNFENCED if is_let_in else _Next.FENCED
     if request.want_shut_down:
-        has_work = not request.want_fence and leadership.leads_any(state, broker.broker_id)
+        has_work = not request.want_fence and leader_and_isr_updates.leads_any(state, broker.broker_id)
         return _Next.UNFENCED, _Next.CONTROLLED_SHUTDOWN if has_work else _Next.SHUTDOWN_NOW
     return _Next.UNFENCED, _Next.FENCED if request.want_fence else _Next.UNFENCED
 
@@ -246,18 +246,18 @@ def _transition(draft: Draft, broker: BrokerImage, then: _Next) -> None:
         case _Next.UNFENCED:
             draft.becomes(broker._replace(is_fenced=False))
             draft.records.append(_changed(broker, fenced=_UNFENCE))
-            leadership.with_broker(draft)
+            leader_and_isr_updates.with_broker(draft)
         case _Next.CONTROLLED_SHUTDOWN:
             draft.becomes(broker._replace(in_controlled_shutdown=True))
             if not broker.in_controlled_shutdown:
                 draft.records.append(_changed(broker, in_controlled_shutdown=1))
-            leadership.without_broker(draft, broker.broker_id)
+            leader_and_isr_updates.without_broker(draft, broker.broker_id)
 
 
 def _fence(draft: Draft, broker: BrokerImage) -> None:
     """Fence the broker, at its request or because its session expired: first it leaves the ISRs, then it is fenced."""
     draft.becomes(broker._replace(is_fenced=True))
-    leadership.without_broker(draft, broker.broker_id)
+    leader_and_isr_updates.without_broker(draft, broker.broker_id)
     draft.records.append(_changed(broker, fenced=_FENCE))
 
 
@@ -276,7 +276,7 @@ def _go_offline(draft: Draft, broker: BrokerImage, offline: list[UUID]) -> None:
     """Record the loss of log directories. That of the last one has no record: an empty list means no change, as in
     Kafka; a broker that has no directory left stops.
     """
-    leadership.without_directories(draft, broker.broker_id, offline)
+    leader_and_isr_updates.without_directories(draft, broker.broker_id, offline)
     draft.records.append(
         BrokerRegistrationChangeRecord(
             broker_id=broker.broker_id,
@@ -316,7 +316,7 @@ def unregister(state: ClusterState, request: UnregisterBrokerRequest) -> Result[
         raise BrokerIdNotRegistered(f"Broker ID {request.broker_id} is not currently registered")
     draft = Draft(state)
     draft.becomes(broker._replace(is_fenced=True))
-    leadership.without_broker(draft, broker.broker_id)
+    leader_and_isr_updates.without_broker(draft, broker.broker_id)
     draft.records.append(UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch))
     return Result(
         response=UnregisterBrokerResponse(error_code=ErrorCode.none, error_message=None),

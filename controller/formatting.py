@@ -11,7 +11,7 @@ import binascii
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from controller.record_versions import SCRAM_3_5_IV2
+from controller.metadata.record_versions import SCRAM_3_5_IV2
 from controller.scram import (
     MAX_ITERATIONS,
     MECHANISMS,

@@ -16,7 +16,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from controller import brokers, rebalancing
+from controller import brokers
+from controller.partitions import leader_balancing
 from controller.result import Result
 from controller.settings import ControllerSettings
 from controller.state import ClusterState
@@ -70,12 +71,12 @@ PERIODIC_TASKS: Final = (
             if settings.auto_leader_rebalance_enable
             else None
         ),
-        rebalancing.balance_leaders,
+        leader_balancing.balance_leaders,
     ),
     PeriodicTask(
         "electUnclean",
         lambda settings: settings.unclean_leader_election_interval_ms,
-        rebalancing.elect_unclean,
+        leader_balancing.elect_unclean,
     ),
 )
 

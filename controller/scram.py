@@ -12,7 +12,7 @@ import hmac
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from controller.record_versions import SCRAM_3_5_IV2
+from controller.metadata.record_versions import SCRAM_3_5_IV2
 from controller.result import Result, check_record_count
 from controller.state import ClusterState
 from protocol.errors import (

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from storage import checkpoints
-from storage.changes import Changes
 from storage.files import Files
+from storage.flush_counter import Changes
 
 FILE_NAME = "leader-epoch-checkpoint"
 

@@ -40,8 +40,8 @@ from storage import leader_epoch_cache, overflow, partition_metadata, recovery, 
 from storage.append_origin import AppendOrigin
 from storage.appending import AppendInfo, UnexpectedAppendOffset, follower_headers, slices
 from storage.background import BackgroundJob
-from storage.changes import Changes
 from storage.files import Buffer, Files, WouldBlock
+from storage.flush_counter import Changes
 from storage.leader_epoch_cache import LeaderEpochCache
 from storage.log_config import LogConfig
 from storage.log_files import segment_settings

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from protocol.errors import KafkaStorageError
 from storage import file_names, partition_metadata
 from storage.background import BackgroundJob
-from storage.changes import Changes
 from storage.files import Files
+from storage.flush_counter import Changes
 from storage.log_config import LogConfig
 from storage.log_reader import LogReader
 from storage.segment import Segment

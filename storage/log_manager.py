@@ -33,8 +33,8 @@ from storage.log_files import DeletedFiles, removal_job
 from storage.log_loading import DirectoryContents, IsStray, LogToOpen, RunParallel, loading_jobs
 from storage.log_manager_settings import LogManagerSettings
 from storage.log_table import LogTable
+from storage.maintenance import Upkeep
 from storage.meta_properties import InconsistentMetaProperties
-from storage.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from random import Random

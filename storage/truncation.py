@@ -21,7 +21,7 @@ from logging import getLogger
 from typing import NamedTuple
 
 from storage.background import BackgroundJob
-from storage.changes import Changes
+from storage.flush_counter import Changes
 from storage.log_files import DeletedFiles, LogFiles
 from storage.producer_state import ProducerStateManager
 from storage.segment import Segment

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from broker.runtime.stalls import BOUND_VARIABLE
+from runtime.stalls import BOUND_VARIABLE
 
 # A busy machine is no bug: how long an example takes, or its making, says nothing here.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -15,12 +15,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.network import Buffers, Reply
+from broker.request_context import RequestContext
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import decoder, encoder
 from protocol.errors import KafkaError
 from protocol.messages import request_class, response_class
 
-__all__ = ["Api", "Buffers", "Reply", "RequestContext", "api", "modules", "preparations"]
+__all__ = ["Api", "Buffers", "Reply", "api", "modules", "preparations"]
 
 #: The APIs of producers, consumers and members of groups. Preparing all APIs would take the loop twice as long.
 _USUAL: Final = (
@@ -30,23 +31,7 @@ _USUAL: Final = (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
-
-
-@dataclass(slots=True)
-class RequestContext:
-    """The header of a request, and its client: what a handler needs besides the message; Kafka's RequestContext.
-
-    Not modified after its creation; not frozen, because creating a frozen one takes three times as long.
-    """
-
-    api_key: int
-    version: int
-    correlation_id: int
-    client_id: str | None
-    client_host: str
-    listener_name: str
-    principal: str = "User:ANONYMOUS"
+    from broker.services import Broker
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from copy import copy
 from typing import NamedTuple, Protocol
 
-from broker.api import RequestContext
-from broker.broker import Broker
-from broker.channel import TakesRequests
+from broker.membership.controller_channel import TakesRequests
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.errors import ErrorCode, InvalidRequest, KafkaError
 from protocol.messages import alter_configs, incremental_alter_configs
 from protocol.metadata.image import ConfigResource, ConfigResourceType

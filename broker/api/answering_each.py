@@ -6,7 +6,7 @@ Computing the partition of a name costs 50 ns for each character: 300 names of 3
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
-from broker.runtime.turns import Clock, in_turns
+from runtime.turns import Clock, in_turns
 
 R = TypeVar("R")
 S = TypeVar("S")

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 from uuid import UUID
 
-from broker.api import RequestContext
-from broker.broker import Broker
-from broker.replicas.fetch_sessions import PartitionKey
+from broker.reads.fetch_sessions import PartitionKey
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.messages import fetch, produce
 
 Leader = TypeVar("Leader", produce.LeaderIdAndEpoch, fetch.LeaderIdAndEpoch)

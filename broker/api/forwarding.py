@@ -5,8 +5,8 @@ Source: ForwardingManager of Kafka 4.3.1.
 
 from typing import Any
 
-from broker.api import RequestContext
-from broker.broker import Broker
+from broker.request_context import RequestContext
+from broker.services import Broker
 
 
 async def forward(request: Any, context: RequestContext, broker: Broker) -> Any:  # noqa: ANN401 any message

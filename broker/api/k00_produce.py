@@ -17,13 +17,13 @@ from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from broker.api import Api, Buffers, RequestContext
+from broker.api import Api, Buffers
 from broker.api.current_leader import name_leaders
-from broker.broker import Broker
-from broker.replicas.committing import Awaited, Commitment, Flush
-from broker.replicas.fetch_sessions import PartitionKey
+from broker.reads.fetch_sessions import PartitionKey
+from broker.replicas.delayed_produce import Awaited, Commitment, Flush
 from broker.replicas.partition import Partition
-from broker.runtime import Pool
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import (
     ErrorCode,
@@ -57,6 +57,7 @@ from protocol.records.batch import (
 )
 from protocol.records.compression import Compression
 from protocol.topic_names import INTERNAL_TOPICS
+from runtime import Pool
 from storage.validation import InvalidRecords, TakesLong, ValidatedRecords, validate
 
 #: The client id by which Kafka lets its own tools write to internal topics.

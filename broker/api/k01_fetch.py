@@ -16,13 +16,14 @@ from collections.abc import Coroutine
 from typing import Any, Final
 from uuid import UUID
 
-from broker.api import Api, Buffers, RequestContext
+from broker.api import Api, Buffers
 from broker.api.current_leader import name_leaders
-from broker.broker import Broker
-from broker.replicas.fetch_contexts import begin_fetch
-from broker.replicas.fetch_sessions import FetchedPartition, PartitionKey
-from broker.replicas.fetching import Answers, FetchParams, fetch
+from broker.reads.fetch import Answers, FetchParams, fetch
+from broker.reads.fetch_contexts import begin_fetch
+from broker.reads.fetch_sessions import FetchedPartition, PartitionKey
 from broker.replication.replica_selector import ClientMetadata
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import (
     ErrorCode,

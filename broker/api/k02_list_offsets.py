@@ -11,9 +11,8 @@ is valid only if leader and leader epoch are still the same afterwards.
 from collections import Counter
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.broker import Broker
-from broker.replicas.list_offsets import (
+from broker.api import Api
+from broker.reads.list_offsets import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
@@ -25,7 +24,8 @@ from broker.replicas.list_offsets import (
     search,
 )
 from broker.replicas.partition import Partition
-from broker.runtime import Pool
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import (
     InvalidRequest,
@@ -43,6 +43,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from protocol.types import TopicPartition
+from runtime import Pool
 from storage.index import TimestampOffset
 
 READ_COMMITTED: Final = 1

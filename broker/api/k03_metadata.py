@@ -12,9 +12,10 @@ Touches: broker.metadata (read only); the controller, to create a topic.
 from collections.abc import Awaitable
 from uuid import UUID
 
-from broker.api import Api, RequestContext
+from broker.api import Api
 from broker.api import authorized_operations as operations
-from broker.broker import Broker
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError
 from protocol.messages.metadata import (

@@ -10,10 +10,11 @@ Touches: broker.metadata (read only), broker.groups, the offsets topic. Waits fo
 from dataclasses import replace
 from uuid import UUID
 
-from broker.api import Api, RequestContext
-from broker.broker import Broker
+from broker.api import Api
 from broker.groups.answers import Answer, after
 from broker.groups.coordinator import commit_error
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import (

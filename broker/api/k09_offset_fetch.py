@@ -11,9 +11,10 @@ former leader has appended and this one has loaded.
 
 from uuid import UUID
 
-from broker.api import Api, RequestContext
-from broker.broker import Broker
+from broker.api import Api
 from broker.groups.answers import Answer, after, after_all
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import (

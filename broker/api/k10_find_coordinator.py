@@ -13,10 +13,11 @@ Touches: broker.metadata, broker.groups (read only); the controller, to create t
 import logging
 from collections.abc import Awaitable
 
-from broker.api import Api, RequestContext
+from broker.api import Api
 from broker.api.answering_each import answer_each
-from broker.broker import Broker
 from broker.groups.config import OFFSETS_TOPIC
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import (
     CoordinatorNotAvailable,

@@ -8,9 +8,10 @@ REBALANCE_IN_PROGRESS, where Kafka never responds to it.
 Touches: broker.groups. Waits for the other members, up to their rebalance timeout.
 """
 
-from broker.api import Api, RequestContext
-from broker.broker import Broker
+from broker.api import Api
 from broker.groups.answers import Answer, after
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 

@@ -6,8 +6,9 @@ Differs from Kafka: nothing; the throttle time is 0.
 Touches: broker.groups. Never waits.
 """
 
-from broker.api import Api, RequestContext
-from broker.broker import Broker
+from broker.api import Api
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 

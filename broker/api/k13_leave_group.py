@@ -7,8 +7,9 @@ responds to it.
 Touches: broker.groups. Never waits.
 """
 
-from broker.api import Api, RequestContext
-from broker.broker import Broker
+from broker.api import Api
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 

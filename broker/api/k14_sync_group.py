@@ -7,9 +7,10 @@ REBALANCE_IN_PROGRESS, where Kafka never responds to it.
 Touches: broker.groups, the offsets topic. Waits for the leader's request, and for its record's replication.
 """
 
-from broker.api import Api, RequestContext
-from broker.broker import Broker
+from broker.api import Api
 from broker.groups.answers import Answer
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse

@@ -9,10 +9,11 @@ Touches: broker.groups (read only). Never waits; long requests take several turn
 
 from collections.abc import Awaitable
 
-from broker.api import Api, RequestContext
+from broker.api import Api
 from broker.api import authorized_operations as operations
 from broker.api.answering_each import answer_each
-from broker.broker import Broker
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 

@@ -10,9 +10,10 @@ Touches: broker.metadata (read only).
 import re
 from collections.abc import Mapping
 
-from broker.api import Api, RequestContext, modules
-from broker.broker import Broker
-from broker.envelope import FORWARDABLE
+from broker.api import Api, modules
+from broker.membership.envelope import FORWARDABLE
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import (

@@ -6,9 +6,10 @@ Differs from Kafka: nothing known.
 Touches: the controller; brokers delete the logs when the metadata record is committed.
 """
 
-from broker.api import Api, RequestContext
+from broker.api import Api
 from broker.api.forwarding import forward
-from broker.broker import Broker
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse

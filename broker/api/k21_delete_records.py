@@ -9,9 +9,10 @@ Touches: broker.partition. Waits until every live replica has deleted them, for 
 
 from asyncio import Future
 
-from broker.api import Api, RequestContext
-from broker.broker import Broker
-from broker.replicas.committing import Deletion
+from broker.api import Api
+from broker.replicas.delayed_produce import Deletion
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import InvalidTopic, KafkaError
 from protocol.messages.delete_records import (

@@ -11,8 +11,9 @@ Touches: broker.producer_ids. Waits when a block of ids is used up.
 
 from collections.abc import Awaitable
 
-from broker.api import Api, RequestContext
-from broker.broker import Broker
+from broker.api import Api
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

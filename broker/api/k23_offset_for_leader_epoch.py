@@ -10,14 +10,15 @@ topic that was deleted and created again. In the latter case the response is tha
 former it is UNKNOWN_LEADER_EPOCH, and the consumer looks for the successor. The former is assumed if this broker is
 fenced or has had no heartbeat response for a session timeout, so that the controller may have elected a successor.
 Differs from Kafka: never throttles; Kafka 4.3.1 returns the log end to consumers, and -1 for any newer epoch.
-Touches: broker.partition (read only), storage.leader_epoch_cache, broker.lifecycle. Never waits.
+Touches: broker.partition (read only), storage.leader_epoch_cache, broker.membership.lifecycle. Never waits.
 """
 
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.broker import Broker
-from broker.replicas.list_offsets import check_high_watermark_is_known
+from broker.api import Api
+from broker.reads.list_offsets import check_high_watermark_is_known
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError, UnknownLeaderEpoch
 from protocol.messages.offset_for_leader_epoch import (

@@ -6,8 +6,9 @@ Differs from Kafka: a code of 0 is refused with INVALID_REQUEST, where Kafka clo
 Touches: broker.metadata (read only); SECURITY_DISABLED without an authorizer. ACLs are stored, not enforced yet.
 """
 
-from broker.api import Api, RequestContext
-from broker.broker import Broker
+from broker.api import Api
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import SecurityDisabled
 from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Collection, Iterable
 from typing import Final, Protocol
 
-from broker.api import Api, RequestContext
+from broker.api import Api
 from broker.api.altering_configs import BROKER_LOGGER
 from broker.config import BrokerConfig
 from broker.config.describe import (
@@ -25,6 +25,7 @@ from broker.config.describe import (
 from broker.config.loggers import check_logger_resource, logger_levels
 from broker.config.names import node_id_of
 from broker.metadata_cache import MetadataCache
+from broker.request_context import RequestContext
 from protocol.api_keys import ApiKey
 from protocol.config_def import ConfigSource
 from protocol.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition

@@ -6,10 +6,11 @@ Differs from Kafka: never throttles.
 Touches: broker.metadata (read only); the controller.
 """
 
-from broker.api import Api, RequestContext
+from broker.api import Api
 from broker.api.altering_configs import Resource, alter, is_forwarded
-from broker.broker import Broker
 from broker.config.dynamic import validate_broker_alter
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import InvalidRequest
 from protocol.messages.alter_configs import (

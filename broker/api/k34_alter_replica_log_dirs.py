@@ -11,8 +11,9 @@ Touches: broker.replicas (log moves). Never waits.
 
 from pathlib import Path
 
-from broker.api import Api, RequestContext
-from broker.broker import Broker
+from broker.api import Api
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError, NotLeaderOrFollower, ReplicaNotAvailable, UnknownTopicOrPartition
 from protocol.messages.alter_replica_log_dirs import (

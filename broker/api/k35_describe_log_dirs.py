@@ -6,9 +6,10 @@ Differs from Kafka: never throttles.
 Touches: storage.log_manager (read only). Never waits.
 """
 
-from broker import cordoning
-from broker.api import Api, RequestContext
-from broker.broker import Broker
+from broker.api import Api
+from broker.membership import cordoning
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (

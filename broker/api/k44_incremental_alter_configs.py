@@ -8,12 +8,13 @@ Touches: broker.metadata (read only); log levels of this process; the controller
 
 from typing import cast
 
-from broker.api import Api, RequestContext
+from broker.api import Api
 from broker.api.altering_configs import BROKER_LOGGER, Resource, alter, is_forwarded, stored_overrides
-from broker.broker import Broker
 from broker.config.definitions import BROKER_CONFIGS
 from broker.config.dynamic import validate_broker_alter
 from broker.config.loggers import alter_loggers, check_logger_resource, validate_logger_alter
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.config_def import AlterOperation, ConfigOperation, merge_operations
 from protocol.errors import InvalidRequest

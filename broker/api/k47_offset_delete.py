@@ -6,9 +6,10 @@ Differs from Kafka: nothing; the throttle time is 0.
 Touches: broker.metadata (read only), broker.groups, the offsets topic. Waits for the replication of the tombstones.
 """
 
-from broker.api import Api, RequestContext
-from broker.broker import Broker
+from broker.api import Api
 from broker.groups.answers import Answer, after
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (

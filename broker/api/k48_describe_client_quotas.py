@@ -6,8 +6,9 @@ Differs from Kafka: nothing known. Quotas are stored, not enforced yet.
 Touches: broker.metadata (read only).
 """
 
-from broker.api import Api, RequestContext
-from broker.broker import Broker
+from broker.api import Api
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,

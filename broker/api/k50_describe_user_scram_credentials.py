@@ -8,8 +8,9 @@ Touches: broker.metadata (read only).
 
 from collections import Counter
 
-from broker.api import Api, RequestContext
-from broker.broker import Broker
+from broker.api import Api
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, bounded
 from protocol.messages.describe_user_scram_credentials import (

@@ -6,9 +6,10 @@ Differs from Kafka: nothing known; controllers are described by their own listen
 Touches: broker.metadata (read only).
 """
 
-from broker.api import Api, RequestContext
+from broker.api import Api
 from broker.api import authorized_operations as operations
-from broker.broker import Broker
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import (

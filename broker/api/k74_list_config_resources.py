@@ -8,8 +8,9 @@ Touches: broker.metadata (read only). Never waits.
 
 from collections.abc import Iterable
 
-from broker.api import Api, RequestContext
-from broker.broker import Broker
+from broker.api import Api
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.error_code import ErrorCode
 from protocol.messages.list_config_resources import (

@@ -6,10 +6,11 @@ Differs from Kafka: nothing known.
 Touches: broker.metadata (read only).
 """
 
-from broker.api import Api, RequestContext
+from broker.api import Api
 from broker.api import authorized_operations as operations
-from broker.broker import Broker
 from broker.metadata_cache import MetadataCache
+from broker.request_context import RequestContext
+from broker.services import Broker
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError
 from protocol.messages.describe_topic_partitions import (

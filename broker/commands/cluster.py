@@ -28,8 +28,8 @@ from broker.commands.cluster_plan import (
 from broker.commands.storage import format_here, new_uuid, sentence_of
 from broker.config.load import load_config, parse_settings
 from broker.roles.formatting import FormatterError
-from broker.runtime.production import ProductionRuntime, free_ports, run
 from protocol.errors import KafkaError
+from runtime.production import ProductionRuntime, free_ports, run
 from storage.files import Files
 from storage.log_directory import LOCK_FILE
 from storage.meta_properties import InconsistentMetaProperties

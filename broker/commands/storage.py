@@ -11,8 +11,8 @@ import click
 from broker.config import BrokerConfig
 from broker.config.load import load_config
 from broker.roles.formatting import FormatOptions, FormatterError, format_node, parse_initial_controllers
-from broker.runtime.production import random_bytes, wall_clock_ms
 from protocol.errors import KafkaError
+from runtime.production import random_bytes, wall_clock_ms
 from storage import kafka_uuid, meta_properties
 from storage.files import Files
 from storage.meta_properties import InconsistentMetaProperties

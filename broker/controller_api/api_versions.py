@@ -5,9 +5,9 @@ Versions: v0-4, as a broker's.
 Differs from Kafka: the security APIs and delegation tokens, which are not served, are not listed.
 """
 
-from broker.api import RequestContext
 from broker.api.k18_api_versions import is_plausible_client
 from broker.controller_api.services import QUORUM_REQUESTS, ControllerServices
+from broker.request_context import RequestContext
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey, ApiListener, listeners
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import (

@@ -10,12 +10,13 @@ controller does not know a broker's directories, so it accepts only the removal 
 from collections.abc import Mapping
 from typing import Final, cast
 
-from broker.api import RequestContext, k32_describe_configs
+from broker.api import k32_describe_configs
 from broker.api.altering_configs import BROKER_LOGGER, Resource, alter
 from broker.api.k44_incremental_alter_configs import operation_of
 from broker.config.definitions import BROKER_CONFIGS
 from broker.config.loggers import alter_loggers, check_logger_resource, validate_logger_alter
 from broker.controller_api.services import ControllerServices
+from broker.request_context import RequestContext
 from protocol.config_def import merge_operations
 from protocol.errors import InvalidConfig
 from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse

@@ -5,9 +5,9 @@ Versions: v0-2, as a broker's.
 Differs from Kafka: nothing known.
 """
 
-from broker.api import RequestContext
 from broker.api import authorized_operations as operations
 from broker.controller_api.services import ControllerServices
+from broker.request_context import RequestContext
 from protocol.errors import ErrorCode, UnsupportedVersion
 from protocol.messages.describe_cluster import (
     DescribeClusterBroker,

@@ -13,12 +13,13 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from broker.api import RequestContext, k20_delete_topics
+from broker.api import k20_delete_topics
 from broker.api.k18_api_versions import unsupported_version
 from broker.controller_api import api_versions, configs, describe_cluster
 from broker.controller_api.services import QUORUM_REQUESTS, ControllerServices
-from broker.envelope import says_not_controller, unwrap_request, wrap_response
+from broker.membership.envelope import says_not_controller, unwrap_request, wrap_response
 from broker.network import Buffers, Connection, Reply
+from broker.request_context import RequestContext
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import decode_request, encode_response, scatter_encoder
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage, UnknownServerError

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from broker.channel import LeaderWatch, LocalController
 from broker.config import BrokerConfig
+from broker.membership.controller_channel import LeaderWatch, LocalController
 from broker.metadata_cache import MetadataCache
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError

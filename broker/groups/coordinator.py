@@ -26,8 +26,6 @@ from broker.groups.resuming import KEPT_S, Resumable
 from broker.groups.sessions import heartbeat
 from broker.groups.shard_runner import ShardRunner
 from broker.groups.syncing import sync
-from broker.runtime import Runtime
-from broker.runtime.turns import in_turns
 from protocol.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -54,6 +52,8 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRes
 from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from protocol.types import TopicPartition
+from runtime import Runtime
+from runtime.turns import in_turns
 
 #: Maximum number of partitions loaded at the same time; Kafka's CoordinatorLoaderImpl has one thread, too.
 LOADS_AT_ONCE: Final = 1

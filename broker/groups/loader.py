@@ -1,7 +1,7 @@
 """Coordinator loader: replays one partition of the offsets topic when this broker becomes its leader.
 
 The event loop stays responsive: bytes are read in a thread, `offsets.load.buffer.size` at a time, and large batches are
-decompressed there; records are replayed on the loop, in turns (`broker.runtime.turns` explains why not in a thread).
+decompressed there; records are replayed on the loop, in turns (`runtime.turns` explains why not in a thread).
 
 Source: Kafka's CoordinatorLoaderImpl.
 """
@@ -11,11 +11,11 @@ from functools import partial
 from typing import Final, Protocol
 
 from broker.groups.log_state import LogState
-from broker.runtime import Pool, Runtime
-from broker.runtime.turns import in_turns
 from protocol.errors import CorruptMessage, KafkaError
 from protocol.records.batch import BatchHeader, batches
 from protocol.records.record import payload_of
+from runtime import Pool, Runtime
+from runtime.turns import in_turns
 
 #: A batch up to the first size compressed, and up to the second one decompressed, is decompressed on the loop, in a
 #: tenth of a millisecond: a thread costs as much.

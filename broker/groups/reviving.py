@@ -9,10 +9,10 @@ from broker.groups.group import ClassicGroup
 from broker.groups.log_state import LogState
 from broker.groups.recording import group_from_value
 from broker.groups.shard import Shard
-from broker.runtime import Pool, Runtime
-from broker.runtime.turns import in_turns
 from protocol.coordinator.record_codec import UnknownRecordKind, decode_group
 from protocol.errors import MalformedMessage
+from runtime import Pool, Runtime
+from runtime.turns import in_turns
 
 logger = logging.getLogger(__name__)
 

@@ -37,8 +37,6 @@ from broker.groups.sessions import on_loaded, on_timer
 from broker.groups.shard import Shard
 from broker.groups.storing import end, on_stored
 from broker.groups.timers import Timers
-from broker.runtime import Runtime
-from broker.runtime.turns import in_turns
 from protocol.coordinator.group_records import GroupMetadataKey
 from protocol.coordinator.record_codec import GroupRecord, encode
 from protocol.errors import (
@@ -50,6 +48,8 @@ from protocol.errors import (
     UnknownServerError,
 )
 from protocol.records.builder import build_batch, simple_records
+from runtime import Runtime
+from runtime.turns import in_turns
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.log_lines import SeldomLog
 from broker.network.limits import ConnectionLimits
-from broker.runtime import Listening, Runtime
+from runtime import Listening, Runtime
 
 logger = logging.getLogger(__name__)
 

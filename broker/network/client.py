@@ -24,12 +24,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.network.outgoing import SHARED_BYTES, Disconnected, OutgoingConnection
-from broker.runtime import Runtime, SocketOptions
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import decode_response, encode_request
 from protocol.errors import ErrorCode, MalformedMessage, UnsupportedVersion
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.schema import Request
+from runtime import Runtime, SocketOptions
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig

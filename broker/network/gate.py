@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable
 
 from broker.network.connection import Buffers, Connection, Dispatch, Reply
-from broker.runtime import Runtime
+from runtime import Runtime
 
 
 class Gate:

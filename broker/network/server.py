@@ -15,7 +15,7 @@ from broker.network.limits import ConnectionLimits
 from broker.network.receive_buffer import BufferPool
 from broker.network.request_memory import RequestMemory
 from broker.network.settings import NO_LIMIT, NetworkSettings
-from broker.runtime import Listening, Runtime, SocketOptions
+from runtime import Listening, Runtime, SocketOptions
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ Source: Kafka's UnifiedLog.append, which flushes synchronously.
 """
 
 from broker.replicas.partition import Partition
-from broker.runtime import Pool, Runtime
+from runtime import Pool, Runtime
 from storage.flushing import flush_job
 from storage.log import Log
 

@@ -6,7 +6,7 @@ Source: ReplicaManager.shouldLeaderThrottle of Kafka 4.3.1.
 from collections.abc import Callable
 
 from broker.replicas.partition import Partition
-from broker.replication.throttles import ReplicationQuota, is_throttled
+from broker.replication.replication_quota import ReplicationQuota, is_throttled
 
 
 class LeaderThrottle:

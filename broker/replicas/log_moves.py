@@ -38,8 +38,7 @@ from broker.replication.follower import (
     TruncateFullyAndStartAt,
     TruncateTo,
 )
-from broker.replication.throttles import ReplicationQuota
-from broker.runtime import Pool, Runtime
+from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import (
     InvalidReplicaAssignment,
     InvalidTopic,
@@ -51,6 +50,7 @@ from protocol.errors import (
 from protocol.metadata.features import DIRECTORIES_3_7_IV2
 from protocol.metadata.image import MetadataImage
 from protocol.types import TopicPartition
+from runtime import Pool, Runtime
 from storage import file_names
 from storage.flushing import flush_job
 from storage.log import Log, WouldBlock

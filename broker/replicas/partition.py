@@ -5,7 +5,7 @@
     FOLLOWER  --image names us-----------> LEADER  (a new leader epoch)
     any       --topic deleted------------> removed: every request fails with NOT_LEADER_OR_FOLLOWER
 
-The role comes from the metadata log only. `broker.replication.leadership` decides what followers' fetches mean for
+The role comes from the metadata log only. `broker.replication.leader_state` decides what followers' fetches mean for
 the ISR and the high watermark. What does not depend on leading is in `replica.py` and `following.py`.
 
 Source: Kafka's Partition.
@@ -15,9 +15,9 @@ from collections.abc import Callable, Hashable
 from typing import Protocol
 from uuid import UUID
 
-from broker.replicas.fetch_sessions import FetchSession
+from broker.reads.fetch_sessions import FetchSession
 from broker.replicas.following import FollowingReplica
-from broker.replication.leadership import FollowerProgress, Leadership
+from broker.replication.leader_state import FollowerProgress, Leadership
 from protocol.errors import (
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,

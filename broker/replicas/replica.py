@@ -12,7 +12,7 @@ Source: Kafka's Partition.
 from collections.abc import Callable, Hashable
 from uuid import UUID
 
-from broker.replicas.fetch_sessions import FetchedPartition
+from broker.reads.fetch_sessions import FetchedPartition
 from protocol.errors import FencedLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange, UnknownLeaderEpoch
 from protocol.types import TopicPartition
 from storage.log import Log

@@ -15,19 +15,18 @@ from typing import Protocol, TypeVar
 from uuid import UUID
 
 from broker.metadata_cache import MetadataCache
-from broker.replicas.closest_replica import ClosestReplica
-from broker.replicas.committing import Awaited, Commitment, when_settled
-from broker.replicas.fetch_sessions import FetchSessionCache, PartitionKey
+from broker.reads.fetch_sessions import FetchSessionCache, PartitionKey
+from broker.reads.preferred_read_replica import ClosestReplica
+from broker.replicas.cluster_view import Peers
+from broker.replicas.delayed_produce import Awaited, Commitment, when_settled
 from broker.replicas.flushes import Flushes
 from broker.replicas.leader_throttle import LeaderThrottle
-from broker.replicas.log_making import LogMaking, Made
+from broker.replicas.log_creator import LogMaking, Made
 from broker.replicas.log_moves import LogMoves
 from broker.replicas.partition import Partition
-from broker.replicas.peers import Peers
 from broker.replicas.purgatory import Purgatory
 from broker.replication.replica_selector import ReplicaSelector
-from broker.replication.throttles import ReplicationQuota
-from broker.runtime import Runtime
+from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import (
     InconsistentTopicId,
     KafkaError,
@@ -44,6 +43,7 @@ from protocol.metadata.image import (
     TopicImage,
 )
 from protocol.types import TopicPartition
+from runtime import Runtime
 from storage.append_origin import AppendOrigin
 from storage.log import AppendInfo, Log
 from storage.log_config import LogConfig
@@ -65,7 +65,7 @@ class LeadershipListener(Protocol):
 
 
 class Followers(Protocol):
-    """The replica fetcher manager, for partitions that other brokers lead (`broker.replication.fetchers`)."""
+    """The replica fetcher manager, for partitions that other brokers lead (`broker.replicas.replica_fetcher_manager`)."""
 
     def follow(self, partition: Partition) -> None:
         """Follow the partition's leader in its epoch; stop following while it has none."""

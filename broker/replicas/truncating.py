@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.replication.follower import TruncateFullyAndStartAt, TruncateTo
-from broker.runtime import Pool, Runtime
 from protocol.errors import KafkaError
+from runtime import Pool, Runtime
 from storage.background import BackgroundJob
 from storage.log import Log
 

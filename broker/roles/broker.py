@@ -15,31 +15,31 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from broker import cordoning
-from broker.broker import Broker
-from broker.cluster_config import ClusterConfig
+from broker.api.dispatch import Dispatcher
 from broker.config import BrokerConfig
+from broker.config.cluster_config import ClusterConfig
 from broker.config.listeners import Listener, with_bound_addresses
-from broker.directory_assignments import DirectoryAssignments
-from broker.dispatch import Dispatcher
 from broker.groups.config import OFFSETS_TOPIC, GroupConfig
 from broker.groups.coordinator import GroupCoordinator
-from broker.lifecycle import BrokerLifecycle
-from broker.maintenance import Maintenance
+from broker.membership import cordoning
+from broker.membership.directory_assignments import DirectoryAssignments
+from broker.membership.lifecycle import BrokerLifecycle
 from broker.metadata_cache import MetadataCache
 from broker.network import NetworkServer, NetworkSettings
 from broker.network.gate import Gate
+from broker.replicas.log_maintenance import Maintenance
 from broker.replicas.producer_ids import ProducerIds
 from broker.roles.controller import open_sockets
 from broker.roles.directories import Directories, log_settings
 from broker.roles.quorum import QuorumRole
 from broker.roles.replication import make_replication
-from broker.runtime import Pool, Runtime
+from broker.services import Broker
 from broker.topic_creator import TopicCreator
 from protocol.api_keys import ApiKey
 from protocol.metadata.features import DIRECTORIES_3_7_IV2, claimed_features
 from protocol.metadata.image import MetadataDelta, MetadataImage
 from protocol.types import TopicPartition
+from runtime import Pool, Runtime
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ metadata log was read. Source: ControllerServer of Kafka 4.3.1.
 import socket
 from collections.abc import Mapping
 
-from broker.cluster_config import ClusterConfig
 from broker.config import BrokerConfig
+from broker.config.cluster_config import ClusterConfig
 from broker.config.listeners import Listener, with_bound_addresses
 from broker.controller_api.dispatch import ControllerDispatcher
 from broker.controller_api.services import ControllerServices
@@ -16,9 +16,9 @@ from broker.network import NetworkServer, NetworkSettings
 from broker.network.gate import Gate
 from broker.roles.directories import CannotStart
 from broker.roles.quorum import QuorumRole, controller_endpoints
-from broker.runtime import Runtime
 from controller.api import CONTROLLER_APIS
 from protocol.metadata.image import Endpoint, MetadataDelta, MetadataImage
+from runtime import Runtime
 
 
 class ControllerRole:

@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 from broker.config import BrokerConfig
-from broker.runtime import Pool, Runtime
+from runtime import Pool, Runtime
 from storage import meta_properties
 from storage.files import Files
 from storage.kafka_uuid import to_text

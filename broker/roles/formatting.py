@@ -15,8 +15,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from broker.config import BrokerConfig
-from controller import snapshots
 from controller.formatting import FormatterError, bootstrap_records, feature_levels, parse_scram
+from controller.metadata import snapshots
 from protocol.messages.voters_record import Endpoint, KRaftVersionFeature, Voter, VotersRecord
 from protocol.metadata.features import KRAFT_VERSION, METADATA_VERSION, METADATA_VERSIONS, UNDERSTOOD_FEATURES
 from storage import kafka_uuid, meta_properties

@@ -11,31 +11,31 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from broker.api import RequestContext
-from broker.channel import LeaderWatch, QuorumChannel
-from broker.cluster_config import ClusterConfig
 from broker.config import BrokerConfig
+from broker.config.cluster_config import ClusterConfig
 from broker.config.definitions import BROKER_CONFIGS, CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from broker.config.listeners import Listener
 from broker.config.resources import validate_client_metrics_alter, validate_group_alter
 from broker.controller_api.services import QUORUM_REQUESTS
 from broker.log_lines import OutageLog
+from broker.membership.controller_channel import LeaderWatch, QuorumChannel
 from broker.metadata_cache import MetadataCache
 from broker.network.client import ClientSettings, Disconnected, NodeClient
 from broker.network.settings import size_or_none
+from broker.request_context import RequestContext
 from broker.roles.directories import Directories
-from broker.runtime import Pool, Runtime
 from controller import activation
-from controller.log_cleaning import MetadataLogSettings
-from controller.node import Controller
+from controller.controller import Controller
+from controller.metadata.log_cleaning import MetadataLogSettings
+from controller.metadata.snapshot_generator import Snapshotter
 from controller.raft.quorum import Quorum
 from controller.raft.types import Address, RaftSettings
 from controller.registration import ControllerRegistration
 from controller.settings import ConfigValidators, ControllerSettings
-from controller.snapshotting import Snapshotter
 from protocol.errors import ErrorCode
 from protocol.metadata.image import Endpoint, MetadataImage
 from protocol.schema import Request, Response
+from runtime import Pool, Runtime
 from storage.files import Files
 from storage.log_config import validate_topic_configs
 

@@ -7,19 +7,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from broker.cluster_config import ClusterConfig
 from broker.config import BrokerConfig
+from broker.config.cluster_config import ClusterConfig
 from broker.network.client import Address, ClientSettings
 from broker.network.settings import size_or_none
+from broker.replicas.alter_partition_manager import IsrChanges
+from broker.replicas.replica_fetcher import FetcherSettings
+from broker.replicas.replica_fetcher_manager import ReplicaFetchers
 from broker.replicas.replica_manager import ReplicaManager
-from broker.replication.fetcher import FetcherSettings
-from broker.replication.fetchers import ReplicaFetchers
-from broker.replication.isr_changes import IsrChanges
 from broker.replication.replica_selector import ReplicaSelector, UnknownSelector, load_selector
-from broker.replication.throttles import ReplicationQuota
+from broker.replication.replication_quota import ReplicationQuota
 from broker.roles.directories import CannotStart
 from broker.roles.quorum import QuorumRole
-from broker.runtime import Runtime
+from runtime import Runtime
 from storage.log_manager import LogManager
 
 #: Room in a Fetch response for the rows of its partitions, besides their records.

@@ -7,7 +7,7 @@ Source: KafkaRaftClient.handleDescribeQuorumRequest of Kafka 4.3.1.
 from collections.abc import Iterable
 
 from controller.raft.core import Core
-from controller.raft.leading import Progress
+from controller.raft.follower_progress import Progress
 from controller.raft.messages import only_partition
 from controller.raft.roles import Leader
 from controller.raft.types import NOBODY, PARTITION, TOPIC

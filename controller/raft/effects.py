@@ -7,7 +7,7 @@ as stored.
 
 from dataclasses import dataclass
 
-from controller.quorum_state import QuorumState
+from controller.metadata.quorum_state import QuorumState
 from controller.raft.log import SnapshotDownload
 from controller.raft.types import Address, LeaderAndEpoch, OffsetAndEpoch
 from protocol.schema import Request, Response

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from controller.metadata_batches import Chunk
+from controller.metadata.record_batches import Chunk
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from controller.transactions import TRANSACTION_MARKERS, TransactionFilter
 from protocol.metadata.features import METADATA_VERSION, UNDERSTOOD_FEATURES

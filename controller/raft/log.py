@@ -1,4 +1,4 @@
-"""RaftLog: the replicated log as Raft needs it. `controller.metadata_log` implements it on a disk.
+"""RaftLog: the replicated log as Raft needs it. `controller.metadata.log` implements it on a disk.
 
 All calls are synchronous and write no further than the page cache; the driver reports what is durable
 (`Raft.flushed`). Source: RaftLog and ReplicatedLog of Kafka 4.3.1, KIP-595, KIP-630.

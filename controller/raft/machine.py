@@ -78,7 +78,7 @@ Source: KafkaRaftClient, QuorumState of Kafka 4.3.1; KIP-595, KIP-630, KIP-853, 
 
 from typing import TYPE_CHECKING, Any
 
-from controller.quorum_state import QuorumState
+from controller.metadata.quorum_state import QuorumState
 from controller.raft import (
     describing,
     epochs,

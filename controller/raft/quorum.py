@@ -11,7 +11,7 @@ covers all that were appended while the disk was busy (group commit).
 
 A process has one quorum, whatever its roles: a controller's is a voter, a broker's an observer. All listeners get the
 same notifications in the same order: each committed batch once, a snapshot that replaces everything, and changes of
-the leader (`controller.raft.telling`).
+the leader (`controller.raft.listener_dispatch`).
 
     opened --start--> running --stop--> stopped
                               --I/O error, or an unknown record in the log--> failed: the node has to stop
@@ -28,10 +28,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple, Protocol
 
-from controller import quorum_state
-from controller.log_cleaning import CLEAN_INTERVAL_MS, MetadataLogSettings
-from controller.log_upkeep import LogUpkeep
-from controller.metadata_log import MetadataLog
+from controller.metadata import quorum_state
+from controller.metadata.log import MetadataLog
+from controller.metadata.log_cleaning import CLEAN_INTERVAL_MS, MetadataLogSettings
+from controller.metadata.maintenance import LogUpkeep
 from controller.raft.effects import (
     Committed,
     Effect,
@@ -45,9 +45,9 @@ from controller.raft.effects import (
     SnapshotLoaded,
     Stopped,
 )
+from controller.raft.listener_dispatch import Telling
 from controller.raft.listeners import Listeners, QuorumListener
 from controller.raft.machine import Raft
-from controller.raft.telling import Telling
 from controller.raft.types import Address, LeaderAndEpoch, RaftSettings
 from controller.raft.voters import VoterSet
 from protocol.errors import ErrorCode, KafkaError, NotController, UnsupportedVersion

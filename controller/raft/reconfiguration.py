@@ -12,7 +12,7 @@ in effect as soon as it is in the log: the new set commits it.
 Source: AddVoterHandler, RemoveVoterHandler, UpdateVoterHandler, KRaftVersionUpgrade of Kafka 4.3.1.
 """
 
-from controller.raft import fetching, serving
+from controller.raft import fetch_responses, serving
 from controller.raft.core import Core, logger
 from controller.raft.discovery import Outcome, error_of
 from controller.raft.messages import endpoints_of, is_other_cluster, voter_change_response
@@ -274,7 +274,7 @@ def _leader(core: Core, cluster_id: str | None, *, epoch: int | None = None) -> 
             ErrorCode.inconsistent_cluster_id,
             f'The given id "{cluster_id}" doesn\'t match the cluster id "{core.settings.cluster_id}"',
         )
-    error = fetching.leader_error(core, core.epoch if epoch is None else epoch)
+    error = fetch_responses.leader_error(core, core.epoch if epoch is None else epoch)
     if error is not None:
         raise _Refused(error)
     assert isinstance(core.role, Leader), core.role

@@ -8,7 +8,7 @@ Source: UnattachedState, FollowerState, ProspectiveState, CandidateState, Leader
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.raft.leading import Followers
+from controller.raft.follower_progress import Followers
 from controller.raft.log import SnapshotDownload
 from controller.raft.types import Endpoints, OffsetAndEpoch, ReplicaKey
 from controller.raft.voters import VoterSet

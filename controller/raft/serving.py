@@ -8,7 +8,7 @@ Source: KafkaRaftClient.handleFetchRequest, LeaderState.maybeUpdateHighWatermark
 from collections.abc import Sequence
 from typing import Final
 
-from controller.raft import fetching
+from controller.raft import fetch_responses
 from controller.raft.core import Core, ParkedFetch, logger
 from controller.raft.log import Valid
 from controller.raft.messages import fetch_response, is_other_cluster, only_partition, voter_change_response
@@ -29,12 +29,12 @@ def answer_fetch(core: Core, request: FetchRequest, token: object, *, listener_n
     asked = only_partition(request.topics)
     if asked is None:
         return core.reply(token, FetchResponse(error_code=ErrorCode.invalid_request))
-    replica = ReplicaKey(fetching.replica_id(request), asked.replica_directory_id)
-    if fetching.is_absurd(request, asked):
-        row = fetching.error_row(core, ErrorCode.invalid_request)
+    replica = ReplicaKey(fetch_responses.replica_id(request), asked.replica_directory_id)
+    if fetch_responses.is_absurd(request, asked):
+        row = fetch_responses.error_row(core, ErrorCode.invalid_request)
     else:
         row = _answer(core, asked, replica, max_bytes=request.max_bytes)
-    is_final = row.error_code != 0 or request.max_wait_ms == 0 or fetching.is_news(row, asked)
+    is_final = row.error_code != 0 or request.max_wait_ms == 0 or fetch_responses.is_news(row, asked)
     if is_final or len(core.parked) >= MAX_PARKED:
         return core.reply(token, fetch_response(core, row, listener_name=listener_name))
     core.parked.append(
@@ -119,7 +119,7 @@ def give_up(core: Core, former: Leader) -> None:
     """This node has stopped leading: refuse delayed Fetches and the voter change with NOT_LEADER_OR_FOLLOWER."""
     parked, core.parked = core.parked, []
     for each in parked:
-        row = fetching.error_row(core, ErrorCode.not_leader_or_follower)
+        row = fetch_responses.error_row(core, ErrorCode.not_leader_or_follower)
         core.reply(each.token, fetch_response(core, row, listener_name=each.listener_name))
     _end_change_of(core, former, ErrorCode.not_leader_or_follower)
 
@@ -139,14 +139,14 @@ def _end_change_of(core: Core, role: Leader, error: ErrorCode, message: str | No
 
 def _answer(core: Core, asked: FetchPartition, replica: ReplicaKey, *, max_bytes: int) -> PartitionData:
     """The row for a Fetch that has just arrived; the replica's progress is updated first."""
-    if (error := fetching.leader_error(core, asked.current_leader_epoch)) is not None:
-        return fetching.error_row(core, error)
+    if (error := fetch_responses.leader_error(core, asked.current_leader_epoch)) is not None:
+        return fetch_responses.error_row(core, error)
     role = core.role
     assert isinstance(role, Leader), role
     if replica.id == core.me.id:
         core.note_namesake("fetches", replica.directory_id)
-        return fetching.error_row(core, ErrorCode.unknown_server_error)
-    validation = fetching.validate(core, asked)
+        return fetch_responses.error_row(core, ErrorCode.unknown_server_error)
+    validation = fetch_responses.validate(core, asked)
     if isinstance(validation, Valid) and replica.id >= 0:
         end_offset = core.log.end.offset
         is_majority_heard = role.followers.fetched(
@@ -155,7 +155,7 @@ def _answer(core: Core, asked: FetchPartition, replica: ReplicaKey, *, max_bytes
         if is_majority_heard:
             role.check_quorum_deadline_ms = core.now_ms + core.check_quorum_timeout_ms
         advance(core)
-    return fetching.row_for(core, role, validation, asked, max_bytes=max_bytes)
+    return fetch_responses.row_for(core, role, validation, asked, max_bytes=max_bytes)
 
 
 def _release(core: Core, waiting: list[ParkedFetch]) -> None:
@@ -168,6 +168,6 @@ def _release(core: Core, waiting: list[ParkedFetch]) -> None:
     for each in waiting:
         asked = only_partition(each.request.topics)
         assert asked is not None
-        validation = fetching.validate(core, asked)
-        row = fetching.row_for(core, role, validation, asked, max_bytes=each.request.max_bytes)
+        validation = fetch_responses.validate(core, asked)
+        row = fetch_responses.row_for(core, role, validation, asked, max_bytes=each.request.max_bytes)
         core.reply(each.token, fetch_response(core, row, listener_name=each.listener_name))

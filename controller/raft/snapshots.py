@@ -3,7 +3,7 @@
 Source: KafkaRaftClient.handleFetchSnapshotRequest of Kafka 4.3.1.
 """
 
-from controller.raft import fetching, serving
+from controller.raft import fetch_responses, serving
 from controller.raft.core import Core
 from controller.raft.messages import fetch_snapshot_response, is_other_cluster, only_partition
 from controller.raft.types import BOOTSTRAP_SNAPSHOT, PARTITION, OffsetAndEpoch, ReplicaKey
@@ -47,13 +47,13 @@ def _unknown(request: FetchSnapshotRequest) -> FetchSnapshotResponse:
 def _answer(
     core: Core, asked: PartitionSnapshot, *, replica_id: int, max_bytes: int
 ) -> PartitionSnapshotResponse:
-    if (error := fetching.leader_error(core, asked.current_leader_epoch)) is not None:
+    if (error := fetch_responses.leader_error(core, asked.current_leader_epoch)) is not None:
         return PartitionSnapshotResponse(index=PARTITION, error_code=error)
     snapshot = OffsetAndEpoch(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
     chunk = None
     if snapshot != BOOTSTRAP_SNAPSHOT:
         chunk = core.log.snapshot_chunk(
-            snapshot, position=max(asked.position, 0), max_bytes=fetching.bounded(max_bytes)
+            snapshot, position=max(asked.position, 0), max_bytes=fetch_responses.bounded(max_bytes)
         )
     if chunk is None:
         return PartitionSnapshotResponse(index=PARTITION, error_code=ErrorCode.snapshot_not_found)

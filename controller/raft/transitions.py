@@ -5,10 +5,10 @@ refused when their leader stops leading; responses to requests of an earlier rol
 Source: QuorumState of Kafka 4.3.1.
 """
 
-from controller.quorum_state import QuorumState
+from controller.metadata.quorum_state import QuorumState
 from controller.raft import serving
 from controller.raft.core import Core, logger
-from controller.raft.leading import Followers
+from controller.raft.follower_progress import Followers
 from controller.raft.roles import Ballot, Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
 from controller.raft.types import NEVER_MS, RECONFIGURABLE, Endpoints, ReplicaKey
 from protocol.messages.k_raft_version_record import KRaftVersionRecord

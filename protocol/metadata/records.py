@@ -2,7 +2,7 @@
 
 Kafka 4.3.1 has 26 types; the numbers 6, 13 and 16 belonged to types that were never released. The classes
 have no version (see `protocol.schema`): the cluster's metadata.version determines the version that is
-written (`controller.record_versions`), and all versions are read. In PartitionChangeRecord and
+written (`controller.metadata.record_versions`), and all versions are read. In PartitionChangeRecord and
 BrokerRegistrationChangeRecord, an omitted field means "unchanged".
 
 On the wire each record is in a frame of its own, see `protocol.metadata.frame`.

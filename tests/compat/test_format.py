@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from broker.main import main
-from controller import snapshots
+from controller.metadata import snapshots
 from storage.files import Files
 from tests.harness.kafka import run_tool
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
-from controller.image_records import records_of
-from controller.metadata_log import MetadataLog
+from controller.metadata.image_records import records_of
+from controller.metadata.log import MetadataLog
+from controller.metadata.record_versions import version_of
 from controller.raft.quorum import Quorum
 from controller.raft.types import Address, RaftSettings
-from controller.record_versions import version_of
 from controller.transactions import TransactionFilter
 from protocol.messages.voters_record import Voter, VotersRecord
 from protocol.metadata.frame import encode_record

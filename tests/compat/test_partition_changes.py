@@ -14,9 +14,9 @@ from uuid import UUID
 
 import pytest
 
-from controller.election import Election
-from controller.partition_change import ElectionRules, partition_change
-from controller.record_versions import DIRECTORIES_3_7_IV2, ISR_SHRINK_KEEPS_EPOCH_3_6_IV0
+from controller.metadata.record_versions import DIRECTORIES_3_7_IV2, ISR_SHRINK_KEEPS_EPOCH_3_6_IV0
+from controller.partitions.leader_election import Election
+from controller.partitions.partition_change import ElectionRules, partition_change
 from protocol.metadata.image import LeaderRecoveryState, PartitionImage
 from tests.harness.kafka import java_command
 

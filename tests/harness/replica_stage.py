@@ -33,13 +33,11 @@ from typing import Any
 from unittest.mock import patch
 
 from broker.network.client import ClientSettings, Disconnected
-from broker.replicas.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
+from broker.reads.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
+from broker.replicas import replica_fetcher, replica_fetcher_manager
 from broker.replicas.partition import Partition
-from broker.replication import fetcher, fetchers
 from broker.replication.follower import Follower
 from broker.replication.replica_selector import RackAwareReplicaSelector
-from broker.runtime import Runtime
-from broker.runtime.simulated import Simulation
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -53,6 +51,8 @@ from protocol.records.batch import batches
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import records
 from protocol.types import TopicPartition
+from runtime import Runtime
+from runtime.simulated import Simulation
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import ReplicaBroker, ReplicaCluster, turns
 
@@ -199,8 +199,8 @@ class Stage:
             return []
         assert self._simulation is not None, line
         with (
-            patch.object(fetchers, "NodeClient", self._line),
-            patch.object(fetcher, "Follower", self._follower),
+            patch.object(replica_fetcher_manager, "NodeClient", self._line),
+            patch.object(replica_fetcher, "Follower", self._follower),
             patch.object(Partition, "truncate_to", lambda *args, **named: self._truncate_to(*args, **named)),
         ):
             self._simulation.run(self._play(line))

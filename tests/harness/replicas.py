@@ -15,18 +15,18 @@ from random import Random
 from typing import Any, cast
 from uuid import UUID
 
-from broker.api import RequestContext, api
-from broker.dispatch import Dispatcher
+from broker.api import api
+from broker.api.dispatch import Dispatcher
 from broker.metadata_cache import MetadataCache
 from broker.network import Buffers, Connection, NetworkServer, Reply
 from broker.network.client import Address
 from broker.replicas.partition import Partition
+from broker.replicas.replica_fetcher import FetcherSettings
+from broker.replicas.replica_fetcher_manager import ReplicaFetchers
 from broker.replicas.replica_manager import ReplicaManager
-from broker.replication.fetcher import FetcherSettings
-from broker.replication.fetchers import ReplicaFetchers
 from broker.replication.replica_selector import ReplicaSelector
-from broker.replication.throttles import ReplicationQuota
-from broker.runtime.simulated import SimulatedRuntime, Simulation
+from broker.replication.replication_quota import ReplicationQuota
+from broker.request_context import RequestContext
 from protocol.api_keys import ApiKey
 from protocol.codec import decode_response, encode_request
 from protocol.framing import response_header
@@ -42,6 +42,7 @@ from protocol.metadata.records import (
     TopicRecord,
 )
 from protocol.types import TopicPartition
+from runtime.simulated import SimulatedRuntime, Simulation
 from storage.log_config import LogConfig, default_topic_values
 from storage.log_manager import LogManager
 from tests.harness.faulty_files import FaultyFiles, Loss

@@ -15,10 +15,9 @@ from uuid import UUID
 import pytest
 
 from broker.config import BrokerConfig
-from broker.lifecycle import BrokerLifecycle
+from broker.membership.lifecycle import BrokerLifecycle
 from broker.node import CannotStart, Node
 from broker.roles.formatting import FormatOptions, InitialController, format_node
-from broker.runtime.simulated import Simulation
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -36,6 +35,7 @@ from protocol.messages.unregister_broker import UnregisterBrokerRequest
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import records
 from protocol.types import TopicPartition
+from runtime.simulated import Simulation
 from tests.harness.faulty_files import FaultyFiles
 from tests.harness.wire import WireClient
 

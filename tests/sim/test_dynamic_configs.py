@@ -13,7 +13,6 @@ import pytest
 from broker.config.definitions import DYNAMIC_BROKER_CONFIGS
 from broker.config.load import load_config
 from broker.node import Node
-from broker.runtime.simulated import SimulatedRuntime
 from protocol.api_keys import ApiKey
 from protocol.config_def import AlterOperation
 from protocol.errors import ErrorCode
@@ -26,6 +25,7 @@ from protocol.messages.incremental_alter_configs import (
 from protocol.metadata.image import ConfigResourceType
 from protocol.records.builder import build_batch, simple_records
 from protocol.types import TopicPartition
+from runtime.simulated import SimulatedRuntime
 from storage.log import Log
 from storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
 from tests.harness.wire import WireClient

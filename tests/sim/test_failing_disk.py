@@ -10,7 +10,6 @@ import pytest
 
 from broker.config.load import load_config
 from broker.node import CannotStart, Node
-from broker.runtime.simulated import SimulatedRuntime
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -18,6 +17,7 @@ from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicStat
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import build_batch, simple_records
+from runtime.simulated import SimulatedRuntime
 from tests.harness.faulty_files import FaultyFiles
 from tests.harness.wire import WireClient
 

@@ -10,7 +10,6 @@ import pytest
 
 from broker.config.load import load_config
 from broker.node import Node
-from broker.runtime.simulated import SimulatedRuntime
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -23,6 +22,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import records
+from runtime.simulated import SimulatedRuntime
 from tests.harness.wire import WireClient
 
 _SESSION_MS = 45_000

@@ -13,13 +13,13 @@ from uuid import UUID
 from cluster_machine import CLIENT_PORT
 
 from broker.network.client import Address, ClientSettings, NodeClient
-from broker.runtime.simulated import Simulation
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import build_batch, simple_records
+from runtime.simulated import Simulation
 from tests.harness.history import History, Send
 
 #: What a request may end with besides an answer.

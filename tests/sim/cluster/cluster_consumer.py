@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from cluster_clients import BACKOFF_S, UNANSWERED, Client
 
-from broker.replicas.list_offsets import EARLIEST
-from broker.runtime.simulated import Simulation
+from broker.reads.list_offsets import EARLIEST
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -20,6 +19,7 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 from protocol.records.batch import batches
 from protocol.records.record import records as records_of
+from runtime.simulated import Simulation
 from tests.harness.history import History, Poll
 
 

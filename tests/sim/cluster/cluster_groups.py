@@ -24,8 +24,6 @@ from cluster_world import World
 from broker.groups.config import OFFSETS_TOPIC
 from broker.groups.log_state import LogState
 from broker.groups.shard_runner import ShardRunner
-from broker.runtime import Pool
-from broker.runtime.simulated import SimulatedRuntime
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -43,6 +41,8 @@ from protocol.messages.offset_fetch import (
 )
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.records.record import payload_of
+from runtime import Pool
+from runtime.simulated import SimulatedRuntime
 from storage.log import Log
 
 _TOPIC = "t"

@@ -17,7 +17,7 @@ from cluster_roles import look_at_roles
 from cluster_violated import Violated
 
 from broker.replicas.partition import Partition
-from broker.replication.leadership import Leadership
+from broker.replication.leader_state import Leadership
 from protocol.metadata.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,

@@ -10,17 +10,17 @@ from uuid import UUID
 
 from cluster_services import Interruptible
 
-from broker.broker import Broker
 from broker.config import BrokerConfig
 from broker.config.load import parse_settings
 from broker.metadata_cache import MetadataCache
 from broker.node import CannotStart, Node
 from broker.roles.formatting import FormatOptions, format_node
-from broker.runtime import Pool, Runtime
-from broker.runtime.simulated import SimulatedRuntime, Simulation
-from broker.runtime.virtual_process import Process
-from broker.runtime.virtual_threads import VirtualLock
+from broker.services import Broker
 from controller.raft.quorum import Quorum
+from runtime import Pool, Runtime
+from runtime.simulated import SimulatedRuntime, Simulation
+from runtime.virtual_process import Process
+from runtime.virtual_threads import VirtualLock
 from tests.harness.faulty_files import FaultyFiles, Loss
 
 T = TypeVar("T")

@@ -13,15 +13,15 @@ from broker.groups import shard_runner
 from broker.groups.loader import ReplicaLog
 from broker.groups.log_state import LogState
 from broker.groups.resuming import Resumable
-from broker.replicas.committing import Awaited
+from broker.replicas.cluster_view import Peers
+from broker.replicas.delayed_produce import Awaited
 from broker.replicas.partition import Partition
-from broker.replicas.peers import Peers
-from broker.replication.fetcher import ReplicaFetcher
+from broker.replicas.replica_fetcher import ReplicaFetcher
 from broker.replication.follower import Action, Follower
-from broker.replication.leadership import NO_BROKER_EPOCH, FollowerProgress, Leadership
-from broker.runtime import Pool
-from broker.runtime.simulated import SimulatedRuntime
+from broker.replication.leader_state import NO_BROKER_EPOCH, FollowerProgress, Leadership
 from protocol.errors import NotLeaderOrFollower
+from runtime import Pool
+from runtime.simulated import SimulatedRuntime
 from storage import log_reader
 from storage.files import Files
 from storage.log import AppendInfo, Log

@@ -17,7 +17,7 @@ from cluster_machine import Machine
 from cluster_operator import Operator
 from cluster_world import World
 
-from broker.runtime import Pool
+from runtime import Pool
 from tests.harness.faulty_files import Loss
 
 _LOSSES = (Loss.SUFFIX, Loss.PAGES, Loss.ANYTHING, Loss.EVERYTHING)

@@ -13,12 +13,12 @@ from cluster_violated import Violated
 from cluster_world import World
 
 from broker.replicas.purgatory import Delayed
-from broker.runtime import Pool
-from broker.runtime.simulated import SimulatedRuntime
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import build_batch, simple_records
+from runtime import Pool
+from runtime.simulated import SimulatedRuntime
 from storage.validation import QUICK_BYTES
 from tests.harness.history import Send
 

@@ -19,8 +19,7 @@ from cluster_judge import Judge
 from cluster_ledger import Ledger
 from cluster_violated import Violated
 
-from broker.replicas.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
-from broker.runtime.simulated import Simulation
+from broker.reads.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -29,6 +28,7 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from runtime.simulated import Simulation
 
 
 class Inquirer(Client):

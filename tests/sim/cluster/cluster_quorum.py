@@ -12,7 +12,7 @@ from cluster_ledger import Batch
 from cluster_machine import Machine
 from cluster_violated import Violated
 
-from controller.metadata_log import MetadataLog
+from controller.metadata.log import MetadataLog
 from controller.raft.machine import Raft
 from controller.raft.quorum import Quorum
 from controller.raft.roles import Leader, Role

@@ -3,8 +3,8 @@
 from cluster_machine import Machine
 from cluster_violated import Violated
 
-from broker.broker import Broker
 from broker.replicas.partition import Partition
+from broker.services import Broker
 
 
 def look_at_roles(machine: Machine, broker: Broker) -> None:

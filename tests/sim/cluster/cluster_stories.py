@@ -14,8 +14,8 @@ from cluster_sizes import SMALLEST
 from cluster_violated import Violated
 from cluster_world import Story, World
 
-from broker.runtime import Pool
-from broker.runtime.pools import THREADS
+from runtime import Pool
+from runtime.pools import THREADS
 
 
 async def peace(world: World) -> None:

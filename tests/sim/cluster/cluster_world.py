@@ -25,11 +25,11 @@ from cluster_services import Injected
 from cluster_sizes import small_sizes
 from cluster_violated import Violated
 
-from broker.runtime.simulated import Simulation
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.metadata.image import PartitionImage
+from runtime.simulated import Simulation
 from tests.harness.faulty_files import Killed
 from tests.harness.history import History, Poll
 from tests.harness.history_checker import Errors, check

@@ -15,7 +15,7 @@ from cluster_violated import Violated
 from cluster_world import World
 
 import broker
-from broker.runtime.supervision import Supervisor
+from runtime.supervision import Supervisor
 
 pytestmark = pytest.mark.timeout(300)
 

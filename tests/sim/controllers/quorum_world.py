@@ -13,12 +13,12 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from broker.runtime import Pool
-from broker.runtime.simulated import SimulatedRuntime, Simulation
-from controller import activation, snapshots
-from controller.log_cleaning import MetadataLogSettings
-from controller.metadata_log import MetadataLog
-from controller.node import Controller
+from controller import activation
+from controller.controller import Controller
+from controller.metadata import snapshots
+from controller.metadata.log import MetadataLog
+from controller.metadata.log_cleaning import MetadataLogSettings
+from controller.metadata.snapshot_generator import Snapshotter
 from controller.raft.quorum import Quorum
 from controller.raft.types import (
     Address,
@@ -30,7 +30,6 @@ from controller.raft.types import (
 )
 from controller.raft.voters import Voter, VoterSet
 from controller.settings import ControllerSettings
-from controller.snapshotting import Snapshotter
 from controller.transactions import TransactionFilter
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, NotController
@@ -39,6 +38,8 @@ from protocol.messages.broker_registration import BrokerRegistrationRequest, Fea
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.metadata.image import MetadataImage
 from protocol.metadata.records import MetadataRecord
+from runtime import Pool
+from runtime.simulated import SimulatedRuntime, Simulation
 from tests.harness.faulty_files import FaultyFiles, Loss
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"

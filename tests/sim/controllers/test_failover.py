@@ -9,7 +9,7 @@ import os
 import pytest
 from quorum_world import World
 
-from controller.metadata_log import MetadataLog
+from controller.metadata.log import MetadataLog
 from protocol.api_keys import ApiKey
 from protocol.errors import NotController
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

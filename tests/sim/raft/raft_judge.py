@@ -19,7 +19,7 @@ from typing import Any
 from raft_events import Events
 from raft_node import Broken, Node
 
-from controller.quorum_state import QuorumState
+from controller.metadata.quorum_state import QuorumState
 from controller.raft.roles import Leader
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from protocol.records.batch import BatchHeader, batches

@@ -12,14 +12,14 @@ from unittest.mock import patch
 
 from raft_node import Node
 
-from controller import quorum_state
-from controller.metadata_log import MetadataLog
+from controller.metadata import quorum_state
+from controller.metadata.log import MetadataLog
+from controller.metadata.snapshot_store import PartFile
 from controller.raft import reconfiguration, serving, voting
 from controller.raft.core import Core
 from controller.raft.effects import Flush
 from controller.raft.log import Valid
 from controller.raft.roles import Follower, Leader, Role
-from controller.snapshot_store import PartFile
 
 Patch = Callable[[], Any]
 

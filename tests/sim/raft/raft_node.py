@@ -16,9 +16,10 @@ from uuid import UUID
 from raft_events import MS, Events
 from raft_network import Exchange, Network
 
-from controller import quorum_state, snapshots
-from controller.log_cleaning import MetadataLogSettings
-from controller.metadata_log import MetadataLog
+from controller.metadata import quorum_state, snapshots
+from controller.metadata.log import MetadataLog
+from controller.metadata.log_cleaning import MetadataLogSettings
+from controller.metadata.snapshot_writer import SnapshotWriter
 from controller.raft.effects import (
     Committed,
     Effect,
@@ -35,7 +36,6 @@ from controller.raft.effects import (
 from controller.raft.machine import Raft
 from controller.raft.roles import Leader
 from controller.raft.types import NEVER_MS, Address, OffsetAndEpoch, RaftSettings
-from controller.snapshot_writer import SnapshotWriter
 from protocol.errors import KafkaError
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
 from protocol.messages.vote import VoteRequest

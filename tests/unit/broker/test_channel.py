@@ -8,13 +8,12 @@ import logging
 
 import pytest
 
-from broker.api import RequestContext
-from broker.channel import LeaderWatch, QuorumChannel
-from broker.envelope import unwrap_request, wrap_response
 from broker.log_lines import OutageLog
+from broker.membership.controller_channel import LeaderWatch, QuorumChannel
+from broker.membership.envelope import unwrap_request, wrap_response
 from broker.network import NetworkServer
 from broker.network.client import NodeClient
-from broker.runtime.simulated import Simulation
+from broker.request_context import RequestContext
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import decode_request, encode_response
 from protocol.errors import ErrorCode, NotController, RequestTimedOut, UnknownServerError, UnsupportedVersion
@@ -28,6 +27,7 @@ from protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from protocol.messages.envelope import EnvelopeResponse
+from runtime.simulated import Simulation
 
 CONTEXT = RequestContext(ApiKey.CREATE_TOPICS, 7, 44, "a-client", "192.0.2.7", "PLAINTEXT", "User:alice")
 CREATE = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)])

@@ -6,7 +6,6 @@ from uuid import UUID
 
 import pytest
 
-from broker.api import RequestContext
 from broker.api.k03_metadata import handle as metadata
 from broker.api.k29_describe_acls import handle as describe_acls
 from broker.api.k48_describe_client_quotas import handle as describe_quotas
@@ -14,6 +13,7 @@ from broker.api.k50_describe_user_scram_credentials import handle as describe_us
 from broker.api.k60_describe_cluster import handle as describe_cluster
 from broker.api.k75_describe_topic_partitions import handle as describe_partitions
 from broker.metadata_cache import MetadataCache
+from broker.request_context import RequestContext
 from protocol.api_keys import ApiKey
 from protocol.codec import encode_response
 from protocol.errors import ErrorCode, InvalidRequest, KafkaError, SecurityDisabled

@@ -11,12 +11,11 @@ from random import Random
 
 import pytest
 
-from broker.api import RequestContext
 from broker.config.load import load_config
 from broker.controller_api.services import NODE_REQUESTS
-from broker.envelope import FORWARDABLE, unwrap_response, wrap_request
+from broker.membership.envelope import FORWARDABLE, unwrap_response, wrap_request
 from broker.node import Node
-from broker.runtime.simulated import SimulatedRuntime
+from broker.request_context import RequestContext
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey, ApiListener, listeners
 from protocol.errors import ErrorCode
 from protocol.messages import alter_configs, describe_configs, incremental_alter_configs
@@ -26,6 +25,7 @@ from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicStat
 from protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from protocol.messages.envelope import EnvelopeRequest
 from protocol.messages.metadata import MetadataRequest
+from runtime.simulated import SimulatedRuntime
 from tests.harness.faulty_files import FaultyFiles
 from tests.harness.wire import WireClient
 
@@ -231,8 +231,8 @@ def test_configurations_of_the_node_and_its_loggers():
             1,
             incremental_alter_configs.IncrementalAlterConfigsRequest(
                 resources=[
-                    _alter(8, "1", "broker.lifecycle", "ERROR"),
-                    _alter(8, "2", "broker.lifecycle", "ERROR"),
+                    _alter(8, "1", "broker.membership.lifecycle", "ERROR"),
+                    _alter(8, "2", "broker.membership.lifecycle", "ERROR"),
                     _alter(4, "", "log.cleaner.backoff.ms", "777"),
                 ]
             ),
@@ -240,12 +240,12 @@ def test_configurations_of_the_node_and_its_loggers():
         wanted.resources[0].configuration_keys = ["log.cleaner.backoff.ms"]
         return altered, await client.request(ApiKey.DESCRIBE_CONFIGS, 4, wanted)
 
-    before = logging.getLogger("broker.lifecycle").level
+    before = logging.getLogger("broker.membership.lifecycle").level
     try:
         answer = ask(scenario)
-        assert logging.getLogger("broker.lifecycle").level == logging.ERROR
+        assert logging.getLogger("broker.membership.lifecycle").level == logging.ERROR
     finally:
-        logging.getLogger("broker.lifecycle").setLevel(before)
+        logging.getLogger("broker.membership.lifecycle").setLevel(before)
     altered, described = answer
     assert [row.error_code for row in altered.responses] == [
         ErrorCode.none,

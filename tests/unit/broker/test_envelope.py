@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from broker.api import RequestContext
-from broker.envelope import says_not_controller
+from broker.membership.envelope import says_not_controller
+from broker.request_context import RequestContext
 from broker.roles.quorum import LocalQuorum
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode

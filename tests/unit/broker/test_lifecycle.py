@@ -6,13 +6,13 @@ from uuid import UUID
 import pytest
 
 from broker.config import BrokerConfig
-from broker.lifecycle import BrokerLifecycle, RegistrationRefused
-from broker.runtime.simulated import Simulation
+from broker.membership.lifecycle import BrokerLifecycle, RegistrationRefused
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, RequestTimedOut
 from protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from protocol.messages.broker_registration import BrokerRegistrationResponse
 from protocol.metadata.features import claimed_features
+from runtime.simulated import Simulation
 
 CONFIG = {
     "process.roles": "broker",

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from broker.api import RequestContext
 from broker.api.k74_list_config_resources import handle
+from broker.request_context import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages.list_config_resources import ListConfigResourcesRequest
 from protocol.metadata.image import ConfigResourceType, MetadataImage

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from broker.config.load import load_config
-from broker.maintenance import Maintenance
-from broker.runtime.simulated import Simulation
+from broker.replicas.log_maintenance import Maintenance
+from runtime.simulated import Simulation
 from storage.background import BackgroundJob
 
 

@@ -9,12 +9,12 @@ import pytest
 from broker.config.load import load_config
 from broker.network import NetworkServer
 from broker.node import CannotStart, Node
-from broker.runtime import Pool
-from broker.runtime.pools import THREADS
-from broker.runtime.production import run
-from broker.runtime.simulated import SimulatedRuntime
 from protocol.api_keys import ApiKey
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from runtime import Pool
+from runtime.pools import THREADS
+from runtime.production import run
+from runtime.simulated import SimulatedRuntime
 from tests.harness.processes import PATIENCE_S
 
 METADATA_LOG = "__cluster_metadata-0/00000000000000000000.log"
@@ -58,7 +58,7 @@ def test_a_metadata_log_that_could_not_be_closed_is_not_called_clean(tmp_path, m
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("controller.metadata_log.MetadataLog.close", fails)
+        patch.setattr("controller.metadata.log.MetadataLog.close", fails)
         live(tmp_path)
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     live(tmp_path)

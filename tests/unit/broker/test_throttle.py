@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.throttle import Throttle
+from broker.replicas.cleaner_throttle import Throttle
 
 
 class Clock:

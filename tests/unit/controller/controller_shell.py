@@ -10,8 +10,8 @@ from uuid import UUID
 from controller_support import CLUSTER_ID, directory
 
 from controller import activation
-from controller.log_cleaning import MetadataLogSettings
-from controller.node import Controller
+from controller.controller import Controller
+from controller.metadata.log_cleaning import MetadataLogSettings
 from controller.raft.listeners import Listeners
 from controller.raft.quorum import Quorum
 from controller.raft.types import Address, LeaderAndEpoch, OffsetAndEpoch, RaftSettings

@@ -5,10 +5,10 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
+from controller.partitions.topics import create_topics
 from controller.result import Result
 from controller.settings import ConfigValidators, ControllerSettings
 from controller.state import ClusterState
-from controller.topics import create_topics
 from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from protocol.metadata.image import PartitionImage
 from protocol.metadata.records import (

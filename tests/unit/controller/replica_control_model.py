@@ -11,11 +11,12 @@ from uuid import UUID
 
 from controller_support import CLUSTER_ID, Machine, directory
 
-from controller import brokers, rebalancing
-from controller.alter_partition import alter_partition
+from controller import brokers
 from controller.configs import incremental_alter
-from controller.elections import elect_leaders
-from controller.reassignments import alter_partition_reassignments
+from controller.partitions import leader_balancing
+from controller.partitions.alter_partition import alter_partition
+from controller.partitions.elect_leaders import elect_leaders
+from controller.partitions.reassignments import alter_partition_reassignments
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -231,10 +232,10 @@ class Cluster:
         self.decide(elect_leaders, ElectLeadersRequest(election_type=election, topic_partitions=None))
 
     def balance(self) -> None:
-        self.decide(rebalancing.balance_leaders, self.machine.now_ms)
+        self.decide(leader_balancing.balance_leaders, self.machine.now_ms)
 
     def elect_unclean(self) -> None:
-        self.decide(rebalancing.elect_unclean, self.machine.now_ms)
+        self.decide(leader_balancing.elect_unclean, self.machine.now_ms)
 
     def configure(self, key: str, value: str) -> None:
         config = AlterableConfig(name=key, config_operation=0, value=value)

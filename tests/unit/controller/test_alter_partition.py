@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from controller_support import Machine, directory
 
-from controller.alter_partition import alter_partition
+from controller.partitions.alter_partition import alter_partition
 from protocol.errors import ErrorCode, StaleBrokerEpoch
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,

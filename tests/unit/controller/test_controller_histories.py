@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller import brokers
-from controller.topics import create_topics, delete_topics
+from controller.partitions.topics import create_topics, delete_topics
 from protocol.errors import DuplicateBrokerRegistration
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature

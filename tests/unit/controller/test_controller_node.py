@@ -13,13 +13,13 @@ import pytest
 from controller_shell import Shell, create, follow, join
 from controller_support import directory
 
-from controller import quorum_state, snapshots
 from controller.api import CONTROLLER_APIS
+from controller.controller import InvalidMetadata
 from controller.features import DEFAULT_LEVELS
 from controller.formatting import bootstrap_records
-from controller.log_cleaning import MAX_BATCH_BYTES
-from controller.metadata_log import MAX_RECORDS_PER_BATCH, MetadataLog
-from controller.node import InvalidMetadata
+from controller.metadata import quorum_state, snapshots
+from controller.metadata.log import MAX_RECORDS_PER_BATCH, MetadataLog
+from controller.metadata.log_cleaning import MAX_BATCH_BYTES
 from controller.raft.machine import Raft
 from controller.raft.types import Address, LeaderAndEpoch, ReplicaKey, VersionRange
 from controller.raft.voters import Voter, VoterSet
@@ -207,7 +207,7 @@ async def test_requests_are_refused_while_too_many_wait_to_be_committed(
     """A disk that does not answer: whoever has given up asks again, and is still waited for."""
     controller = await shell.start()
     await join(controller)
-    monkeypatch.setattr("controller.node.MAX_WAITING_REQUESTS", 3)
+    monkeypatch.setattr("controller.controller.MAX_WAITING_REQUESTS", 3)
     event = asyncio.Event()
     shell.blocked.append(event)
     requests = [asyncio.ensure_future(create(controller, f"t{index}")) for index in range(3)]

@@ -7,7 +7,7 @@ import pytest
 from controller_support import Machine, directory
 
 from controller import brokers
-from controller.directories import assign_replicas
+from controller.partitions.directory_assignment import assign_replicas
 from protocol.errors import ErrorCode, StaleBrokerEpoch, UnsupportedVersion
 from protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,

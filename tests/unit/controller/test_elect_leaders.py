@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from controller_support import Machine, directory
 
-from controller import rebalancing
-from controller.elections import elect_leaders
+from controller.partitions import leader_balancing
+from controller.partitions.elect_leaders import elect_leaders
 from protocol.errors import ErrorCode, InvalidRequest, PolicyViolation
 from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from protocol.metadata.image import LeaderRecoveryState
@@ -135,10 +135,10 @@ def test_preferred_leaders_come_back_by_themselves():
     change(machine, index=0, leader=2)
     change(machine, index=1, leader=2, isr=[2])  # 1 is not in sync
     before = len(machine.log)
-    assert machine.do(rebalancing.balance_leaders(machine.state, machine.now_ms)) is False
+    assert machine.do(leader_balancing.balance_leaders(machine.state, machine.now_ms)) is False
     assert [machine.partition("t", index).leader for index in range(3)] == [1, 2, 2]
     assert len(machine.log) == before + 1
-    assert machine.do(rebalancing.balance_leaders(machine.state, machine.now_ms)) is False
+    assert machine.do(leader_balancing.balance_leaders(machine.state, machine.now_ms)) is False
     assert len(machine.log) == before + 1
 
 
@@ -150,7 +150,7 @@ def test_many_elections_take_turns_with_requests():
     lengths = []
     more = True
     while more:
-        result = rebalancing.balance_leaders(machine.state, machine.now_ms)
+        result = leader_balancing.balance_leaders(machine.state, machine.now_ms)
         lengths.append(len(result.records))
         more = machine.do(result)
     assert lengths == [1_000, 1_000, 500]
@@ -166,7 +166,7 @@ def test_unclean_elections_where_the_policy_allows_them(elr: bool):
         change(machine, name, leader=-1, isr=[1])
     fence(machine, 1)
     machine.set_config("unclean.leader.election.enable", "true", topic="hasty")
-    assert machine.do(rebalancing.elect_unclean(machine.state, machine.now_ms)) is False
+    assert machine.do(leader_balancing.elect_unclean(machine.state, machine.now_ms)) is False
     assert machine.partition("careful").leader is None
     hasty = machine.partition("hasty")
     assert (hasty.leader, hasty.isr, hasty.elr) == (2, (2,), ())
@@ -174,7 +174,7 @@ def test_unclean_elections_where_the_policy_allows_them(elr: bool):
     before = len(machine.log)
     fence(machine, 2)
     machine.do(
-        rebalancing.elect_unclean(machine.state, machine.now_ms)
+        leader_balancing.elect_unclean(machine.state, machine.now_ms)
     )  # nobody is there: no record, no error
     assert len(machine.log) == before + 1
 

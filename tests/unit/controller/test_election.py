@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.election import Elected, Election, elect
-from controller.partition_change import ElectionRules, partition_change
+from controller.partitions.leader_election import Elected, Election, elect
+from controller.partitions.partition_change import ElectionRules, partition_change
 from protocol.metadata.image import LeaderRecoveryState, MetadataImage, PartitionImage
 from protocol.metadata.records import PartitionChangeRecord
 

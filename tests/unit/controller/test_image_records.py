@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.image_records import UnwritableMetadata, records_of
-from controller.record_versions import version_of
+from controller.metadata.image_records import UnwritableMetadata, records_of
+from controller.metadata.record_versions import version_of
 from protocol.metadata import records as r
 from protocol.metadata.frame import decode_record, encode_record
 from protocol.metadata.image import DIRECTORY_MIGRATING, InvalidMetadata, MetadataImage

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from controller import snapshots
-from controller.log_cleaning import DELETE_DELAY_MS, MetadataLogSettings, SnapshotTrigger
-from controller.metadata_log import MetadataLog
+from controller.metadata import snapshots
+from controller.metadata.log import MetadataLog
+from controller.metadata.log_cleaning import DELETE_DELAY_MS, MetadataLogSettings, SnapshotTrigger
 from controller.raft.log import Diverging, NeedsSnapshot, Valid
 from controller.raft.types import OffsetAndEpoch
 from protocol.errors import CorruptMessage, KafkaError, KafkaStorageError

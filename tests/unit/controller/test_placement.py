@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.placement import Candidate, place_replicas
+from controller.partitions.placement import Candidate, place_replicas
 from protocol.errors import InvalidReplicationFactor
 
 candidates_of = st.lists(

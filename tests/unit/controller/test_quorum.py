@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 from controller_shell import Follower, Shell, create, follow, join
 
-from controller import snapshots
-from controller.log_cleaning import CLEAN_INTERVAL_MS, MetadataLogSettings
+from controller.metadata import snapshots
+from controller.metadata.log_cleaning import CLEAN_INTERVAL_MS, MetadataLogSettings
+from controller.metadata.snapshot_generator import Snapshotter
 from controller.raft.effects import Send
 from controller.raft.types import Address, LeaderAndEpoch
-from controller.snapshotting import Snapshotter
 from protocol.errors import NotController, UnsupportedVersion
 from protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from protocol.messages.vote import VoteRequest
@@ -86,7 +86,9 @@ async def test_what_is_appended_beyond_the_bound_is_read_from_the_log(
     event = asyncio.Event()
     shell.blocked.append(event)
     append(shell, topic(1))
-    monkeypatch.setattr("controller.raft.telling.MAX_APPENDED_BYTES", shell.quorum._telling._appended_bytes)
+    monkeypatch.setattr(
+        "controller.raft.listener_dispatch.MAX_APPENDED_BYTES", shell.quorum._telling._appended_bytes
+    )
     for number in range(2, 6):
         append(shell, topic(number))
     assert len(shell.quorum._telling._appended) == 1

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from controller import quorum_state
-from controller.quorum_state import FILE_NAME, QuorumState
+from controller.metadata import quorum_state
+from controller.metadata.quorum_state import FILE_NAME, QuorumState
 from protocol.metadata.image import InvalidMetadata
 from tests.harness.faulty_files import FaultyFiles, Loss
 

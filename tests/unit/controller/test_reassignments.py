@@ -7,8 +7,8 @@ from controller_support import Machine, directory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.partition_change import completed
-from controller.reassignments import alter_partition_reassignments, list_partition_reassignments
+from controller.partitions.partition_change import completed
+from controller.partitions.reassignments import alter_partition_reassignments, list_partition_reassignments
 from protocol.errors import ErrorCode, PolicyViolation
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

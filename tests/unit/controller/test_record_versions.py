@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from controller.record_versions import version_of
+from controller.metadata.record_versions import version_of
 from protocol.metadata import records as r
 from protocol.metadata.features import METADATA_VERSIONS
 

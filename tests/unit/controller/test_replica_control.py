@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from replica_control_model import BROKERS, PARTITIONS, Cluster
 
-from controller import alter_partition, leadership, partition_change
-from controller.alter_partition import _check, _check_members
-from controller.draft import Draft
-from controller.partition_change import ElectionRules, _eligible, completed
+from controller.partitions import alter_partition, leader_and_isr_updates, partition_change
+from controller.partitions.alter_partition import _check, _check_members
+from controller.partitions.draft import Draft
+from controller.partitions.partition_change import ElectionRules, _eligible, completed
 from protocol.error_code import ErrorCode
 from protocol.messages.alter_partition import BrokerState, PartitionData
 from protocol.metadata.image import PartitionImage
@@ -265,7 +265,12 @@ def completing_early(partition: PartitionImage) -> PartitionImage:
         (partition_change, "_eligible", keeping_the_lost, "LeaderCandidateCompleteness"),
         (partition_change, "_eligible", keeping_the_removed, "who is eligible is a replica"),
         (partition_change, "completed", completing_early, "a reassignment ends"),
-        (leadership, "without_unclean", leadership.without_broker, "LeaderCandidateCompleteness"),
+        (
+            leader_and_isr_updates,
+            "without_unclean",
+            leader_and_isr_updates.without_broker,
+            "LeaderCandidateCompleteness",
+        ),
     ],
 )
 def test_planted_bugs_are_found(module, name, bug, broken, monkeypatch: pytest.MonkeyPatch):

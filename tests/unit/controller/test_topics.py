@@ -6,9 +6,9 @@ from uuid import UUID
 import pytest
 from controller_support import Machine, directory
 
-from controller import assignments
-from controller.partitions import create_partitions
-from controller.topics import create_topics, delete_topics
+from controller.partitions import assignments
+from controller.partitions.create_partitions import create_partitions
+from controller.partitions.topics import create_topics, delete_topics
 from protocol.config_def import ConfigSource
 from protocol.errors import ErrorCode, PolicyViolation, TopicDeletionDisabled
 from protocol.messages.create_partitions import (

@@ -8,7 +8,6 @@ from uuid import UUID
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.partitioner import partition_for
-from broker.runtime.simulated import SimulatedRuntime
 from protocol.coordinator.record_codec import decode
 from protocol.errors import (
     ErrorCode,
@@ -27,6 +26,7 @@ from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssig
 from protocol.records.batch import patched, read_header
 from protocol.records.record import records
 from protocol.types import TopicPartition
+from runtime.simulated import SimulatedRuntime
 
 E = ErrorCode
 COUNT = 4

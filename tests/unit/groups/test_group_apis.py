@@ -9,9 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from broker.api import RequestContext, api
+from broker.api import api
 from broker.groups.answers import after, after_all
 from broker.groups.config import GroupConfig
+from broker.request_context import RequestContext
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.errors import ErrorCode, NotController, UnknownServerError
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest

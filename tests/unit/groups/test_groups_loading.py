@@ -6,13 +6,13 @@ from uuid import UUID
 import pytest
 
 from broker.groups.offsets import CommittedOffset, OffsetAt, offset_key, offset_value
-from broker.runtime import turns
 from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from protocol.coordinator.record_codec import GroupRecord, encode
 from protocol.messages.list_groups import ListGroupsRequest
 from protocol.records.batch import HEADER_SIZE_BYTES, patched, read_header
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.compression import Compression
+from runtime import turns
 from tests.unit.groups.coordinator_support import (
     COUNT,
     PARTITION,

@@ -10,13 +10,13 @@ from broker.groups import log_state
 from broker.groups.log_state import LogState
 from broker.groups.offsets import CommittedOffset, OffsetAt, offset_key, offset_value
 from broker.groups.partitioner import partition_for
-from broker.runtime import turns
 from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue
 from protocol.coordinator.record_codec import GroupRecord, encode
 from protocol.records.batch import patched, read_header
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import payload_of, records
 from protocol.types import TopicPartition
+from runtime import turns
 from tests.unit.groups.coordinator_support import (
     COUNT,
     PARTITION,

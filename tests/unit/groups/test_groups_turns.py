@@ -10,11 +10,11 @@ import pytest
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.offsets import CommittedOffset, OffsetAt, offset_key, offset_value
-from broker.runtime.production import run
 from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from protocol.coordinator.record_codec import GroupRecord, encode
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.compression import Compression
+from runtime.production import run
 from tests.unit.groups.coordinator_support import COUNT, PARTITION, MemoryLog, append
 
 _TOPIC = UUID(int=7)

@@ -2,7 +2,7 @@ import pytest
 from network_support import Client, Handler
 
 from broker.network import NetworkServer, NetworkSettings
-from broker.runtime.simulated import Simulation
+from runtime.simulated import Simulation
 
 
 class World:

@@ -10,13 +10,13 @@ from broker.api.k18_api_versions import is_plausible_client
 from broker.config.load import load_config
 from broker.network import NetworkServer
 from broker.network.client import ClientSettings, Disconnected, NodeClient
-from broker.runtime.production import run
-from broker.runtime.simulated import Simulation
 from protocol.api_keys import ApiKey
 from protocol.codec import decode_request, encode_response
 from protocol.errors import MalformedMessage, UnsupportedVersion
 from protocol.framing import parse_request_header, response_header
 from protocol.messages import api_versions, describe_log_dirs, fetch, heartbeat
+from runtime.production import run
+from runtime.simulated import Simulation
 
 HEARTBEAT = heartbeat.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 

@@ -7,7 +7,7 @@ from network_support import Client, Handler, frame
 
 from broker.network import NetworkServer
 from broker.network.gate import Gate
-from broker.runtime.simulated import Simulation
+from runtime.simulated import Simulation
 
 
 @pytest.fixture

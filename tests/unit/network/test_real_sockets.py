@@ -8,7 +8,7 @@ from dataclasses import replace
 from network_support import PREFIX, Client, Handler, frame
 
 from broker.network import NetworkServer, NetworkSettings
-from broker.runtime.production import run
+from runtime.production import run
 from tests.harness.processes import PATIENCE_S
 
 

@@ -1,7 +1,7 @@
 import pytest
 from replicas_support import BrokerInFolder
 
-from broker.runtime.simulated import Simulation
+from runtime.simulated import Simulation
 
 
 @pytest.fixture

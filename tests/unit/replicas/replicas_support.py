@@ -6,11 +6,11 @@ from random import Random
 from types import SimpleNamespace
 from uuid import UUID
 
-from broker.api import RequestContext
 from broker.metadata_cache import MetadataCache
 from broker.replicas.partition import Partition
 from broker.replicas.replica_manager import ReplicaManager
-from broker.replication.throttles import ReplicationQuota
+from broker.replication.replication_quota import ReplicationQuota
+from broker.request_context import RequestContext
 from protocol.codec import decode_response, encode_request
 from protocol.framing import response_header
 from protocol.metadata.image import MetadataImage, PartitionImage

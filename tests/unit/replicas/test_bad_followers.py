@@ -4,12 +4,12 @@ from uuid import UUID
 
 import pytest
 
-from broker.runtime.simulated import Simulation
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from protocol.records.builder import build_batch, simple_records
 from protocol.types import TopicPartition
+from runtime.simulated import Simulation
 from tests.harness.replicas import TOPIC_ID, ReplicaCluster
 
 ORDERS = TopicPartition("orders", 0)

@@ -5,7 +5,8 @@ from uuid import UUID
 import pytest
 from replicas_support import TOPIC_ID, batch, image
 
-from broker.api import RequestContext, k01_fetch
+from broker.api import k01_fetch
+from broker.request_context import RequestContext
 from protocol.codec import encode_request
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.replicas.fetch_contexts import FetchContext, begin_fetch
-from broker.replicas.fetch_sessions import (
+from broker.reads.fetch_contexts import FetchContext, begin_fetch
+from broker.reads.fetch_sessions import (
     EVICTION_MS,
     MAX_EPOCH,
     NO_SESSION,

@@ -8,12 +8,12 @@ from random import Random
 import pytest
 from replicas_support import NODE_ID, PartitionOnDisk, batch, follower_fetches, image
 
-from broker.replicas.fetch_contexts import begin_fetch
-from broker.replicas.fetch_sessions import FetchedPartition, FetchSessionCache
-from broker.replicas.fetching import FetchParams, fetch
+from broker.reads.fetch import FetchParams, fetch
+from broker.reads.fetch_contexts import begin_fetch
+from broker.reads.fetch_sessions import FetchedPartition, FetchSessionCache
 from broker.replicas.leader_throttle import LeaderThrottle
 from broker.replicas.purgatory import Purgatory
-from broker.replication.throttles import ReplicationQuota
+from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import ErrorCode, KafkaStorageError, UnknownTopicOrPartition
 from protocol.messages.fetch import FetchPartition
 from protocol.records.batch import batches

@@ -8,7 +8,6 @@ from uuid import UUID
 
 import pytest
 
-from broker.runtime import Pool
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaStorageError
 from protocol.messages.alter_replica_log_dirs import (
@@ -21,6 +20,7 @@ from protocol.metadata.records import FeatureLevelRecord, RemoveTopicRecord
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import records
 from protocol.types import TopicPartition
+from runtime import Pool
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster, until
 

@@ -7,7 +7,8 @@ import pytest
 from crc32c import crc32c
 from replicas_support import NODE_ID, NOW_MS, TOPIC_ID, batch, follower_fetches, image
 
-from broker.api import RequestContext, k00_produce
+from broker.api import k00_produce
+from broker.request_context import RequestContext
 from protocol.codec import encode_request
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -14,7 +14,6 @@ from broker.groups.config import OFFSETS_TOPIC, GroupConfig
 from broker.groups.coordinator import GroupCoordinator
 from broker.replicas.truncating import next_job, truncate
 from broker.replication.follower import TruncateTo
-from broker.runtime import Pool
 from protocol.errors import CorruptMessage, ErrorCode, NotLeaderOrFollower
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -32,6 +31,7 @@ from protocol.metadata.records import (
 from protocol.records.batch import read_header
 from protocol.records.compression import Compression
 from protocol.records.record import records
+from runtime import Pool
 from storage import lending
 
 REPLICAS = (1, 2)

@@ -1,6 +1,6 @@
 import pytest
 
-from broker.runtime.simulated import Simulation
+from runtime.simulated import Simulation
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from broker.network.client import ClientSettings
-from broker.replicas.fetch_sessions import FetchSessionCache
+from broker.reads.fetch_sessions import FetchSessionCache
 from broker.replicas.partition import Partition
 from protocol.api_keys import ApiKey
 from protocol.errors import CorruptMessage, ErrorCode, InvalidFetchSessionEpoch, KafkaError

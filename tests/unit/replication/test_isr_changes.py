@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from broker.replication.isr_changes import IsrChanges
-from broker.replication.leadership import Leadership
+from broker.replicas.alter_partition_manager import IsrChanges
+from broker.replication.leader_state import Leadership
 from protocol.errors import ErrorCode, RequestTimedOut
 from protocol.messages.alter_partition import (
     AlterPartitionResponse,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.leadership import FollowerProgress, Leadership
+from broker.replication.leader_state import FollowerProgress, Leadership
 
 LAG_MS = 30_000
 

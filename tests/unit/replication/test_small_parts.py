@@ -12,7 +12,7 @@ from broker.replication.replica_selector import (
     UnknownSelector,
     load_selector,
 )
-from broker.replication.throttles import ReplicationQuota
+from broker.replication.replication_quota import ReplicationQuota
 from protocol.types import TopicPartition
 
 PARTITION = TopicPartition("t", 0)

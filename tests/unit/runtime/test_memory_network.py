@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.runtime.simulated import Simulation
+from runtime.simulated import Simulation
 
 
 @pytest.fixture

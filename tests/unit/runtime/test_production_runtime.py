@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from broker.runtime import Pool, SocketOptions
-from broker.runtime.pools import THREADS
-from broker.runtime.production import ProductionRuntime, allow_open_files, run
+from runtime import Pool, SocketOptions
+from runtime.pools import THREADS
+from runtime.production import ProductionRuntime, allow_open_files, run
 
 
 class Echo(asyncio.Protocol):

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from broker.runtime import Pool
-from broker.runtime.production import run
-from broker.runtime.stalls import BOUND_VARIABLE, StallWatch
+from runtime import Pool
+from runtime.production import run
+from runtime.stalls import BOUND_VARIABLE, StallWatch
 from tests.harness.processes import PATIENCE_S
 
 
@@ -60,7 +60,7 @@ def test_what_a_thread_waits_for_is_no_stall_of_the_loop(bound_ms, caplog):
 #: Stops itself in a turn of the loop for which the watch has begun to wait.
 STOPS_ITSELF = """
 import asyncio, logging, os, signal, sys, time
-from broker.runtime.production import run
+from runtime.production import run
 
 class Printed(logging.Handler):
     def emit(self, record):

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from broker.runtime.production import run
-from broker.runtime.simulated import SimulatedRuntime
-from broker.runtime.supervision import JITTER, MAX_BACKOFF_S
+from runtime.production import run
+from runtime.simulated import SimulatedRuntime
+from runtime.supervision import JITTER, MAX_BACKOFF_S
 
 
 class Service:

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from broker.runtime import Pool
-from broker.runtime.simulated import Simulation
-from broker.runtime.virtual_process import Process
+from runtime import Pool
+from runtime.simulated import Simulation
+from runtime.virtual_process import Process
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.runtime import Pool
-from broker.runtime.pools import THREADS
-from broker.runtime.simulated import Simulation
-from broker.runtime.virtual_process import Process
-from broker.runtime.virtual_threads import ThreadKilled, VirtualLock
+from runtime import Pool
+from runtime.pools import THREADS
+from runtime.simulated import Simulation
+from runtime.virtual_process import Process
+from runtime.virtual_threads import ThreadKilled, VirtualLock
 
 A_FILE = Path("/a")
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from broker.runtime import Pool
-from broker.runtime.simulated import EPOCH_MS, SimulatedRuntime, Simulation
-from broker.runtime.virtual_loop import Stalled
+from runtime import Pool
+from runtime.simulated import EPOCH_MS, SimulatedRuntime, Simulation
+from runtime.virtual_loop import Stalled
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from controller.quorum_state import QuorumState
+from controller.metadata.quorum_state import QuorumState
 from controller.raft.effects import (
     Committed,
     Effect,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from raft_support import CLUSTER_ID, LISTENER, MemoryLog, Replica, address, directory, dynamic_log, elected
 from raft_support import settings as raft_settings
 
-from controller.quorum_state import QuorumState
+from controller.metadata.quorum_state import QuorumState
 from controller.raft.effects import Committed, Fatal, LeaderChanged, Persist
 from controller.raft.types import TOPIC, TOPIC_ID
 from protocol.messages import begin_quorum_epoch as begin

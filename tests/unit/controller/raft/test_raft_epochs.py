@@ -18,7 +18,7 @@ from raft_support import (
     settings,
 )
 
-from controller.quorum_state import QuorumState
+from controller.metadata.quorum_state import QuorumState
 from controller.raft.effects import LeaderChanged, Persist, Reply, Stopped
 from controller.raft.epochs import election_pause_ms
 from controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from raft_support import LISTENER, MemoryLog, Replica, address, directory, fetch_answer, settings
 
-from controller.quorum_state import QuorumState
+from controller.metadata.quorum_state import QuorumState
 from controller.raft.effects import Committed, Fatal, Flush, Freeze, LeaderChanged, Send, SnapshotLoaded
 from controller.raft.following import truncation_offset
 from controller.raft.roles import Follower, Prospective, Unattached

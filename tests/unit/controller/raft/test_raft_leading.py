@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from raft_support import Cluster, Replica, directory, fetch_request, key, settings, voter_set
 
 from controller.raft.effects import Committed, Flush
-from controller.raft.leading import OBSERVER_SESSION_TIMEOUT_MS, Followers, majority_offset
+from controller.raft.follower_progress import OBSERVER_SESSION_TIMEOUT_MS, Followers, majority_offset
 from controller.raft.roles import Leader, Resigned
 from controller.raft.types import ReplicaKey
 from protocol.error_code import ErrorCode

@@ -21,7 +21,7 @@ from raft_support import (
     voter_set,
 )
 
-from controller.quorum_state import QuorumState
+from controller.metadata.quorum_state import QuorumState
 from controller.raft.roles import Follower, Leader, Resigned
 from controller.raft.types import Address, ReplicaKey, VersionRange
 from controller.raft.voters import Voter

@@ -17,9 +17,9 @@ from raft_support import (
     voter_set,
 )
 
-from controller.quorum_state import QuorumState
+from controller.metadata.quorum_state import QuorumState
 from controller.raft.effects import Persist, Reply
-from controller.raft.leading import Followers
+from controller.raft.follower_progress import Followers
 from controller.raft.roles import Ballot, Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
 from controller.raft.types import TOPIC, OffsetAndEpoch, ReplicaKey, VersionRange
 from controller.raft.voters import Voter

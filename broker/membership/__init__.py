@@ -1,0 +1,1 @@
+"""This broker as a member of the cluster: registration, heartbeats, and its channel to the active controller."""

@@ -1,0 +1,187 @@
+"""Reports the log directory of a replica to the controller where the metadata names none or another one (KIP-858).
+
+    a partition is new or changed --> the metadata names another directory than this broker --> pending
+    pending --AssignReplicasToDirs, many in one request--> the metadata names this directory --> done
+               '-- refused or lost: retried after a pause that doubles --'
+
+A broker with one directory reports nothing: the controller fills it in itself. Source: AssignmentsManager of
+Kafka 4.3.1.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+from uuid import UUID
+
+from broker.membership.controller_channel import ControllerChannel
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+    DirectoryData,
+    PartitionData,
+    TopicData,
+)
+from protocol.metadata.features import DIRECTORIES_3_7_IV2
+from protocol.metadata.image import MetadataDelta, MetadataImage
+from protocol.types import TopicPartition
+from runtime import Runtime
+
+logger = logging.getLogger(__name__)
+
+#: Maximum number of replicas in one request; Kafka's MAX_ASSIGNMENTS_PER_REQUEST.
+MAX_PER_REQUEST: Final = 2250
+FIRST_BACKOFF_S: Final = 0.1
+MAX_BACKOFF_S: Final = 10.0
+#: Maximum exponent of the backoff. The pause reaches its maximum long before; without it a float would overflow.
+_MAX_DOUBLINGS: Final = 30
+
+#: (topic id, index).
+Place = tuple[UUID, int]
+
+
+def misplaced(
+    image: MetadataImage,
+    places: Iterable[Place],
+    *,
+    node_id: int,
+    located: Callable[[TopicPartition], UUID | None],
+) -> dict[Place, UUID]:
+    """The partitions with a replica here whose directory in the metadata differs from the actual one, with the latter.
+
+    `located` returns the directory of a log; None if there is no log, or its directory is offline.
+    """
+    if (image.metadata_version or 0) < DIRECTORIES_3_7_IV2:
+        return {}
+    found = {}
+    for topic_id, index in places:
+        topic = image.topics_by_id.get(topic_id)
+        partition = topic.partitions.get(index) if topic is not None else None
+        if topic is None or partition is None or node_id not in partition.replicas:
+            continue
+        directory = located(TopicPartition(topic.name, index))
+        if directory is not None and partition.directories[partition.replicas.index(node_id)] != directory:
+            found[topic_id, index] = directory
+    return found
+
+
+class DirectoryAssignments:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        controller: ControllerChannel,
+        node_id: int,
+        broker_epoch: Callable[[], int],
+        image: Callable[[], MetadataImage],
+        located: Callable[[TopicPartition], UUID | None],
+    ) -> None:
+        self._runtime = runtime
+        self._controller = controller
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        self._image = image
+        self._located = located
+        #: Replicas that may have to be reported. Ordered, so that a simulation is reproducible.
+        self._pending: dict[Place, None] = {}
+        self._telling: asyncio.Task[None] | None = None
+        self._failures = 0
+
+    def look_at_all(self) -> None:
+        """Check every replica that this broker has."""
+        image = self._image()
+        self._note(
+            (topic_id, index) for topic_id, topic in image.topics_by_id.items() for index in topic.partitions
+        )
+
+    def look_at(self, delta: MetadataDelta) -> None:
+        """Check what has changed; all replicas if metadata.version has changed, since it may now have directories."""
+        if "metadata.version" in delta.features_changed:
+            self.look_at_all()
+            return
+        self._note(
+            (topic_id, index)
+            for topic_id in sorted(delta.partitions_changed)
+            for index in sorted(delta.partitions_changed[topic_id])
+        )
+
+    def look_at_places(self, places: Iterable[Place]) -> None:
+        """Check these replicas: they are, or will soon be, in another directory than before."""
+        self._note(places)
+
+    def stop(self) -> None:
+        """Send no further requests."""
+        if self._telling is not None:
+            self._telling.cancel()
+
+    def _note(self, places: Iterable[Place]) -> None:
+        found = misplaced(self._image(), places, node_id=self._node_id, located=self._located)
+        self._pending.update(dict.fromkeys(found))
+        if self._pending and (self._telling is None or self._telling.done()):
+            self._telling = self._runtime.supervise(self._tell, name="directory-assignments")
+
+    async def _tell(self) -> None:
+        while self._pending:
+            asked = list(self._pending)[:MAX_PER_REQUEST]
+            for place in asked:
+                del self._pending[place]
+            refused = asked
+            try:
+                # Checked again: meanwhile the metadata may name the right directory, or the replica may be gone.
+                wrong = misplaced(self._image(), asked, node_id=self._node_id, located=self._located)
+                refused = await self._request(wrong) if wrong else []
+            finally:
+                self._pending.update(dict.fromkeys(refused))
+            self._failures = self._failures + 1 if refused else 0
+            if refused:
+                doublings = min(self._failures - 1, _MAX_DOUBLINGS)
+                await asyncio.sleep(min(FIRST_BACKOFF_S * 2**doublings, MAX_BACKOFF_S))
+
+    async def _request(self, wrong: dict[Place, UUID]) -> list[Place]:
+        """Send one request; returns the replicas that have to be sent again."""
+        request = AssignReplicasToDirsRequest(
+            broker_id=self._node_id, broker_epoch=self._broker_epoch(), directories=_by_directory(wrong)
+        )
+        try:
+            response: AssignReplicasToDirsResponse = await self._controller.request(
+                ApiKey.ASSIGN_REPLICAS_TO_DIRS, request
+            )
+        except KafkaError as error:
+            logger.warning("%d replicas' directories could not be told: %r", len(wrong), error)
+            return list(wrong)
+        if response.error_code != ErrorCode.none:
+            logger.warning(
+                "%d replicas' directories were refused: %s", len(wrong), ErrorCode(response.error_code).name
+            )
+            return list(wrong)
+        answered = {
+            (topic.topic_id, row.partition_index): row.error_code
+            for directory in response.directories
+            for topic in directory.topics
+            for row in topic.partitions
+        }
+        return [
+            place for place in wrong if answered.get(place, ErrorCode.unknown_server_error) != ErrorCode.none
+        ]
+
+
+def _by_directory(places: dict[Place, UUID]) -> list[DirectoryData]:
+    directories: dict[UUID, dict[UUID, list[int]]] = {}
+    for (topic_id, index), directory in places.items():
+        directories.setdefault(directory, {}).setdefault(topic_id, []).append(index)
+    return [
+        DirectoryData(
+            id_=directory,
+            topics=[
+                TopicData(
+                    topic_id=topic_id, partitions=[PartitionData(partition_index=index) for index in indexes]
+                )
+                for topic_id, indexes in topics.items()
+            ],
+        )
+        for directory, topics in directories.items()
+    ]

@@ -1,0 +1,1 @@
+"""What answers Fetch and ListOffsets: reads of this broker's replicas, fetch sessions, delayed fetches."""

@@ -1,0 +1,203 @@
+"""Fetch context (KIP-227): a Fetch request resolved with its session into partitions to read and rows to send.
+
+| session id | epoch | meaning                                                                  |
+|------------|-------|--------------------------------------------------------------------------|
+| any        | 0     | a full fetch; closes that session, and asks for a new one                |
+| any        | -1    | a full fetch; closes that session; the only one in versions before 7     |
+| its id     | its n | an incremental fetch: the session's partitions, with the request's rows  |
+
+Source: KIP-227; Kafka's FetchManager and FetchContext.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeVar
+
+from broker.reads.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    AnswerRow,
+    FetchedPartition,
+    FetchSession,
+    FetchSessionCache,
+    PartitionKey,
+    next_epoch,
+)
+from protocol.errors import (
+    ErrorCode,
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
+)
+
+Row = TypeVar("Row", bound=AnswerRow)
+Answers = list[tuple[FetchedPartition, Row]]
+
+
+class FetchContext:
+    """A full fetch outside any session."""
+
+    __slots__ = ("asked",)
+
+    def __init__(self, asked: Mapping[PartitionKey, FetchedPartition]) -> None:
+        self.asked = asked
+
+    @property
+    def session(self) -> FetchSession | None:
+        """The session under which this fetch waits; None: it waits under each of its partitions."""
+        return None
+
+    @property
+    def begins_session(self) -> bool:
+        """Whether a response sent now opens a session."""
+        return False
+
+    def candidates(self) -> Collection[FetchedPartition]:
+        """The partitions to read, in this order. A view of mutable state: copy it before changing the session."""
+        return self.asked.values()
+
+    def must_answer(self, fetched: FetchedPartition, answer: AnswerRow) -> bool:
+        """Whether the response includes this row."""
+        return True
+
+    def settle(self, fetched: FetchedPartition) -> None:
+        """This partition has no new data until it changes."""
+
+    def finish(self, answers: Answers[Row], *, now_ms: int) -> tuple[ErrorCode, int]:
+        """Record the rows that are sent; returns the response's error code and session id."""
+        return ErrorCode.none, NO_SESSION
+
+
+class OpeningFetchContext(FetchContext):
+    """A full fetch that asks for a session."""
+
+    __slots__ = ("_cache", "_is_follower", "_is_read_committed", "_now_ms", "_uses_topic_ids")
+
+    def __init__(
+        self,
+        asked: Mapping[PartitionKey, FetchedPartition],
+        cache: FetchSessionCache,
+        *,
+        is_follower: bool,
+        uses_topic_ids: bool,
+        is_read_committed: bool,
+        now_ms: int,
+    ) -> None:
+        super().__init__(asked)
+        self._cache = cache
+        self._is_follower = is_follower
+        self._uses_topic_ids = uses_topic_ids
+        self._is_read_committed = is_read_committed
+        self._now_ms = now_ms
+
+    @property
+    def begins_session(self) -> bool:
+        """True unless the cache has no slot for the session."""
+        return self._cache.has_slot(
+            is_privileged=self._is_follower, size=len(self.asked), now_ms=self._now_ms
+        )
+
+    def finish(self, answers: Answers[Row], *, now_ms: int) -> tuple[ErrorCode, int]:
+        """Open the session, with these rows as the last ones sent."""
+
+        def partitions() -> dict[PartitionKey, FetchedPartition]:
+            for fetched, answer in answers:
+                fetched.remember(answer)
+            return {fetched.key: fetched for fetched, _ in answers}
+
+        session = self._cache.open(
+            is_privileged=self._is_follower,
+            size=len(answers),
+            uses_topic_ids=self._uses_topic_ids,
+            is_read_committed=self._is_read_committed,
+            partitions=partitions,
+            now_ms=now_ms,
+        )
+        return ErrorCode.none, session.session_id if session else NO_SESSION
+
+
+class IncrementalFetchContext(FetchContext):
+    """A fetch within a session."""
+
+    __slots__ = ("_answered_epoch", "_session")
+
+    def __init__(self, session: FetchSession) -> None:
+        super().__init__(session.partitions)
+        self._session = session
+        self._answered_epoch = session.epoch
+
+    @property
+    def session(self) -> FetchSession | None:
+        """The session."""
+        return self._session
+
+    def candidates(self) -> Collection[FetchedPartition]:
+        """The dirty partitions: those that may have new data."""
+        return self._session.dirty
+
+    def must_answer(self, fetched: FetchedPartition, answer: AnswerRow) -> bool:
+        """Only a row that differs from the last one sent."""
+        return fetched.has_news(answer)
+
+    def settle(self, fetched: FetchedPartition) -> None:
+        """Remove it from the dirty partitions until its partition changes."""
+        self._session.dirty.pop(fetched, None)
+
+    def finish(self, answers: Answers[Row], *, now_ms: int) -> tuple[ErrorCode, int]:
+        """Record the rows sent; INVALID_FETCH_SESSION_EPOCH if a later request was processed before this response."""
+        session = self._session
+        if session.epoch != self._answered_epoch:
+            answers.clear()
+            return ErrorCode.invalid_fetch_session_epoch, session.session_id
+        for fetched, answer in answers:
+            fetched.remember(answer)
+            if answer.records and fetched in session.dirty:
+                del session.dirty[fetched]
+                session.dirty[fetched] = None
+        return ErrorCode.none, session.session_id
+
+
+def begin_fetch(
+    cache: FetchSessionCache,
+    *,
+    session_id: int,
+    epoch: int,
+    asked: Mapping[PartitionKey, FetchedPartition],
+    forgotten: Iterable[PartitionKey],
+    is_follower: bool,
+    uses_topic_ids: bool,
+    is_read_committed: bool,
+    now_ms: int,
+) -> FetchContext:
+    """Find or close the session that a request names, and apply the request's changes to it.
+
+    Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch or FetchSessionTopicIdError, which become the
+    response's top-level error code, with session id 0 and no rows.
+    """
+    session = cache.get(session_id)
+    if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        if session is not None:
+            cache.remove(session)
+        if epoch == FINAL_EPOCH:
+            return FetchContext(asked)
+        return OpeningFetchContext(
+            asked,
+            cache,
+            is_follower=is_follower,
+            uses_topic_ids=uses_topic_ids,
+            is_read_committed=is_read_committed,
+            now_ms=now_ms,
+        )
+    if session is None:
+        raise FetchSessionIdNotFound
+    if session.epoch != epoch:
+        raise InvalidFetchSessionEpoch
+    if session.uses_topic_ids != uses_topic_ids:
+        raise FetchSessionTopicIdError
+    session.update(asked, forgotten, is_read_committed=is_read_committed)
+    if not session.partitions:
+        cache.remove(session)
+        return FetchContext(asked)
+    cache.touch(session, now_ms)
+    session.epoch = next_epoch(session.epoch)
+    return IncrementalFetchContext(session)

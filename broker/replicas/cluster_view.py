@@ -1,0 +1,52 @@
+"""Other brokers as this broker's partitions see them: registration, fencing, epochs, from the metadata image.
+
+Source: Kafka's Partition.isReplicaIsrEligible and MetadataCache.
+"""
+
+from collections.abc import Callable
+from uuid import UUID
+
+from broker.metadata_cache import MetadataCache
+from broker.replicas.partition import Partition
+from broker.replication.leader_state import NO_BROKER_EPOCH
+
+
+class Peers:
+    """The `Surroundings` of this broker's partitions."""
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        *,
+        propose_isr: Callable[[Partition], None],
+        flush: Callable[[Partition], None],
+        max_lag_ms: int,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`propose_isr` sends a leadership's proposed ISR (`broker.replicas.alter_partition_manager`); `flush` starts a flush in
+        a thread (`broker.replicas.flushes`).
+        """
+        self._metadata = metadata
+        self.propose_isr = propose_isr
+        self.flush = flush
+        self.max_lag_ms = max_lag_ms
+        self.now_ms = now_ms
+
+    def is_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
+        """Whether this incarnation of a broker may be in an ISR; without an epoch: the present incarnation."""
+        broker = self._metadata.broker(broker_id)
+        return broker is not None and broker.is_active and broker_epoch in (NO_BROKER_EPOCH, broker.epoch)
+
+    def is_online(self, broker_id: int, directory: UUID) -> bool:
+        """Whether this log directory of a broker is not known to be offline."""
+        return self._metadata.is_online(broker_id, directory)
+
+    def is_alive(self, broker_id: int) -> bool:
+        """Whether the broker is registered and not fenced."""
+        broker = self._metadata.broker(broker_id)
+        return broker is not None and not broker.is_fenced
+
+    def is_stale(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether the broker is known to have registered again, with a newer broker epoch."""
+        broker = self._metadata.broker(broker_id)
+        return broker is not None and broker.epoch > broker_epoch

@@ -1,0 +1,163 @@
+"""Log creation for new partitions, in parts, so that the event loop stays responsive: a topic may have thousands.
+
+    wanted --few, and no creation is running--> created at once
+    wanted --else--> waiting --> planned --in a thread, a few at a time--> created: the partition gets its role
+    any    --the topic is deleted, or the replica is moved away--> given up, without notification
+
+Deleted logs are put aside here, a few at once and more in turns of the loop, before the next logs are created.
+Until its log exists, a partition has no role and its requests fail with NOT_LEADER_OR_FOLLOWER. Kafka's brokers create
+logs in the thread that applies the metadata (LogManager.getOrCreateLog), with the same effect for clients.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from protocol.errors import KafkaError
+from protocol.types import TopicPartition
+from runtime import Pool, Runtime
+from runtime.turns import in_turns
+from storage.log import Log
+from storage.log_creation import LogCreation, NewLog, PlannedLog
+from storage.log_manager import LogManager
+
+#: Up to this many logs are created on the loop, at 0.2 ms each: a small topic is usable as soon as it is created. The
+#: same number of deleted logs is put aside on the loop, at 0.1 ms each.
+_AT_ONCE: Final = 16
+#: Logs that one call of a thread creates; then their partitions get their roles.
+_PART: Final = 32
+
+#: A partition's log, or why it has none.
+Made = tuple[TopicPartition, Log | KafkaError]
+
+
+class LogMaking:
+    """See the module. Everything belongs to the loop's thread."""
+
+    def __init__(
+        self, runtime: Runtime, logs: LogManager, *, on_made: Callable[[Sequence[Made]], None]
+    ) -> None:
+        """`on_made` is called once for each log that was requested and not given up."""
+        self._runtime = runtime
+        self._logs = logs
+        self._on_made = on_made
+        self._waiting: dict[TopicPartition, NewLog] = {}
+        #: Partitions of the running creation for which `on_made` has not been called yet.
+        self._planned: set[TopicPartition] = set()
+        #: The creation that the task carries out.
+        self._creation: LogCreation | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def is_wanted(self, topic_partition: TopicPartition) -> bool:
+        """Whether the partition's log is waiting to be created, or being created."""
+        return topic_partition in self._waiting or topic_partition in self._planned
+
+    def make(self, wanted: Sequence[NewLog]) -> None:
+        """Create the logs, or find existing ones; put deleted ones aside first.
+
+        Unless a creation is running or many logs are deleted, existing ones and up to 16 new ones are ready before this
+        returns.
+        """
+        if self._is_stopped:
+            return  # the node still follows the metadata, but the LogManager may be closing the logs in a thread
+        if self._is_busy or self._logs.deleted_count > _AT_ONCE:
+            # In order: a deleted topic's logs are put aside before those of a new topic with its name are created.
+            self._waiting.update({new.topic_partition: new for new in wanted})
+            if not self._is_busy:
+                self._begin()
+            return
+        for _ in self._logs.put_deleted_aside(self._runtime.now_ms()):
+            pass
+        if wanted:
+            creation = self._plan(wanted)
+            if creation.planned_count <= _AT_ONCE:
+                part = creation.next_part(_AT_ONCE)
+                creation.run(part)
+                self._finish(creation, part)
+            else:
+                self._creation = creation
+                self._begin()
+
+    def give_up(self, topic_partition: TopicPartition) -> None:
+        """The partition is not hosted any more. The caller deletes its log, which is not created again."""
+        self._waiting.pop(topic_partition, None)
+        self._planned.discard(topic_partition)
+
+    async def idle(self) -> None:
+        """Wait until no log is left to be created."""
+        while self._task is not None and self._is_busy:
+            await asyncio.wait([self._task])
+
+    async def stop(self) -> None:
+        """Create no more logs and put no more aside, `make` included; returns when no thread creates one."""
+        self._is_stopped = True
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+
+    def _begin(self) -> None:
+        self._task = self._runtime.supervise(self._work, name="log-making")
+
+    def _plan(self, wanted: Sequence[NewLog]) -> LogCreation:
+        self._planned = {new.topic_partition for new in wanted}
+        creation = self._logs.creation(wanted, now_ms=self._runtime.now_ms())
+        self._tell([*creation.logs.items(), *creation.errors.items()])
+        return creation
+
+    async def _work(self) -> None:
+        while True:
+            await in_turns(self._runtime, self._logs.put_deleted_aside(self._runtime.now_ms()))
+            if (creation := self._next_creation()) is None:
+                return
+            await self._carry_out(creation)
+
+    def _next_creation(self) -> LogCreation | None:
+        """The rest of the running creation, else a new one of all logs requested since."""
+        if self._creation is None or not self._creation.planned_count:
+            wanted, self._waiting = list(self._waiting.values()), {}
+            self._creation = self._plan(wanted) if wanted else None
+        return self._creation
+
+    async def _carry_out(self, creation: LogCreation) -> None:
+        while part := creation.next_part(_PART):
+            running = asyncio.ensure_future(self._runtime.run_blocking(creation.run, part, pool=Pool.LOGS))
+            try:
+                # A running thread cannot be stopped, and the caller of `stop` relies on its end.
+                await asyncio.shield(running)
+            except asyncio.CancelledError:
+                await asyncio.wait([running])
+                creation.finish(part)
+                raise
+            except Exception:
+                self._want_again(creation, part)
+                raise
+            self._finish(creation, part)
+
+    def _want_again(self, creation: LogCreation, part: Sequence[PlannedLog]) -> None:
+        """The thread has failed with a bug, not an I/O error: the next run plans its missing logs again."""
+        creation.finish(part)
+        self._tell(
+            [(at, creation.logs[at]) for new, _ in part if (at := new.topic_partition) in creation.logs]
+        )
+        for new, _ in part:
+            if new.topic_partition in self._planned:
+                self._planned.discard(new.topic_partition)
+                self._waiting[new.topic_partition] = new
+
+    def _finish(self, creation: LogCreation, part: Sequence[PlannedLog]) -> None:
+        creation.finish(part)
+        places = [new.topic_partition for new, _ in part]
+        self._tell([(at, creation.logs.get(at) or creation.errors[at]) for at in places])
+
+    def _tell(self, made: Sequence[Made]) -> None:
+        told = [(at, result) for at, result in made if at in self._planned]
+        self._planned.difference_update(at for at, _ in told)
+        if told:
+            self._on_made(told)

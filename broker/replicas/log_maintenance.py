@@ -1,0 +1,146 @@
+"""Background work of the log manager: retention, flushes, checkpoints, and the log cleaner's compaction.
+
+Source: the scheduled tasks of LogManager, and LogCleaner, of Kafka 4.3.1.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from broker.config import BrokerConfig
+from broker.replicas.cleaner_throttle import Throttle
+from runtime import Pool, Runtime
+from storage.background import BackgroundJob
+from storage.cleaner import CleaningStopped
+from storage.log_manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+#: How often the log manager is asked for jobs that are due; it keeps the interval of each kind of job itself.
+_STEP_S = 1.0
+
+
+class Maintenance:
+    """Runs the log manager's background jobs: decided on the loop, carried out in threads."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        logs: LogManager,
+        config: Callable[[], BrokerConfig],
+        *,
+        after_retention: Callable[[], None],
+    ) -> None:
+        self._runtime = runtime
+        self._logs = logs
+        self._config = config
+        self._after_retention = after_retention
+        self._is_stopping = False
+        self._throttle = Throttle(
+            lambda: self._config().log_cleaner_io_max_bytes_per_second,
+            monotonic=runtime.monotonic,
+            pause=runtime.pause_thread,
+            check=self._check_cleaning,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self._cleaner_backoff_ms = config().log_cleaner_backoff_ms
+        #: Set when log.cleaner.backoff.ms has changed.
+        self._backoff_changed = asyncio.Event()
+
+    def on_config_changed(self) -> None:
+        """The configuration has changed. Only a running pause must be notified; all else reads it when needed."""
+        if self._cleaner_backoff_ms != self._config().log_cleaner_backoff_ms:
+            self._cleaner_backoff_ms = self._config().log_cleaner_backoff_ms
+            self._backoff_changed.set()
+
+    def start(self) -> None:
+        """Start the tasks; maintenance begins after `log.initial.task.delay.ms`, compaction after its back-off."""
+        self._tasks = [
+            self._runtime.supervise(self._maintain, name="log-maintenance"),
+            self._runtime.supervise(self._clean, name="log-cleaner"),
+        ]
+
+    async def stop(self) -> None:
+        """Start no further job, and wait for the running one."""
+        self._is_stopping = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _maintain(self) -> None:
+        await asyncio.sleep(self._config().log_initial_task_delay_ms / 1000)
+        while True:
+            for job in self._maintenance_jobs():
+                await self._run(job)
+            await asyncio.sleep(_STEP_S)
+
+    def _maintenance_jobs(self) -> list[BackgroundJob]:
+        try:
+            jobs = self._logs.maintain(self._runtime.now_ms())
+            self._after_retention()
+        except Exception:  # of any kind: the next step is independent of this one
+            logger.exception("log maintenance failed")
+            return []
+        return jobs
+
+    async def _clean(self) -> None:
+        while True:
+            await self._back_off()
+            while self._config().log_cleaner_enable and (job := self._cleaning_job()) is not None:
+                if not await self._run(job):
+                    break  # the same log would be chosen again at once
+
+    async def _back_off(self) -> None:
+        """The cleaner's pause; it starts again when its length is altered, as Kafka restarts its cleaners."""
+        while True:
+            self._backoff_changed.clear()
+            try:
+                await asyncio.wait_for(self._backoff_changed.wait(), self._cleaner_backoff_ms / 1000)
+            except TimeoutError:
+                return
+
+    def _cleaning_job(self) -> BackgroundJob | None:
+        try:
+            return self._logs.clean_one(self._runtime.now_ms(), throttle=self._throttle)
+        except Exception:
+            logger.exception("choosing a log to clean failed")
+            return None
+
+    def _check_cleaning(self) -> None:
+        """Raise if the node stops: slow cleaning must not delay it. [in the cleaner's thread]"""
+        if self._is_stopping:
+            raise CleaningStopped
+
+    async def _run(self, job: BackgroundJob) -> bool:
+        """Run all parts of the job; False if one failed. A failure is logged and ends this job only."""
+        part: BackgroundJob | None = job
+        is_good = True
+        while part is not None and is_good:
+            is_run = await self._run_in_thread(part)
+            is_finished, part = _finish(part)
+            is_good = is_run and is_finished
+        return is_good
+
+    async def _run_in_thread(self, job: BackgroundJob) -> bool:
+        """Run the thread's half of a part; if this is cancelled, finish the part as well."""
+        # Shielded: a thread cannot be interrupted, and `stop` must return after its end.
+        running = asyncio.ensure_future(self._runtime.run_blocking(job.run, pool=Pool.UPKEEP))
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running])
+            _finish(job)
+            raise
+        except Exception:
+            logger.exception("%s failed", job.name)
+            return False
+        return True
+
+
+def _finish(job: BackgroundJob) -> tuple[bool, BackgroundJob | None]:
+    """The loop's half of a part: whether it succeeded, and the next part."""
+    try:
+        return True, job.finish()
+    except Exception:
+        logger.exception("the end of %s failed", job.name)
+        return False, None

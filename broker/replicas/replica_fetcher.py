@@ -1,0 +1,538 @@
+"""Replica fetcher: fetches all partitions assigned to it from one leader, over one connection.
+
+    wait for work --> ask for bounds (ListOffsets), else for records (Fetch) --> execute the followers' actions
+         ^                                                                                  |
+         '----------------------------------------------------------------------------------'
+
+It decides nothing: `follower.Follower` decides what to ask for and what a response means. A partition that fails is
+paused for replica.fetch.backoff.ms; the others continue.
+
+Source: ReplicaFetcherThread, RemoteLeaderEndPoint of Kafka 4.3.1.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, TypeVarTuple
+from uuid import UUID
+
+from broker.network.client import Address, ClientSettings, Disconnected, NodeClient
+from broker.reads.list_offsets import EARLIEST, LATEST
+from broker.replicas.flushes import flush_log
+from broker.replicas.partition import Partition
+from broker.replicas.truncating import Truncation, carry_out, next_job, truncate
+from broker.replication.follower import (
+    Action,
+    Append,
+    AskBounds,
+    Bounds,
+    Divergence,
+    FetchRecords,
+    Follower,
+    Records,
+    ReplicaState,
+    TruncateFullyAndStartAt,
+    TruncateTo,
+)
+from broker.replication.follower_session import FollowerSession
+from protocol.api_keys import ApiKey
+from protocol.errors import CorruptMessage, ErrorCode, KafkaError, KafkaStorageError
+from protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+from protocol.messages.fetch import ReplicaState as Sender
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from protocol.types import TopicPartition
+from runtime import Pool, Runtime
+
+logger = logging.getLogger(__name__)
+
+#: With topic ids (KIP-516), which is what all brokers of a KRaft cluster speak.
+_FETCH_VERSIONS: Final = range(13, 19)
+_SESSION_IS_GONE: Final = frozenset(
+    {ErrorCode.fetch_session_id_not_found, ErrorCode.fetch_session_topic_id_error}
+)
+#: Other tasks of the event loop run after this much has been appended.
+_TURN_BYTES: Final = 1 << 20
+
+_UNANSWERED: Final = (ErrorCode.unknown_server_error, -1)
+
+#: A partition as a Fetch names it: (topic id, partition index).
+Key = tuple[UUID, int]
+
+#: The input of a follower's decision: a request with its response, or a leader epoch.
+Heard = TypeVarTuple("Heard")
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class FetcherSettings:
+    """Configuration of the fetchers; names are those of Kafka's keys after `replica.fetch.`."""
+
+    node_id: int
+    wait_max_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 1_048_576
+    response_max_bytes: int = 10_485_760
+    backoff_ms: int = 1_000
+    #: request.timeout.ms
+    request_timeout_ms: int = 30_000
+    #: A response may exceed the requested size: by one batch, which a leader accepts up to a request's size, and by
+    #: the other fields of each partition. A response above this `response_max_bytes` is invalid.
+    connections: ClientSettings = ClientSettings(response_max_bytes=128 * 1024 * 1024)  # noqa: RUF009 (frozen)
+
+
+class Following:
+    """One partition that this broker follows in one leader epoch."""
+
+    __slots__ = ("asked", "follower", "is_over", "key", "partition", "refusal")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        #: Its key in a Fetch.
+        self.key: Key = (partition.topic_id, partition.topic_partition.partition)
+        self.follower = Follower(partition.log)
+        #: The request that the leader was last sent for it.
+        self.asked: FetchRecords | None = None
+        self.is_over = False
+        #: The last error code that the leader returned and that was logged.
+        self.refusal: int | None = None
+
+
+class ReplicaFetcher:
+    """See the module. `address` returns the leader's present address, None while it is unknown."""
+
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        client: NodeClient,
+        leader_id: int,
+        address: Callable[[], Address | None],
+        broker_epoch: Callable[[], int],
+        settings: FetcherSettings,
+        is_held_back: Callable[[Partition], bool],
+        on_bytes: Callable[[Partition, int], None],
+    ) -> None:
+        self._runtime = runtime
+        self._client = client
+        self._leader_id = leader_id
+        self._address = address
+        self._broker_epoch = broker_epoch
+        self._settings = settings
+        self._is_held_back = is_held_back
+        self._on_bytes = on_bytes
+        self._following: dict[Key, Following] = {}
+        #: Those with a request, by its kind: a round costs O(changes), not O(followed partitions).
+        self._fetching: dict[Following, None] = {}
+        self._locating: dict[Following, None] = {}
+        #: Paused until this time in seconds of the monotonic clock: they send no requests before.
+        self._paused: dict[Following, float] = {}
+        #: Those whose row in the fetch session may have changed, in the order of the request.
+        self._changed: dict[Following, None] = {}
+        self._session: FollowerSession[Key, FetchPartition] = FollowerSession()
+        self._work = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._is_failing = False
+        #: Truncations that run as tasks, since they wait for the disk.
+        self._truncations: set[asyncio.Task[None]] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._following)
+
+    # -- followed partitions -----------------------------------------------------------------------
+
+    def follow(self, partition: Partition) -> None:
+        """Follow the partition in its leader epoch; nothing changes if it is followed in that epoch already."""
+        following = self._following.get((partition.topic_id, partition.topic_partition.partition))
+        if following is not None and (
+            following.partition is partition and following.follower.leader_epoch == partition.leader_epoch
+        ):
+            return
+        self.unfollow(partition)
+        following = Following(partition)
+        self._following[following.key] = following
+        self._carry_out(following, following.follower.follow, partition.leader_epoch)
+        self._note(following)
+        if self._task is None:
+            self._task = self._runtime.supervise(self._run, name=f"fetcher-{self._leader_id}")
+
+    def unfollow(self, partition: Partition) -> None:
+        """Stop following the partition; a response that is still to come is ignored for it."""
+        key = (partition.topic_id, partition.topic_partition.partition)
+        following = self._following.pop(key, None)
+        if following is not None:
+            following.is_over = True
+            self._paused.pop(following, None)
+            self._note(following)
+
+    def refresh(self, partition: Partition) -> None:
+        """Retention has moved the log start, without a response."""
+        following = self._following.get((partition.topic_id, partition.topic_partition.partition))
+        if following is not None:
+            self._note(following)
+
+    async def stop(self) -> None:
+        """Send no more requests, start no more truncations, and close the connection.
+
+        A running truncation ends with the job that is in a thread: a thread cannot be stopped, and the files that it
+        has created must be removed.
+        """
+        for following in self._following.values():
+            following.is_over = True
+        if self._task is not None:
+            self._task.cancel()
+        tasks = [*self._truncations, *([] if self._task is None else [self._task])]
+        if tasks:
+            await asyncio.wait(tasks)
+        await self._client.close()
+
+    def lag(self, partition: Partition) -> int | None:
+        """How many offsets the leader's high watermark is ahead; None: not known."""
+        following = self._following.get((partition.topic_id, partition.topic_partition.partition))
+        return None if following is None else following.follower.lag
+
+    # -- rounds ------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        # This may be a restart of the task: the leader may have answered its last request, and the response is lost.
+        self._session.on_refusal(is_gone=False)
+        while True:
+            self._resume()
+            self._hold_back_throttled()
+            if not self._locating and not self._fetching:
+                await self._rest()
+                continue
+            address = self._address()
+            try:
+                if address is None:
+                    raise Disconnected(f"broker {self._leader_id} has no address now")
+                if self._locating:
+                    await self._locate(address, list(self._locating))
+                else:
+                    await self._fetch(address)
+            except (OSError, TimeoutError, KafkaError) as error:
+                self._on_failure(error)
+                self._delay([*self._locating, *self._fetching])
+            else:
+                self._on_success()
+
+    def _on_failure(self, error: Exception) -> None:
+        # An unavailable broker is retried after each backoff, and logged as a warning only once.
+        level = logging.DEBUG if self._is_failing else logging.WARNING
+        logger.log(level, "fetching from broker %d failed: %s", self._leader_id, error)
+        self._is_failing = True
+        self._session.on_refusal(is_gone=False)
+
+    def _on_success(self) -> None:
+        if self._is_failing:
+            logger.info("broker %d answers again", self._leader_id)
+            self._is_failing = False
+
+    async def _rest(self) -> None:
+        """Wait for work: a newly followed partition, or the end of a pause."""
+        self._work.clear()
+        resumes_at = min(self._paused.values(), default=None)
+        timeout_s = None if resumes_at is None else max(0.0, resumes_at - self._runtime.monotonic())
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._work.wait()
+        except TimeoutError:
+            pass
+
+    def _resume(self) -> None:
+        if self._paused:
+            now = self._runtime.monotonic()
+            for following in [each for each, resumes_at in self._paused.items() if resumes_at <= now]:
+                del self._paused[following]
+                self._note(following)
+
+    def _delay(self, followings: Iterable[Following]) -> None:
+        resumes_at = self._runtime.monotonic() + self._settings.backoff_ms / 1000
+        for following in followings:
+            self._paused[following] = resumes_at
+            self._note(following)
+
+    def _note(self, following: Following) -> None:
+        """The partition's next request may have changed."""
+        self._changed[following] = None
+        self._fetching.pop(following, None)
+        self._locating.pop(following, None)
+        if not following.is_over and following not in self._paused:
+            match following.follower.state:
+                case ReplicaState.FETCHING:
+                    self._fetching[following] = None
+                case ReplicaState.LOCATING:
+                    self._locating[following] = None
+                case _:
+                    pass
+        self._work.set()
+
+    # -- records -----------------------------------------------------------------------------------
+
+    async def _fetch(self, address: Address) -> None:
+        changed, self._changed = self._changed, {}
+        # Unfollowed ones first: a successor may have the same key.
+        in_order = sorted(changed, key=lambda each: not each.is_over)
+        request = self._session.request({each.key: self._row(each) for each in in_order}, self._rows)
+        response: FetchResponse = await self._client.request(
+            address,
+            ApiKey.FETCH,
+            FetchRequest(
+                replica_state=Sender(replica_id=self._settings.node_id, replica_epoch=self._broker_epoch()),
+                max_wait_ms=self._settings.wait_max_ms,
+                min_bytes=self._settings.min_bytes,
+                max_bytes=self._settings.response_max_bytes,
+                session_id=request.session_id,
+                session_epoch=request.epoch,
+                topics=_by_topic(request.rows),
+                forgotten_topics_data=_forgotten(request.forgotten),
+            ),
+            timeout_s=self._settings.request_timeout_ms / 1000,
+            versions=_FETCH_VERSIONS,
+        )
+        if response.error_code != ErrorCode.none:
+            logger.info("broker %d: %s", self._leader_id, ErrorCode(response.error_code).name)
+            is_gone = response.error_code in _SESSION_IS_GONE
+            self._session.on_refusal(is_gone=is_gone)
+            if not is_gone and response.error_code != ErrorCode.invalid_fetch_session_epoch:
+                self._delay(list(self._fetching))  # a new session does not help
+            return
+        self._session.on_answer(response.session_id)
+        appended_bytes = 0
+        for topic in response.responses:
+            for row in topic.partitions:
+                following = self._following.get((topic.topic_id, row.partition_index))
+                if following is None or following.asked is None:
+                    continue
+                self._take(following, following.asked, row)
+                appended_bytes += len(row.records or b"")
+                if appended_bytes >= _TURN_BYTES:
+                    appended_bytes = 0
+                    await asyncio.sleep(0)
+        for following in [each for each in self._changed if each.partition.log.is_flush_due]:
+            # Before the next Fetch, by which the leader counts the records as replicated (flush.messages).
+            await flush_log(self._runtime, following.partition.log)
+
+    def _hold_back_throttled(self) -> None:
+        # Not a replica that has everything committed (lag 0): a member of the ISR would fall out of it.
+        self._delay(
+            [
+                each
+                for each in self._changed
+                if not each.is_over
+                and each not in self._paused
+                and each.follower.lag != 0
+                and self._is_held_back(each.partition)
+            ]
+        )
+
+    def _rows(self) -> dict[Key, FetchPartition]:
+        """The rows of a full fetch: all partitions that can be fetched now."""
+        return {key: row for key, each in self._following.items() if (row := self._row(each)) is not None}
+
+    def _row(self, following: Following) -> FetchPartition | None:
+        """The partition's row of a Fetch; None: it is not fetched now."""
+        question = None
+        if not following.is_over and following not in self._paused:
+            question = following.follower.question()
+        if not isinstance(question, FetchRecords):
+            following.asked = None
+            return None
+        following.asked = question
+        return FetchPartition(
+            partition=following.partition.topic_partition.partition,
+            current_leader_epoch=question.leader_epoch,
+            fetch_offset=question.fetch_offset,
+            last_fetched_epoch=-1 if question.last_fetched_epoch is None else question.last_fetched_epoch,
+            log_start_offset=question.log_start_offset,
+            partition_max_bytes=self._settings.max_bytes,
+            high_watermark=following.partition.log.high_watermark,
+        )
+
+    def _take(self, following: Following, asked: FetchRecords, row: PartitionData) -> None:
+        """Process one row of a Fetch response."""
+        follower = following.follower
+        match row.error_code:
+            case ErrorCode.none if row.diverging_epoch.epoch >= 0:
+                divergence = Divergence(
+                    epoch=row.diverging_epoch.epoch, end_offset=row.diverging_epoch.end_offset
+                )
+                logger.info("%s: the leader's log parts from ours: %s", following.partition, divergence)
+                self._carry_out(following, follower.on_divergence, asked, divergence)
+            case ErrorCode.none:
+                answer = Records(
+                    records=memoryview(row.records or b""),
+                    high_watermark=row.high_watermark,
+                    log_start_offset=row.log_start_offset,
+                )
+                self._carry_out(following, follower.on_records, asked, answer)
+            case ErrorCode.offset_out_of_range:
+                follower.on_out_of_range(asked)
+            case ErrorCode.fenced_leader_epoch:
+                logger.info("%s: leader epoch %d is over", following.partition, asked.leader_epoch)
+                follower.on_fenced(asked)
+            case code:
+                # Usually one of the two brokers does not know the newest epoch or the topic yet: the request is
+                # retried, and a repeated error is logged at DEBUG.
+                level = logging.DEBUG if code == following.refusal else logging.INFO
+                name = ErrorCode(code).name
+                logger.log(level, "%s: broker %d says %s", following.partition, self._leader_id, name)
+                following.refusal = code
+                self._delay([following])
+        self._note(following)
+
+    # -- bounds ------------------------------------------------------------------------------------
+
+    async def _locate(self, address: Address, followings: list[Following]) -> None:
+        ends = await self._offsets(address, followings, LATEST)
+        starts = await self._offsets(address, followings, EARLIEST)
+        for following in followings:
+            if following.is_over:
+                continue
+            end_error, end = ends.get(following, _UNANSWERED)
+            start_error, start = starts.get(following, _UNANSWERED)
+            asked = AskBounds(leader_epoch=following.follower.leader_epoch)
+            if end_error is start_error is ErrorCode.none:
+                bounds = Bounds(log_start_offset=start, log_end_offset=end)
+                logger.warning("%s: our log's end is not in the leader's: %s", following.partition, bounds)
+                self._carry_out(following, following.follower.on_bounds, asked, bounds)
+            elif ErrorCode.fenced_leader_epoch in (end_error, start_error):
+                following.follower.on_fenced(asked)
+            else:
+                self._delay([following])
+            self._note(following)
+
+    async def _offsets(
+        self, address: Address, followings: list[Following], timestamp: int
+    ) -> dict[Following, tuple[ErrorCode, int]]:
+        """One bound of the leader's logs by ListOffsets: (error code, offset) of each partition that was answered."""
+        topics: dict[str, ListOffsetsTopic] = {}
+        by_name = {each.partition.topic_partition: each for each in followings}
+        for (topic, index), following in by_name.items():
+            topics.setdefault(topic, ListOffsetsTopic(name=topic)).partitions.append(
+                ListOffsetsPartition(
+                    partition_index=index,
+                    current_leader_epoch=following.follower.leader_epoch,
+                    timestamp=timestamp,
+                )
+            )
+        response: ListOffsetsResponse = await self._client.request(
+            address,
+            ApiKey.LIST_OFFSETS,
+            ListOffsetsRequest(replica_id=self._settings.node_id, topics=list(topics.values())),
+            timeout_s=self._settings.request_timeout_ms / 1000,
+        )
+        found: dict[Following, tuple[ErrorCode, int]] = {}
+        for answered in response.topics:
+            for row in answered.partitions:
+                asked = by_name.get(TopicPartition(answered.name, row.partition_index))
+                if asked is not None:
+                    found[asked] = ErrorCode(row.error_code), row.offset
+        return found
+
+    # -- actions -----------------------------------------------------------------------------------
+
+    def _carry_out(
+        self, following: Following, decide: Callable[[*Heard], Action | None], *heard: *Heard
+    ) -> None:
+        """Execute the follower's decision on the log; a log that cannot be written is not followed any more.
+
+        `decide` is called in here, so that a bug in it, too, stops one partition and not the fetcher.
+        """
+        partition, follower, now_ms = following.partition, following.follower, self._runtime.now_ms()
+        with self._failures(following):
+            match action := decide(*heard):
+                case None:
+                    return
+                case Append():
+                    partition.append_as_follower(
+                        action.records,
+                        leader_epoch=action.leader_epoch,
+                        high_watermark=action.high_watermark,
+                        log_start_offset=action.log_start_offset,
+                        now_ms=now_ms,
+                    )
+                    self._on_bytes(partition, len(action.records))
+                    follower.on_appended(action)
+                case TruncateTo():
+                    if action.offset < partition.log.log_end_offset:
+                        logger.info("%s: truncating to %d", partition, action.offset)
+                    self._truncate(following, action)
+                case TruncateFullyAndStartAt():
+                    logger.warning("%s: beginning anew at %d", partition, action.offset)
+                    self._truncate(following, action)
+
+    def _truncate(self, following: Following, action: Truncation) -> None:
+        """Truncate at once, or by a task if it has to wait for the disk; the follower sends no request meanwhile."""
+        partition, now_ms = following.partition, self._runtime.now_ms()
+        if next_job(partition.log, action, now_ms=now_ms) is None:
+            carry_out(partition, action, now_ms=now_ms)
+            following.follower.on_truncated()
+            return
+        task = self._runtime.create_task(
+            self._truncate_slowly(following, action), name=f"truncation of {partition}"
+        )
+        self._truncations.add(task)
+        task.add_done_callback(self._truncations.discard)
+
+    async def _truncate_slowly(self, following: Following, action: Truncation) -> None:
+        partition, log = following.partition, following.partition.log
+        with self._failures(following):
+            if await truncate(
+                self._runtime,
+                log,
+                partition,
+                action,
+                pool=Pool.FLUSHES,
+                is_wanted=lambda: not following.is_over and partition.log is log,
+            ):
+                following.follower.on_truncated()
+        if not following.is_over:
+            self._note(following)
+
+    @contextmanager
+    def _failures(self, following: Following) -> Iterator[None]:
+        """An error of one partition stops that partition only."""
+        partition, follower = following.partition, following.follower
+        try:
+            yield
+        except CorruptMessage as error:
+            if follower.state is ReplicaState.TRUNCATING:
+                logger.error("%s is not followed any more, its log cannot be truncated: %s", partition, error)
+                follower.on_failure()
+                return
+            # Possibly damaged in transit; a leader with a failing disk is detected by its own readers.
+            logger.error("%s: broker %d sends what cannot be appended: %s", partition, self._leader_id, error)
+            self._delay([following])
+        except KafkaStorageError as error:
+            logger.error("%s is not followed any more: %s", partition, error)
+            follower.on_failure()
+        except Exception:
+            logger.exception("%s is not followed any more", partition)
+            follower.on_failure()
+
+
+def _by_topic(rows: Mapping[Key, FetchPartition]) -> list[FetchTopic]:
+    topics: dict[UUID, FetchTopic] = {}
+    for (topic_id, _), row in rows.items():
+        topics.setdefault(topic_id, FetchTopic(topic_id=topic_id)).partitions.append(row)
+    return list(topics.values())
+
+
+def _forgotten(keys: Iterable[Key]) -> list[ForgottenTopic]:
+    topics: dict[UUID, ForgottenTopic] = {}
+    for topic_id, index in keys:
+        topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id)).partitions.append(index)
+    return list(topics.values())

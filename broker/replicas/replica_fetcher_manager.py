@@ -1,0 +1,124 @@
+"""Replica fetcher manager: assigns each partition that this broker follows to a fetcher.
+
+One leader's partitions are distributed over `num.replica.fetchers` fetchers, so that one slow response does not delay
+all of them; a partition always has the same fetcher number. A fetcher without partitions is stopped.
+
+Source: ReplicaFetcherManager, AbstractFetcherManager of Kafka 4.3.1.
+"""
+
+from collections.abc import Callable
+from zlib import crc32
+
+from broker.network.client import Address, NodeClient
+from broker.replicas.partition import Partition
+from broker.replicas.replica_fetcher import FetcherSettings, ReplicaFetcher
+from broker.replication.replication_quota import ReplicationQuota, is_throttled
+from runtime import Runtime
+
+#: A fetcher: (broker id of the leader, number of the fetcher).
+_Key = tuple[int, int]
+
+
+class ReplicaFetchers:
+    """See the module; the replica manager decides which partitions are followed."""
+
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        settings: FetcherSettings,
+        fetcher_count: int,
+        address_of: Callable[[int], Address | None],
+        broker_epoch: Callable[[], int],
+        quota: ReplicationQuota,
+    ) -> None:
+        """`address_of` returns a broker's inter-broker address, None while it is unavailable."""
+        self._runtime = runtime
+        self._settings = settings
+        self._fetcher_count = fetcher_count
+        self._address_of = address_of
+        self._broker_epoch = broker_epoch
+        self._quota = quota
+        self._fetchers: dict[_Key, ReplicaFetcher] = {}
+        self._by_partition: dict[Partition, _Key] = {}
+        self._is_stopped = False
+
+    def follow(self, partition: Partition) -> None:
+        """Follow the leader that the metadata log names, in its epoch; no leader while it names none."""
+        if partition.leader_id is None or self._is_stopped:
+            self.unfollow(partition)
+            return
+        topic, index = partition.topic_partition
+        # A topic's consecutive partitions go to consecutive fetchers, so that each gets an equal share.
+        key = (partition.leader_id, (crc32(topic.encode()) + index) % self._fetcher_count)
+        if self._by_partition.get(partition, key) != key:
+            self.unfollow(partition)
+        self._by_partition[partition] = key
+        fetcher = self._fetchers.get(key)
+        if fetcher is None:
+            fetcher = self._fetchers[key] = self._make(key)
+        fetcher.follow(partition)
+
+    def unfollow(self, partition: Partition) -> None:
+        """Stop following: this broker leads, or does not host the partition any more."""
+        key = self._by_partition.pop(partition, None)
+        if key is not None:
+            fetcher = self._fetchers[key]
+            fetcher.unfollow(partition)
+            if not fetcher:
+                del self._fetchers[key]
+                self._runtime.create_task(fetcher.stop(), name=f"stop-fetcher-{key[0]}")
+
+    def refresh(self, partition: Partition) -> None:
+        """This broker's own retention has moved the log start: the next Fetch reports it to the leader."""
+        key = self._by_partition.get(partition)
+        if key is not None:
+            self._fetchers[key].refresh(partition)
+
+    def lag(self, partition: Partition) -> int | None:
+        """How many offsets the leader's high watermark is ahead of the log; None: not followed, or not known."""
+        key = self._by_partition.get(partition)
+        return None if key is None else self._fetchers[key].lag(partition)
+
+    def resize(self, fetcher_count: int) -> None:
+        """`num.replica.fetchers` may have changed: reassign all partitions; each starts with a new `Follower`."""
+        if fetcher_count != self._fetcher_count:
+            self._fetcher_count = fetcher_count
+            for partition in list(self._by_partition):
+                self.follow(partition)
+
+    async def stop(self) -> None:
+        """Stop all fetchers; `follow` has no effect afterwards."""
+        self._is_stopped = True
+        fetchers, self._fetchers = list(self._fetchers.values()), {}
+        self._by_partition.clear()
+        for fetcher in fetchers:
+            await fetcher.stop()
+
+    def _make(self, key: _Key) -> ReplicaFetcher:
+        leader_id, number = key
+        return ReplicaFetcher(
+            runtime=self._runtime,
+            client=NodeClient(
+                self._runtime,
+                client_id=f"broker-{self._settings.node_id}-fetcher-{number}",
+                settings=self._settings.connections,
+            ),
+            leader_id=leader_id,
+            address=lambda: self._address_of(leader_id),
+            broker_epoch=self._broker_epoch,
+            settings=self._settings,
+            is_held_back=self._is_held_back,
+            on_bytes=self._on_bytes,
+        )
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        replicas = partition.log.config.follower_replication_throttled_replicas
+        return bool(replicas) and is_throttled(replicas, partition.topic_partition, self._settings.node_id)
+
+    def _is_held_back(self, partition: Partition) -> bool:
+        return self._is_throttled(partition) and self._quota.is_exceeded(now_ms=self._runtime.now_ms())
+
+    def _on_bytes(self, partition: Partition, size_bytes: int) -> None:
+        if self._is_throttled(partition):
+            self._quota.record(size_bytes, now_ms=self._runtime.now_ms())

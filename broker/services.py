@@ -1,0 +1,33 @@
+"""The services of one broker that its API handlers use.
+
+Source: the fields of kafka.server.KafkaApis and BrokerServer of Kafka 4.3.1.
+"""
+
+from dataclasses import dataclass
+
+from broker.config import BrokerConfig
+from broker.groups.coordinator import GroupCoordinator
+from broker.membership.controller_channel import ControllerChannel
+from broker.membership.lifecycle import BrokerLifecycle
+from broker.metadata_cache import MetadataCache
+from broker.replicas.producer_ids import ProducerIds
+from broker.replicas.replica_manager import ReplicaManager
+from broker.topic_creator import TopicCreator
+from runtime import Runtime
+
+
+@dataclass(slots=True, kw_only=True)
+class Broker:
+    """The services that a handler may use. `config` is replaced as a whole when a dynamic configuration changes."""
+
+    node_id: int
+    cluster_id: str
+    runtime: Runtime
+    config: BrokerConfig
+    metadata: MetadataCache
+    controller: ControllerChannel
+    lifecycle: BrokerLifecycle
+    replicas: ReplicaManager
+    groups: GroupCoordinator
+    producer_ids: ProducerIds
+    topic_creator: TopicCreator

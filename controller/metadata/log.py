@@ -1,0 +1,401 @@
+"""`__cluster_metadata-0`: the replicated log that Raft, the controller and brokers work on, and its snapshots.
+
+        snapshots                 log start        high watermark       log end
+            |                         |                   |                |
+    [ everything before an offset ]   [ === committed === | = not yet ==== ]
+
+A log that does not begin at 0 begins at a snapshot: a reader replays the latest snapshot, and the log behind it.
+`append` writes its records as one batch, so that a torn write loses all of them or none. Appends reach the page
+cache only; `flush` makes them durable.
+
+It implements `controller.raft.log.RaftLog`. `controller.metadata.record_batches` reads its batches,
+`controller.metadata.log_opening` recovers it after a crash.
+Source: KafkaRaftLog and RaftLog of Kafka 4.3.1, KIP-595, KIP-630.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from controller.metadata import log_cleaning, record_batches, snapshots
+from controller.metadata import log_opening as opening
+from controller.metadata.log_cleaning import MetadataLogSettings
+from controller.metadata.record_batches import Chunk
+from controller.metadata.record_versions import version_of
+from controller.metadata.snapshot_store import PartFile, SnapshotStore
+from controller.metadata.snapshot_writer import SnapshotWriter
+from controller.raft.log import Diverging, NeedsSnapshot, Valid, Validation
+from controller.raft.types import TOPIC_ID, OffsetAndEpoch
+from protocol.errors import CorruptMessage
+from protocol.messages.snapshot_footer_record import SnapshotFooterRecord
+from protocol.messages.snapshot_header_record import SnapshotHeaderRecord
+from protocol.metadata.frame import encode_record
+from protocol.metadata.records import MetadataRecord
+from protocol.records.batch import BatchHeader, batches, crc_is_valid
+from protocol.records.builder import build_batch, simple_records
+from protocol.records.quorum import QuorumMessage, build_quorum_batch
+from protocol.types import TopicPartition
+from storage.append_origin import AppendOrigin
+from storage.background import BackgroundJob
+from storage.files import Files
+from storage.log import Log
+from storage.log_files import removal_job
+
+TOPIC_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
+#: Largest number of records in a batch; decisions that need not be atomic are split. Kafka's MAX_RECORDS_PER_BATCH.
+MAX_RECORDS_PER_BATCH: Final = 10_000
+
+
+def encoded(record: MetadataRecord, *, metadata_version: int) -> bytes:
+    """The value of a record in the log, without the framing of a batch."""
+    return encode_record(record, version_of(record, metadata_version=metadata_version))
+
+
+class MetadataLog:
+    """See the module. To be called from the event loop's thread, except methods marked [any thread]."""
+
+    def __init__(
+        self, log: Log, store: SnapshotStore, files: Files, *, settings: MetadataLogSettings, now_ms: int
+    ) -> None:
+        self._log = log
+        self._store = store
+        self._files = files
+        self._settings = settings
+        #: The latest time that this log has seen, timestamps of its leader included.
+        self._now_ms = now_ms
+
+    @classmethod
+    def open(
+        cls,
+        log_dir: Path,
+        *,
+        files: Files,
+        random: Random,
+        now_ms: int,
+        is_clean: bool = False,
+        settings: MetadataLogSettings | None = None,
+    ) -> "MetadataLog":
+        """Open the log in this log directory, or create it. [any thread]
+
+        Unless it `is_clean`, the log is truncated at the first batch that is incomplete or damaged, which is a torn
+        write; the rest is made durable, since Raft counts all of it. After a clean stop there is no torn write;
+        damage is then detected when the batch is read. Raises InvalidMetadata and OSError.
+        """
+        settings = settings or MetadataLogSettings()
+        directory = log_dir / str(TOPIC_PARTITION)
+        store = SnapshotStore.open(directory, files)
+        log = Log.open(
+            directory,
+            config=opening.config_of(settings),
+            topic_partition=TOPIC_PARTITION,
+            now_ms=now_ms,
+            files=files,
+            random=random,
+            is_clean=is_clean,
+            log_start_offset=opening.start_of(directory, store, files),
+            topic_id=TOPIC_ID,
+        )
+        opening.close_gap(log, store, is_clean=is_clean, now_ms=now_ms)
+        opening.check_start(log, store)
+        opened = cls(log, store, files, settings=settings, now_ms=now_ms)
+        # A follower may have crashed after it downloaded a snapshot, and before it restarted the log behind it.
+        opened.truncate_to_latest_snapshot()
+        if not is_clean:
+            log.flush()
+        if (latest := store.latest) is not None:
+            log.update_high_watermark(latest.offset)  # a snapshot holds committed records only
+            opened._forget_before_start()
+        return opened
+
+    # -- where it begins and ends ------------------------------------------------------------------------
+
+    @property
+    def directory(self) -> Path:
+        """Where the log, its snapshots and `quorum-state` are."""
+        return self._log.directory
+
+    @property
+    def log_start_offset(self) -> int:
+        """Where the log begins: 0, or the end of a snapshot."""
+        return self._log.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The log end offset: that of the next record."""
+        return self._log.log_end_offset
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last batch; of the latest snapshot if there is no batch; 0 without either."""
+        epoch = self._log.latest_epoch
+        if epoch is not None:
+            return epoch
+        latest = self._store.latest
+        return 0 if latest is None else latest.epoch
+
+    @property
+    def end(self) -> OffsetAndEpoch:
+        """Log end offset and last epoch."""
+        return OffsetAndEpoch(self.end_offset, self.last_epoch)
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything before it is known to be committed."""
+        return self._log.high_watermark
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the log, without snapshots."""
+        return self._log.size_bytes
+
+    def update_high_watermark(self, offset: int) -> None:
+        """Everything before `offset` is committed."""
+        self._log.update_high_watermark(offset)
+
+    # -- comparison with another log ---------------------------------------------------------------------
+
+    def end_offset_for_epoch(self, epoch: int) -> OffsetAndEpoch:
+        """The largest epoch here that is <= `epoch`, and its end offset; the log's end if `epoch` is newer."""
+        found = self._log.end_offset_for_epoch(epoch)
+        if found is None:
+            return self.end
+        known, end_offset = found
+        earliest = self._store.earliest
+        if earliest is not None and (end_offset, known) == (earliest.offset, epoch):
+            # `epoch` is before the log's first one: what precedes the log is the snapshot, whose epoch may be older.
+            return earliest
+        return OffsetAndEpoch(end_offset, known)
+
+    def validate(self, offset: int, epoch: int) -> Validation:
+        """Whether a log that ends at `offset`, with a last record of `epoch`, is a prefix of this one.
+
+        Source: RaftLog.validateOffsetAndEpoch; KIP-595 "Fetch", KIP-630 "Fetch".
+        """
+        start = self.log_start_offset
+        if start == 0 and offset == 0:
+            return Valid()
+        earliest, latest = self._store.earliest, self._store.latest
+        if earliest is not None and (
+            offset < start or (offset == start and epoch != earliest.epoch) or epoch < earliest.epoch
+        ):
+            assert latest is not None, earliest
+            return NeedsSnapshot(latest)
+        end = self.end_offset_for_epoch(epoch)
+        return Diverging(end) if end.epoch != epoch or end.offset < offset else Valid()
+
+    # -- writing -----------------------------------------------------------------------------------------
+
+    def append(
+        self, records: Sequence[MetadataRecord], *, epoch: int, metadata_version: int, now_ms: int
+    ) -> Chunk:
+        """Append records as one batch, as the leader of `epoch`; returns the batch."""
+        pairs = [(None, encoded(record, metadata_version=metadata_version)) for record in records]
+        base_offset = self.end_offset
+        rows = simple_records(pairs, timestamp=now_ms, base_offset=base_offset)
+        batch = build_batch(rows, base_offset=base_offset, leader_epoch=epoch)
+        self._append(batch, epoch=epoch, now_ms=now_ms)
+        return Chunk(base_offset, list(records), self.end_offset, len(batch))
+
+    def append_control(self, messages: Sequence[QuorumMessage], *, epoch: int, now_ms: int) -> int:
+        """Append control records as one batch, as the leader of `epoch`; returns its base offset."""
+        base_offset = self.end_offset
+        batch = build_quorum_batch(messages, base_offset=base_offset, leader_epoch=epoch, timestamp=now_ms)
+        self._append(batch, epoch=epoch, now_ms=now_ms)
+        return base_offset
+
+    def _append(self, batch: bytes, *, epoch: int, now_ms: int) -> None:
+        self._now_ms = max(self._now_ms, now_ms)
+        self._log.append_as_leader(batch, leader_epoch=epoch, now_ms=now_ms, origin=AppendOrigin.RAFT_LEADER)
+
+    def append_as_follower(self, data: bytes | memoryview, *, epoch: int) -> None:
+        """Append batches as received from the leader of `epoch`; an incomplete one at the end is ignored.
+
+        Every batch must continue the one before, in offset and epoch. Batches before the first one that does not, or
+        whose CRC is wrong, are appended; then raises CorruptMessage.
+        """
+        view = memoryview(data)
+        accepted_bytes, next_offset, last_epoch = 0, self.end_offset, self.last_epoch
+        try:
+            for header, batch in batches(view):
+                self._check_next(header, batch, next_offset, last_epoch, epoch)
+                accepted_bytes += header.size_bytes
+                next_offset, last_epoch = header.next_offset, header.partition_leader_epoch
+                self._now_ms = max(self._now_ms, header.max_timestamp)
+        finally:
+            if accepted_bytes:
+                # The leader's timestamps: this log rolls its segments at about the same offsets.
+                self._log.append_as_follower(view[:accepted_bytes], leader_epoch=epoch, now_ms=self._now_ms)
+
+    def _check_next(
+        self, header: BatchHeader, batch: memoryview, next_offset: int, last_epoch: int, epoch: int
+    ) -> None:
+        if header.base_offset != next_offset or header.last_offset_delta < 0:
+            raise CorruptMessage(f"{self.directory}: fetched offset {header.base_offset}, not {next_offset}")
+        if not last_epoch <= header.partition_leader_epoch <= epoch:
+            raise CorruptMessage(
+                f"{self.directory}: the batch at {next_offset} is of epoch {header.partition_leader_epoch}, not in "
+                f"[{last_epoch}, {epoch}]"
+            )
+        if not crc_is_valid(batch):
+            raise CorruptMessage(f"{self.directory}: the CRC of the batch at {next_offset} is wrong")
+
+    def flush(self, end_offset: int) -> None:
+        """Wait until everything before `end_offset` is on the disk. [any thread, but not while it is truncated]"""
+        self._log.flush(end_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove everything from `offset` on. Call `flush` before the next append.
+
+        Otherwise a crash could leave an old batch and, behind it, a newer one: each of them valid, but together a log
+        that no node ever had. Invariant: what is committed is never truncated.
+        """
+        assert offset >= self.high_watermark, (offset, self.high_watermark, "is committed")
+        self._log.truncate_to(offset, now_ms=self._now_ms)
+
+    def truncate_to_latest_snapshot(self) -> bool:
+        """Restart the log behind the latest snapshot if that is ahead of the log; whether it was."""
+        latest, end_offset = self._store.latest, self.end_offset
+        if latest is None or latest <= OffsetAndEpoch(end_offset, self._log.latest_epoch or 0):
+            return False
+        if latest.offset == end_offset == self.log_start_offset:
+            return False  # the log already begins there
+        self._log.truncate_fully_and_start_at(latest.offset, now_ms=self._now_ms)
+        self._forget_before_start()
+        return True
+
+    def close(self) -> None:
+        """Flush and close. [any thread]"""
+        self._log.flush()
+        self._log.close()
+        for deleted in self._log.deleted_files:
+            deleted.close()
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def read(self, offset: int, *, max_bytes: int) -> bytes:
+        """Whole batches from `offset` on, committed or not: up to `max_bytes`, but at least one if there is any."""
+        found = self._log.read(offset, max_bytes=max_bytes, min_one_message=True)
+        view = memoryview(found.records)
+        return bytes(view[: sum(header.size_bytes for header, _ in batches(view))])
+
+    def chunks(self, start_offset: int, end_offset: int) -> Iterator[Chunk]:
+        """The batches in [start_offset, end_offset), decoded; both are batch boundaries. [any thread]
+
+        Raises InvalidMetadata for damaged batches and unknown records.
+        """
+        return record_batches.chunks(self._log, start_offset, end_offset)
+
+    def quorum_messages(self, start_offset: int | None = None) -> Iterator[tuple[int, QuorumMessage]]:
+        """Control records with their offsets, uncommitted ones included, from `start_offset` to the log's end.
+
+        None: all of them: first those in the latest snapshot, with its last offset, then those in the log behind it.
+        Raises InvalidMetadata.
+        """
+        if start_offset is None:
+            start_offset = self.log_start_offset
+            if (latest := self._store.latest) is not None:
+                for message in snapshots.quorum_messages(self._store.path(latest), self._files):
+                    if not isinstance(message, SnapshotHeaderRecord | SnapshotFooterRecord):
+                        yield latest.offset - 1, message
+                start_offset = latest.offset
+        yield from record_batches.quorum_messages(self._log, start_offset)
+
+    # -- snapshots ---------------------------------------------------------------------------------------
+
+    @property
+    def latest_snapshot(self) -> OffsetAndEpoch | None:
+        """The newest snapshot; (0, 0) is the one a log directory is formatted with."""
+        return self._store.latest
+
+    @property
+    def earliest_snapshot(self) -> OffsetAndEpoch | None:
+        """The oldest snapshot."""
+        return self._store.earliest
+
+    def snapshot_records(self, snapshot: OffsetAndEpoch) -> Iterator[list[MetadataRecord]]:
+        """The records of a snapshot, batch by batch. Raises InvalidMetadata, FileNotFoundError. [any thread]"""
+        return snapshots.read(self._store.path(snapshot), self._files)
+
+    def snapshot_chunk(
+        self, snapshot: OffsetAndEpoch, *, position: int, max_bytes: int
+    ) -> tuple[bytes, int] | None:
+        """Bytes of a snapshot from `position` on (none behind its end), and its size; None if it does not exist."""
+        return self._store.chunk(snapshot, position=position, max_bytes=max_bytes)
+
+    def begin_snapshot(self, snapshot: OffsetAndEpoch) -> PartFile | None:
+        """Begin to download a snapshot from the leader; None if it is here already."""
+        return self._store.begin_download(snapshot)
+
+    def add_snapshot(self, snapshot: OffsetAndEpoch) -> None:
+        """A snapshot from the leader is frozen: from now on it is one of the log's."""
+        self._store.add(snapshot)
+
+    def create_snapshot(self, end_offset: int) -> SnapshotWriter | None:
+        """Begin a snapshot of everything before `end_offset`, which must be committed and a batch boundary.
+
+        None if it exists, or the log does not begin before `end_offset`. Then call `SnapshotWriter.write` in another
+        thread, and `snapshot_written` afterwards.
+        """
+        if end_offset <= self.log_start_offset:
+            return None
+        assert end_offset <= self.high_watermark, (end_offset, self.high_watermark)
+        header, _ = next(record_batches.sound_batches(self._log, end_offset - 1, None))
+        # A follower that starts from the snapshot fetches from its end offset, which must be the start of a batch.
+        assert header.next_offset == end_offset, (header.base_offset, end_offset, "is within a batch")
+        part = self._store.begin_own(OffsetAndEpoch(end_offset, header.partition_leader_epoch))
+        return None if part is None else SnapshotWriter(part, last_timestamp=header.max_timestamp)
+
+    def snapshot_written(self, writer: SnapshotWriter) -> None:
+        """The snapshot is complete: from here on it is served, and older ones may be deleted.
+
+        If the log meanwhile begins later, behind a snapshot from the leader, this one is deleted at once.
+        """
+        self._store.add(writer.snapshot)
+        if writer.snapshot.offset < self.log_start_offset:
+            self._forget_before_start()
+
+    # -- deletion ----------------------------------------------------------------------------------------
+
+    def clean(self, now_ms: int) -> bool:
+        """Delete old snapshots, and the log before the oldest one that is kept; whether there were any.
+
+        Call it every CLEAN_INTERVAL_MS. The rules are `controller.metadata.log_cleaning`. Raises InvalidMetadata, KafkaError.
+        """
+        self._now_ms = max(self._now_ms, now_ms)
+        has_cleaned = False
+        while len(self._store.ids) > 1 and self._is_due(now_ms):
+            following = self._store.ids[1]
+            if following.offset > self.high_watermark:
+                break
+            self._log.maybe_increment_log_start_offset(
+                following.offset, reason="a snapshot holds what was before"
+            )
+            self._log.apply_retention(now_ms)
+            has_cleaned |= self._store.forget_before(following, now_ms=now_ms)
+        return has_cleaned
+
+    def _is_due(self, now_ms: int) -> bool:
+        """Whether the oldest snapshot must be deleted."""
+        ids = self._store.ids
+        snapshot_bytes = sum(map(self._store.size_of, ids))
+        if log_cleaning.is_oversized(
+            self._settings, log_bytes=self.size_bytes, snapshot_bytes=snapshot_bytes
+        ):
+            return True
+        last_timestamp_ms = snapshots.last_contained_timestamp(self._store.path(ids[0]), self._files)
+        return log_cleaning.is_expired(self._settings, last_timestamp_ms=last_timestamp_ms, now_ms=now_ms)
+
+    def _forget_before_start(self) -> None:
+        """Delete snapshots that end before the log's start: no log continues behind them."""
+        kept = [each for each in self._store.ids if each.offset >= self.log_start_offset]
+        self._store.forget_before(min(kept), now_ms=self._now_ms)
+
+    def removals_due(self, now_ms: int) -> BackgroundJob | None:
+        """Deleted files whose delay has passed, to be removed in another thread; None if there are none."""
+        self._now_ms = max(self._now_ms, now_ms)
+        waiting = (self._log.deleted_files, self._store.deleted)
+        due = [each for files in waiting for each in files if each.due_ms <= now_ms]
+        for files in waiting:
+            files[:] = [each for each in files if each.due_ms > now_ms]
+        return removal_job(due) if due else None

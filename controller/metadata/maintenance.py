@@ -1,0 +1,84 @@
+"""Maintenance of the metadata log's files: snapshots are written, old snapshots and segments are removed.
+
+Raft depends on neither: a failure is logged, and retried later. `controller.metadata.snapshot_generator` and
+`controller.metadata.log_cleaning` decide when it is due, `MetadataLog.clean` what is deleted.
+"""
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from controller.metadata.log import MetadataLog
+from controller.metadata.snapshot_writer import SnapshotWriter
+from protocol.errors import KafkaError
+from protocol.messages.voters_record import VotersRecord
+from protocol.metadata.image import InvalidMetadata, MetadataImage
+
+logger: Final = logging.getLogger(__name__)
+
+
+class LogUpkeep:
+    """The maintenance of one log. `now_ms` is the wall clock."""
+
+    def __init__(
+        self, log: MetadataLog, *, now_ms: Callable[[], int], run_blocking: Callable[..., Awaitable[Any]]
+    ) -> None:
+        self._log = log
+        self._now_ms = now_ms
+        self._run_blocking = run_blocking
+        #: The snapshot that is being written.
+        self.snapshotting: asyncio.Task[None] | None = None
+
+    def begin_snapshot(
+        self,
+        end_offset: int,
+        copy: Callable[[], MetadataImage],
+        *,
+        kraft_version: int,
+        voters: VotersRecord | None,
+    ) -> bool:
+        """Begin to write the image that `copy` returns as the snapshot of everything before `end_offset`.
+
+        False if another one is being written, or `MetadataLog.create_snapshot` needs none. Raises InvalidMetadata
+        and OSError.
+        """
+        if self.snapshotting is not None:
+            return False
+        writer = self._log.create_snapshot(end_offset)
+        if writer is None:
+            return False
+        write = functools.partial(
+            writer.write, copy(), kraft_version=kraft_version, voters=voters, now_ms=self._now_ms()
+        )
+        loop = asyncio.get_running_loop()
+        self.snapshotting = loop.create_task(self._write_snapshot(writer, write), name="metadata-snapshot")
+        return True
+
+    async def _write_snapshot(self, writer: SnapshotWriter, write: Callable[[], None]) -> None:
+        try:
+            await self._run_blocking(write)
+            self._log.snapshot_written(writer)
+        except (KafkaError, OSError, InvalidMetadata) as error:
+            logger.error("a snapshot of the metadata was not written: %r", error)
+        except Exception:
+            logger.exception("a snapshot of the metadata was not written")
+        finally:
+            self.snapshotting = None
+
+    async def clean(self) -> None:
+        """Delete snapshots and segments that are too old or too large, and remove files that are due."""
+        now_ms = self._now_ms()
+        try:
+            self._log.clean(now_ms)
+            if (job := self._log.removals_due(now_ms)) is not None:
+                await self._run_blocking(job.run)
+                job.finish()
+        except (KafkaError, OSError, InvalidMetadata) as error:
+            logger.error("old parts of the metadata log were not removed: %r", error)
+
+    async def end(self) -> None:
+        """Wait for the snapshot that is being written."""
+        if self.snapshotting is not None:
+            await asyncio.wait([self.snapshotting])

@@ -1,0 +1,89 @@
+"""The batches of the metadata log, checked and decoded: records for listeners, control records for Raft.
+
+    batch, its CRC right --of records--> Chunk --> listeners
+                         '-of control--> LeaderChange, KRaftVersion, Voters --> Raft
+
+Nothing is skipped: damage, or a record that this software does not know, is InvalidMetadata, with file and offset.
+Any thread may read.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from controller.metadata.snapshots import REMEDY
+from protocol.errors import KafkaError
+from protocol.metadata.frame import UnknownMetadataRecord, decode_record
+from protocol.metadata.image import InvalidMetadata
+from protocol.metadata.records import MetadataRecord
+from protocol.records.batch import BatchHeader, crc_is_valid
+from protocol.records.quorum import QuorumMessage, decode_quorum_record
+from protocol.records.record import records, values_of
+from storage import file_names
+from storage.log import Log
+
+
+class Chunk(NamedTuple):
+    """The records of one batch, at consecutive offsets from `base_offset` on."""
+
+    base_offset: int
+    records: list[MetadataRecord]
+    #: The offset behind the batch; control records have offsets, too.
+    end_offset: int
+    #: Size of the batch.
+    size_bytes: int
+
+
+def chunks(log: Log, start_offset: int, end_offset: int) -> Iterator[Chunk]:
+    """The batches in [start_offset, end_offset); both are batch boundaries. Raises InvalidMetadata."""
+    for header, batch in sound_batches(log, start_offset, end_offset):
+        decoded = [] if header.is_control else _decode(log, header, batch)
+        yield Chunk(header.base_offset, decoded, header.next_offset, header.size_bytes)
+
+
+def quorum_messages(log: Log, start_offset: int) -> Iterator[tuple[int, QuorumMessage]]:
+    """Control records from `start_offset` to the log's end with their offsets. Raises InvalidMetadata."""
+    for header, batch in sound_batches(log, start_offset, None):
+        for row in records(batch) if header.is_control else ():
+            if (found := decode_quorum_record(row)) is None:
+                raise UnknownMetadataRecord(
+                    f"{log.directory} has a control record of an unknown type at offset {row.offset}"
+                )
+            yield row.offset, found
+
+
+def sound_batches(
+    log: Log, start_offset: int, end_offset: int | None
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Batches from the one that contains `start_offset` on, up to `end_offset` (None: the log's end).
+
+    Raises InvalidMetadata if one cannot be read, or its CRC is wrong.
+    """
+    assert start_offset >= log.log_start_offset, (start_offset, log.log_start_offset)
+    try:
+        for header, batch in log.records_since(start_offset, end=end_offset):
+            if not crc_is_valid(batch):
+                offset = header.base_offset
+                raise InvalidMetadata(f"{_file_of(log, offset)} is damaged at offset {offset}. {REMEDY}")
+            yield header, batch
+    except KafkaError as error:
+        raise InvalidMetadata(f"{log.directory} cannot be read: {error}") from error
+
+
+def _decode(log: Log, header: BatchHeader, batch: memoryview) -> list[MetadataRecord]:
+    decoded: list[MetadataRecord] = []
+    try:
+        for value in values_of(batch):
+            decoded.append(decode_record(value or b""))  # noqa: PERF401 (the error below needs their number so far)
+    except InvalidMetadata as error:
+        raise type(error)(
+            f"{log.directory} at offset {header.base_offset + len(decoded)}: {error}"
+        ) from error
+    except KafkaError as error:
+        raise InvalidMetadata(f"{log.directory} at offset {header.base_offset}: {error}") from error
+    return decoded
+
+
+def _file_of(log: Log, offset: int) -> Path:
+    segment = [each for each in log.segments if each.base_offset <= offset][-1]
+    return segment.path_of(file_names.LOG)

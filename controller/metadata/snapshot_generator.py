@@ -1,0 +1,58 @@
+"""Snapshot generation: this node writes one after a number of bytes of the log, or after an interval (KIP-630).
+
+Every node, brokers included, writes snapshots of its own log. The image is that of a listener of committed records:
+the active controller's own image is ahead of what is committed.
+Source: SnapshotGenerator and SnapshotEmitter of Kafka 4.3.1.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from controller.metadata.log_cleaning import MetadataLogSettings, SnapshotTrigger
+from controller.raft.quorum import Quorum
+from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
+from protocol.metadata.image import InvalidMetadata, MetadataImage
+from protocol.metadata.records import MetadataRecord
+
+logger: Final = logging.getLogger(__name__)
+
+
+class Snapshotter:
+    """A listener that starts snapshots. To be subscribed behind the listener that updates the image."""
+
+    def __init__(
+        self,
+        quorum: Quorum,
+        *,
+        image: Callable[[], MetadataImage],
+        settings: MetadataLogSettings,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._quorum = quorum
+        self._image = image
+        self._now_ms = now_ms
+        self._trigger = SnapshotTrigger(settings, now_ms=now_ms())
+        self._seen_bytes = 0
+
+    def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
+        """Begin to write a snapshot if it is time, and no other one is being written."""
+        size_bytes, self._seen_bytes = self._quorum.told_bytes - self._seen_bytes, self._quorum.told_bytes
+        reason = self._trigger.committed(size_bytes, self._now_ms())
+        if reason is None or self._image().metadata_version is None:
+            return  # before the first records there is nothing to write, and no version to write it in
+        try:
+            if not self._quorum.write_snapshot(lambda: self._image().copy()):
+                return
+            logger.info("writing a snapshot of the metadata before offset %d: %s", end_offset, reason)
+        except (OSError, InvalidMetadata) as error:
+            # Retried when the next one is due, not with every record.
+            logger.error("a snapshot of the metadata cannot be written: %r", error)
+        self._trigger.reset(self._now_ms())
+
+    def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
+        """A snapshot was loaded: bytes and interval count from it."""
+        self._trigger.reset(self._now_ms())
+
+    def on_leader(self, leader: LeaderAndEpoch) -> None:
+        """Nothing to do: leaders and followers write snapshots alike."""

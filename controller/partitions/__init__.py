@@ -1,0 +1,1 @@
+"""Topics and their partitions: creation, placement, election, reassignment; Kafka's ReplicationControlManager."""

@@ -1,0 +1,103 @@
+"""CreatePartitions: adds partitions to topics (KIP-195).
+
+Source: ReplicationControlManager.createPartitions of Kafka 4.3.1.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from controller.partitions import assignments
+from controller.result import Result, check_record_count
+from controller.state import ClusterState
+from protocol.errors import (
+    ErrorCode,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidRequest,
+    KafkaError,
+    UnknownTopicOrPartition,
+)
+from protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from protocol.metadata.image import TopicImage
+from protocol.metadata.records import MetadataRecord, PartitionRecord
+
+
+def create_partitions(
+    state: ClusterState, request: CreatePartitionsRequest
+) -> Result[CreatePartitionsResponse]:
+    """Grow each topic to the requested count, or leave it as it is. Raises PolicyViolation for too many partitions."""
+    times = Counter(topic.name for topic in request.topics)
+    _check_size(state, [topic for topic in request.topics if times[topic.name] == 1])
+    records: list[MetadataRecord] = []
+    results = [
+        _result(name, InvalidRequest("Duplicate topic name.")) for name, count in times.items() if count > 1
+    ]
+    for topic in request.topics:
+        if times[topic.name] > 1:
+            continue
+        try:
+            records += _grow(state, topic)
+        except KafkaError as error:
+            results.append(_result(topic.name, error))
+        else:
+            results.append(_result(topic.name, None))
+    return Result(
+        response=CreatePartitionsResponse(results=results), records=() if request.validate_only else records
+    )
+
+
+def _check_size(state: ClusterState, topics: Iterable[CreatePartitionsTopic]) -> None:
+    """Checked before any of them is placed: a small request can ask for any number of partitions."""
+    total = 0
+    for topic in topics:
+        if (known := state.image.topics_by_name.get(topic.name)) is not None:
+            total += max(topic.count - len(known.partitions), 0)
+    check_record_count(total)
+
+
+def _grow(state: ClusterState, wanted: CreatePartitionsTopic) -> list[PartitionRecord]:
+    topic = state.image.topics_by_name.get(wanted.name)
+    if topic is None:
+        raise UnknownTopicOrPartition("This server does not host this topic-partition.")
+    count = len(topic.partitions)
+    if wanted.count == count:
+        raise InvalidPartitions(f"Topic already has {count} partition(s).")
+    if wanted.count < count:
+        raise InvalidPartitions(
+            f"The topic {wanted.name} currently has {count} partition(s); {wanted.count} would not be an increase."
+        )
+    additional = wanted.count - count
+    if wanted.assignments is not None:
+        return _manual(state, topic, wanted.assignments, additional=additional)
+    placed = assignments.place(state, count=additional, replication_factor=len(topic.partitions[0].replicas))
+    return assignments.placed_records(state, topic.topic_id, first=count, placed=placed)
+
+
+def _manual(
+    state: ClusterState, topic: TopicImage, wanted: list[CreatePartitionsAssignment], *, additional: int
+) -> list[PartitionRecord]:
+    if len(wanted) != additional:
+        raise InvalidReplicaAssignment(
+            f"Attempted to add {additional} additional partition(s), but only {len(wanted)} assignment(s) were "
+            "specified."
+        )
+    records = []
+    for index, assignment in enumerate(wanted, start=len(topic.partitions)):
+        replicas = assignment.broker_ids
+        assignments.check_manual(state, replicas, replication_factor=len(topic.partitions[0].replicas))
+        records.append(assignments.manual_record(state, topic.topic_id, index, replicas))
+    return records
+
+
+def _result(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(
+        name=name,
+        error_code=ErrorCode.none if error is None else error.code,
+        error_message=None if error is None else error.message,
+    )

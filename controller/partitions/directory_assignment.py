@@ -1,0 +1,84 @@
+"""AssignReplicasToDirs: a broker reports the log directories of its replicas (KIP-858).
+
+The controller needs them because a broker that loses one of several directories reports only the directory: which
+partitions need another leader follows from the assignments. If the assigned directory is offline, the same record
+removes the replica from the ISR.
+Differs from Kafka, which writes two records in that case and decides the second without the first: so the lost
+replica could become the leader of a partition that has none.
+Source: ReplicationControlManager.handleAssignReplicasToDirs of Kafka 4.3.1; the broker's side is AssignmentsManager.
+"""
+
+from uuid import UUID
+
+from controller.brokers import check_epoch
+from controller.partitions.draft import Draft
+from controller.partitions.leader_and_isr_updates import without
+from controller.partitions.leader_election import Election
+from controller.result import Result
+from controller.state import ClusterState
+from protocol.errors import ErrorCode, UnsupportedVersion
+from protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+    DirectoryDataResponse,
+    PartitionDataResponse,
+    TopicDataResponse,
+)
+from protocol.metadata.features import DIRECTORIES_3_7_IV2
+from protocol.metadata.image import BrokerImage
+
+
+def assign_replicas(
+    state: ClusterState, request: AssignReplicasToDirsRequest
+) -> Result[AssignReplicasToDirsResponse]:
+    """Record the directories. Raises StaleBrokerEpoch, and UnsupportedVersion below metadata.version 3.7-IV2."""
+    if state.metadata_version < DIRECTORIES_3_7_IV2:
+        raise UnsupportedVersion("Directory assignment is not supported yet.")
+    broker = check_epoch(state, request.broker_id, request.broker_epoch)
+    draft = Draft(state)
+    directories = [
+        DirectoryDataResponse(
+            id_=directory.id_,
+            topics=[
+                TopicDataResponse(
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        PartitionDataResponse(
+                            partition_index=row.partition_index,
+                            error_code=_assign(
+                                draft, broker, directory.id_, topic.topic_id, row.partition_index
+                            ),
+                        )
+                        for row in topic.partitions
+                    ],
+                )
+                for topic in directory.topics
+            ],
+        )
+        for directory in request.directories
+    ]
+    return Result(
+        response=AssignReplicasToDirsResponse(directories=directories), records=draft.records, is_atomic=False
+    )
+
+
+def _assign(draft: Draft, broker: BrokerImage, directory: UUID, topic_id: UUID, index: int) -> ErrorCode:
+    topic = draft.state.image.topics_by_id.get(topic_id)
+    if topic is None:
+        return ErrorCode.unknown_topic_id
+    partition = draft.partition(topic, index)
+    if partition is None:
+        return ErrorCode.unknown_topic_or_partition
+    if broker.broker_id not in partition.replicas:
+        return ErrorCode.not_leader_or_follower
+    wanted = partition._replace(
+        directories=tuple(
+            directory if replica == broker.broker_id else known
+            for replica, known in zip(partition.replicas, partition.directories, strict=True)
+        )
+    )
+    if draft.is_online(broker, directory):
+        draft.change(topic, index, wanted, election=Election.ONLINE)
+    else:
+        draft.change(topic, index, without(wanted, broker.broker_id))
+    return ErrorCode.none

@@ -1,0 +1,125 @@
+"""The draft of a decision: its records so far, and the partitions and brokers that result from them.
+
+A decision may change one partition twice (a request names it twice; a heartbeat unfences a broker and reports a
+lost directory), and the second change must see the first. The state itself does not change until the records are
+replayed:
+
+    Draft(state) --change(topic, index, wanted)--> records; `partitions` and `broker` show the result
+"""
+
+from collections.abc import Collection, Iterator
+from uuid import UUID
+
+from controller.metadata.record_versions import ISR_SHRINK_KEEPS_EPOCH_3_6_IV0
+from controller.partitions.leader_election import Election
+from controller.partitions.partition_change import ElectionRules, directory_of, partition_change
+from controller.state import ClusterState
+from protocol.metadata.features import DIRECTORIES_3_7_IV2
+from protocol.metadata.image import (
+    DIRECTORY_LOST,
+    DIRECTORY_MIGRATING,
+    DIRECTORY_UNASSIGNED,
+    BrokerImage,
+    PartitionImage,
+    TopicImage,
+)
+from protocol.metadata.records import MetadataRecord, PartitionChangeRecord
+
+
+class Draft:
+    """The records of one decision, on top of the state. Nothing here changes the state."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.records: list[MetadataRecord] = []
+        #: Directories that this decision takes offline. Not part of a broker's image: the loss of its last one
+        #: has no record, since an empty list of directories means no change.
+        self.offline: set[UUID] = set()
+        #: A changed partition as it was, and the record of the change; few are read again, so it is applied lazily.
+        self._changed: dict[tuple[UUID, int], tuple[PartitionImage, PartitionChangeRecord]] = {}
+        self._brokers: dict[int, BrokerImage] = {}
+        self._rules: dict[tuple[UUID, Election | None], ElectionRules] = {}
+
+    def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
+        """All partitions, with the changes of this draft."""
+        for topic, index, partition in self.state.partitions():
+            if self._changed and (topic.topic_id, index) in self._changed:
+                partition = self.state.image.merged(*self._changed[topic.topic_id, index])
+            yield topic, index, partition
+
+    def partition(self, topic: TopicImage, index: int) -> PartitionImage | None:
+        """One partition, with the changes of this draft."""
+        changed = self._changed.get((topic.topic_id, index))
+        return self.state.image.merged(*changed) if changed else topic.partitions.get(index)
+
+    def broker(self, broker_id: int) -> BrokerImage | None:
+        """A broker's registration, with the changes of this draft."""
+        return self._brokers.get(broker_id) or self.state.image.brokers.get(broker_id)
+
+    def becomes(self, broker: BrokerImage) -> None:
+        """Set a broker's registration for the rest of this draft. The caller writes its record, because readers of
+        the log need it before the partition changes in some cases, and after them in others.
+        """
+        self._brokers[broker.broker_id] = broker
+
+    def change(
+        self,
+        topic: TopicImage,
+        index: int,
+        wanted: PartitionImage,
+        *,
+        election: Election | None = None,
+        lost: Collection[int] = (),
+    ) -> PartitionChangeRecord | None:
+        """Add the record that turns the partition into `wanted`, elections included; None if nothing changes.
+
+        `election` None: UNCLEAN if the topic's unclean.leader.election.enable is true, else ONLINE.
+        """
+        before = self.partition(topic, index)
+        assert before is not None, (topic.name, index)
+        record = partition_change(
+            before,
+            wanted,
+            topic_id=topic.topic_id,
+            index=index,
+            rules=self._rules_of(topic, election),
+            lost=lost,
+        )
+        if record is not None:
+            self.records.append(record)
+            self._changed[topic.topic_id, index] = (before, record)
+        return record
+
+    def _rules_of(self, topic: TopicImage, election: Election | None) -> ElectionRules:
+        key = (topic.topic_id, election)
+        if (rules := self._rules.get(key)) is None:
+            state = self.state
+            if election is None:
+                is_hasty = state.is_unclean_election_enabled(topic)
+                election = Election.UNCLEAN if is_hasty else Election.ONLINE
+            rules = self._rules[key] = ElectionRules(
+                is_acceptable=self.is_acceptable,
+                min_insync_replicas=state.min_insync_replicas(topic),
+                is_elr_enabled=state.is_elr_enabled,
+                election=election,
+                has_directories=state.metadata_version >= DIRECTORIES_3_7_IV2,
+                is_epoch_bumped_on_shrink=state.metadata_version < ISR_SHRINK_KEEPS_EPOCH_3_6_IV0,
+            )
+        return rules
+
+    def is_acceptable(self, partition: PartitionImage, replica: int) -> bool:
+        """Whether the replica could lead: its broker is active, and its directory online as far as is known."""
+        broker = self.broker(replica)
+        return (
+            broker is not None
+            and broker.is_active
+            and self.is_online(broker, directory_of(partition, replica))
+        )
+
+    def is_online(self, broker: BrokerImage, directory: UUID) -> bool:
+        """Whether this directory of the broker is online; one that is not assigned yet counts as online (KIP-858)."""
+        if directory in (DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED):
+            return True
+        if directory == DIRECTORY_LOST or directory in self.offline:
+            return False
+        return not broker.log_dirs or directory in broker.log_dirs

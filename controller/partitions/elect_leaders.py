@@ -1,0 +1,122 @@
+"""ElectLeaders: preferred and unclean elections that a user requests (KIP-183, KIP-460).
+
+    PREFERRED   the first replica of the assignment becomes leader if it may lead; else as ONLINE (`leader_election.py`)
+    UNCLEAN     only partitions without a leader: a clean election if one is possible, else an unclean one
+
+A request without a list of partitions is for all of them; its response omits those that need no election.
+Versions: v0 is PREFERRED only, v1 adds the election type and the error of the whole request.
+Source: ReplicationControlManager.electLeaders of Kafka 4.3.1.
+"""
+
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+
+from controller.partitions.draft import Draft
+from controller.partitions.leader_election import Election
+from controller.result import Result, check_record_count
+from controller.state import ClusterState
+from protocol.errors import (
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    ErrorCode,
+    InvalidRequest,
+    KafkaError,
+    PreferredLeaderNotAvailable,
+    UnknownTopicOrPartition,
+)
+from protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from protocol.metadata.image import PartitionImage
+
+
+class ElectionType(IntEnum):
+    """The requested kind of election; the numbers are the protocol's."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+def elect_leaders(state: ClusterState, request: ElectLeadersRequest) -> Result[ElectLeadersResponse]:
+    """Hold the elections. Raises InvalidRequest for an unknown type, PolicyViolation if there are too many."""
+    if request.topic_partitions is not None and not request.topic_partitions:
+        return Result(response=ElectLeadersResponse())
+    try:
+        election = ElectionType(request.election_type)
+    except ValueError:
+        raise InvalidRequest(f"Unknown election type {request.election_type}") from None
+    draft = Draft(state)
+    if request.topic_partitions is None:
+        everything = [(name, list(topic.partitions)) for name, topic in state.image.topics_by_name.items()]
+        results = list(_results(draft, everything, election, is_told_if_needless=False))
+    else:
+        named = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
+        results = list(_results(draft, named, election, is_told_if_needless=True))
+    check_record_count(len(draft.records))
+    return Result(
+        response=ElectLeadersResponse(replica_election_results=results),
+        records=draft.records,
+        is_atomic=False,
+    )
+
+
+def _results(
+    draft: Draft,
+    wanted: Iterable[tuple[str, Iterable[int]]],
+    election: ElectionType,
+    *,
+    is_told_if_needless: bool,
+) -> Iterator[ReplicaElectionResult]:
+    for topic, indexes in wanted:
+        rows = []
+        for index in indexes:
+            try:
+                elect_leader(draft, topic, index, election)
+            except ElectionNotNeeded as error:
+                if is_told_if_needless:
+                    rows.append(_row(index, error))
+            except KafkaError as error:
+                rows.append(_row(index, error))
+            else:
+                rows.append(_row(index, None))
+        yield ReplicaElectionResult(topic=topic, partition_result=rows)
+
+
+def elect_leader(draft: Draft, topic_name: str, index: int, election: ElectionType) -> None:
+    """Elect one partition's leader.
+
+    Raises UnknownTopicOrPartition, ElectionNotNeeded if it has its preferred leader (PREFERRED) or any leader
+    (UNCLEAN), and PreferredLeaderNotAvailable or EligibleLeadersNotAvailable if the election changes nothing.
+    """
+    topic = draft.state.image.topics_by_name.get(topic_name)
+    if topic is None:
+        raise UnknownTopicOrPartition(f"No such topic as {topic_name}")
+    partition = draft.partition(topic, index)
+    if partition is None:
+        raise UnknownTopicOrPartition(f"No such partition as {topic_name}-{index}")
+    if election is ElectionType.PREFERRED:
+        if has_preferred_leader(partition):
+            raise ElectionNotNeeded("Leader election not needed for topic partition.")
+        if draft.change(topic, index, partition, election=Election.PREFERRED) is None:
+            raise PreferredLeaderNotAvailable("The preferred leader was not available.")
+    else:
+        if partition.leader is not None:
+            raise ElectionNotNeeded("Leader election not needed for topic partition.")
+        if draft.change(topic, index, partition, election=Election.UNCLEAN) is None:
+            raise EligibleLeadersNotAvailable("Eligible topic partition leaders are not available.")
+
+
+def has_preferred_leader(partition: PartitionImage) -> bool:
+    """Whether the first replica of the assignment leads."""
+    return partition.leader == partition.replicas[0]
+
+
+def _row(index: int, error: KafkaError | None) -> PartitionResult:
+    return PartitionResult(
+        partition_id=index,
+        error_code=ErrorCode.none if error is None else error.code,
+        error_message=None if error is None else error.message,
+    )

@@ -1,0 +1,51 @@
+"""Periodic elections of the active controller: preferred leaders, and unclean elections.
+
+    every leader.imbalance.check.interval.seconds, with auto.leader.rebalance.enable:
+        preferred replicas that can lead become leaders
+    every unclean.leader.election.interval.ms:
+        partitions without a leader get one, where unclean.leader.election.enable is true: the broker that could be
+        elected cleanly may never return, and no other event would start an election
+
+Both stop after `MAX_ELECTIONS` elections and ask to be called again, so that requests are served in between.
+leader.imbalance.per.broker.percentage is not used: Kafka 4.3.1's KRaft controller has no such threshold either.
+Source: ReplicationControlManager.maybeBalancePartitionLeaders and maybeElectUncleanLeaders.
+"""
+
+from contextlib import suppress
+
+from controller.partitions.draft import Draft
+from controller.partitions.elect_leaders import ElectionType, elect_leader, has_preferred_leader
+from controller.partitions.leader_election import Election
+from controller.result import Result
+from controller.state import ClusterState
+from protocol.errors import EligibleLeadersNotAvailable
+
+#: Elections of one call; QuorumController's MAX_ELECTIONS_PER_IMBALANCE.
+MAX_ELECTIONS = 1_000
+
+
+def balance_leaders(state: ClusterState, now_ms: int) -> Result[bool]:
+    """Elect preferred leaders where another one leads. True: there may be more, call again at once."""
+    draft = Draft(state)
+    for topic, index, partition in state.partitions():
+        if len(draft.records) >= MAX_ELECTIONS:
+            break
+        if not has_preferred_leader(partition):
+            draft.change(topic, index, partition, election=Election.PREFERRED)
+    return _elected(draft)
+
+
+def elect_unclean(state: ClusterState, now_ms: int) -> Result[bool]:
+    """Elect leaders for partitions without one, uncleanly where that is enabled. True: call again at once."""
+    draft = Draft(state)
+    for topic, index, partition in state.partitions():
+        if len(draft.records) >= MAX_ELECTIONS:
+            break
+        if partition.leader is None and state.is_unclean_election_enabled(topic):
+            with suppress(EligibleLeadersNotAvailable):
+                elect_leader(draft, topic.name, index, ElectionType.UNCLEAN)
+    return _elected(draft)
+
+
+def _elected(draft: Draft) -> Result[bool]:
+    return Result(response=len(draft.records) >= MAX_ELECTIONS, records=draft.records, is_atomic=False)

@@ -1,0 +1,126 @@
+"""Listener dispatch: committed batches from memory if this node has appended them, else from the log.
+
+    high watermark --> the batches before it, in order   --'
+    snapshot       --> all records in it                 --+--> Listeners
+    leader         --> at once; on the leader itself     --'
+                       only after its epoch's first record
+
+Records are read and decoded in another thread, once for all listeners, a mebibyte at a time.
+Source: KafkaRaftClient.ListenerContext, BatchAccumulator of Kafka 4.3.1.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from controller.metadata.log import MetadataLog
+from controller.metadata.record_batches import Chunk
+from controller.raft.listeners import NOBODY_YET, Listeners
+from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
+
+logger: Final = logging.getLogger(__name__)
+
+#: Uncommitted batches of this node are kept in memory up to so many bytes; those beyond are read from the log
+#: when they are committed.
+MAX_APPENDED_BYTES: Final = 64 * 1024 * 1024
+#: So much of the log is read and decoded at a time, before listeners are notified of it.
+READ_BYTES: Final = 1024 * 1024
+
+
+class Telling:
+    """Notifies the listeners. Used by the quorum's worker, one call at a time; only `appended` may come in between."""
+
+    def __init__(
+        self,
+        log: MetadataLog,
+        listeners: Listeners,
+        *,
+        node_id: int,
+        epoch_start_offset: Callable[[], int | None],
+        run_blocking: Callable[..., Awaitable[Any]],
+    ) -> None:
+        """`epoch_start_offset`: where the epoch that this node leads starts; None while it does not lead."""
+        self._log = log
+        self._listeners = listeners
+        self._node_id = node_id
+        self._epoch_start_offset = epoch_start_offset
+        self._run_blocking = run_blocking
+        #: Batches appended in this epoch and not yet dispatched; those beyond MAX_APPENDED_BYTES are missing.
+        self._appended: deque[Chunk] = deque()
+        self._appended_bytes = 0
+        #: The leader as far as this node knows; listeners may be notified later.
+        self.leader = NOBODY_YET
+
+    def appended(self, chunk: Chunk) -> None:
+        """This node has appended a batch as the leader."""
+        if self._appended_bytes + chunk.size_bytes <= MAX_APPENDED_BYTES:
+            self._appended.append(chunk)
+            self._appended_bytes += chunk.size_bytes
+
+    async def commits(self, high_watermark: int) -> None:
+        """Everything before the high watermark is committed: notify listeners. Raises InvalidMetadata."""
+        while (start_offset := self._listeners.end_offset) < high_watermark:
+            while self._appended and self._appended[0].base_offset < start_offset:
+                self._take_appended()
+            if self._appended and self._appended[0].base_offset == start_offset:
+                if self._appended[0].end_offset > high_watermark:
+                    break
+                self._commit(self._take_appended())
+                continue
+            end_offset = high_watermark
+            if self._appended:
+                end_offset = min(end_offset, self._appended[0].base_offset)
+            for chunk in await self._run_blocking(self._read, start_offset, end_offset):
+                self._commit(chunk)
+
+    def _take_appended(self) -> Chunk:
+        chunk = self._appended.popleft()
+        self._appended_bytes -= chunk.size_bytes
+        return chunk
+
+    def _forget_appended(self) -> None:
+        self._appended.clear()
+        self._appended_bytes = 0
+
+    def _read(self, start_offset: int, end_offset: int) -> list[Chunk]:
+        """Some of the batches from `start_offset` on, at least one. [any thread]"""
+        found: list[Chunk] = []
+        size = 0
+        for chunk in self._log.chunks(start_offset, end_offset):
+            found.append(chunk)
+            size += chunk.size_bytes
+            if size >= READ_BYTES:
+                break
+        return found
+
+    def _commit(self, chunk: Chunk) -> None:
+        self._listeners.tell_commit(chunk)
+        self._tell_leader_when_due()
+
+    async def load_snapshot(self, snapshot: OffsetAndEpoch) -> None:
+        """The log starts at the end of this snapshot: notify listeners. Raises InvalidMetadata, OSError."""
+        self._forget_appended()
+        chunks = await self._run_blocking(lambda: list(self._log.snapshot_records(snapshot)))
+        self._listeners.tell_snapshot(chunks, snapshot)
+
+    def change_leader(self, leader: LeaderAndEpoch) -> None:
+        """There is a new epoch, or the epoch has a leader now, or its leader has resigned."""
+        logger.info("metadata quorum: epoch %d, leader %s", leader.epoch, leader.leader_id)
+        # Batches that this node appended in an earlier epoch may be truncated; those that stay are read from the log.
+        self._forget_appended()
+        self.leader = leader
+        self._tell_leader_when_due()
+
+    def _tell_leader_when_due(self) -> None:
+        """Notify of the leader; on the leader itself only after everything before its epoch, and its first record."""
+        if self.leader.leader_id == self._node_id:
+            start_offset = self._epoch_start_offset()
+            if start_offset is None or self._listeners.end_offset <= start_offset:
+                return
+        self._listeners.tell_leader(self.leader)
+
+    def end(self) -> None:
+        """Notify listeners that there is no leader: this node stops."""
+        self.leader = LeaderAndEpoch(None, self.leader.epoch)
+        self._listeners.tell_leader(self.leader)

@@ -1,0 +1,132 @@
+"""Acceptor of a listening socket: connections are accepted when its owner admits them.
+
+    listening --a connection arrives, admitted--> its protocol is created
+    listening --a connection arrives, not admitted--> paused: it is held, later ones wait in the backlog
+    listening --no descriptor is free--> paused for `RETRY_S`
+    paused    --resume(), admitted--> listening
+
+The servers of asyncio and uvloop cannot leave connections in the backlog: they accept every connection.
+Source: kafka.network.Acceptor of Kafka 4.3.1, which also holds one connection of its listener while it waits.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+#: Maximum number of connections that are accepted in one turn of the loop.
+ACCEPTS_PER_TURN: Final = 64
+#: The pause after accept() has failed for lack of descriptors or memory; meanwhile the loop can close connections.
+RETRY_S: Final = 1.0
+
+
+class SocketListening:
+    """See the module, and `runtime.Listening`."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        bound: socket.socket,
+        factory: Callable[[], asyncio.BaseProtocol],
+        *,
+        backlog: int,
+        admits: Callable[[], bool],
+    ) -> None:
+        """`bound` is a non-blocking socket with an address; it is closed by `close`."""
+        self._loop = loop
+        self._socket = bound
+        self._factory = factory
+        self._admits = admits
+        #: The connection that is accepted and not admitted yet.
+        self._held: socket.socket | None = None
+        self._is_reading = False
+        self._is_closed = False
+        self._retry: asyncio.TimerHandle | None = None
+        self._opening: set[asyncio.Task[None]] = set()
+        address = bound.getsockname()
+        self.host: str = address[0]
+        self.port: int = address[1]
+        bound.listen(backlog)
+        self._read()
+
+    def resume(self) -> None:
+        """See `Listening.resume`."""
+        if self._is_closed:
+            return
+        held = self._held
+        if held is not None:
+            if not self._admits():
+                return
+            self._held = None
+            self._open(held)
+        self._read()
+
+    def close(self) -> None:
+        """See `Listening.close`."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._pause()
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._held is not None:
+            self._held.close()
+        self._socket.close()
+
+    async def wait_closed(self) -> None:
+        """Wait until each accepted connection is attached to its protocol."""
+        if self._opening:
+            await asyncio.wait(self._opening)
+
+    def _read(self) -> None:
+        if not self._is_reading:
+            self._is_reading = True
+            self._loop.add_reader(self._socket, self._accept)
+
+    def _pause(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._socket)
+
+    def _accept(self) -> None:
+        """Accept the connections that have arrived, while they are admitted."""
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                accepted, _address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._retry_later(error)
+                return
+            accepted.setblocking(False)
+            if not self._admits():
+                self._held = accepted
+                self._pause()
+                return
+            self._open(accepted)
+
+    def _retry_later(self, error: OSError) -> None:
+        logger.error(
+            "no connection can be accepted at %s:%d for %g s: %s",
+            self.host,
+            self.port,
+            RETRY_S,
+            error.strerror,
+        )
+        self._pause()
+        self._retry = self._loop.call_later(RETRY_S, self.resume)
+
+    def _open(self, accepted: socket.socket) -> None:
+        opening = self._loop.create_task(self._hand_over(accepted, self._factory()))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+
+    async def _hand_over(self, accepted: socket.socket, protocol: asyncio.BaseProtocol) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: protocol, accepted)
+        except OSError as error:
+            accepted.close()
+            protocol.connection_lost(error)

@@ -1,0 +1,228 @@
+"""In-memory network: named hosts, listeners, connections with latency, and network faults.
+
+Bytes of one direction of a connection arrive in order, each piece after a latency drawn from the
+seeded source; pieces of different connections may overtake each other. `cut` delays all bytes between
+two hosts until `heal`, in both directions or in one (as TCP retransmits until delivery), `crash` resets
+every connection of a host, `unplug` ends them without a reset to its peers.
+"""
+
+import asyncio
+import errno
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+from random import Random
+from typing import TypeVar
+
+from runtime import ProtocolFactory
+from runtime.memory_transport import MemoryTransport
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+#: The source address of a host that specifies none.
+LOOPBACK = "127.0.0.1"
+#: Default backlog of a listener.
+DEFAULT_BACKLOG = 50
+
+_ALIASES = {"localhost": LOOPBACK, "": LOOPBACK, "0.0.0.0": LOOPBACK, "::": LOOPBACK}  # noqa: S104
+
+
+def _default_latency(random: Random) -> float:
+    """The latency of a piece in seconds: 50 to 500 µs, a local network."""
+    return random.uniform(50e-6, 500e-6)
+
+
+class MemoryListening:
+    """A listening address; see `runtime.Listening`."""
+
+    def __init__(
+        self,
+        network: "MemoryNetwork",
+        host: str,
+        port: int,
+        factory: ProtocolFactory,
+        *,
+        backlog: int,
+        admits: Callable[[], bool],
+    ) -> None:
+        self._network = network
+        self.host = host
+        self.port = port
+        self._factory = factory
+        self._backlog = backlog
+        self._admits = admits
+        #: Connections that clients have opened and that are not accepted yet.
+        self._waiting: deque[MemoryTransport] = deque()
+        #: The context of the listening process, which serves the connections (`virtual_process`).
+        self.context = copy_context()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further connection can be opened: one is held, and the backlog is full."""
+        return len(self._waiting) > self._backlog
+
+    def arrived(self, transport: MemoryTransport) -> None:
+        """A client has opened a connection; `transport` is the listener's end."""
+        self._waiting.append(transport)
+        if len(self._waiting) == 1:
+            self.resume()
+
+    def resume(self) -> None:
+        """Accept waiting connections while they are admitted."""
+        while self._waiting:
+            is_admitted: bool = self.context.copy().run(self._admits)
+            if not is_admitted:
+                return
+            transport = self._waiting.popleft()
+            transport.set_protocol(self.context.copy().run(self._factory))
+            transport.begin()
+
+    def close(self) -> None:
+        """Refuse further connections, and reset the waiting ones."""
+        self._network.listeners.pop((self.host, self.port), None)
+        while self._waiting:
+            self._waiting.popleft().abort()
+
+    async def wait_closed(self) -> None:
+        """Returns at once; part of the interface of asyncio's servers."""
+
+
+class MemoryNetwork:
+    """All hosts' listeners and connections."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, random: Random, record: Callable[[str], None]
+    ) -> None:
+        self.loop = loop
+        self.random = random
+        self.record = record
+        self.latency_s: Callable[[Random], float] = _default_latency
+        #: Maximum bytes of one direction that are in transit or unread; beyond it the sender's buffer fills.
+        self.window_bytes = 256 * 1024
+        #: If set, a read returns a random number of bytes up to this, even if more have arrived.
+        self.max_read_bytes: int | None = None
+        self.listeners: dict[tuple[str, int], MemoryListening] = {}
+        # In order of creation, as dict keys: a fault must affect them in a reproducible order.
+        self.transports: dict[MemoryTransport, None] = {}
+        #: Additional latency in seconds, by (source, target).
+        self.delays_s: dict[tuple[str, str], float] = {}
+        #: The (source, target) pairs between which no bytes arrive.
+        self._cut: set[tuple[str, str]] = set()
+        #: Hosts without power.
+        self._unplugged: set[str] = set()
+        self._next_port = 40_000
+
+    def listen(
+        self,
+        host: str,
+        port: int,
+        factory: ProtocolFactory,
+        *,
+        backlog: int = DEFAULT_BACKLOG,
+        admits: Callable[[], bool] = lambda: True,
+    ) -> MemoryListening:
+        """Listen at `port` of `host`; port 0 chooses a free one. Raises OSError (EADDRINUSE) if it is in use."""
+        host = _ALIASES.get(host, host)
+        if port == 0:
+            port = self._free_port()
+        if (host, port) in self.listeners:
+            raise OSError(errno.EADDRINUSE, f"{host}:{port} is in use")
+        listening = MemoryListening(self, host, port, factory, backlog=backlog, admits=admits)
+        self.listeners[host, port] = listening
+        return listening
+
+    async def connect(
+        self, host: str, port: int, factory: Callable[[], P], *, source: str = LOOPBACK
+    ) -> tuple[MemoryTransport, P]:
+        """Connect `source` to `host`:`port`.
+
+        Raises ConnectionRefusedError without a listener. While the hosts are cut off from each other it waits
+        indefinitely, so callers need a timeout, as on a real network.
+        """
+        host = _ALIASES.get(host, host)
+        await asyncio.sleep(self.latency_s(self.random))
+        listening = self.listeners.get((host, port))
+        while (
+            self.is_cut(source, host)
+            or self.is_cut(host, source)
+            or (listening is not None and listening.is_full)
+        ):
+            # As the first packet of a connection is retransmitted every second.
+            await asyncio.sleep(1)
+            listening = self.listeners.get((host, port))
+        if listening is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {host}:{port}")
+        here, there = (source, self._free_port()), (host, port)
+        self.record(f"connect {here[0]}:{here[1]} > {host}:{port}")
+        protocol = factory()
+        client = MemoryTransport(self, protocol, own_address=here, peer_address=there, context=copy_context())
+        # Its protocol is created when the connection is accepted.
+        server = MemoryTransport(
+            self,
+            asyncio.BaseProtocol(),
+            own_address=there,
+            peer_address=here,
+            context=listening.context.copy(),
+        )
+        client.peer, server.peer = server, client
+        self.transports[server] = self.transports[client] = None
+        listening.arrived(server)
+        client.begin()
+        # connection_made is called by the loop, as in asyncio; the caller continues after it.
+        await asyncio.sleep(0)
+        return client, protocol
+
+    def cut(self, host: str, other: str) -> None:
+        """Delay all bytes between the two hosts until `heal`."""
+        self.record(f"cut {host} | {other}")
+        self._cut |= {(host, other), (other, host)}
+
+    def cut_one_way(self, source: str, target: str) -> None:
+        """Delay all bytes from `source` to `target` until `heal`; those from `target` arrive."""
+        self.record(f"cut {source} > {target}")
+        self._cut.add((source, target))
+
+    def heal(self, host: str, other: str) -> None:
+        """Deliver the delayed bytes."""
+        self.record(f"heal {host} | {other}")
+        self._cut -= {(host, other), (other, host)}
+        self._deliver()
+
+    def is_cut(self, source: str, target: str) -> bool:
+        """Whether no bytes arrive from `source` at `target`."""
+        if self._unplugged and (source in self._unplugged or target in self._unplugged):
+            return True
+        return bool(self._cut) and (source, target) in self._cut
+
+    def crash(self, host: str) -> None:
+        """End all listeners and connections of `host`; peers see a reset. Its own protocols are not called."""
+        self.record(f"crash {host}")
+        self._vanish(host, is_silent=False)
+
+    def unplug(self, host: str) -> None:
+        """A power failure: as `crash`, but peers see no reset, and the host is unreachable until `plug_in`."""
+        self.record(f"unplug {host}")
+        self._unplugged.add(host)
+        self._vanish(host, is_silent=True)
+
+    def plug_in(self, host: str) -> None:
+        """The host is reachable again, without its connections: bytes sent to them are answered with a reset."""
+        self.record(f"plug in {host}")
+        self._unplugged.discard(host)
+        self._deliver()
+
+    def _vanish(self, host: str, *, is_silent: bool) -> None:
+        for key in [key for key in self.listeners if key[0] == host]:
+            del self.listeners[key]
+        for transport in list(self.transports):
+            if transport.own_address[0] == host:
+                transport.vanish(is_silent=is_silent)
+
+    def _deliver(self) -> None:
+        for transport in list(self.transports):
+            transport.receive_due()
+            transport.peer.receive_due()  # the peer may have vanished: it answers with a reset
+
+    def _free_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
