@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-__all__ = ["FORMAT", "LineFormatter", "OutageLog", "SeldomLog"]
+__all__ = ["FORMAT", "LineFormatter", "OutageLog", "RateLimitedLog"]
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -39,7 +39,7 @@ class LineFormatter(logging.Formatter):
         return super().formatException(ei).translate(_ESCAPES_BUT_BREAKS).replace("\n", "\n  ")
 
 
-class SeldomLog:
+class RateLimitedLog:
     """Rate-limited lines about frequent events: each text once in `interval_s`, with the number of omitted ones.
 
     Texts are distinguished by their format, before arguments are filled in. `monotonic` is in seconds.

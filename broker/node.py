@@ -19,7 +19,7 @@ from broker.roles.broker import BrokerRole
 from broker.roles.controller import ControllerRole
 from broker.roles.directories import CannotStart, Directories
 from broker.roles.quorum import QuorumRole
-from broker.services import Broker
+from broker.services import BrokerServices
 from controller.raft.quorum import QuorumFailed
 from protocol.errors import KafkaError
 from protocol.metadata.image import InvalidMetadata
@@ -90,7 +90,7 @@ class Node:
             await self._until_failed(self._broker_role.start())
 
     @property
-    def broker(self) -> Broker:
+    def broker(self) -> BrokerServices:
         """The services of the broker in this process; only where there is one."""
         assert self._broker_role is not None, "this node is no broker"
         return self._broker_role.broker

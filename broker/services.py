@@ -17,7 +17,7 @@ from runtime import Runtime
 
 
 @dataclass(slots=True, kw_only=True)
-class Broker:
+class BrokerServices:
     """The services that a handler may use. `config` is replaced as a whole when a dynamic configuration changes."""
 
     node_id: int

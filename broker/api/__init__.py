@@ -31,7 +31,7 @@ _USUAL: Final = (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from broker.services import Broker
+    from broker.services import BrokerServices
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -46,8 +46,8 @@ class Api:
 
     key: ApiKey
     versions: range
-    handle: Callable[[Any, RequestContext, "Broker"], Any] | None = None
-    handle_raw: Callable[[memoryview, RequestContext, "Broker"], Reply] | None = None
+    handle: Callable[[Any, RequestContext, "BrokerServices"], Any] | None = None
+    handle_raw: Callable[[memoryview, RequestContext, "BrokerServices"], Reply] | None = None
     #: The response to a request that failed as a whole, for APIs whose response has no error code of its own.
     refuse: Callable[[Any, KafkaError], Any] | None = None
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from copy import copy
 from typing import NamedTuple, Protocol
 
-from broker.membership.controller_channel import TakesRequests
+from broker.membership.controller_channel import RequestHandler
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.errors import ErrorCode, InvalidRequest, KafkaError
 from protocol.messages import alter_configs, incremental_alter_configs
 from protocol.metadata.image import ConfigResource, ConfigResourceType
@@ -39,7 +39,7 @@ class AltersConfigs(Protocol):
     """The node that handles the request: a broker, or a controller at its own listener."""
 
     @property
-    def controller(self) -> TakesRequests:
+    def controller(self) -> RequestHandler:
         """The channel of forwarded requests."""
 
 
@@ -75,7 +75,7 @@ async def alter(
     return [outcomes[_name(resource)] for resource in request.resources]
 
 
-def stored_overrides(resource: Resource, broker: Broker) -> dict[str, str]:
+def stored_overrides(resource: Resource, broker: BrokerServices) -> dict[str, str]:
     """The overrides of a resource in the metadata image."""
     key = ConfigResource(ConfigResourceType(resource.resource_type), resource.resource_name)
     return dict(broker.metadata.image.config(key))

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from broker.reads.fetch_sessions import PartitionKey
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.messages import fetch, produce
 
 Leader = TypeVar("Leader", produce.LeaderIdAndEpoch, fetch.LeaderIdAndEpoch)
@@ -16,7 +16,7 @@ Endpoint = TypeVar("Endpoint", produce.NodeEndpoint, fetch.NodeEndpoint)
 def name_leaders(
     rows: Iterable[tuple[PartitionKey, Any]],
     context: RequestContext,
-    broker: Broker,
+    broker: BrokerServices,
     *,
     leader: type[Leader],
     endpoint: type[Endpoint],
@@ -39,7 +39,7 @@ def name_leaders(
     return list(endpoints.values())
 
 
-def _leader_of(broker: Broker, topic: str | UUID, index: int) -> tuple[int, int]:
+def _leader_of(broker: BrokerServices, topic: str | UUID, index: int) -> tuple[int, int]:
     """Leader and leader epoch as on the wire: -1 for none."""
     hosted = broker.replicas.hosted.get((topic, index))
     if hosted is not None:

@@ -13,7 +13,7 @@ from broker.api import Api, api, modules
 from broker.api.k18_api_versions import unsupported_version
 from broker.network import Buffers, Connection, Reply
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import decode_request, encode_response
 from protocol.errors import KafkaError, MalformedMessage, UnknownServerError
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 class Dispatcher:
     """Calls the handlers; one for each broker."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerServices) -> None:
         self._broker = broker
         self._served = {key: KAFKA_VERSIONS[ApiKey(key)] for key in modules()}
 

@@ -6,9 +6,9 @@ Source: ForwardingManager of Kafka 4.3.1.
 from typing import Any
 
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 
 
-async def forward(request: Any, context: RequestContext, broker: Broker) -> Any:  # noqa: ANN401 any message
+async def forward(request: Any, context: RequestContext, broker: BrokerServices) -> Any:  # noqa: ANN401 any message
     """The controller's response to a client's request."""
     return await broker.controller.request(context.api_key, request, context)

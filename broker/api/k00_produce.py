@@ -23,7 +23,7 @@ from broker.reads.fetch_sessions import PartitionKey
 from broker.replicas.delayed_produce import Awaited, Commitment, Flush
 from broker.replicas.partition import Partition
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import (
     ErrorCode,
@@ -96,7 +96,7 @@ class Late(NamedTuple):
 
 
 def handle_raw(
-    body: memoryview, context: RequestContext, broker: Broker
+    body: memoryview, context: RequestContext, broker: BrokerServices
 ) -> Buffers | Awaitable[Buffers | None] | None:
     """Append all batches, then respond; with acks=all once the in-sync replicas have them."""
     request = codec.decode(context.version, body)
@@ -115,7 +115,7 @@ async def _append_late(
     response: ProduceResponse,
     now_ms: int,
     context: RequestContext,
-    broker: Broker,
+    broker: BrokerServices,
     waiting: Waiting,
 ) -> Buffers | None:
     """Append late batches one after the other: a partition's batches keep their order. The connection waits."""
@@ -138,7 +138,7 @@ def _answer(
     request: ProduceRequest,
     response: ProduceResponse,
     context: RequestContext,
-    broker: Broker,
+    broker: BrokerServices,
     waiting: Waiting,
 ) -> "Buffers | Future[Buffers] | None":
     if request.acks == 0:
@@ -159,7 +159,7 @@ def _answer(
     )
 
 
-def _encode(response: ProduceResponse, context: RequestContext, broker: Broker) -> Buffers:
+def _encode(response: ProduceResponse, context: RequestContext, broker: BrokerServices) -> Buffers:
     answers = response.responses
     if len(answers) == 1 and len(rows := answers[0].partition_responses) == 1 and not rows[0].error_code:
         short = codec.encode_one_row(context.version, context.correlation_id, answers[0], rows[0])
@@ -175,7 +175,7 @@ def _append_all(
     request: ProduceRequest,
     now_ms: int,
     context: RequestContext,
-    broker: Broker,
+    broker: BrokerServices,
     waiting: Waiting,
     late: list[Late],
 ) -> list[TopicProduceResponse]:
@@ -210,7 +210,7 @@ def _partition(
     records: bytes | memoryview | None,
     request: ProduceRequest,
     context: RequestContext,
-    broker: Broker,
+    broker: BrokerServices,
 ) -> Partition:
     """The partition to append to. Raises KafkaError for all errors that do not depend on the log."""
     replicas, acks = broker.replicas, request.acks
@@ -309,7 +309,7 @@ def _close_on_error(response: ProduceResponse) -> None:
         raise UnansweredError(f"Produce with acks=0 failed: {', '.join(failed)}")
 
 
-def _name_leaders(response: ProduceResponse, context: RequestContext, broker: Broker) -> None:
+def _name_leaders(response: ProduceResponse, context: RequestContext, broker: BrokerServices) -> None:
     by_id = context.version >= 13
     refused: list[tuple[PartitionKey, PartitionProduceResponse]] = [
         ((topic.topic_id if by_id else topic.name, row.index), row)

@@ -23,7 +23,7 @@ from broker.reads.fetch_contexts import begin_fetch
 from broker.reads.fetch_sessions import FetchedPartition, PartitionKey
 from broker.replication.replica_selector import ClientMetadata
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import (
     ErrorCode,
@@ -48,7 +48,7 @@ _TELL_LEADER: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fen
 
 
 def handle_raw(
-    body: memoryview, context: RequestContext, broker: Broker
+    body: memoryview, context: RequestContext, broker: BrokerServices
 ) -> Buffers | Future[Buffers] | Coroutine[Any, Any, Buffers]:
     """Look up the fetch session, read its partitions, respond or wait."""
     version = context.version
@@ -95,7 +95,7 @@ def handle_raw(
     return fetch(replicas, fetching, params, respond)
 
 
-def _client(request: FetchRequest, context: RequestContext, broker: Broker) -> ClientMetadata | None:
+def _client(request: FetchRequest, context: RequestContext, broker: BrokerServices) -> ClientMetadata | None:
     """The metadata for the choice of a preferred read replica; None without a replica selector (KIP-392)."""
     if (
         broker.replicas.closest_replica.selector is None
@@ -148,7 +148,9 @@ def _by_topic(answers: Answers) -> list[FetchableTopicResponse]:
     return topics
 
 
-def _name_leaders(response: FetchResponse, answers: Answers, context: RequestContext, broker: Broker) -> None:
+def _name_leaders(
+    response: FetchResponse, answers: Answers, context: RequestContext, broker: BrokerServices
+) -> None:
     refused = [(fetched.key, row) for fetched, row in answers if row.error_code in _TELL_LEADER]
     response.node_endpoints = name_leaders(
         refused, context, broker, leader=LeaderIdAndEpoch, endpoint=NodeEndpoint

@@ -25,7 +25,7 @@ from broker.reads.list_offsets import (
 )
 from broker.replicas.partition import Partition
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import (
     InvalidRequest,
@@ -62,7 +62,9 @@ SPECIAL: Final = {
 }
 
 
-async def handle(request: ListOffsetsRequest, context: RequestContext, broker: Broker) -> ListOffsetsResponse:
+async def handle(
+    request: ListOffsetsRequest, context: RequestContext, broker: BrokerServices
+) -> ListOffsetsResponse:
     """Answer row by row; each row of a partition that is named twice gets INVALID_REQUEST."""
     named = Counter((topic.name, row.partition_index) for topic in request.topics for row in topic.partitions)
     topics = []
@@ -84,7 +86,7 @@ async def handle(request: ListOffsetsRequest, context: RequestContext, broker: B
 
 
 async def answer_partition(
-    topic: str, asked: ListOffsetsPartition, request: ListOffsetsRequest, version: int, broker: Broker
+    topic: str, asked: ListOffsetsPartition, request: ListOffsetsRequest, version: int, broker: BrokerServices
 ) -> ListOffsetsPartitionResponse:
     """One row; offset and timestamp are -1 if there is no such offset."""
     timestamp = asked.timestamp
@@ -104,7 +106,7 @@ async def answer_partition(
 
 
 async def _find(
-    partition: Partition, asked: ListOffsetsPartition, *, must_lead: bool, broker: Broker
+    partition: Partition, asked: ListOffsetsPartition, *, must_lead: bool, broker: BrokerServices
 ) -> TimestampOffset | None:
     """Check that this replica may answer, and search the records if the timestamp needs that.
 

@@ -15,7 +15,7 @@ from uuid import UUID
 from broker.api import Api
 from broker.api import authorized_operations as operations
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError
 from protocol.messages.metadata import (
@@ -31,7 +31,7 @@ from protocol.types import ZERO_UUID
 
 
 def handle(
-    request: MetadataRequest, context: RequestContext, broker: Broker
+    request: MetadataRequest, context: RequestContext, broker: BrokerServices
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     """Describe all topics, or those of the request by name or id; create missing ones if allowed."""
     _check(request, context.version)
@@ -50,7 +50,7 @@ def _check(request: MetadataRequest, version: int) -> None:
         raise InvalidRequest(f"Metadata v{version} asks for topics by name, not by id")
 
 
-def _names_to_create(request: MetadataRequest, broker: Broker) -> list[str]:
+def _names_to_create(request: MetadataRequest, broker: BrokerServices) -> list[str]:
     if not (request.topics and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable):
         return []
     if any(asked.topic_id != ZERO_UUID for asked in request.topics):
@@ -60,13 +60,13 @@ def _names_to_create(request: MetadataRequest, broker: Broker) -> list[str]:
 
 
 async def _create_and_answer(
-    missing: list[str], request: MetadataRequest, context: RequestContext, broker: Broker
+    missing: list[str], request: MetadataRequest, context: RequestContext, broker: BrokerServices
 ) -> MetadataResponse:
     await broker.topic_creator.create(missing)
     return _answer(request, context, broker)
 
 
-def _answer(request: MetadataRequest, context: RequestContext, broker: Broker) -> MetadataResponse:
+def _answer(request: MetadataRequest, context: RequestContext, broker: BrokerServices) -> MetadataResponse:
     topics = _describe_asked(request, context, broker)
     if request.include_topic_authorized_operations:
         for topic in topics:
@@ -91,7 +91,7 @@ def _answer(request: MetadataRequest, context: RequestContext, broker: Broker) -
 
 
 def _describe_asked(
-    request: MetadataRequest, context: RequestContext, broker: Broker
+    request: MetadataRequest, context: RequestContext, broker: BrokerServices
 ) -> list[MetadataResponseTopic]:
     if request.topics is None or (context.version == 0 and not request.topics):
         return [_describe(topic, context, broker) for topic in broker.metadata.image.topics_by_name.values()]
@@ -102,14 +102,14 @@ def _describe_asked(
     return [_describe_name(name, context, broker) for name in names]
 
 
-def _describe_id(topic_id: UUID, context: RequestContext, broker: Broker) -> MetadataResponseTopic:
+def _describe_id(topic_id: UUID, context: RequestContext, broker: BrokerServices) -> MetadataResponseTopic:
     topic = broker.metadata.topic_by_id(topic_id)
     if topic is None:
         return MetadataResponseTopic(error_code=ErrorCode.unknown_topic_id, name=None, topic_id=topic_id)
     return _describe(topic, context, broker)
 
 
-def _describe_name(name: str, context: RequestContext, broker: Broker) -> MetadataResponseTopic:
+def _describe_name(name: str, context: RequestContext, broker: BrokerServices) -> MetadataResponseTopic:
     topic = broker.metadata.topic(name)
     if topic is not None:
         return _describe(topic, context, broker)
@@ -121,7 +121,7 @@ def _describe_name(name: str, context: RequestContext, broker: Broker) -> Metada
     return MetadataResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS)
 
 
-def _describe(topic: TopicImage, context: RequestContext, broker: Broker) -> MetadataResponseTopic:
+def _describe(topic: TopicImage, context: RequestContext, broker: BrokerServices) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -134,7 +134,7 @@ def _describe(topic: TopicImage, context: RequestContext, broker: Broker) -> Met
 
 
 def _describe_partition(
-    index: int, partition: PartitionImage, context: RequestContext, broker: Broker
+    index: int, partition: PartitionImage, context: RequestContext, broker: BrokerServices
 ) -> MetadataResponsePartition:
     metadata, listener = broker.metadata, context.listener_name
     replicas, isr = list(partition.replicas), list(partition.isr)

@@ -14,7 +14,7 @@ from broker.api import Api
 from broker.groups.answers import Answer, after
 from broker.groups.coordinator import commit_error
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import (
@@ -32,7 +32,7 @@ _TopicKey = tuple[UUID, str]
 
 
 def handle(
-    request: OffsetCommitRequest, context: RequestContext, broker: Broker
+    request: OffsetCommitRequest, context: RequestContext, broker: BrokerServices
 ) -> Answer[OffsetCommitResponse]:
     """Commit the offsets of existing partitions; an error of one partition does not affect the others."""
     known: list[OffsetCommitRequestTopic] = []
@@ -54,7 +54,9 @@ def handle(
     return after(answer, lambda response: _merge(response, refused))
 
 
-def _resolve(asked: OffsetCommitRequestTopic, version: int, broker: Broker) -> tuple[set[int], ErrorCode]:
+def _resolve(
+    asked: OffsetCommitRequestTopic, version: int, broker: BrokerServices
+) -> tuple[set[int], ErrorCode]:
     """The partitions of the topic, and the error for other ones; fills in the missing name or id."""
     if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
         topic = broker.metadata.topic_by_id(asked.topic_id)

@@ -14,7 +14,7 @@ from uuid import UUID
 from broker.api import Api
 from broker.groups.answers import Answer, after, after_all
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import (
@@ -36,7 +36,7 @@ _FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 def handle(
-    request: OffsetFetchRequest, context: RequestContext, broker: Broker
+    request: OffsetFetchRequest, context: RequestContext, broker: BrokerServices
 ) -> Answer[OffsetFetchResponse]:
     """One row for each group; up to v7 there is one group, and the response is its row."""
     if context.version >= _FIRST_VERSION_WITH_GROUPS:
@@ -76,7 +76,7 @@ def _topics(wanted: dict[tuple[UUID, str], dict[int, None]]) -> list[OffsetFetch
 
 
 def _fetch(
-    group: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext, broker: Broker
+    group: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext, broker: BrokerServices
 ) -> Answer[OffsetFetchResponseGroup]:
     has_ids = context.version >= _FIRST_VERSION_WITH_TOPIC_IDS
     if group.topics is None:
@@ -97,7 +97,7 @@ def _fetch(
     return after(answer, lambda fetched: _with_unknown(fetched, unknown))
 
 
-def _with_ids(fetched: OffsetFetchResponseGroup, broker: Broker) -> OffsetFetchResponseGroup:
+def _with_ids(fetched: OffsetFetchResponseGroup, broker: BrokerServices) -> OffsetFetchResponseGroup:
     """All topics by id; a deleted topic has no id, and is omitted."""
     topics = []
     for row in fetched.topics:

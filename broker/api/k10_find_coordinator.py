@@ -17,7 +17,7 @@ from broker.api import Api
 from broker.api.answering_each import answer_each
 from broker.groups.config import OFFSETS_TOPIC
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import (
     CoordinatorNotAvailable,
@@ -40,7 +40,7 @@ _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 
 
 def handle(
-    request: FindCoordinatorRequest, context: RequestContext, broker: Broker
+    request: FindCoordinatorRequest, context: RequestContext, broker: BrokerServices
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     """Look up the coordinator in the metadata; first create the offsets topic if it is missing."""
     if request.key_type == _GROUP and broker.metadata.topic(OFFSETS_TOPIC) is None:
@@ -49,7 +49,7 @@ def handle(
 
 
 async def _create_and_answer(
-    request: FindCoordinatorRequest, context: RequestContext, broker: Broker
+    request: FindCoordinatorRequest, context: RequestContext, broker: BrokerServices
 ) -> FindCoordinatorResponse:
     config = broker.groups.config
     try:
@@ -66,7 +66,7 @@ async def _create_and_answer(
 
 
 def _answer(
-    request: FindCoordinatorRequest, context: RequestContext, broker: Broker
+    request: FindCoordinatorRequest, context: RequestContext, broker: BrokerServices
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     if context.version >= _FIRST_VERSION_WITH_SEVERAL_KEYS:
         return answer_each(
@@ -86,7 +86,7 @@ def _answer(
     )
 
 
-def _find(key: str, key_type: int, context: RequestContext, broker: Broker) -> Coordinator:
+def _find(key: str, key_type: int, context: RequestContext, broker: BrokerServices) -> Coordinator:
     """One row; without a coordinator, node -1, port -1 and an empty host."""
     row = Coordinator(key=key, node_id=-1, port=-1)
     try:

@@ -11,12 +11,14 @@ Touches: broker.groups. Waits for the other members, up to their rebalance timeo
 from broker.api import Api
 from broker.groups.answers import Answer, after
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
-def handle(request: JoinGroupRequest, context: RequestContext, broker: Broker) -> Answer[JoinGroupResponse]:
+def handle(
+    request: JoinGroupRequest, context: RequestContext, broker: BrokerServices
+) -> Answer[JoinGroupResponse]:
     """Join the group; fields that old versions lack are filled in."""
     if context.version == 0:
         request.rebalance_timeout_ms = request.session_timeout_ms

@@ -8,12 +8,12 @@ Touches: broker.groups. Never waits.
 
 from broker.api import Api
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-def handle(request: HeartbeatRequest, context: RequestContext, broker: Broker) -> HeartbeatResponse:
+def handle(request: HeartbeatRequest, context: RequestContext, broker: BrokerServices) -> HeartbeatResponse:
     """Extend the member's session."""
     return broker.groups.heartbeat(request)
 

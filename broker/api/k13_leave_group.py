@@ -9,14 +9,14 @@ Touches: broker.groups. Never waits.
 
 from broker.api import Api
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 _FIRST_VERSION_WITH_MEMBERS = 3
 
 
-def handle(request: LeaveGroupRequest, context: RequestContext, broker: Broker) -> LeaveGroupResponse:
+def handle(request: LeaveGroupRequest, context: RequestContext, broker: BrokerServices) -> LeaveGroupResponse:
     """Remove the members; up to v2 there is one, and its error is the response's."""
     if context.version >= _FIRST_VERSION_WITH_MEMBERS:
         return broker.groups.leave(request)

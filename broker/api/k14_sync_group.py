@@ -10,7 +10,7 @@ Touches: broker.groups, the offsets topic. Waits for the leader's request, and f
 from broker.api import Api
 from broker.groups.answers import Answer
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -18,7 +18,9 @@ from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 _FIRST_VERSION_WITH_PROTOCOL = 5
 
 
-def handle(request: SyncGroupRequest, context: RequestContext, broker: Broker) -> Answer[SyncGroupResponse]:
+def handle(
+    request: SyncGroupRequest, context: RequestContext, broker: BrokerServices
+) -> Answer[SyncGroupResponse]:
     """Submit or receive the assignment."""
     is_named = request.protocol_type is not None and request.protocol_name is not None
     if context.version >= _FIRST_VERSION_WITH_PROTOCOL and not is_named:

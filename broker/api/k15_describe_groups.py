@@ -13,13 +13,13 @@ from broker.api import Api
 from broker.api import authorized_operations as operations
 from broker.api.answering_each import answer_each
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
 
 def handle(
-    request: DescribeGroupsRequest, context: RequestContext, broker: Broker
+    request: DescribeGroupsRequest, context: RequestContext, broker: BrokerServices
 ) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
     """One row for each distinct name: a short request must not cause a multiple of a long response."""
 

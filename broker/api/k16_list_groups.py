@@ -8,12 +8,12 @@ Touches: broker.groups (read only). Never waits.
 
 from broker.api import Api
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
-def handle(request: ListGroupsRequest, context: RequestContext, broker: Broker) -> ListGroupsResponse:
+def handle(request: ListGroupsRequest, context: RequestContext, broker: BrokerServices) -> ListGroupsResponse:
     """List the groups; filters ignore case."""
     return broker.groups.list_groups(request)
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from broker.api import Api, modules
 from broker.membership.envelope import FORWARDABLE
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import (
@@ -29,7 +29,9 @@ from protocol.metadata.features import SERVED_FEATURES
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(request: ApiVersionsRequest, context: RequestContext, broker: Broker) -> ApiVersionsResponse:
+def handle(
+    request: ApiVersionsRequest, context: RequestContext, broker: BrokerServices
+) -> ApiVersionsResponse:
     """Return the table; from v3 on the name and version of the client's software must be valid."""
     if context.version >= 3 and not is_plausible_client(request):
         return ApiVersionsResponse(error_code=ErrorCode.invalid_request)

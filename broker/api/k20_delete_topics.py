@@ -9,7 +9,7 @@ Touches: the controller; brokers delete the logs when the metadata record is com
 from broker.api import Api
 from broker.api.forwarding import forward
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -17,7 +17,7 @@ from protocol.refusals import refuse
 
 
 async def handle(
-    request: DeleteTopicsRequest, context: RequestContext, broker: Broker
+    request: DeleteTopicsRequest, context: RequestContext, broker: BrokerServices
 ) -> DeleteTopicsResponse:
     """The controller's response, adapted to the version."""
     response: DeleteTopicsResponse = await forward(request, context, broker)

@@ -12,7 +12,7 @@ from asyncio import Future
 from broker.api import Api
 from broker.replicas.delayed_produce import Deletion
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import InvalidTopic, KafkaError
 from protocol.messages.delete_records import (
@@ -29,7 +29,7 @@ HIGH_WATERMARK = -1
 
 
 def handle(
-    request: DeleteRecordsRequest, context: RequestContext, broker: Broker
+    request: DeleteRecordsRequest, context: RequestContext, broker: BrokerServices
 ) -> "DeleteRecordsResponse | Future[DeleteRecordsResponse]":
     """Handle each partition separately; respond when all are done."""
     deletions: list[tuple[DeleteRecordsPartitionResult, Deletion]] = []
@@ -59,7 +59,7 @@ def handle(
     )
 
 
-def _delete(topic: str, asked: DeleteRecordsPartition, broker: Broker) -> Deletion:
+def _delete(topic: str, asked: DeleteRecordsPartition, broker: BrokerServices) -> Deletion:
     partition = broker.replicas.partition(TopicPartition(topic, asked.partition_index))
     if topic in INTERNAL_TOPICS:
         raise InvalidTopic(f"Clients cannot delete records of {topic}")

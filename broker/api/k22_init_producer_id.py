@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 
 from broker.api import Api
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -22,7 +22,7 @@ UNKNOWN = -1
 
 
 def handle(
-    request: InitProducerIdRequest, context: RequestContext, broker: Broker
+    request: InitProducerIdRequest, context: RequestContext, broker: BrokerServices
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
     """A new id with epoch 0, also if the producer had one before: without transactions there is no fencing."""
     if request.transactional_id is not None:
@@ -39,7 +39,7 @@ def handle(
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
-async def _wait(broker: Broker) -> InitProducerIdResponse:
+async def _wait(broker: BrokerServices) -> InitProducerIdResponse:
     try:
         return InitProducerIdResponse(producer_id=await broker.producer_ids.next(), producer_epoch=0)
     except KafkaError as error:

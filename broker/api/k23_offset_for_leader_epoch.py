@@ -18,7 +18,7 @@ from typing import Final
 from broker.api import Api
 from broker.reads.list_offsets import check_high_watermark_is_known
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError, UnknownLeaderEpoch
 from protocol.messages.offset_for_leader_epoch import (
@@ -35,7 +35,7 @@ CONSUMER: Final = -1
 
 
 def handle(
-    request: OffsetForLeaderEpochRequest, context: RequestContext, broker: Broker
+    request: OffsetForLeaderEpochRequest, context: RequestContext, broker: BrokerServices
 ) -> OffsetForLeaderEpochResponse:
     """Handle each partition separately."""
     return OffsetForLeaderEpochResponse(
@@ -53,7 +53,7 @@ def handle(
 
 
 def answer_partition(
-    topic: str, asked: OffsetForLeaderPartition, broker: Broker, *, is_consumer: bool
+    topic: str, asked: OffsetForLeaderPartition, broker: BrokerServices, *, is_consumer: bool
 ) -> EpochEndOffset:
     """One row: the largest known epoch up to the requested one, with its end offset; -1 for both if there is none."""
     row = EpochEndOffset(partition=asked.partition)

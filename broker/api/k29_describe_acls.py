@@ -8,14 +8,16 @@ Touches: broker.metadata (read only); SECURITY_DISABLED without an authorizer. A
 
 from broker.api import Api
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import SecurityDisabled
 from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from protocol.metadata.acls import describe
 
 
-def handle(request: DescribeAclsRequest, context: RequestContext, broker: Broker) -> DescribeAclsResponse:
+def handle(
+    request: DescribeAclsRequest, context: RequestContext, broker: BrokerServices
+) -> DescribeAclsResponse:
     """A row for each resource pattern, with its ACLs."""
     if not broker.config.get("authorizer.class.name"):
         raise SecurityDisabled("No Authorizer is configured on the broker")

@@ -10,7 +10,7 @@ from broker.api import Api
 from broker.api.altering_configs import Resource, alter, is_forwarded
 from broker.config.dynamic import validate_broker_alter
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import InvalidRequest
 from protocol.messages.alter_configs import (
@@ -22,7 +22,7 @@ from protocol.refusals import refuse
 
 
 async def handle(
-    request: AlterConfigsRequest, context: RequestContext, broker: Broker
+    request: AlterConfigsRequest, context: RequestContext, broker: BrokerServices
 ) -> AlterConfigsResponse:
     """Replace the overrides of each resource by those of its row."""
 

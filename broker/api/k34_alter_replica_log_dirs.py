@@ -13,7 +13,7 @@ from pathlib import Path
 
 from broker.api import Api
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError, NotLeaderOrFollower, ReplicaNotAvailable, UnknownTopicOrPartition
 from protocol.messages.alter_replica_log_dirs import (
@@ -26,7 +26,7 @@ from protocol.types import TopicPartition
 
 
 def handle(
-    request: AlterReplicaLogDirsRequest, context: RequestContext, broker: Broker
+    request: AlterReplicaLogDirsRequest, context: RequestContext, broker: BrokerServices
 ) -> AlterReplicaLogDirsResponse:
     """Handle each partition separately; for a partition that is named twice the last directory applies."""
     wanted = {
@@ -47,7 +47,7 @@ def handle(
     return AlterReplicaLogDirsResponse(results=list(topics.values()))
 
 
-def move(topic_partition: TopicPartition, path: Path, broker: Broker) -> None:
+def move(topic_partition: TopicPartition, path: Path, broker: BrokerServices) -> None:
     """Begin the move of one replica. Raises what `ReplicaManager.move_log` raises, and ReplicaNotAvailable."""
     try:
         broker.replicas.move_log(topic_partition, path)

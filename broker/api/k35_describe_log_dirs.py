@@ -9,7 +9,7 @@ Touches: storage.log_manager (read only). Never waits.
 from broker.api import Api
 from broker.membership import cordoning
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
@@ -24,7 +24,7 @@ from storage.log_manager import LogDirInfo, LogManager
 
 
 def handle(
-    request: DescribeLogDirsRequest, context: RequestContext, broker: Broker
+    request: DescribeLogDirsRequest, context: RequestContext, broker: BrokerServices
 ) -> DescribeLogDirsResponse:
     """Every directory, with the requested partitions that are in it (null topics: all)."""
     wanted = None

@@ -9,13 +9,13 @@ Touches: broker.groups, the offsets topic. Waits for the replication of the tomb
 from broker.api import Api
 from broker.groups.answers import Answer, after_all
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 
 def handle(
-    request: DeleteGroupsRequest, context: RequestContext, broker: Broker
+    request: DeleteGroupsRequest, context: RequestContext, broker: BrokerServices
 ) -> Answer[DeleteGroupsResponse]:
     """One row for each distinct name."""
     answers = [broker.groups.delete(group_id) for group_id in dict.fromkeys(request.groups_names)]

@@ -14,7 +14,7 @@ from broker.config.definitions import BROKER_CONFIGS
 from broker.config.dynamic import validate_broker_alter
 from broker.config.loggers import alter_loggers, check_logger_resource, validate_logger_alter
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.config_def import AlterOperation, ConfigOperation, merge_operations
 from protocol.errors import InvalidRequest
@@ -28,7 +28,7 @@ from protocol.refusals import refuse
 
 
 async def handle(
-    request: IncrementalAlterConfigsRequest, context: RequestContext, broker: Broker
+    request: IncrementalAlterConfigsRequest, context: RequestContext, broker: BrokerServices
 ) -> IncrementalAlterConfigsResponse:
     """Apply each operation to one key of its resource; other keys stay unchanged."""
 

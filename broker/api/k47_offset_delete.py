@@ -9,7 +9,7 @@ Touches: broker.metadata (read only), broker.groups, the offsets topic. Waits fo
 from broker.api import Api
 from broker.groups.answers import Answer, after
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
@@ -22,7 +22,7 @@ from protocol.messages.offset_delete import (
 
 
 def handle(
-    request: OffsetDeleteRequest, context: RequestContext, broker: Broker
+    request: OffsetDeleteRequest, context: RequestContext, broker: BrokerServices
 ) -> Answer[OffsetDeleteResponse]:
     """Delete existing offsets; the response has a row for each requested partition."""
     known: list[OffsetDeleteRequestTopic] = []

@@ -8,7 +8,7 @@ Touches: broker.metadata (read only).
 
 from broker.api import Api
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
@@ -19,7 +19,7 @@ from protocol.refusals import refuse
 
 
 def handle(
-    request: DescribeClientQuotasRequest, context: RequestContext, broker: Broker
+    request: DescribeClientQuotasRequest, context: RequestContext, broker: BrokerServices
 ) -> DescribeClientQuotasResponse:
     """A row for each entity that matches all components, and with `strict` has no other component."""
     return describe(QuotaFilter.of(request), broker.metadata.image.client_quotas)

@@ -10,7 +10,7 @@ from collections import Counter
 
 from broker.api import Api
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, bounded
 from protocol.messages.describe_user_scram_credentials import (
@@ -22,7 +22,7 @@ from protocol.messages.describe_user_scram_credentials import (
 
 
 def handle(
-    request: DescribeUserScramCredentialsRequest, context: RequestContext, broker: Broker
+    request: DescribeUserScramCredentialsRequest, context: RequestContext, broker: BrokerServices
 ) -> DescribeUserScramCredentialsResponse:
     """A row for each requested user; an empty or null list means all users."""
     infos: dict[str, list[CredentialInfo]] = {}

@@ -9,7 +9,7 @@ Touches: broker.metadata (read only).
 from broker.api import Api
 from broker.api import authorized_operations as operations
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import (
@@ -22,7 +22,7 @@ _BROKERS, _CONTROLLERS = 1, 2
 
 
 def handle(
-    request: DescribeClusterRequest, context: RequestContext, broker: Broker
+    request: DescribeClusterRequest, context: RequestContext, broker: BrokerServices
 ) -> DescribeClusterResponse:
     """Return the brokers that have an endpoint of the request's listener."""
     if request.endpoint_type != _BROKERS:

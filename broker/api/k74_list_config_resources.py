@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from broker.api import Api
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.error_code import ErrorCode
 from protocol.messages.list_config_resources import (
@@ -31,7 +31,7 @@ _LISTED = (
 
 
 def handle(
-    request: ListConfigResourcesRequest, context: RequestContext, broker: Broker
+    request: ListConfigResourcesRequest, context: RequestContext, broker: BrokerServices
 ) -> ListConfigResourcesResponse:
     """The resources, sorted by name. Other types get UNSUPPORTED_VERSION."""
     known = (ConfigResourceType.CLIENT_METRICS,) if context.version == 0 else _LISTED

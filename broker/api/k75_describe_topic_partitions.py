@@ -10,7 +10,7 @@ from broker.api import Api
 from broker.api import authorized_operations as operations
 from broker.metadata_cache import MetadataCache
 from broker.request_context import RequestContext
-from broker.services import Broker
+from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError
 from protocol.messages.describe_topic_partitions import (
@@ -25,7 +25,7 @@ from protocol.topic_names import INTERNAL_TOPICS, check_topic_name
 
 
 def handle(
-    request: DescribeTopicPartitionsRequest, context: RequestContext, broker: Broker
+    request: DescribeTopicPartitionsRequest, context: RequestContext, broker: BrokerServices
 ) -> DescribeTopicPartitionsResponse:
     """Topics sorted by name, from the cursor on, up to the limit of partitions."""
     names = _names_from_cursor(request, broker.metadata)

@@ -38,14 +38,14 @@ LOCAL_BACKOFF_S: Final = 0.01
 _CONTROLLER: Final = "the active controller"
 
 
-class TakesRequests(Protocol):
+class RequestHandler(Protocol):
     """A controller, local or remote."""
 
     async def request(self, api_key: int, message: Any, context: RequestContext | None = None) -> Any:  # noqa: ANN401
         """Send a request and wait for its response; `context` is that of the forwarded client's request, if any."""
 
 
-class ControllerChannel(TakesRequests, Protocol):
+class ControllerChannel(RequestHandler, Protocol):
     """A channel to the active controller, as its callers see it."""
 
     async def request(self, api_key: int, message: Any, context: RequestContext | None = None) -> Any:  # noqa: ANN401

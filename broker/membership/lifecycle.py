@@ -21,7 +21,7 @@ from uuid import UUID
 
 from broker.config import BrokerConfig
 from broker.config.listeners import Listener
-from broker.log_lines import SeldomLog
+from broker.log_lines import RateLimitedLog
 from broker.membership.controller_channel import ControllerChannel
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -90,7 +90,7 @@ class BrokerLifecycle:
         self._is_registered = False
         #: Why the last registration attempt failed.
         self._refusal = ""
-        self._refusals = SeldomLog(logger, monotonic=runtime.monotonic, interval_s=_REFUSAL_LOG_S)
+        self._refusals = RateLimitedLog(logger, monotonic=runtime.monotonic, interval_s=_REFUSAL_LOG_S)
         self._wants_fence = True
         self._is_leaving = False
         #: When the last heartbeat that the controller accepted was sent.

@@ -11,7 +11,7 @@ Source: kafka.network.Acceptor, ConnectionQuotas.waitForConnectionSlot of Kafka 
 import logging
 from typing import Final
 
-from broker.log_lines import SeldomLog
+from broker.log_lines import RateLimitedLog
 from broker.network.limits import ConnectionLimits
 from runtime import Listening, Runtime
 
@@ -37,7 +37,7 @@ class Acceptor:
         self._waiting = waiting
         #: When the creation rates permit the held connection; None: no connection is held.
         self._due_at: float | None = None
-        self._log = SeldomLog(logger, monotonic=runtime.monotonic, interval_s=_LOG_INTERVAL_S)
+        self._log = RateLimitedLog(logger, monotonic=runtime.monotonic, interval_s=_LOG_INTERVAL_S)
         limits.add_listener(name)
 
     def admits(self) -> bool:

@@ -33,7 +33,7 @@ from broker.roles.controller import open_sockets
 from broker.roles.directories import Directories, log_settings
 from broker.roles.quorum import QuorumRole
 from broker.roles.replication import make_replication
-from broker.services import Broker
+from broker.services import BrokerServices
 from broker.topic_creator import TopicCreator
 from protocol.api_keys import ApiKey
 from protocol.metadata.features import DIRECTORIES_3_7_IV2, claimed_features
@@ -92,7 +92,7 @@ class BrokerRole:
         #: Whether all logs are open; None before the first one is opened.
         self.are_logs_open: bool | None = None
 
-    def _make_broker(self, config: BrokerConfig, role: QuorumRole) -> Broker:
+    def _make_broker(self, config: BrokerConfig, role: QuorumRole) -> BrokerServices:
         runtime, logs, metadata = self._runtime, self._logs, role.metadata
         forwarding = role.channel("forwarding", timeout_ms=_FORWARDING_TIMEOUT_MS)
         heartbeats = role.channel("heartbeat", timeout_ms=config.broker_heartbeat_interval_ms)
@@ -109,7 +109,7 @@ class BrokerRole:
         replicas, self._fetchers = make_replication(
             runtime, logs, role, self._cluster_config, broker_epoch=lambda: lifecycle.broker_epoch
         )
-        return Broker(
+        return BrokerServices(
             node_id=config.node_id,
             cluster_id=self._directories.cluster_id,
             runtime=runtime,

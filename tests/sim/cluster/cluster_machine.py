@@ -15,7 +15,7 @@ from broker.config.load import parse_settings
 from broker.metadata_cache import MetadataCache
 from broker.node import CannotStart, Node
 from broker.roles.formatting import FormatOptions, format_node
-from broker.services import Broker
+from broker.services import BrokerServices
 from controller.raft.quorum import Quorum
 from runtime import Pool, Runtime
 from runtime.simulated import SimulatedRuntime, Simulation
@@ -204,7 +204,7 @@ class Machine:
         return self.process is not None and self.process.is_paused
 
     @property
-    def broker(self) -> Broker | None:
+    def broker(self) -> BrokerServices | None:
         """The broker that runs here, perhaps still starting; None if none does."""
         if self.node is None or self.node._broker_role is None:
             return None

@@ -4,10 +4,10 @@ from cluster_machine import Machine
 from cluster_violated import Violated
 
 from broker.replicas.partition import Partition
-from broker.services import Broker
+from broker.services import BrokerServices
 
 
-def look_at_roles(machine: Machine, broker: Broker) -> None:
+def look_at_roles(machine: Machine, broker: BrokerServices) -> None:
     """Raises Violated. Not in the middle of an operation that a fault has interrupted."""
     if machine.is_serving and broker.lifecycle.broker_epoch < 0:
         raise Violated(f"ValidBrokerState: {machine} serves, and has never registered")
@@ -25,7 +25,7 @@ def look_at_roles(machine: Machine, broker: Broker) -> None:
             )
 
 
-def _followed(machine: Machine, broker: Broker) -> dict[Partition, int]:
+def _followed(machine: Machine, broker: BrokerServices) -> dict[Partition, int]:
     """partition -> the broker that a fetcher asks for it."""
     followed: dict[Partition, int] = {}
     for (leader_id, _), fetcher in broker.replicas._followers._fetchers.items():

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from broker.log_lines import FORMAT, LineFormatter, OutageLog, SeldomLog
+from broker.log_lines import FORMAT, LineFormatter, OutageLog, RateLimitedLog
 
 FORGED = "2026-01-01 00:00:00,000 CRITICAL broker.node: forged"
 
@@ -52,7 +52,7 @@ class Clock:
 
 def test_what_repeats_is_written_now_and_then(caplog):
     clock = Clock()
-    seldom = SeldomLog(logging.getLogger("test"), monotonic=clock, interval_s=10)
+    seldom = RateLimitedLog(logging.getLogger("test"), monotonic=clock, interval_s=10)
     for tenth in range(250):
         clock.now = tenth / 10
         seldom.write(logging.WARNING, "number %d", tenth)
