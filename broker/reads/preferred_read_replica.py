@@ -38,8 +38,8 @@ class ClosestReplica:
         Only members of the ISR that have the offset can be chosen: another replica may lag without bound, and its
         consumers with it.
         """
-        leadership = partition.leadership
-        if leadership is None or self.selector is None:
+        leader_state = partition.leader_state
+        if leader_state is None or self.selector is None:
             return None
         now_ms, log = self._now_ms(), partition.log
         leader = self._view(self._node_id, client, log_end_offset=log.log_end_offset, ms_since_caught_up=0)
@@ -50,8 +50,8 @@ class ClosestReplica:
                 log_end_offset=progress.log_end_offset,
                 ms_since_caught_up=now_ms - (progress.caught_up_ms or 0),
             )
-            for replica, progress in sorted(leadership.followers.items())
-            if replica in leadership.isr
+            for replica, progress in sorted(leader_state.followers.items())
+            if replica in leader_state.isr
             and progress.log_end_offset is not None
             and progress.log_start_offset is not None
             and progress.log_start_offset <= fetch_offset <= progress.log_end_offset

@@ -52,7 +52,7 @@ _OUT_OF_DATE: Final = frozenset(
 )
 
 
-class IsrChanges:
+class AlterPartitionManager:
     """See the module. One for each broker."""
 
     def __init__(
@@ -81,9 +81,9 @@ class IsrChanges:
         while self._waiting:
             batch, self._waiting = self._waiting, {}
             epochs = {
-                partition: partition.leadership.epoch
+                partition: partition.leader_state.epoch
                 for partition in batch
-                if partition.leadership is not None and partition.leadership.proposed_isr is not None
+                if partition.leader_state is not None and partition.leader_state.proposed_isr is not None
             }
             if not epochs:
                 continue
@@ -126,13 +126,13 @@ class IsrChanges:
         broker_epoch = self._broker_epoch()
         topics: dict[Any, TopicData] = {}
         for partition in partitions:
-            leadership = partition.leadership
-            assert leadership is not None, str(partition)
-            members = leadership.proposed_members(own_broker_epoch=broker_epoch)
+            leader_state = partition.leader_state
+            assert leader_state is not None, str(partition)
+            members = leader_state.proposed_members(own_broker_epoch=broker_epoch)
             topics.setdefault(partition.topic_id, TopicData(topic_id=partition.topic_id)).partitions.append(
                 PartitionData(
                     partition_index=partition.topic_partition.partition,
-                    leader_epoch=leadership.epoch,
+                    leader_epoch=leader_state.epoch,
                     # Each version of the request encodes one of the two.
                     new_isr=[broker_id for broker_id, _ in members],
                     new_isr_with_epochs=[

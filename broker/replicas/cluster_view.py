@@ -7,32 +7,19 @@ from collections.abc import Callable
 from uuid import UUID
 
 from broker.metadata_cache import MetadataCache
-from broker.replicas.partition import Partition
 from broker.replication.leader_state import NO_BROKER_EPOCH
 
 
-class Peers:
-    """The `Surroundings` of this broker's partitions."""
+class ClusterView:
+    """See the module. One for all partitions of a broker."""
 
-    def __init__(
-        self,
-        metadata: MetadataCache,
-        *,
-        propose_isr: Callable[[Partition], None],
-        flush: Callable[[Partition], None],
-        max_lag_ms: int,
-        now_ms: Callable[[], int],
-    ) -> None:
-        """`propose_isr` sends a leadership's proposed ISR (`broker.replicas.alter_partition_manager`); `flush` starts a flush in
-        a thread (`broker.replicas.flushes`).
-        """
+    def __init__(self, metadata: MetadataCache, *, max_lag_ms: int, now_ms: Callable[[], int]) -> None:
+        """`max_lag_ms`: replica.lag.time.max.ms; `now_ms`: the clock of fetches and appends."""
         self._metadata = metadata
-        self.propose_isr = propose_isr
-        self.flush = flush
         self.max_lag_ms = max_lag_ms
         self.now_ms = now_ms
 
-    def is_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
+    def is_isr_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
         """Whether this incarnation of a broker may be in an ISR; without an epoch: the present incarnation."""
         broker = self._metadata.broker(broker_id)
         return broker is not None and broker.is_active and broker_epoch in (NO_BROKER_EPOCH, broker.epoch)

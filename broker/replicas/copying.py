@@ -22,7 +22,7 @@ def append_copy(log: Log, records: memoryview, *, leader_epoch: int, now_ms: int
         return log.append_as_follower(records, leader_epoch=leader_epoch, now_ms=now_ms)
 
 
-def take_over_offsets(log: Log, *, high_watermark: int, log_start_offset: int, reason: str) -> bool:
+def adopt_offsets(log: Log, *, high_watermark: int, log_start_offset: int, reason: str) -> bool:
     """Adopt the other replica's high watermark and log start offset, limited to this log; whether one has moved.
 
     Keeps log start offset <= high watermark <= log end offset.

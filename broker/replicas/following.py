@@ -5,7 +5,7 @@
 Source: KIP-101, KIP-392; Kafka's Partition.appendRecordsToFollowerOrFutureReplica and ReplicaFetcherThread.
 """
 
-from broker.replicas.copying import append_copy, take_over_offsets
+from broker.replicas.copying import adopt_offsets, append_copy
 from broker.replicas.replica import Replica
 from protocol.errors import OffsetNotAvailable, OffsetOutOfRange
 
@@ -36,7 +36,7 @@ class FollowingReplica(Replica):
             info = append_copy(log, records, leader_epoch=leader_epoch, now_ms=now_ms)
             self.appended_bytes += info.size_bytes
         self.leader_high_watermark = high_watermark
-        if take_over_offsets(
+        if adopt_offsets(
             log, high_watermark=high_watermark, log_start_offset=log_start_offset, reason="the leader's"
         ):
             self.notify()

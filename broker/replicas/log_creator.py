@@ -28,21 +28,21 @@ _AT_ONCE: Final = 16
 _PART: Final = 32
 
 #: A partition's log, or why it has none.
-Made = tuple[TopicPartition, Log | KafkaError]
+CreatedLog = tuple[TopicPartition, Log | KafkaError]
 
 
-class LogMaking:
+class LogCreator:
     """See the module. Everything belongs to the loop's thread."""
 
     def __init__(
-        self, runtime: Runtime, logs: LogManager, *, on_made: Callable[[Sequence[Made]], None]
+        self, runtime: Runtime, logs: LogManager, *, on_created: Callable[[Sequence[CreatedLog]], None]
     ) -> None:
-        """`on_made` is called once for each log that was requested and not given up."""
+        """`on_created` is called once for each log that was requested and not given up."""
         self._runtime = runtime
         self._logs = logs
-        self._on_made = on_made
+        self._on_created = on_created
         self._waiting: dict[TopicPartition, NewLog] = {}
-        #: Partitions of the running creation for which `on_made` has not been called yet.
+        #: Partitions of the running creation for which `on_created` has not been called yet.
         self._planned: set[TopicPartition] = set()
         #: The creation that the task carries out.
         self._creation: LogCreation | None = None
@@ -57,7 +57,7 @@ class LogMaking:
         """Whether the partition's log is waiting to be created, or being created."""
         return topic_partition in self._waiting or topic_partition in self._planned
 
-    def make(self, wanted: Sequence[NewLog]) -> None:
+    def create(self, wanted: Sequence[NewLog]) -> None:
         """Create the logs, or find existing ones; put deleted ones aside first.
 
         Unless a creation is running or many logs are deleted, existing ones and up to 16 new ones are ready before this
@@ -94,7 +94,7 @@ class LogMaking:
             await asyncio.wait([self._task])
 
     async def stop(self) -> None:
-        """Create no more logs and put no more aside, `make` included; returns when no thread creates one."""
+        """Create no more logs and put no more aside, `create` included; returns when no thread creates one."""
         self._is_stopped = True
         self._waiting.clear()
         if self._task is not None:
@@ -103,12 +103,12 @@ class LogMaking:
             self._task = None
 
     def _begin(self) -> None:
-        self._task = self._runtime.supervise(self._work, name="log-making")
+        self._task = self._runtime.supervise(self._work, name="log-creator")
 
     def _plan(self, wanted: Sequence[NewLog]) -> LogCreation:
         self._planned = {new.topic_partition for new in wanted}
         creation = self._logs.creation(wanted, now_ms=self._runtime.now_ms())
-        self._tell([*creation.logs.items(), *creation.errors.items()])
+        self._notify([*creation.logs.items(), *creation.errors.items()])
         return creation
 
     async def _work(self) -> None:
@@ -143,7 +143,7 @@ class LogMaking:
     def _want_again(self, creation: LogCreation, part: Sequence[PlannedLog]) -> None:
         """The thread has failed with a bug, not an I/O error: the next run plans its missing logs again."""
         creation.finish(part)
-        self._tell(
+        self._notify(
             [(at, creation.logs[at]) for new, _ in part if (at := new.topic_partition) in creation.logs]
         )
         for new, _ in part:
@@ -154,10 +154,10 @@ class LogMaking:
     def _finish(self, creation: LogCreation, part: Sequence[PlannedLog]) -> None:
         creation.finish(part)
         places = [new.topic_partition for new, _ in part]
-        self._tell([(at, creation.logs.get(at) or creation.errors[at]) for at in places])
+        self._notify([(at, creation.logs.get(at) or creation.errors[at]) for at in places])
 
-    def _tell(self, made: Sequence[Made]) -> None:
-        told = [(at, result) for at, result in made if at in self._planned]
-        self._planned.difference_update(at for at, _ in told)
-        if told:
-            self._on_made(told)
+    def _notify(self, created: Sequence[CreatedLog]) -> None:
+        wanted = [(at, result) for at, result in created if at in self._planned]
+        self._planned.difference_update(at for at, _ in wanted)
+        if wanted:
+            self._on_created(wanted)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from broker.replicas.copying import append_copy, take_over_offsets
+from broker.replicas.copying import adopt_offsets, append_copy
 from broker.replicas.partition import Partition
 from broker.replicas.truncating import truncate
 from broker.replication.follower import (
@@ -314,7 +314,7 @@ class LogMoves:
             case Append():
                 if len(action.records):
                     append_copy(future, action.records, leader_epoch=action.leader_epoch, now_ms=now_ms)
-                take_over_offsets(
+                adopt_offsets(
                     future,
                     high_watermark=action.high_watermark,
                     log_start_offset=action.log_start_offset,

@@ -12,12 +12,12 @@ Source: Kafka's Partition.
 """
 
 from collections.abc import Callable, Hashable
-from typing import Protocol
 from uuid import UUID
 
 from broker.reads.fetch_sessions import FetchSession
+from broker.replicas.cluster_view import ClusterView
 from broker.replicas.following import FollowingReplica
-from broker.replication.leader_state import FollowerProgress, Leadership
+from broker.replication.leader_state import FollowerProgress, LeaderState
 from protocol.errors import (
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
@@ -33,43 +33,17 @@ from storage.log import AppendInfo, Log
 from storage.validation import ValidatedRecords
 
 
-class Surroundings(Protocol):
-    """What a partition needs from its broker: the state of other brokers, AlterPartition, flushes."""
-
-    #: replica.lag.time.max.ms
-    max_lag_ms: int
-
-    def now_ms(self) -> int:
-        """The clock of fetches and appends."""
-
-    def is_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
-        """Whether this incarnation of a broker may be in an ISR."""
-
-    def is_online(self, broker_id: int, directory: UUID) -> bool:
-        """Whether this log directory of a broker is not known to be offline."""
-
-    def is_alive(self, broker_id: int) -> bool:
-        """Whether the broker is registered and not fenced."""
-
-    def is_stale(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether the broker is known to have registered again, with a newer broker epoch."""
-
-    def propose_isr(self, partition: "Partition") -> None:
-        """Ask the controller for `partition.leadership.proposed_isr`."""
-
-    def flush(self, partition: "Partition") -> None:
-        """Flush the partition's log in a thread (flush.messages), then call `partition.on_flushed`."""
-
-
 class Partition(FollowingReplica):
     """See the module."""
 
     __slots__ = (
+        "_cluster",
         "_directories",
+        "_flush",
         "_leads_since_epoch",
-        "_surroundings",
+        "_propose_isr",
         "isr",
-        "leadership",
+        "leader_state",
         "partition_epoch",
         "replicas",
     )
@@ -82,13 +56,20 @@ class Partition(FollowingReplica):
         node_id: int,
         log: Log,
         signal: Callable[[Hashable], None],
-        surroundings: Surroundings,
+        cluster: ClusterView,
+        propose_isr: "Callable[[Partition], None]",
+        flush: "Callable[[Partition], None]",
     ) -> None:
+        """`propose_isr` asks the controller for `leader_state.proposed_isr`; `flush` flushes the log in a thread
+        (flush.messages), then calls `on_flushed`.
+        """
         super().__init__(topic_partition, topic_id=topic_id, node_id=node_id, log=log, signal=signal)
-        self._surroundings = surroundings
+        self._cluster = cluster
+        self._propose_isr = propose_isr
+        self._flush = flush
         self.partition_epoch = -1
         #: Leader state of the present epoch; None unless it leads.
-        self.leadership: Leadership | None = None
+        self.leader_state: LeaderState | None = None
         #: The first of the leader epochs in which it has led without interruption; without meaning unless it leads.
         self._leads_since_epoch = -1
         self.replicas: tuple[int, ...] = ()
@@ -117,34 +98,34 @@ class Partition(FollowingReplica):
         if is_new_epoch:
             self.leader_high_watermark = None
         if not self.is_leader:
-            self.leadership = None
-        elif is_new_epoch or self.leadership is None:
-            self._begin_leadership()
+            self.leader_state = None
+        elif is_new_epoch or self.leader_state is None:
+            self._begin_leader_epoch()
         else:
-            self.leadership.update(replicas=self.replicas, isr=self.isr)
+            self.leader_state.update(replicas=self.replicas, isr=self.isr)
         self._advance_high_watermark()
         # Also without a new high watermark: parked requests must be checked again, since the leader may have changed.
         self.notify()
         if not is_new_epoch:
-            self.check_isr(self._surroundings.now_ms())
+            self.check_isr(self._cluster.now_ms())
         return is_new_epoch
 
-    def _begin_leadership(self) -> None:
+    def _begin_leader_epoch(self) -> None:
         # An entry in the epoch cache for every leader epoch, also one without records: a follower that
         # asks for this epoch must get its start offset (KIP-101).
         start_offset = self.log.log_end_offset
         self.log.assign_epoch(self.leader_epoch, start_offset)
-        if self.leadership is None:
+        if self.leader_state is None:
             self._leads_since_epoch = self.leader_epoch
-        self.leadership = Leadership(
+        self.leader_state = LeaderState(
             node_id=self.node_id,
             epoch=self.leader_epoch,
             start_offset=start_offset,
             replicas=self.replicas,
             isr=self.isr,
-            is_eligible=self._is_eligible,
-            max_lag_ms=self._surroundings.max_lag_ms,
-            now_ms=self._surroundings.now_ms(),
+            is_isr_eligible=self._is_isr_eligible,
+            max_lag_ms=self._cluster.max_lag_ms,
+            now_ms=self._cluster.now_ms(),
         )
 
     def replace_log(self, log: Log) -> None:
@@ -157,7 +138,7 @@ class Partition(FollowingReplica):
         self.is_deleted = True
         self.is_leader = False
         self.leader_id = None
-        self.leadership = None
+        self.leader_state = None
         self.notify()
 
     # -- writing --------------------------------------------------------------------------------------
@@ -182,11 +163,11 @@ class Partition(FollowingReplica):
         NotLeaderOrFollower, NotEnoughReplicas (with acks -1, before anything is written), and what
         `Log.append_as_leader` raises.
         """
-        leadership = self.leadership
-        if leadership is None:
+        leader_state = self.leader_state
+        if leader_state is None:
             raise NotLeaderOrFollower(f"{self} is not led by broker {self.node_id} but by {self.leader_id}")
         log = self.log
-        if required_acks == -1 and leadership.followers and len(self.isr) < self.effective_min_isr:
+        if required_acks == -1 and leader_state.followers and len(self.isr) < self.effective_min_isr:
             raise NotEnoughReplicas(
                 f"{self}: the ISR {sorted(self.isr)} is smaller than min.insync.replicas={self.effective_min_isr}"
             )
@@ -196,13 +177,13 @@ class Partition(FollowingReplica):
         )
         self.appended_bytes += info.size_bytes
         if is_flush_due := log.is_flush_due:
-            self._surroundings.flush(self)
-        if leadership.followers:
-            for progress in leadership.followers.values():
+            self._flush(self)
+        if leader_state.followers:
+            for progress in leader_state.followers.values():
                 progress.on_append(old_end_offset=old_end_offset)
             self._notify_followers()
             # The only member of the ISR commits what it appends.
-            if len(leadership.maximal_isr) == 1 and self._advance_high_watermark():
+            if len(leader_state.maximal_isr) == 1 and self._advance_high_watermark():
                 self.notify()
         elif log.maybe_increment_high_watermark(log.recovery_point if is_flush_due else log.log_end_offset):
             self.notify()
@@ -220,21 +201,21 @@ class Partition(FollowingReplica):
 
         Raises NotLeaderOrFollower if this broker has not led without interruption since `leader_epoch`.
         """
-        self._leadership_since(leader_epoch)
+        self._leader_state_since(leader_epoch)
         return self.log.recovery_point >= end_offset or not self.log.is_flush_due
 
-    def _leadership_since(self, leader_epoch: int) -> Leadership:
+    def _leader_state_since(self, leader_epoch: int) -> LeaderState:
         """Raises NotLeaderOrFollower unless this broker has led without interruption since `leader_epoch`.
 
         A new epoch of the same leader is no interruption: it has truncated nothing. The controller begins one when
         replicas are removed, and below metadata version 3.6 each time the ISR shrinks, which acks=all may wait for.
         """
-        leadership = self.leadership
-        if leadership is None or leader_epoch < self._leads_since_epoch:
+        leader_state = self.leader_state
+        if leader_state is None or leader_epoch < self._leads_since_epoch:
             raise NotLeaderOrFollower(
                 f"{self} is not led by broker {self.node_id} any more as in leader epoch {leader_epoch}"
             )
-        return leadership
+        return leader_state
 
     def is_committed(self, end_offset: int, *, leader_epoch: int) -> bool:
         """Whether every record before `end_offset` of the log as of `leader_epoch` is on the whole ISR.
@@ -242,10 +223,10 @@ class Partition(FollowingReplica):
         Raises NotLeaderOrFollower if this broker has not led without interruption since, and
         NotEnoughReplicasAfterAppend if the ISR has shrunk below its minimum meanwhile.
         """
-        leadership = self._leadership_since(leader_epoch)
+        leader_state = self._leader_state_since(leader_epoch)
         if self.log.high_watermark < end_offset:
             return False
-        if len(leadership.maximal_isr) < self.effective_min_isr:
+        if len(leader_state.maximal_isr) < self.effective_min_isr:
             raise NotEnoughReplicasAfterAppend(
                 f"{self}: the ISR is {sorted(self.isr)} and has to have {self.effective_min_isr} members"
             )
@@ -273,8 +254,8 @@ class Partition(FollowingReplica):
 
         Raises NotLeaderOrFollower if this broker has not led without interruption since `leader_epoch`.
         """
-        leadership = self._leadership_since(leader_epoch)
-        return leadership.low_watermark(self.log.log_start_offset, is_alive=self._surroundings.is_alive)
+        leader_state = self._leader_state_since(leader_epoch)
+        return leader_state.low_watermark(self.log.log_start_offset, is_alive=self._cluster.is_alive)
 
     # -- followers ------------------------------------------------------------------------------------
 
@@ -284,12 +265,12 @@ class Partition(FollowingReplica):
         A client that claims to be a replica must not move the high watermark. Raises UnknownLeaderEpoch or
         NotLeaderOrFollower.
         """
-        leadership = self.leadership
-        if leadership is None or replica_id not in leadership.followers:
+        leader_state = self.leader_state
+        if leader_state is None or replica_id not in leader_state.followers:
             text = f"{self}: broker {replica_id} is not one of the replicas {self.replicas} it could be"
             # With a leader epoch, the pair (replica, epoch) may be unknown here only for now: a real follower retries.
             raise UnknownLeaderEpoch(text) if has_leader_epoch else NotLeaderOrFollower(text)
-        if broker_epoch is not None and self._surroundings.is_stale(replica_id, broker_epoch):
+        if broker_epoch is not None and self._cluster.is_stale(replica_id, broker_epoch):
             raise NotLeaderOrFollower(
                 f"{self}: broker {replica_id} has begun a newer epoch than {broker_epoch}"
             )
@@ -305,9 +286,9 @@ class Partition(FollowingReplica):
         now_ms: int,
     ) -> None:
         """Record the Fetch of a follower that passed `check_follower`: it has everything before `fetch_offset`."""
-        leadership = self.leadership
-        assert leadership is not None, str(self)
-        progress = leadership.followers[replica_id]
+        leader_state = self.leader_state
+        assert leader_state is not None, str(self)
+        progress = leader_state.followers[replica_id]
         if progress.session is not session:
             self._note_overtaken(progress)
         old_end_offset, old_start_offset = progress.log_end_offset, progress.log_start_offset
@@ -319,8 +300,8 @@ class Partition(FollowingReplica):
             session=session,
             now_ms=now_ms,
         )
-        if replica_id not in leadership.isr:
-            self._propose(leadership.expanded(replica_id, high_watermark=self.log.high_watermark))
+        if replica_id not in leader_state.isr:
+            self._propose(leader_state.expanded(replica_id, high_watermark=self.log.high_watermark))
         if fetch_offset != old_end_offset and self._advance_high_watermark():
             self.notify()
         elif log_start_offset != old_start_offset:
@@ -343,13 +324,13 @@ class Partition(FollowingReplica):
         A caught-up replica outside the ISR delays the high watermark, until it is fenced or falls behind: so the high
         watermark is computed again here.
         """
-        leadership = self.leadership
-        if leadership is None or not leadership.followers:
+        leader_state = self.leader_state
+        if leader_state is None or not leader_state.followers:
             return
         log_end_offset = self.log.log_end_offset
-        isr = leadership.shrunk(log_end_offset=log_end_offset, now_ms=now_ms)
-        if isr is None and len(leadership.isr) <= len(leadership.followers):
-            isr = leadership.returned(
+        isr = leader_state.shrunk(log_end_offset=log_end_offset, now_ms=now_ms)
+        if isr is None and len(leader_state.isr) <= len(leader_state.followers):
+            isr = leader_state.returned(
                 high_watermark=self.log.high_watermark, log_end_offset=log_end_offset, now_ms=now_ms
             )
         self._propose(isr)
@@ -357,25 +338,25 @@ class Partition(FollowingReplica):
 
     def _propose(self, isr: frozenset[int] | None) -> None:
         if isr is not None:
-            assert self.leadership is not None
-            self.leadership.propose(isr)
-            self._surroundings.propose_isr(self)
+            assert self.leader_state is not None
+            self.leader_state.propose(isr)
+            self._propose_isr(self)
 
-    def _is_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
+    def _is_isr_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
         """Whether a replica may join the ISR: its broker is eligible, and the replica's log directory is not offline.
 
         Counter-example: a replica was caught up when its disk failed, and its last Fetch arrives after the controller
         has removed it from the ISR. Without the second condition it would rejoin at once.
         """
         directory = dict(zip(self.replicas, self._directories, strict=False)).get(broker_id)
-        return self._surroundings.is_eligible(broker_id, broker_epoch) and (
-            directory is None or self._surroundings.is_online(broker_id, directory)
+        return self._cluster.is_isr_eligible(broker_id, broker_epoch) and (
+            directory is None or self._cluster.is_online(broker_id, directory)
         )
 
     def on_isr_refused(self, *, leader_epoch: int) -> None:
         """The controller has refused the proposed ISR, or has not attempted it: the ISR is unchanged."""
-        if self.leadership is not None and self.leadership.epoch == leader_epoch:
-            self.leadership.withdraw()
+        if self.leader_state is not None and self.leader_state.epoch == leader_epoch:
+            self.leader_state.withdraw()
             self._settle_high_watermark()
 
     def on_config_changed(self) -> None:
@@ -391,22 +372,22 @@ class Partition(FollowingReplica):
             self.notify()
 
     def _advance_high_watermark(self) -> bool:
-        leadership = self.leadership
-        if leadership is None:
+        leader_state = self.leader_state
+        if leader_state is None:
             return False
         log = self.log
         end: int | None = log.log_end_offset
-        if leadership.followers:
-            end = leadership.committed_end(
+        if leader_state.followers:
+            end = leader_state.high_watermark_candidate(
                 log_end_offset=log.log_end_offset,
                 min_isr=self.effective_min_isr,
-                now_ms=self._surroundings.now_ms(),
+                now_ms=self._cluster.now_ms(),
             )
         if end is None:
             return False
         if (flushed_end := log.committable_end) < end:
             # An append may not have started a flush: flush.messages was lowered, or records copied as a follower are
             # not flushed yet.
-            self._surroundings.flush(self)
+            self._flush(self)
             end = flushed_end
         return log.maybe_increment_high_watermark(end)

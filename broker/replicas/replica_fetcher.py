@@ -93,10 +93,10 @@ class FetcherSettings:
     connections: ClientSettings = ClientSettings(response_max_bytes=128 * 1024 * 1024)  # noqa: RUF009 (frozen)
 
 
-class Following:
+class PartitionFetchState:
     """One partition that this broker follows in one leader epoch."""
 
-    __slots__ = ("asked", "follower", "is_over", "key", "partition", "refusal")
+    __slots__ = ("asked", "follower", "is_removed", "key", "partition", "refusal")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -105,7 +105,7 @@ class Following:
         self.follower = Follower(partition.log)
         #: The request that the leader was last sent for it.
         self.asked: FetchRecords | None = None
-        self.is_over = False
+        self.is_removed = False
         #: The last error code that the leader returned and that was logged.
         self.refusal: int | None = None
 
@@ -133,14 +133,14 @@ class ReplicaFetcher:
         self._settings = settings
         self._is_held_back = is_held_back
         self._on_bytes = on_bytes
-        self._following: dict[Key, Following] = {}
+        self._fetch_states: dict[Key, PartitionFetchState] = {}
         #: Those with a request, by its kind: a round costs O(changes), not O(followed partitions).
-        self._fetching: dict[Following, None] = {}
-        self._locating: dict[Following, None] = {}
+        self._fetching: dict[PartitionFetchState, None] = {}
+        self._locating: dict[PartitionFetchState, None] = {}
         #: Paused until this time in seconds of the monotonic clock: they send no requests before.
-        self._paused: dict[Following, float] = {}
+        self._paused: dict[PartitionFetchState, float] = {}
         #: Those whose row in the fetch session may have changed, in the order of the request.
-        self._changed: dict[Following, None] = {}
+        self._changed: dict[PartitionFetchState, None] = {}
         self._session: FollowerSession[Key, FetchPartition] = FollowerSession()
         self._work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -149,39 +149,39 @@ class ReplicaFetcher:
         self._truncations: set[asyncio.Task[None]] = set()
 
     def __bool__(self) -> bool:
-        return bool(self._following)
+        return bool(self._fetch_states)
 
     # -- followed partitions -----------------------------------------------------------------------
 
     def follow(self, partition: Partition) -> None:
         """Follow the partition in its leader epoch; nothing changes if it is followed in that epoch already."""
-        following = self._following.get((partition.topic_id, partition.topic_partition.partition))
-        if following is not None and (
-            following.partition is partition and following.follower.leader_epoch == partition.leader_epoch
+        fetch_state = self._fetch_states.get((partition.topic_id, partition.topic_partition.partition))
+        if fetch_state is not None and (
+            fetch_state.partition is partition and fetch_state.follower.leader_epoch == partition.leader_epoch
         ):
             return
         self.unfollow(partition)
-        following = Following(partition)
-        self._following[following.key] = following
-        self._carry_out(following, following.follower.follow, partition.leader_epoch)
-        self._note(following)
+        fetch_state = PartitionFetchState(partition)
+        self._fetch_states[fetch_state.key] = fetch_state
+        self._carry_out(fetch_state, fetch_state.follower.follow, partition.leader_epoch)
+        self._note(fetch_state)
         if self._task is None:
             self._task = self._runtime.supervise(self._run, name=f"fetcher-{self._leader_id}")
 
     def unfollow(self, partition: Partition) -> None:
         """Stop following the partition; a response that is still to come is ignored for it."""
         key = (partition.topic_id, partition.topic_partition.partition)
-        following = self._following.pop(key, None)
-        if following is not None:
-            following.is_over = True
-            self._paused.pop(following, None)
-            self._note(following)
+        fetch_state = self._fetch_states.pop(key, None)
+        if fetch_state is not None:
+            fetch_state.is_removed = True
+            self._paused.pop(fetch_state, None)
+            self._note(fetch_state)
 
     def refresh(self, partition: Partition) -> None:
         """Retention has moved the log start, without a response."""
-        following = self._following.get((partition.topic_id, partition.topic_partition.partition))
-        if following is not None:
-            self._note(following)
+        fetch_state = self._fetch_states.get((partition.topic_id, partition.topic_partition.partition))
+        if fetch_state is not None:
+            self._note(fetch_state)
 
     async def stop(self) -> None:
         """Send no more requests, start no more truncations, and close the connection.
@@ -189,8 +189,8 @@ class ReplicaFetcher:
         A running truncation ends with the job that is in a thread: a thread cannot be stopped, and the files that it
         has created must be removed.
         """
-        for following in self._following.values():
-            following.is_over = True
+        for fetch_state in self._fetch_states.values():
+            fetch_state.is_removed = True
         if self._task is not None:
             self._task.cancel()
         tasks = [*self._truncations, *([] if self._task is None else [self._task])]
@@ -200,8 +200,8 @@ class ReplicaFetcher:
 
     def lag(self, partition: Partition) -> int | None:
         """How many offsets the leader's high watermark is ahead; None: not known."""
-        following = self._following.get((partition.topic_id, partition.topic_partition.partition))
-        return None if following is None else following.follower.lag
+        fetch_state = self._fetch_states.get((partition.topic_id, partition.topic_partition.partition))
+        return None if fetch_state is None else fetch_state.follower.lag
 
     # -- rounds ------------------------------------------------------------------------------------
 
@@ -254,27 +254,27 @@ class ReplicaFetcher:
     def _resume(self) -> None:
         if self._paused:
             now = self._runtime.monotonic()
-            for following in [each for each, resumes_at in self._paused.items() if resumes_at <= now]:
-                del self._paused[following]
-                self._note(following)
+            for fetch_state in [each for each, resumes_at in self._paused.items() if resumes_at <= now]:
+                del self._paused[fetch_state]
+                self._note(fetch_state)
 
-    def _delay(self, followings: Iterable[Following]) -> None:
+    def _delay(self, fetch_states: Iterable[PartitionFetchState]) -> None:
         resumes_at = self._runtime.monotonic() + self._settings.backoff_ms / 1000
-        for following in followings:
-            self._paused[following] = resumes_at
-            self._note(following)
+        for fetch_state in fetch_states:
+            self._paused[fetch_state] = resumes_at
+            self._note(fetch_state)
 
-    def _note(self, following: Following) -> None:
+    def _note(self, fetch_state: PartitionFetchState) -> None:
         """The partition's next request may have changed."""
-        self._changed[following] = None
-        self._fetching.pop(following, None)
-        self._locating.pop(following, None)
-        if not following.is_over and following not in self._paused:
-            match following.follower.state:
+        self._changed[fetch_state] = None
+        self._fetching.pop(fetch_state, None)
+        self._locating.pop(fetch_state, None)
+        if not fetch_state.is_removed and fetch_state not in self._paused:
+            match fetch_state.follower.state:
                 case ReplicaState.FETCHING:
-                    self._fetching[following] = None
+                    self._fetching[fetch_state] = None
                 case ReplicaState.LOCATING:
-                    self._locating[following] = None
+                    self._locating[fetch_state] = None
                 case _:
                     pass
         self._work.set()
@@ -284,7 +284,7 @@ class ReplicaFetcher:
     async def _fetch(self, address: Address) -> None:
         changed, self._changed = self._changed, {}
         # Unfollowed ones first: a successor may have the same key.
-        in_order = sorted(changed, key=lambda each: not each.is_over)
+        in_order = sorted(changed, key=lambda each: not each.is_removed)
         request = self._session.request({each.key: self._row(each) for each in in_order}, self._rows)
         response: FetchResponse = await self._client.request(
             address,
@@ -313,17 +313,17 @@ class ReplicaFetcher:
         appended_bytes = 0
         for topic in response.responses:
             for row in topic.partitions:
-                following = self._following.get((topic.topic_id, row.partition_index))
-                if following is None or following.asked is None:
+                fetch_state = self._fetch_states.get((topic.topic_id, row.partition_index))
+                if fetch_state is None or fetch_state.asked is None:
                     continue
-                self._take(following, following.asked, row)
+                self._process(fetch_state, fetch_state.asked, row)
                 appended_bytes += len(row.records or b"")
                 if appended_bytes >= _TURN_BYTES:
                     appended_bytes = 0
                     await asyncio.sleep(0)
-        for following in [each for each in self._changed if each.partition.log.is_flush_due]:
+        for fetch_state in [each for each in self._changed if each.partition.log.is_flush_due]:
             # Before the next Fetch, by which the leader counts the records as replicated (flush.messages).
-            await flush_log(self._runtime, following.partition.log)
+            await flush_log(self._runtime, fetch_state.partition.log)
 
     def _hold_back_throttled(self) -> None:
         # Not a replica that has everything committed (lag 0): a member of the ISR would fall out of it.
@@ -331,7 +331,7 @@ class ReplicaFetcher:
             [
                 each
                 for each in self._changed
-                if not each.is_over
+                if not each.is_removed
                 and each not in self._paused
                 and each.follower.lag != 0
                 and self._is_held_back(each.partition)
@@ -340,91 +340,91 @@ class ReplicaFetcher:
 
     def _rows(self) -> dict[Key, FetchPartition]:
         """The rows of a full fetch: all partitions that can be fetched now."""
-        return {key: row for key, each in self._following.items() if (row := self._row(each)) is not None}
+        return {key: row for key, each in self._fetch_states.items() if (row := self._row(each)) is not None}
 
-    def _row(self, following: Following) -> FetchPartition | None:
+    def _row(self, fetch_state: PartitionFetchState) -> FetchPartition | None:
         """The partition's row of a Fetch; None: it is not fetched now."""
         question = None
-        if not following.is_over and following not in self._paused:
-            question = following.follower.question()
+        if not fetch_state.is_removed and fetch_state not in self._paused:
+            question = fetch_state.follower.question()
         if not isinstance(question, FetchRecords):
-            following.asked = None
+            fetch_state.asked = None
             return None
-        following.asked = question
+        fetch_state.asked = question
         return FetchPartition(
-            partition=following.partition.topic_partition.partition,
+            partition=fetch_state.partition.topic_partition.partition,
             current_leader_epoch=question.leader_epoch,
             fetch_offset=question.fetch_offset,
             last_fetched_epoch=-1 if question.last_fetched_epoch is None else question.last_fetched_epoch,
             log_start_offset=question.log_start_offset,
             partition_max_bytes=self._settings.max_bytes,
-            high_watermark=following.partition.log.high_watermark,
+            high_watermark=fetch_state.partition.log.high_watermark,
         )
 
-    def _take(self, following: Following, asked: FetchRecords, row: PartitionData) -> None:
+    def _process(self, fetch_state: PartitionFetchState, asked: FetchRecords, row: PartitionData) -> None:
         """Process one row of a Fetch response."""
-        follower = following.follower
+        follower = fetch_state.follower
         match row.error_code:
             case ErrorCode.none if row.diverging_epoch.epoch >= 0:
                 divergence = Divergence(
                     epoch=row.diverging_epoch.epoch, end_offset=row.diverging_epoch.end_offset
                 )
-                logger.info("%s: the leader's log parts from ours: %s", following.partition, divergence)
-                self._carry_out(following, follower.on_divergence, asked, divergence)
+                logger.info("%s: the leader's log parts from ours: %s", fetch_state.partition, divergence)
+                self._carry_out(fetch_state, follower.on_divergence, asked, divergence)
             case ErrorCode.none:
                 answer = Records(
                     records=memoryview(row.records or b""),
                     high_watermark=row.high_watermark,
                     log_start_offset=row.log_start_offset,
                 )
-                self._carry_out(following, follower.on_records, asked, answer)
+                self._carry_out(fetch_state, follower.on_records, asked, answer)
             case ErrorCode.offset_out_of_range:
                 follower.on_out_of_range(asked)
             case ErrorCode.fenced_leader_epoch:
-                logger.info("%s: leader epoch %d is over", following.partition, asked.leader_epoch)
+                logger.info("%s: leader epoch %d is over", fetch_state.partition, asked.leader_epoch)
                 follower.on_fenced(asked)
             case code:
                 # Usually one of the two brokers does not know the newest epoch or the topic yet: the request is
                 # retried, and a repeated error is logged at DEBUG.
-                level = logging.DEBUG if code == following.refusal else logging.INFO
+                level = logging.DEBUG if code == fetch_state.refusal else logging.INFO
                 name = ErrorCode(code).name
-                logger.log(level, "%s: broker %d says %s", following.partition, self._leader_id, name)
-                following.refusal = code
-                self._delay([following])
-        self._note(following)
+                logger.log(level, "%s: broker %d says %s", fetch_state.partition, self._leader_id, name)
+                fetch_state.refusal = code
+                self._delay([fetch_state])
+        self._note(fetch_state)
 
     # -- bounds ------------------------------------------------------------------------------------
 
-    async def _locate(self, address: Address, followings: list[Following]) -> None:
-        ends = await self._offsets(address, followings, LATEST)
-        starts = await self._offsets(address, followings, EARLIEST)
-        for following in followings:
-            if following.is_over:
+    async def _locate(self, address: Address, fetch_states: list[PartitionFetchState]) -> None:
+        ends = await self._offsets(address, fetch_states, LATEST)
+        starts = await self._offsets(address, fetch_states, EARLIEST)
+        for fetch_state in fetch_states:
+            if fetch_state.is_removed:
                 continue
-            end_error, end = ends.get(following, _UNANSWERED)
-            start_error, start = starts.get(following, _UNANSWERED)
-            asked = AskBounds(leader_epoch=following.follower.leader_epoch)
+            end_error, end = ends.get(fetch_state, _UNANSWERED)
+            start_error, start = starts.get(fetch_state, _UNANSWERED)
+            asked = AskBounds(leader_epoch=fetch_state.follower.leader_epoch)
             if end_error is start_error is ErrorCode.none:
                 bounds = Bounds(log_start_offset=start, log_end_offset=end)
-                logger.warning("%s: our log's end is not in the leader's: %s", following.partition, bounds)
-                self._carry_out(following, following.follower.on_bounds, asked, bounds)
+                logger.warning("%s: our log's end is not in the leader's: %s", fetch_state.partition, bounds)
+                self._carry_out(fetch_state, fetch_state.follower.on_bounds, asked, bounds)
             elif ErrorCode.fenced_leader_epoch in (end_error, start_error):
-                following.follower.on_fenced(asked)
+                fetch_state.follower.on_fenced(asked)
             else:
-                self._delay([following])
-            self._note(following)
+                self._delay([fetch_state])
+            self._note(fetch_state)
 
     async def _offsets(
-        self, address: Address, followings: list[Following], timestamp: int
-    ) -> dict[Following, tuple[ErrorCode, int]]:
+        self, address: Address, fetch_states: list[PartitionFetchState], timestamp: int
+    ) -> dict[PartitionFetchState, tuple[ErrorCode, int]]:
         """One bound of the leader's logs by ListOffsets: (error code, offset) of each partition that was answered."""
         topics: dict[str, ListOffsetsTopic] = {}
-        by_name = {each.partition.topic_partition: each for each in followings}
-        for (topic, index), following in by_name.items():
+        by_name = {each.partition.topic_partition: each for each in fetch_states}
+        for (topic, index), fetch_state in by_name.items():
             topics.setdefault(topic, ListOffsetsTopic(name=topic)).partitions.append(
                 ListOffsetsPartition(
                     partition_index=index,
-                    current_leader_epoch=following.follower.leader_epoch,
+                    current_leader_epoch=fetch_state.follower.leader_epoch,
                     timestamp=timestamp,
                 )
             )
@@ -434,7 +434,7 @@ class ReplicaFetcher:
             ListOffsetsRequest(replica_id=self._settings.node_id, topics=list(topics.values())),
             timeout_s=self._settings.request_timeout_ms / 1000,
         )
-        found: dict[Following, tuple[ErrorCode, int]] = {}
+        found: dict[PartitionFetchState, tuple[ErrorCode, int]] = {}
         for answered in response.topics:
             for row in answered.partitions:
                 asked = by_name.get(TopicPartition(answered.name, row.partition_index))
@@ -445,14 +445,14 @@ class ReplicaFetcher:
     # -- actions -----------------------------------------------------------------------------------
 
     def _carry_out(
-        self, following: Following, decide: Callable[[*Heard], Action | None], *heard: *Heard
+        self, fetch_state: PartitionFetchState, decide: Callable[[*Heard], Action | None], *heard: *Heard
     ) -> None:
         """Execute the follower's decision on the log; a log that cannot be written is not followed any more.
 
         `decide` is called in here, so that a bug in it, too, stops one partition and not the fetcher.
         """
-        partition, follower, now_ms = following.partition, following.follower, self._runtime.now_ms()
-        with self._failures(following):
+        partition, follower, now_ms = fetch_state.partition, fetch_state.follower, self._runtime.now_ms()
+        with self._failures(fetch_state):
             match action := decide(*heard):
                 case None:
                     return
@@ -469,43 +469,43 @@ class ReplicaFetcher:
                 case TruncateTo():
                     if action.offset < partition.log.log_end_offset:
                         logger.info("%s: truncating to %d", partition, action.offset)
-                    self._truncate(following, action)
+                    self._truncate(fetch_state, action)
                 case TruncateFullyAndStartAt():
                     logger.warning("%s: beginning anew at %d", partition, action.offset)
-                    self._truncate(following, action)
+                    self._truncate(fetch_state, action)
 
-    def _truncate(self, following: Following, action: Truncation) -> None:
+    def _truncate(self, fetch_state: PartitionFetchState, action: Truncation) -> None:
         """Truncate at once, or by a task if it has to wait for the disk; the follower sends no request meanwhile."""
-        partition, now_ms = following.partition, self._runtime.now_ms()
+        partition, now_ms = fetch_state.partition, self._runtime.now_ms()
         if next_job(partition.log, action, now_ms=now_ms) is None:
             carry_out(partition, action, now_ms=now_ms)
-            following.follower.on_truncated()
+            fetch_state.follower.on_truncated()
             return
         task = self._runtime.create_task(
-            self._truncate_slowly(following, action), name=f"truncation of {partition}"
+            self._truncate_slowly(fetch_state, action), name=f"truncation of {partition}"
         )
         self._truncations.add(task)
         task.add_done_callback(self._truncations.discard)
 
-    async def _truncate_slowly(self, following: Following, action: Truncation) -> None:
-        partition, log = following.partition, following.partition.log
-        with self._failures(following):
+    async def _truncate_slowly(self, fetch_state: PartitionFetchState, action: Truncation) -> None:
+        partition, log = fetch_state.partition, fetch_state.partition.log
+        with self._failures(fetch_state):
             if await truncate(
                 self._runtime,
                 log,
                 partition,
                 action,
                 pool=Pool.FLUSHES,
-                is_wanted=lambda: not following.is_over and partition.log is log,
+                is_wanted=lambda: not fetch_state.is_removed and partition.log is log,
             ):
-                following.follower.on_truncated()
-        if not following.is_over:
-            self._note(following)
+                fetch_state.follower.on_truncated()
+        if not fetch_state.is_removed:
+            self._note(fetch_state)
 
     @contextmanager
-    def _failures(self, following: Following) -> Iterator[None]:
+    def _failures(self, fetch_state: PartitionFetchState) -> Iterator[None]:
         """An error of one partition stops that partition only."""
-        partition, follower = following.partition, following.follower
+        partition, follower = fetch_state.partition, fetch_state.follower
         try:
             yield
         except CorruptMessage as error:
@@ -515,7 +515,7 @@ class ReplicaFetcher:
                 return
             # Possibly damaged in transit; a leader with a failing disk is detected by its own readers.
             logger.error("%s: broker %d sends what cannot be appended: %s", partition, self._leader_id, error)
-            self._delay([following])
+            self._delay([fetch_state])
         except KafkaStorageError as error:
             logger.error("%s is not followed any more: %s", partition, error)
             follower.on_failure()

@@ -19,7 +19,7 @@ from runtime import Runtime
 _Key = tuple[int, int]
 
 
-class ReplicaFetchers:
+class ReplicaFetcherManager:
     """See the module; the replica manager decides which partitions are followed."""
 
     def __init__(

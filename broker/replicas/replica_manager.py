@@ -17,11 +17,11 @@ from uuid import UUID
 from broker.metadata_cache import MetadataCache
 from broker.reads.fetch_sessions import FetchSessionCache, PartitionKey
 from broker.reads.preferred_read_replica import ClosestReplica
-from broker.replicas.cluster_view import Peers
+from broker.replicas.cluster_view import ClusterView
 from broker.replicas.delayed_produce import Awaited, Commitment, when_settled
 from broker.replicas.flushes import Flushes
 from broker.replicas.leader_throttle import LeaderThrottle
-from broker.replicas.log_creator import LogMaking, Made
+from broker.replicas.log_creator import CreatedLog, LogCreator
 from broker.replicas.log_moves import LogMoves
 from broker.replicas.partition import Partition
 from broker.replicas.purgatory import Purgatory
@@ -106,13 +106,9 @@ class ReplicaManager:
         self._topic_config = topic_config
         self._followers = followers
         now_ms = runtime.now_ms
-        self._peers = Peers(
-            metadata,
-            propose_isr=propose_isr,
-            flush=Flushes(runtime).begin,
-            max_lag_ms=max_lag_ms,
-            now_ms=now_ms,
-        )
+        self._propose_isr = propose_isr
+        self._flush = Flushes(runtime).begin
+        self._cluster = ClusterView(metadata, max_lag_ms=max_lag_ms, now_ms=now_ms)
         #: Redirects consumers to near replicas.
         self.closest_replica = ClosestReplica(selector, node_id=node_id, metadata=metadata, now_ms=now_ms)
         #: Holds back followers of throttled partitions.
@@ -129,7 +125,7 @@ class ReplicaManager:
             quota=move_quota,
             on_promoted=self._on_promoted,
         )
-        self._making = LogMaking(runtime, logs, on_made=self._on_made)
+        self._log_creator = LogCreator(runtime, logs, on_created=self._on_created)
         #: Called when `directory_of` replicas becomes known, with their (topic id, index); the broker reports the
         #: directories to the controller.
         self.on_placed: Callable[[Sequence[tuple[UUID, int]]], None] = lambda places: None
@@ -177,7 +173,7 @@ class ReplicaManager:
             return UnknownTopicOrPartition(f"There is no partition {topic}-{index}")
         if key in self._offline:
             return KafkaStorageError(f"{topic}-{index} is in an offline log directory")
-        if self._making.is_wanted(TopicPartition(image.name, index)):
+        if self._log_creator.is_wanted(TopicPartition(image.name, index)):
             return NotLeaderOrFollower(f"The log of {image.name}-{index} is being made")
         return NotLeaderOrFollower(f"{topic}-{index} has no replica on broker {self.node_id}")
 
@@ -193,7 +189,7 @@ class ReplicaManager:
     async def watch_isrs(self) -> None:
         """Check the ISRs of all led partitions every replica.lag.time.max.ms / 2, until cancelled (maybeShrinkIsr)."""
         while True:
-            await asyncio.sleep(self._peers.max_lag_ms / 2000)
+            await asyncio.sleep(self._cluster.max_lag_ms / 2000)
             self._check_isrs()
 
     def _check_isrs(self) -> None:
@@ -218,7 +214,7 @@ class ReplicaManager:
         return partition is None or self.node_id not in partition.replicas
 
     def apply_image(self, image: MetadataImage) -> None:
-        """Host the partitions of a whole image, at startup, when none is hosted yet. `all_made` waits for missing logs.
+        """Host the partitions of a whole image, at startup, when none is hosted yet. `all_created` waits for missing logs.
 
         Logs that have become strays while logs were opened are set aside first.
         """
@@ -252,14 +248,14 @@ class ReplicaManager:
             for partition in self.partitions():
                 self.purgatory.signal(partition)  # DeleteRecords waits for live replicas only
 
-    async def all_made(self) -> None:
+    async def all_created(self) -> None:
         """Wait until every partition that is known now has its log, or an error."""
-        await self._making.idle()
+        await self._log_creator.idle()
 
     async def stop(self) -> None:
         """Create and move no more logs; returns when no thread works on one."""
         await self.moves.stop()
-        await self._making.stop()
+        await self._log_creator.stop()
 
     def change_defaults(self, topic_config: Callable[[str], LogConfig]) -> None:
         """The broker's own defaults of topic configurations have changed."""
@@ -317,7 +313,7 @@ class ReplicaManager:
                     self._forget(topic, index)
                 elif partition is not None:
                     self._apply_role(partition, image)
-                elif not self._making.is_wanted(topic_partition):
+                elif not self._log_creator.is_wanted(topic_partition):
                     config = config or self._topic_config(topic.name)
                     wanted.append(
                         NewLog(
@@ -328,13 +324,13 @@ class ReplicaManager:
                             leader_epoch=image.leader_epoch if image.leader == self.node_id else None,
                         )
                     )
-        self._making.make(wanted)
+        self._log_creator.create(wanted)
 
-    def _on_made(self, made: Sequence[Made]) -> None:
+    def _on_created(self, created: Sequence[CreatedLog]) -> None:
         """Logs were created or failed: the partitions get their roles from the present image."""
         placed = []
         config: tuple[str, LogConfig] | None = None
-        for topic_partition, log in made:
+        for topic_partition, log in created:
             name, index = topic_partition
             topic = self.metadata.image.topics_by_name[name]
             if isinstance(log, KafkaError):
@@ -363,7 +359,9 @@ class ReplicaManager:
             node_id=self.node_id,
             log=log,
             signal=self.purgatory.signal,
-            surroundings=self._peers,
+            cluster=self._cluster,
+            propose_isr=self._propose_isr,
+            flush=self._flush,
         )
         for key in keys:
             self._offline.pop(key, None)
@@ -399,8 +397,8 @@ class ReplicaManager:
             for key in keys:
                 del self.hosted[key]
             self._resign(partition)
-        elif self._making.is_wanted(topic_partition):
-            self._making.give_up(topic_partition)
+        elif self._log_creator.is_wanted(topic_partition):
+            self._log_creator.give_up(topic_partition)
         # Also of an offline partition: the future log of a move whose source is lost is still on this broker.
         self.logs.delete(topic_partition)
 
@@ -466,7 +464,7 @@ class ReplicaManager:
     def when_settled(
         self, awaited: Sequence[Awaited], *, timeout_ms: int, respond: Callable[[], T]
     ) -> "T | Future[T]":
-        """`committing.when_settled` in this broker's purgatory."""
+        """`delayed_produce.when_settled` in this broker's purgatory."""
         return when_settled(
             awaited,
             timeout_ms=timeout_ms,

@@ -13,7 +13,7 @@ Two of the four rules from the TLA+ model of KIP-320 are kept and asserted here;
 (`follower`).
 
 3. Only fetches in this leader's own epoch move the high watermark: followers' progress is reset with each epoch
-   (`committed_end`).
+   (`high_watermark_candidate`).
 4. Shrinking the ISR is safe; a replica that joins it has reached the start of this epoch (`propose`).
 
 A follower that has restarted since its last fetch counts as another one: KIP-903 distinguishes them by broker epoch.
@@ -30,7 +30,7 @@ from typing import Final, Protocol
 NO_BROKER_EPOCH: Final = -1
 
 #: (broker id, broker epoch of its fetches; None: it has not fetched) -> may it be in an ISR?
-Eligible = Callable[[int, int | None], bool]
+IsrEligible = Callable[[int, int | None], bool]
 
 
 class FetchClock(Protocol):
@@ -90,14 +90,14 @@ class FollowerProgress:
         return self.caught_up_ms is not None and now_ms - self.caught_up_ms <= max_lag_ms
 
 
-class Leadership:
+class LeaderState:
     """Leader state of one partition in one leader epoch.
 
     Invariant: the proposed ISR, if there is one, contains this broker; `followers` never does.
     """
 
     __slots__ = (
-        "_is_eligible",
+        "_is_isr_eligible",
         "_max_lag_ms",
         "_proposed_epochs",
         "epoch",
@@ -116,7 +116,7 @@ class Leadership:
         start_offset: int,
         replicas: Iterable[int],
         isr: Collection[int],
-        is_eligible: Eligible,
+        is_isr_eligible: IsrEligible,
         max_lag_ms: int,
         now_ms: int,
     ) -> None:
@@ -124,7 +124,7 @@ class Leadership:
         self.epoch = epoch
         #: The first offset of this epoch.
         self.start_offset = start_offset
-        self._is_eligible = is_eligible
+        self._is_isr_eligible = is_isr_eligible
         self._max_lag_ms = max_lag_ms
         #: The ISR that the controller has committed.
         self.isr = frozenset(isr)
@@ -174,7 +174,7 @@ class Leadership:
         end = progress.log_end_offset
         if end is None or end < high_watermark or end < self.start_offset:
             return None
-        return self.isr | {replica} if self._is_eligible(replica, progress.broker_epoch) else None
+        return self.isr | {replica} if self._is_isr_eligible(replica, progress.broker_epoch) else None
 
     def returned(self, *, high_watermark: int, log_end_offset: int, now_ms: int) -> frozenset[int] | None:
         """The ISR with a follower that caught up earlier but could not join then; None: there is none.
@@ -241,7 +241,7 @@ class Leadership:
 
     # -- offsets -----------------------------------------------------------------------------------
 
-    def committed_end(self, *, log_end_offset: int, min_isr: int, now_ms: int) -> int | None:
+    def high_watermark_candidate(self, *, log_end_offset: int, min_isr: int, now_ms: int) -> int | None:
         """High watermark candidate: the end offset that all relevant replicas have; None: nothing can be committed now.
 
         Relevant are the members of the maximal ISR, and caught-up replicas that are about to join it: otherwise a
@@ -265,7 +265,7 @@ class Leadership:
             elif (
                 reached is not None
                 and progress.is_caught_up(log_end_offset, now_ms=now_ms, max_lag_ms=self._max_lag_ms)
-                and self._is_eligible(replica, progress.broker_epoch)
+                and self._is_isr_eligible(replica, progress.broker_epoch)
             ):
                 end = reached
         return end

@@ -168,7 +168,7 @@ class BrokerRole:
         self._assignments.look_at_all()
         self._isr_watch = self._runtime.supervise(broker.replicas.watch_isrs, name="isr-watch")
         broker.groups.start()
-        await broker.replicas.all_made()
+        await broker.replicas.all_created()
         await broker.lifecycle.serve()
         await self._known_as_unfenced()
         self._gate.open(Dispatcher(broker))

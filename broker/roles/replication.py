@@ -11,9 +11,9 @@ from broker.config import BrokerConfig
 from broker.config.cluster_config import ClusterConfig
 from broker.network.client import Address, ClientSettings
 from broker.network.settings import size_or_none
-from broker.replicas.alter_partition_manager import IsrChanges
+from broker.replicas.alter_partition_manager import AlterPartitionManager
 from broker.replicas.replica_fetcher import FetcherSettings
-from broker.replicas.replica_fetcher_manager import ReplicaFetchers
+from broker.replicas.replica_fetcher_manager import ReplicaFetcherManager
 from broker.replicas.replica_manager import ReplicaManager
 from broker.replication.replica_selector import ReplicaSelector, UnknownSelector, load_selector
 from broker.replication.replication_quota import ReplicationQuota
@@ -35,7 +35,7 @@ def make_replication(
     cluster_config: ClusterConfig,
     *,
     broker_epoch: Callable[[], int],
-) -> tuple[ReplicaManager, ReplicaFetchers]:
+) -> tuple[ReplicaManager, ReplicaFetcherManager]:
     """The replica manager, and the fetchers that it starts and stops. Raises CannotStart."""
     config, metadata = cluster_config.current, role.metadata
 
@@ -50,7 +50,7 @@ def make_replication(
             window_ms=config.get("replication.quota.window.size.seconds") * 1000,
         )
 
-    fetchers = ReplicaFetchers(
+    fetchers = ReplicaFetcherManager(
         runtime=runtime,
         settings=FetcherSettings(
             node_id=config.node_id,
@@ -79,7 +79,7 @@ def make_replication(
         window_count=config.get("alter.log.dirs.replication.quota.window.num"),
         window_ms=config.get("alter.log.dirs.replication.quota.window.size.seconds") * 1000,
     )
-    isr_changes = IsrChanges(
+    alter_partition_manager = AlterPartitionManager(
         runtime=runtime,
         controller=role.channel("alter-partition", timeout_ms=_ALTER_PARTITION_TIMEOUT_MS),
         node_id=config.node_id,
@@ -91,7 +91,7 @@ def make_replication(
         metadata=metadata,
         runtime=runtime,
         topic_config=cluster_config.topic_config,
-        propose_isr=isr_changes.submit,
+        propose_isr=alter_partition_manager.submit,
         followers=fetchers,
         leader_quota=quota(lambda: cluster_config.current.dynamic_value("leader.replication.throttled.rate")),
         move_quota=move_quota,

@@ -22,7 +22,7 @@ from broker.network import Buffers, Connection, NetworkServer, Reply
 from broker.network.client import Address
 from broker.replicas.partition import Partition
 from broker.replicas.replica_fetcher import FetcherSettings
-from broker.replicas.replica_fetcher_manager import ReplicaFetchers
+from broker.replicas.replica_fetcher_manager import ReplicaFetcherManager
 from broker.replicas.replica_manager import ReplicaManager
 from broker.replication.replica_selector import ReplicaSelector
 from broker.replication.replication_quota import ReplicationQuota
@@ -96,7 +96,7 @@ class ReplicaBroker:
         self.logs: LogManager
         self.metadata: MetadataCache
         self.replicas: ReplicaManager
-        self.fetchers: ReplicaFetchers
+        self.fetchers: ReplicaFetcherManager
         self.cluster_id = "a-cluster"
         self.controller = NoController()
         self._server: NetworkServer | None = None
@@ -122,7 +122,7 @@ class ReplicaBroker:
             topic_config=self.cluster.topic_config,
         )
         self.metadata = MetadataCache(MetadataImage())
-        self.fetchers = ReplicaFetchers(
+        self.fetchers = ReplicaFetcherManager(
             runtime=runtime,
             settings=FetcherSettings(node_id=self.node_id, **self.fetching),
             fetcher_count=1,
@@ -343,9 +343,9 @@ class ReplicaCluster:
         granted = []
         proposals, self.proposals = self.proposals, []
         for broker, partition in proposals:
-            leadership = partition.leadership
-            if leadership is not None and leadership.proposed_isr is not None:
-                isr = leadership.proposed_isr
+            leader_state = partition.leader_state
+            if leader_state is not None and leader_state.proposed_isr is not None:
+                isr = leader_state.proposed_isr
                 granted.append((broker, isr))
                 self.change(partition.topic_partition, isr=sorted(isr))
         return granted

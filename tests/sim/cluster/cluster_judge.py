@@ -17,7 +17,7 @@ from cluster_roles import look_at_roles
 from cluster_violated import Violated
 
 from broker.replicas.partition import Partition
-from broker.replication.leader_state import Leadership
+from broker.replication.leader_state import LeaderState
 from protocol.metadata.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
@@ -118,8 +118,8 @@ class Judge:
                         partition.is_leader,
                         ledger,
                     )
-                if partition.leadership is not None:
-                    self._replication_quorum_superset(partition, partition.leadership)
+                if partition.leader_state is not None:
+                    self._replication_quorum_superset(partition, partition.leader_state)
             if has_changed and not is_interrupted:
                 look_at_roles(machine, broker)
 
@@ -237,20 +237,20 @@ class Judge:
         image = self._epochs.get(key)
         return image is not None and image.leader_epoch == partition.leader_epoch
 
-    def _replication_quorum_superset(self, partition: Partition, leadership: Leadership) -> None:
+    def _replication_quorum_superset(self, partition: Partition, leader_state: LeaderState) -> None:
         """Who may be elected is waited for (KIP-966): the leader's maximal ISR covers the controller's ISR and ELR."""
-        state = (self._image_offset, leadership, leadership.isr, leadership.proposed_isr)
+        state = (self._image_offset, leader_state, leader_state.isr, leader_state.proposed_isr)
         if self._supersets.get(partition) == state:
             return
         self._supersets[partition] = state
         image = self._epochs.get((partition.topic_id, partition.topic_partition.partition))
-        if image is None or image.leader_epoch != leadership.epoch:
+        if image is None or image.leader_epoch != leader_state.epoch:
             return
-        if len(leadership.isr) < partition.effective_min_isr:
+        if len(leader_state.isr) < partition.effective_min_isr:
             return  # it commits nothing
-        if not leadership.maximal_isr.issuperset(image.isr + image.elr):
+        if not leader_state.maximal_isr.issuperset(image.isr + image.elr):
             raise Violated(
-                f"ReplicationQuorumSuperset: {partition}: {sorted(leadership.maximal_isr)} "
+                f"ReplicationQuorumSuperset: {partition}: {sorted(leader_state.maximal_isr)} "
                 f"for ISR {image.isr} and ELR {image.elr}"
             )
 

@@ -13,12 +13,12 @@ from broker.groups import shard_runner
 from broker.groups.loader import ReplicaLog
 from broker.groups.log_state import LogState
 from broker.groups.resuming import Resumable
-from broker.replicas.cluster_view import Peers
+from broker.replicas.cluster_view import ClusterView
 from broker.replicas.delayed_produce import Awaited
 from broker.replicas.partition import Partition
 from broker.replicas.replica_fetcher import ReplicaFetcher
 from broker.replication.follower import Action, Follower
-from broker.replication.leader_state import NO_BROKER_EPOCH, FollowerProgress, Leadership
+from broker.replication.leader_state import NO_BROKER_EPOCH, FollowerProgress, LeaderState
 from protocol.errors import NotLeaderOrFollower
 from runtime import Pool
 from runtime.simulated import SimulatedRuntime
@@ -50,19 +50,19 @@ def truncate_to_high_watermark() -> Iterator[None]:
 @contextmanager
 def offsets_of_an_older_epoch_count() -> Iterator[None]:
     """A broker that leads again remembers how far its followers were when it led before."""
-    begin = Partition._begin_leadership
+    begin = Partition._begin_leader_epoch
     remembered: dict[Partition, dict[int, FollowerProgress]] = {}
 
     def begin_with_memories(self: Partition) -> None:
         begin(self)
-        assert self.leadership is not None
+        assert self.leader_state is not None
         for replica, old in remembered.get(self, {}).items():
-            if replica in self.leadership.followers:
-                old.leader_epoch = self.leadership.epoch  # an assertion would find it otherwise
-                self.leadership.followers[replica] = old
-        remembered[self] = self.leadership.followers
+            if replica in self.leader_state.followers:
+                old.leader_epoch = self.leader_state.epoch  # an assertion would find it otherwise
+                self.leader_state.followers[replica] = old
+        remembered[self] = self.leader_state.followers
 
-    with patch.object(Partition, "_begin_leadership", begin_with_memories):
+    with patch.object(Partition, "_begin_leader_epoch", begin_with_memories):
         yield
 
 
@@ -70,15 +70,17 @@ def offsets_of_an_older_epoch_count() -> Iterator[None]:
 def high_watermark_by_the_committed_isr() -> Iterator[None]:
     """Who is about to join is not waited for."""
 
-    def committed_end(self: Leadership, *, log_end_offset: int, min_isr: int, now_ms: int) -> int | None:
+    def high_watermark_candidate(
+        self: LeaderState, *, log_end_offset: int, min_isr: int, now_ms: int
+    ) -> int | None:
         if len(self.isr) < min_isr:
             return None
         ends = [self.followers[replica].log_end_offset for replica in self.isr if replica in self.followers]
         return None if None in ends else min([log_end_offset, *(end for end in ends if end is not None)])
 
     with (
-        patch.object(Leadership, "committed_end", committed_end),
-        patch.object(Leadership, "maximal_isr", property(lambda self: self.isr)),
+        patch.object(LeaderState, "high_watermark_candidate", high_watermark_candidate),
+        patch.object(LeaderState, "maximal_isr", property(lambda self: self.isr)),
     ):
         yield
 
@@ -86,7 +88,7 @@ def high_watermark_by_the_committed_isr() -> Iterator[None]:
 @contextmanager
 def high_watermark_by_the_proposed_isr() -> Iterator[None]:
     """Who is about to go is not waited for any more."""
-    with patch.object(Leadership, "maximal_isr", property(lambda self: self.proposed_isr or self.isr)):
+    with patch.object(LeaderState, "maximal_isr", property(lambda self: self.proposed_isr or self.isr)):
         yield
 
 
@@ -94,14 +96,14 @@ def high_watermark_by_the_proposed_isr() -> Iterator[None]:
 def expansion_before_the_epoch_start() -> Iterator[None]:
     """Who has everything below the high watermark joins, whatever an older leader may have committed."""
 
-    def expanded(self: Leadership, replica: int, *, high_watermark: int) -> frozenset[int] | None:
+    def expanded(self: LeaderState, replica: int, *, high_watermark: int) -> frozenset[int] | None:
         progress = self.followers[replica]
         end = progress.log_end_offset
         if self.proposed_isr is not None or replica in self.isr or end is None or end < high_watermark:
             return None
-        return self.isr | {replica} if self._is_eligible(replica, progress.broker_epoch) else None
+        return self.isr | {replica} if self._is_isr_eligible(replica, progress.broker_epoch) else None
 
-    with patch.object(Leadership, "expanded", expanded):
+    with patch.object(LeaderState, "expanded", expanded):
         yield
 
 
@@ -110,10 +112,10 @@ def answers_of_an_older_epoch_are_appended() -> Iterator[None]:
     """What a former leader still answers is taken."""
 
     def unfollow(self: ReplicaFetcher, partition: Partition) -> None:
-        following = self._following.get((partition.topic_id, partition.topic_partition.partition))
-        if following is not None:
-            following.is_over = True
-            self._note(following)
+        fetch_state = self._fetch_states.get((partition.topic_id, partition.topic_partition.partition))
+        if fetch_state is not None:
+            fetch_state.is_removed = True
+            self._note(fetch_state)
 
     with patch.object(ReplicaFetcher, "unfollow", unfollow):
         yield
@@ -123,16 +125,16 @@ def answers_of_an_older_epoch_are_appended() -> Iterator[None]:
 def stale_broker_epochs_in_the_isr() -> Iterator[None]:
     """Who has restarted since it was heard of is taken for the one that had caught up (before KIP-903)."""
 
-    def is_eligible(self: Peers, broker_id: int, broker_epoch: int | None) -> bool:
+    def is_isr_eligible(self: ClusterView, broker_id: int, broker_epoch: int | None) -> bool:
         broker = self._metadata.broker(broker_id)
         return broker is not None and broker.is_active
 
-    def members(self: Leadership, *, own_broker_epoch: int) -> list[tuple[int, int]]:
+    def members(self: LeaderState, *, own_broker_epoch: int) -> list[tuple[int, int]]:
         return [(replica, NO_BROKER_EPOCH) for replica in sorted(self.proposed_isr or ())]
 
     with (
-        patch.object(Peers, "is_eligible", is_eligible),
-        patch.object(Leadership, "proposed_members", members),
+        patch.object(ClusterView, "is_isr_eligible", is_isr_eligible),
+        patch.object(LeaderState, "proposed_members", members),
     ):
         yield
 
@@ -140,13 +142,13 @@ def stale_broker_epochs_in_the_isr() -> Iterator[None]:
 @contextmanager
 def no_epoch_without_records() -> Iterator[None]:
     """A new leader's epoch begins in its cache with its first record."""
-    begin = Partition._begin_leadership
+    begin = Partition._begin_leader_epoch
 
     def begin_silently(self: Partition) -> None:
         with patch.object(type(self.log), "assign_epoch", lambda *_: None):
             begin(self)
 
-    with patch.object(Partition, "_begin_leadership", begin_silently):
+    with patch.object(Partition, "_begin_leader_epoch", begin_silently):
         yield
 
 
@@ -188,12 +190,12 @@ def acks_all_is_answered_at_once() -> Iterator[None]:
 def an_offset_is_all_that_is_waited_for() -> Iterator[None]:
     """A broker that leads again counts offsets of its earlier leadership as reached."""
 
-    def leadership_since(self: Partition, leader_epoch: int) -> Leadership:
-        if self.leadership is None:
+    def leadership_since(self: Partition, leader_epoch: int) -> LeaderState:
+        if self.leader_state is None:
             raise NotLeaderOrFollower
-        return self.leadership
+        return self.leader_state
 
-    with patch.object(Partition, "_leadership_since", leadership_since):
+    with patch.object(Partition, "_leader_state_since", leadership_since):
         yield
 
 
@@ -216,7 +218,9 @@ def nothing_is_looked_at_before_it_waits() -> Iterator[None]:
 @contextmanager
 def consumers_see_the_log_end() -> Iterator[None]:
     """A leader's high watermark is where its log ends."""
-    with patch.object(Leadership, "committed_end", lambda self, *, log_end_offset, **_: log_end_offset):
+    with patch.object(
+        LeaderState, "high_watermark_candidate", lambda self, *, log_end_offset, **_: log_end_offset
+    ):
         yield
 
 

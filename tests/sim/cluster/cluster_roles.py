@@ -29,24 +29,26 @@ def _followed(machine: Machine, broker: BrokerServices) -> dict[Partition, int]:
     """partition -> the broker that a fetcher asks for it."""
     followed: dict[Partition, int] = {}
     for (leader_id, _), fetcher in broker.replicas._followers._fetchers.items():
-        for following in fetcher._following.values():
-            if following.partition in followed:
-                raise Violated(f"ValidFetcherState: {following.partition} on {machine} is with two fetchers")
-            followed[following.partition] = leader_id
+        for fetch_state in fetcher._fetch_states.values():
+            if fetch_state.partition in followed:
+                raise Violated(
+                    f"ValidFetcherState: {fetch_state.partition} on {machine} is with two fetchers"
+                )
+            followed[fetch_state.partition] = leader_id
     return followed
 
 
 def _look_at_replica(machine: Machine, partition: Partition) -> None:
-    log, leadership = partition.log, partition.leadership
+    log, leader_state = partition.log, partition.leader_state
     is_right = (
         partition.leader_id == machine.node_id
-        and leadership is not None
-        and leadership.epoch == partition.leader_epoch
+        and leader_state is not None
+        and leader_state.epoch == partition.leader_epoch
         if partition.is_leader
-        else leadership is None
+        else leader_state is None
     )
     if not is_right:
-        raise Violated(f"ValidReplicaState: {partition} on {machine}: {partition.leader_id} {leadership}")
+        raise Violated(f"ValidReplicaState: {partition} on {machine}: {partition.leader_id} {leader_state}")
     if not log.log_start_offset <= log.high_watermark <= log.log_end_offset:
         raise Violated(
             f"ValidReplicaState: {partition} on {machine}: "

@@ -20,8 +20,8 @@ from runtime.supervision import Supervisor
 pytestmark = pytest.mark.timeout(300)
 
 SEEDS = range(6)
-#: Makes no more than sixteen logs at once here, which it does on the loop: see tests/unit/replicas/test_log_making.py.
-NEEDS_NO_THREAD = {"log-making"}
+#: Makes no more than sixteen logs at once here, which it does on the loop: see tests/unit/replicas/test_log_creator.py.
+NEEDS_NO_THREAD = {"log-creator"}
 
 _SETTINGS = {
     "log.dirs": "/disk/a,/disk/b",

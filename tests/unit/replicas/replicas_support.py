@@ -47,7 +47,7 @@ def image(
     )
 
 
-class Surroundings:
+class Cluster:
     """A cluster in which every broker is alive and what it was, and that remembers what it is asked for."""
 
     max_lag_ms = 30_000
@@ -63,7 +63,7 @@ class Surroundings:
     def now_ms(self) -> int:
         return self.clock_ms
 
-    def is_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
+    def is_isr_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
         return broker_epoch in (-1, self.broker_epochs.get(broker_id, -1))
 
     def is_online(self, broker_id: int, directory: UUID) -> bool:
@@ -76,7 +76,7 @@ class Surroundings:
         return self.broker_epochs.get(broker_id, -1) > broker_epoch
 
     def propose_isr(self, partition: Partition) -> None:
-        self.proposed.append(partition.leadership.proposed_isr)
+        self.proposed.append(partition.leader_state.proposed_isr)
 
     def flush(self, partition: Partition) -> None:
         self.flushing.append(partition)
@@ -95,7 +95,7 @@ class PartitionOnDisk:
 
     def __init__(self, folder: Path, **config) -> None:
         self.signals: list[object] = []
-        self.surroundings = Surroundings()
+        self.cluster = Cluster()
         self.topic_partition = TopicPartition("t", 0)
         self.log = Log.open(
             folder / "t-0",
@@ -112,7 +112,9 @@ class PartitionOnDisk:
             node_id=NODE_ID,
             log=self.log,
             signal=self.signals.append,
-            surroundings=self.surroundings,
+            cluster=self.cluster,
+            propose_isr=self.cluster.propose_isr,
+            flush=self.cluster.flush,
         )
 
     def append(self, *values: bytes, acks: int = -1, **fields):

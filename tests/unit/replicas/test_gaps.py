@@ -79,7 +79,7 @@ def test_a_leader_keeps_what_it_has(simulation):
             assert values(leader) == WHOLE[:5] + WHOLE[6:]
             # Also when it follows later on: others have copied from it by then.
             cluster.elect(ORDERS, 2)
-            await until(lambda: follower.partition(ORDERS).leadership.followers[1].log_end_offset == 9)
+            await until(lambda: follower.partition(ORDERS).leader_state.followers[1].log_end_offset == 9)
             assert values(leader) == WHOLE[:5] + WHOLE[6:]
 
     simulation.run(story())

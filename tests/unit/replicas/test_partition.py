@@ -146,7 +146,7 @@ def test_the_high_watermark_is_the_slowest_of_the_isr(tmp_path):
     partition.on_config_changed()
     assert log.high_watermark == 2
     # The ISR shrinks below its minimum, and who has left may not come back: nothing is committed any more.
-    on_disk.surroundings.broker_epochs[2] = 7
+    on_disk.cluster.broker_epochs[2] = 7
     follower_fetches(partition, 2, 2, broker_epoch=6)
     partition.apply(image(epoch=1, partition_epoch=2, replicas=(1, 2, 3), isr=(1,)))
     assert log.high_watermark == 2
@@ -161,15 +161,15 @@ def test_the_high_watermark_is_the_slowest_of_the_isr(tmp_path):
 def test_who_has_lost_his_directory_does_not_join_the_isr(tmp_path):
     """He had everything until his disk failed: nothing else keeps him from being proposed at once."""
     on_disk = PartitionOnDisk(tmp_path)
-    partition, proposed = on_disk.partition, on_disk.surroundings.proposed
+    partition, proposed = on_disk.partition, on_disk.cluster.proposed
     directories = {"replicas": (1, OTHER), "directories": (UUID(int=1), UUID(int=2))}
     partition.apply(image(epoch=1, **directories))
     follower_fetches(partition, OTHER, 0)
-    on_disk.surroundings.lost_directories.add(UUID(int=2))
+    on_disk.cluster.lost_directories.add(UUID(int=2))
     partition.apply(image(epoch=1, partition_epoch=2, isr=(1,), **directories))
     follower_fetches(partition, OTHER, 0)
     assert not proposed
-    on_disk.surroundings.lost_directories.clear()
+    on_disk.cluster.lost_directories.clear()
     follower_fetches(partition, OTHER, 0)
     assert proposed == [{1, OTHER}]
 

@@ -205,7 +205,7 @@ def caught_up_but_not_in_the_isr(broker):
     now_ms = broker.runtime.now_ms()
     for follower in (2, 3):
         follower_fetches(partition, follower, 0, now_ms=now_ms, broker_epoch=follower)
-    assert partition.leadership.proposed_isr == {1, 2, 3}
+    assert partition.leader_state.proposed_isr == {1, 2, 3}
     return partition
 
 

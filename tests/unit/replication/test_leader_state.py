@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.leader_state import FollowerProgress, Leadership
+from broker.replication.leader_state import FollowerProgress, LeaderState
 
 LAG_MS = 30_000
 
@@ -14,24 +14,24 @@ class Session:
         self.last_used_ms = last_used_ms
 
 
-def leadership(
-    *, isr=(1, 2, 3), start_offset=0, is_eligible=lambda broker, epoch: True, now_ms=0
-) -> Leadership:
+def leader_state(
+    *, isr=(1, 2, 3), start_offset=0, is_isr_eligible=lambda broker, epoch: True, now_ms=0
+) -> LeaderState:
     """Broker 1 leads, 2 and 3 follow."""
-    return Leadership(
+    return LeaderState(
         node_id=1,
         epoch=4,
         start_offset=start_offset,
         replicas=(1, 2, 3),
         isr=isr,
-        is_eligible=is_eligible,
+        is_isr_eligible=is_isr_eligible,
         max_lag_ms=LAG_MS,
         now_ms=now_ms,
     )
 
 
 def fetch(
-    leads: Leadership, replica: int, offset: int, *, leader_end=100, now_ms=0, epoch=None, session=None
+    leads: LeaderState, replica: int, offset: int, *, leader_end=100, now_ms=0, epoch=None, session=None
 ):
     leads.followers[replica].on_fetch(
         fetch_offset=offset,
@@ -43,15 +43,15 @@ def fetch(
     )
 
 
-def committed(leads: Leadership, *, end=100, min_isr=1, now_ms=0):
-    return leads.committed_end(log_end_offset=end, min_isr=min_isr, now_ms=now_ms)
+def committed(leads: LeaderState, *, end=100, min_isr=1, now_ms=0):
+    return leads.high_watermark_candidate(log_end_offset=end, min_isr=min_isr, now_ms=now_ms)
 
 
 # -- the high watermark ------------------------------------------------------------------------------------
 
 
 def test_nothing_is_committed_before_every_member_was_heard_of_in_this_epoch():
-    leads = leadership()
+    leads = leader_state()
     assert committed(leads) is None
     fetch(leads, 2, 80)
     assert committed(leads) is None
@@ -60,7 +60,7 @@ def test_nothing_is_committed_before_every_member_was_heard_of_in_this_epoch():
 
 
 def test_who_is_out_of_the_isr_does_not_count():
-    leads = leadership(isr=(1, 2))
+    leads = leader_state(isr=(1, 2))
     fetch(leads, 2, 80)
     fetch(leads, 3, 5, leader_end=200)
     assert committed(leads) == 80
@@ -68,28 +68,28 @@ def test_who_is_out_of_the_isr_does_not_count():
 
 def test_who_is_about_to_join_is_waited_for():
     """Else the high watermark would run away from a follower that has just caught up."""
-    leads = leadership(isr=(1,))
+    leads = leader_state(isr=(1,))
     fetch(leads, 2, 90, leader_end=90, now_ms=1_000)
     assert committed(leads, end=100, now_ms=2_000) == 90
     assert committed(leads, end=100, now_ms=2_000 + LAG_MS) == 100
 
 
 def test_who_may_not_join_is_not_waited_for():
-    leads = leadership(isr=(1,), is_eligible=lambda broker, epoch: False)
+    leads = leader_state(isr=(1,), is_isr_eligible=lambda broker, epoch: False)
     fetch(leads, 2, 90, leader_end=90)
     assert committed(leads, end=100) == 100
 
 
 # KIP-966
 def test_below_min_isr_nothing_is_committed():
-    leads = leadership(isr=(1, 2))
+    leads = leader_state(isr=(1, 2))
     fetch(leads, 2, 80)
     assert committed(leads, min_isr=3) is None
 
 
 # KIP-497
 def test_a_proposed_member_counts_before_the_controller_has_answered():
-    leads = leadership(isr=(1, 2))
+    leads = leader_state(isr=(1, 2))
     fetch(leads, 2, 100)
     fetch(leads, 3, 80, now_ms=-LAG_MS)
     leads.propose(frozenset({1, 2, 3}))
@@ -100,7 +100,7 @@ def test_a_proposed_member_counts_before_the_controller_has_answered():
 
 
 def test_a_member_that_shall_go_counts_until_the_controller_has_answered():
-    leads = leadership()
+    leads = leader_state()
     fetch(leads, 2, 100)
     fetch(leads, 3, 50)
     leads.propose(frozenset({1, 2}))
@@ -116,9 +116,9 @@ def test_a_member_that_shall_go_counts_until_the_controller_has_answered():
     min_isr=st.integers(1, 5),
 )
 def test_the_high_watermark_is_the_smallest_end_of_the_maximal_isr(ends, isr, proposed, min_isr):
-    leads = Leadership(
+    leads = LeaderState(
         node_id=1, epoch=0, start_offset=0, replicas=range(1, 6), isr={1, *isr},
-        is_eligible=lambda broker, epoch: False, max_lag_ms=LAG_MS, now_ms=0,
+        is_isr_eligible=lambda broker, epoch: False, max_lag_ms=LAG_MS, now_ms=0,
     )  # fmt: skip
     for replica, end in zip(range(2, 6), ends, strict=True):
         if end is not None:
@@ -136,7 +136,7 @@ def test_the_high_watermark_is_the_smallest_end_of_the_maximal_isr(ends, isr, pr
 # KIP-320
 def test_what_was_told_in_another_epoch_is_asserted_not_to_count():
     """The third of the TLA+ rules: a leader that remembered its followers from its last term would commit too much."""
-    leads = leadership()
+    leads = leader_state()
     leads.followers[2] = FollowerProgress(leader_epoch=3, log_end_offset=100)
     with pytest.raises(AssertionError):
         committed(leads)
@@ -148,7 +148,7 @@ def test_what_was_told_in_another_epoch_is_asserted_not_to_count():
 @pytest.mark.parametrize("offset", [None, 80])
 def test_who_has_not_reached_the_start_of_the_epoch_is_asserted_not_to_join(offset):
     """The fourth of the TLA+ rules."""
-    leads = leadership(isr=(1, 2), start_offset=81)
+    leads = leader_state(isr=(1, 2), start_offset=81)
     if offset is not None:
         fetch(leads, 3, offset)
     with pytest.raises(AssertionError):
@@ -165,14 +165,14 @@ def test_who_has_not_reached_the_start_of_the_epoch_is_asserted_not_to_join(offs
     ],
 )
 def test_who_may_join(offset, high_watermark, start_offset, joins):
-    leads = leadership(isr=(1, 2), start_offset=start_offset)
+    leads = leader_state(isr=(1, 2), start_offset=start_offset)
     fetch(leads, 3, offset)
     assert (leads.expanded(3, high_watermark=high_watermark) == {1, 2, 3}) is joins
 
 
 def test_who_has_restarted_since_may_not_join():
     """KIP-903: the controller would take the new incarnation for the one that had caught up."""
-    leads = leadership(isr=(1, 2), is_eligible=lambda broker, epoch: epoch == 7)
+    leads = leader_state(isr=(1, 2), is_isr_eligible=lambda broker, epoch: epoch == 7)
     fetch(leads, 3, 100, epoch=6)
     assert leads.expanded(3, high_watermark=50) is None
     fetch(leads, 3, 100, epoch=7)
@@ -183,7 +183,7 @@ def test_who_has_restarted_since_may_not_join():
 
 def test_who_restarts_after_it_was_proposed_is_not_the_one_that_was_meant():
     """The controller may be asked much later, or again: it must refuse an incarnation that nobody has looked at."""
-    leads = leadership(isr=(1, 2))
+    leads = leader_state(isr=(1, 2))
     fetch(leads, 3, 100, epoch=7)
     leads.propose(leads.expanded(3, high_watermark=50))
     fetch(leads, 3, 0, epoch=8)
@@ -191,7 +191,7 @@ def test_who_restarts_after_it_was_proposed_is_not_the_one_that_was_meant():
 
 
 def test_one_change_at_a_time():
-    leads = leadership(isr=(1,))
+    leads = leader_state(isr=(1,))
     fetch(leads, 2, 100)
     fetch(leads, 3, 100)
     leads.propose(leads.expanded(2, high_watermark=50))
@@ -201,7 +201,7 @@ def test_one_change_at_a_time():
 
 def test_who_was_held_up_by_another_proposal_joins_without_a_further_fetch():
     """Within its session a follower that has everything asks nothing new, and is not heard of again."""
-    leads = leadership(isr=(1,))
+    leads = leader_state(isr=(1,))
     fetch(leads, 2, 100)
     fetch(leads, 3, 100)
     leads.propose(leads.expanded(2, high_watermark=50))
@@ -213,14 +213,14 @@ def test_who_was_held_up_by_another_proposal_joins_without_a_further_fetch():
 
 def test_who_tells_no_broker_epoch_joins_by_a_fetch_only():
     """It may have restarted since it was heard of, with less than it had (Fetch before version 15)."""
-    leads = leadership(isr=(1, 2))
+    leads = leader_state(isr=(1, 2))
     fetch(leads, 3, 100, epoch=-1)
     assert leads.returned(high_watermark=50, log_end_offset=100, now_ms=0) is None
     assert leads.expanded(3, high_watermark=50) == {1, 2, 3}
 
 
 def test_members_that_fall_behind_have_to_go():
-    leads = leadership(now_ms=0)
+    leads = leader_state(now_ms=0)
     fetch(leads, 2, 100, leader_end=100, now_ms=1_000)
     assert leads.shrunk(log_end_offset=100, now_ms=LAG_MS) is None, "3 has the time of one lag to be heard of"
     assert leads.shrunk(log_end_offset=100, now_ms=LAG_MS + 1) == {1, 2}
@@ -228,7 +228,7 @@ def test_members_that_fall_behind_have_to_go():
 
 
 def test_who_has_all_there_is_stays_however_long_it_was_silent():
-    leads = leadership(isr=(1, 2))
+    leads = leader_state(isr=(1, 2))
     fetch(leads, 2, 100, leader_end=100)
     assert leads.shrunk(log_end_offset=100, now_ms=100 * LAG_MS) is None
 
@@ -266,7 +266,7 @@ def test_a_silent_session_shows_that_its_follower_lives():
 
 
 def test_the_low_watermark_is_the_smallest_start_of_the_living():
-    leads = leadership()
+    leads = leader_state()
     fetch(leads, 2, 100)
     leads.followers[3].log_start_offset = 40
     leads.followers[2].log_start_offset = 30

@@ -201,7 +201,7 @@ def test_a_truncated_response_is_not_appended(simulation):
     async def story():
         async with replicating(simulation) as cluster:
             leader, follower = cluster.brokers.values()
-            await until(lambda: leader.partition(at(0)).leadership.followers[2].log_end_offset == 0)
+            await until(lambda: leader.partition(at(0)).leader_state.followers[2].log_end_offset == 0)
             leader.tamper = lambda response: response[:-40] if b"whole" in response else response
             write(leader, 0, b"whole" * 20)
             await asyncio.sleep(3)
@@ -488,7 +488,7 @@ def test_retention_of_a_follower_is_told_to_its_leader(simulation):
             await until(lambda: follower.partition(at(0)).log.high_watermark == 3)
             follower.partition(at(0)).log.maybe_increment_log_start_offset(2, reason="retention")
             follower.replicas.notice_retention()
-            progress = leader.partition(at(0)).leadership.followers[2]
+            progress = leader.partition(at(0)).leader_state.followers[2]
             await until(lambda: progress.log_start_offset == 2, within_s=1.1)
 
     run(simulation, story)

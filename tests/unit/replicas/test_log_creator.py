@@ -68,7 +68,7 @@ def test_others_have_their_turn(simulation):
             assert broker.partition(PARTITIONS[0]).is_leader
             with pytest.raises(NotLeaderOrFollower, match="being made"):
                 broker.partition(PARTITIONS[-1])
-            await broker.replicas.all_made()
+            await broker.replicas.all_created()
             assert all(broker.partition(at).is_leader for at in PARTITIONS)
             assert len(placed) > 2
             assert [place for part in placed for place in part] == [(TOPIC_ID, at) for at in range(COUNT)]
@@ -94,7 +94,7 @@ def test_the_role_is_that_of_the_moment_when_the_log_is_there(simulation):
             cluster.commit(
                 ConfigRecord(resource_type=2, resource_name="many", name="retention.ms", value="4711")
             )
-            await broker.replicas.all_made()
+            await broker.replicas.all_created()
             assert broker.partition(PARTITIONS[99]).leader_epoch == 1
             assert broker.partition(PARTITIONS[99]).log.latest_epoch == 1
             assert {log.config.retention_ms for log in broker.logs.logs.values()} == {4711}
@@ -113,7 +113,7 @@ def test_deleted_and_made_again_meanwhile(simulation):
             with pytest.raises(UnknownTopicOrPartition):
                 broker.partition(PARTITIONS[-1])
             create(cluster, new_id)
-            await broker.replicas.all_made()
+            await broker.replicas.all_created()
             assert {broker.partition(at).topic_id for at in PARTITIONS} == {new_id}
             assert {log.topic_id for log in broker.logs.logs.values()} == {new_id}
             assert len(broker.logs.logs) == COUNT
@@ -135,7 +135,7 @@ def test_deleted_logs_are_put_aside_in_turns(simulation):
     async def story():
         async with one_broker(simulation) as (cluster, broker):
             create(cluster)
-            await broker.replicas.all_made()
+            await broker.replicas.all_created()
             cluster.commit(RemoveTopicRecord(topic_id=TOPIC_ID))
             assert not broker.logs.logs
             with pytest.raises(UnknownTopicOrPartition):
@@ -144,7 +144,7 @@ def test_deleted_logs_are_put_aside_in_turns(simulation):
             create(cluster, UUID(int=0xB), count=1)
             with pytest.raises(NotLeaderOrFollower, match="being made"):
                 broker.partition(PARTITIONS[0])
-            await broker.replicas.all_made()
+            await broker.replicas.all_created()
             assert broker.partition(PARTITIONS[0]).topic_id == UUID(int=0xB)
             assert names_in_use(broker) == 1
             # Of a small topic all is done at once.
@@ -158,7 +158,7 @@ def test_the_node_stops_while_deleted_logs_have_their_names(simulation):
     async def story():
         async with one_broker(simulation) as (cluster, broker):
             create(cluster)
-            await broker.replicas.all_made()
+            await broker.replicas.all_created()
             cluster.commit(RemoveTopicRecord(topic_id=TOPIC_ID))
             await broker.replicas.stop()
             assert names_in_use(broker)
@@ -174,7 +174,7 @@ def test_nothing_begins_after_the_stop(simulation):
     async def story():
         async with one_broker(simulation) as (cluster, broker):
             create(cluster)
-            await broker.replicas.all_made()
+            await broker.replicas.all_created()
             await broker.replicas.stop()
             cluster.commit(RemoveTopicRecord(topic_id=TOPIC_ID))
             create(cluster, UUID(int=0xB))
@@ -192,14 +192,14 @@ def test_the_node_dies_while_deleted_logs_have_their_names(simulation, is_made_a
     async def story():
         async with one_broker(simulation) as (cluster, broker):
             create(cluster)
-            await broker.replicas.all_made()
+            await broker.replicas.all_created()
             cluster.commit(RemoveTopicRecord(topic_id=TOPIC_ID))
             await broker.replicas.stop()  # in the simulation, tasks of a dead process would go on
             await broker.crash(Loss.NOTHING)
             if is_made_again:
                 create(cluster, UUID(int=0xB))
             broker.start()
-            await broker.replicas.all_made()
+            await broker.replicas.all_created()
             assert len(broker.logs.logs) == names_in_use(broker) == COUNT * is_made_again
             assert {log.topic_id for log in broker.logs.logs.values()} <= {UUID(int=0xB)}
             assert sum(name.endswith("-stray") for name in broker.files.list(A)) == COUNT
@@ -220,7 +220,7 @@ def test_a_replica_that_goes_and_comes_back_meanwhile(simulation):
                             directories=[cluster.directory(1)],
                         )
                     )  # fmt: skip
-            await broker.replicas.all_made()
+            await broker.replicas.all_created()
             for index in (0, 99):
                 partition = broker.partition(PARTITIONS[index])
                 assert (partition.leader_epoch, partition.is_leader) == (2, True)
@@ -236,7 +236,7 @@ def test_a_directory_fails_meanwhile(simulation):
             create(cluster)
             await some_are_made(broker)
             broker.files.fail("create", errno=errno.EIO, under=B, is_lasting=True)
-            await broker.replicas.all_made()
+            await broker.replicas.all_created()
             assert list(broker.logs.offline_dirs) == [B]
             online, offline = 0, 0
             for at in PARTITIONS:
@@ -265,7 +265,7 @@ def test_the_node_stops_meanwhile(simulation):
             broker.logs.shutdown(broker.runtime.now_ms(), broker_epoch=1)
             await broker.crash(Loss.NOTHING)
             broker.start()  # the rest is made by the next process
-            await broker.replicas.all_made()
+            await broker.replicas.all_created()
             assert all(broker.partition(at).is_leader for at in PARTITIONS)
 
     simulation.run(story())
@@ -286,7 +286,7 @@ def test_logs_that_a_failing_thread_has_not_made_are_made_by_the_next_run(simula
 
             monkeypatch.setattr(LogCreation, "run", fail_once)
             create(cluster)
-            await broker.replicas.all_made()
+            await broker.replicas.all_created()
             assert all(broker.partition(at).is_leader for at in PARTITIONS)
             assert sum(calls) == COUNT + calls[1]
             assert [str(each) for each in simulation.failures] == ["can't start new thread"]

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from broker.replicas.alter_partition_manager import IsrChanges
-from broker.replication.leader_state import Leadership
+from broker.replicas.alter_partition_manager import AlterPartitionManager
+from broker.replication.leader_state import LeaderState
 from protocol.errors import ErrorCode, RequestTimedOut
 from protocol.messages.alter_partition import (
     AlterPartitionResponse,
@@ -25,12 +25,12 @@ class Led:
 
     def __init__(self, index: int) -> None:
         self.topic_partition = TopicPartition("orders", index)
-        self.leadership = Leadership(
+        self.leader_state = LeaderState(
             node_id=1, epoch=3, start_offset=0, replicas=(1, 2, 3), isr=(1, 2, 3),
-            is_eligible=lambda broker, epoch: True, max_lag_ms=1_000, now_ms=0,
+            is_isr_eligible=lambda broker, epoch: True, max_lag_ms=1_000, now_ms=0,
         )  # fmt: skip
-        self.leadership.followers[2].broker_epoch = 22
-        self.leadership.propose(frozenset({1, 2}))
+        self.leader_state.followers[2].broker_epoch = 22
+        self.leader_state.propose(frozenset({1, 2}))
         self.answers: list[object] = []
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Led:
 
     def on_isr_refused(self, *, leader_epoch):
         self.answers.append("refused")
-        self.leadership.withdraw()
+        self.leader_state.withdraw()
 
 
 class Channel:
@@ -81,7 +81,7 @@ def answer(*codes: ErrorCode) -> AlterPartitionResponse:
 def play(simulation, story):
     runtime = simulation.runtime("broker1")
     channel = Channel()
-    changes = IsrChanges(runtime=runtime, controller=channel, node_id=1, broker_epoch=lambda: 11)
+    changes = AlterPartitionManager(runtime=runtime, controller=channel, node_id=1, broker_epoch=lambda: 11)
 
     async def whole():
         await story(changes, channel)
@@ -154,7 +154,7 @@ def test_what_an_answer_means(simulation, code, outcome, is_asked_again):
         await asyncio.sleep(1)
         assert asked.answers == outcome
         assert granted.answers == []
-        assert granted.leadership.proposed_isr == {1, 2}
+        assert granted.leader_state.proposed_isr == {1, 2}
         assert [[row.partition_index for row in rows(it)] for it in channel.requests[1:]] == (
             [[0]] if is_asked_again else []
         )
@@ -191,11 +191,11 @@ def test_who_leads_no_more_asks_no_more(simulation):
         changes.submit(led)
         await turns()
         changes.submit(resigned)
-        resigned.leadership = None
+        resigned.leader_state = None
         channel.answers.put_nowait(RequestTimedOut("no controller"))
         await asyncio.sleep(1)
         assert [row.partition_index for row in rows(channel.requests[1])] == [0]
-        led.leadership.withdraw()  # the metadata log has said what holds
+        led.leader_state.withdraw()  # the metadata log has said what holds
         channel.answers.put_nowait(RequestTimedOut("no controller"))
         await asyncio.sleep(1)
         assert len(channel.requests) == 2
