@@ -1,10 +1,24 @@
-"""The result of an append (Kafka's LogAppendInfo), and the checks of a follower before it appends."""
+"""What an append is given and returns: its origin (Kafka's AppendOrigin), a follower's checks, its LogAppendInfo."""
 
 from collections.abc import Sequence
+from enum import Enum, auto
 from typing import NamedTuple
 
 from protocol.errors import CorruptMessage
 from protocol.records.batch import BatchHeader, batches, crc_is_valid
+
+
+class AppendOrigin(Enum):
+    """Where the records of an append come from, which decides how much is checked."""
+
+    #: The partition's leader, on a follower: the leader has checked everything.
+    REPLICATION = auto()
+    #: A coordinator of this broker: its own records, without sequence numbers.
+    COORDINATOR = auto()
+    #: A Produce request: everything is checked.
+    CLIENT = auto()
+    #: The active controller: its own records, which may exceed `max.message.bytes`.
+    RAFT_LEADER = auto()
 
 
 class UnexpectedAppendOffset(CorruptMessage):

@@ -126,7 +126,7 @@ class FutureLogs:
             return
         try:
             # The new log is flushed completely before the old one's files are removed.
-            self._table.put_aside(
+            self._table.rename_and_schedule_removal(
                 current,
                 file_names.DELETE_DIRECTORY,
                 now_ms,
@@ -139,4 +139,4 @@ class FutureLogs:
     def delete(self, topic_partition: TopicPartition, *, now_ms: int) -> None:
         """Delete the future log, if any: the partition stays in its directory."""
         if (future := self._table.future_logs.pop(topic_partition, None)) is not None:
-            self._table.put_aside(future, file_names.DELETE_DIRECTORY, now_ms)
+            self._table.rename_and_schedule_removal(future, file_names.DELETE_DIRECTORY, now_ms)

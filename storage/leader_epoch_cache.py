@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from storage import checkpoints
 from storage.files import Files
-from storage.flush_counter import Changes
+from storage.flush_counter import FlushCounter
 
 FILE_NAME = "leader-epoch-checkpoint"
 
@@ -64,7 +64,7 @@ class LeaderEpochCache:
         self._entries: list[EpochEntry] = []
         self.path = path
         self._files = files
-        self._changes = Changes()
+        self._changes = FlushCounter()
         for entry in entries:
             self._assign(EpochEntry(*entry))
 
@@ -73,7 +73,7 @@ class LeaderEpochCache:
         """Read the file. A missing or corrupt file gives an empty cache: recovery reads the log instead."""
         cache = cls(path=path, files=files)
         # A process that was killed may have written the file without flushing it.
-        cache._changes.note()
+        cache._changes.on_change()
         try:
             for entry in decode(files.read(path)):
                 cache._assign(entry)
@@ -232,21 +232,21 @@ class LeaderEpochCache:
         if self.path is None or self._files is None:
             return
         self._files.write_atomically(self.path, encode(self._entries), durable=False)
-        self._changes.note()
+        self._changes.on_change()
 
     def flush(self) -> None:
         """Wait until the file is on the disk. [any thread]"""
-        seen = self._changes.count
-        if not self._changes.are_flushed and self.path is not None and self._files is not None:
+        seen = self._changes.change_count
+        if not self._changes.all_flushed and self.path is not None and self._files is not None:
             self._files.fsync_path(self.path)
             self._files.fsync_dir(self.path.parent)
-            self._changes.note_flushed(seen)
+            self._changes.on_flushed(seen)
 
     def move_to(self, directory: Path) -> None:
         """The log's directory has been renamed."""
         if self.path is not None:
             self.path = directory / FILE_NAME
-            self._changes.note()  # a flush that is running may not have found the file
+            self._changes.on_change()  # a flush that is running may not have found the file
 
 
 def _from(entries: list[EpochEntry], start_offset: int) -> list[EpochEntry]:

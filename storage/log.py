@@ -37,11 +37,10 @@ from protocol.errors import (
 from protocol.records.batch import BatchHeader
 from protocol.types import TopicPartition
 from storage import leader_epoch_cache, overflow, partition_metadata, recovery, retention
-from storage.append_origin import AppendOrigin
-from storage.appending import AppendInfo, UnexpectedAppendOffset, follower_headers, slices
+from storage.appending import AppendInfo, AppendOrigin, UnexpectedAppendOffset, follower_headers, slices
 from storage.background import BackgroundJob
 from storage.files import Buffer, Files, WouldBlock
-from storage.flush_counter import Changes
+from storage.flush_counter import FlushCounter
 from storage.leader_epoch_cache import LeaderEpochCache
 from storage.log_config import LogConfig
 from storage.log_files import segment_settings
@@ -53,7 +52,7 @@ from storage.producer_state import (
     default_producer_id_expiration_ms,
 )
 from storage.segment import OffsetOverflow
-from storage.snapshot_files import remember
+from storage.snapshot_files import apply_updates
 from storage.truncation import LogTruncation
 from storage.validation import ValidatedRecords, validate
 from storage.warming import warm_up_times
@@ -106,8 +105,8 @@ class Log(LogTruncation):
         self.flush_wanted_to = None
         self.deleted_files = []
         self.truncations = 0
-        self._entry_changes, self._name_changes = Changes(), Changes(1)
-        self._cuts, self._removals = Changes(), Changes()
+        self._entry_changes, self._name_changes = FlushCounter(), FlushCounter(1)
+        self._cuts, self._removals = FlushCounter(), FlushCounter()
         self._snapshots = loaded.snapshots
         self._files = files
         self._random = random
@@ -184,7 +183,7 @@ class Log(LogTruncation):
             now_ms=now_ms,
         )
         if not is_clean:
-            log._entry_changes.note()
+            log._entry_changes.on_change()
         # Without jitter all partitions of a start would be rolled at once.
         log.segments.active.roll_jitter_ms = log._draw_jitter_ms()
         if not is_new:
@@ -354,7 +353,7 @@ class Log(LogTruncation):
             # Before anything else can fail: an offset must not be assigned twice.
             self.log_end_offset = last_offset + 1
             if updates is not NO_UPDATES:
-                remember(self.producers, updates, segment)
+                apply_updates(self.producers, updates, segment)
         except OSError as error:
             raise self._failed(error) from error
         self.producers.map_end_offset = last_offset + 1

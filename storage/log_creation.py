@@ -160,7 +160,7 @@ class LogMaker:
             return KafkaStorageError(f"{log.directory}: {failure}")
         if path is None:
             try:
-                self._table.put_aside(log, file_names.DELETE_DIRECTORY, now_ms)
+                self._table.rename_and_schedule_removal(log, file_names.DELETE_DIRECTORY, now_ms)
             except KafkaStorageError as error:  # its directory is offline
                 return error
             return UnknownTopicOrPartition(f"{topic_partition} was deleted while its log was made")

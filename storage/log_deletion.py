@@ -1,8 +1,8 @@
 """Log deletion: deletes the logs of a topic's partitions without blocking the event loop.
 
     delete      the logs are removed from the table: no look-up, job or checkpoint finds them
-    put_aside   their directories are renamed, one after the other (80 us each); only then their names are free
-    removal     their files are deleted after file.delete.delay.ms, see `LogTable.put_aside`
+    free_name   their directories are renamed, one after the other (80 us each); only then their names are free
+    removal     their files are deleted after file.delete.delay.ms, see `LogTable.rename_and_schedule_removal`
 
 A process that crashes between the first two leaves logs that are not in the metadata. The next start renames them as
 strays (`LogManager.load`), as after a crash before the deletion was read from the metadata log.
@@ -45,17 +45,20 @@ class LogDeletion:
     def steps(self, now_ms: int) -> Iterator[None]:
         """Rename all deleted logs, those of one partition per step, also logs that are deleted between two steps."""
         while self._waiting:
-            self.put_aside(next(iter(self._waiting)), now_ms)
+            self.free_name(next(iter(self._waiting)), now_ms)
             yield
 
-    def put_aside(self, topic_partition: TopicPartition, now_ms: int) -> None:
-        """Free the partition's name in all directories, if a deleted log has it. A disk failure is logged."""
+    def free_name(self, topic_partition: TopicPartition, now_ms: int) -> None:
+        """Rename the directories of the partition's deleted logs, if any, so that a new log can have the name.
+
+        A disk failure is logged.
+        """
         for log in self._waiting.pop(topic_partition, ()):
             if log.directory.parent in self._table.offline_dirs:
                 log.close_files()
                 continue
             try:
-                self._table.put_aside(log, file_names.DELETE_DIRECTORY, now_ms)
+                self._table.rename_and_schedule_removal(log, file_names.DELETE_DIRECTORY, now_ms)
             except KafkaStorageError as error:  # its directory is offline
                 _LOG.error("%s was deleted, but %s is not removed: %s", topic_partition, log.directory, error)
                 log.close_files()

@@ -40,20 +40,6 @@ class LogDirInUse(RuntimeError):
     """Another process has locked the folder."""
 
 
-class LogDirInfo(NamedTuple):
-    """One log directory, for DescribeLogDirs."""
-
-    path: Path
-    directory_id: UUID
-    #: Why it is offline; None if it is online.
-    error: OSError | None
-    total_bytes: int | None
-    usable_bytes: int | None
-    #: Logs with their sizes in bytes.
-    logs: list[tuple[TopicPartition, int]]
-    future_logs: list[tuple[TopicPartition, int]]
-
-
 class LogNames(NamedTuple):
     """The folders in a log directory."""
 

@@ -12,7 +12,7 @@ from protocol.errors import KafkaStorageError
 from storage import file_names, partition_metadata
 from storage.background import BackgroundJob
 from storage.files import Files
-from storage.flush_counter import Changes
+from storage.flush_counter import FlushCounter
 from storage.log_config import LogConfig
 from storage.log_reader import LogReader
 from storage.segment import Segment
@@ -77,11 +77,11 @@ class LogFiles(LogReader):
     _failure: OSError | None = None
     _is_closed: bool = False
     #: Files that were created, removed or renamed.
-    _entry_changes: Changes
+    _entry_changes: FlushCounter
     #: Creation and renames of the directory itself.
-    _name_changes: Changes
+    _name_changes: FlushCounter
     #: Truncations of the active segment, perhaps down to its first byte.
-    _cuts: Changes
+    _cuts: FlushCounter
 
     def _check_offsets(self) -> None:
         """Assert the invariants of storage.log."""
@@ -115,7 +115,7 @@ class LogFiles(LogReader):
             # A snapshot at the next segment's base offset, so that recovery can start there.
             self.producers.map_end_offset = new_base
             self._snapshots.write(self.producers)
-            self._entry_changes.note()
+            self._entry_changes.on_change()
         self.flush_wanted_to = new_base
         _LOG.debug("%s: new segment at %d", self.directory, new_base)
         return segment
@@ -124,7 +124,7 @@ class LogFiles(LogReader):
         """All batches of a closed segment are flushed, but not its indexes: ensure that it is flushed again."""
         if self._checkpointed_to < self.recovery_point:
             self.recovery_point = closed.base_offset
-        elif closed.has_changed_indexes or not self._cuts.are_flushed:
+        elif closed.has_changed_indexes or not self._cuts.all_flushed:
             # After a start, or a truncation to this very offset: after a crash recovery would trust these indexes, and
             # the bytes that the file may have beyond the truncation's end.
             closed.flush()
@@ -155,7 +155,7 @@ class LogFiles(LogReader):
         for segment in segments:
             self._snapshots.remove(segment.base_offset)
             self._put_aside(segment, now_ms)
-        self._entry_changes.note()
+        self._entry_changes.on_change()
 
     def replace_segments(self, old: Sequence[Segment], new: Sequence[Segment], *, now_ms: int) -> None:
         """Replace segments by compacted ones (`.cleaned`, flushed); safe at any crash.
@@ -179,7 +179,7 @@ class LogFiles(LogReader):
             for segment in old:
                 if segment.base_offset not in bases:
                     self._snapshots.remove(segment.base_offset)
-            self._entry_changes.note()
+            self._entry_changes.on_change()
 
     def _put_aside(self, segment: Segment, now_ms: int, *, is_replaced: bool = False) -> None:
         """Rename a segment's files now, and schedule their deletion after a delay for its readers.
@@ -251,23 +251,23 @@ class LogFiles(LogReader):
         Raises KafkaStorageError.
         """
         recovery_point = self.recovery_point
-        seen = [(it, it.count) for it in (self._entry_changes, self._name_changes, self._cuts)]
-        if end <= recovery_point and self._entry_changes.are_flushed:
+        seen = [(it, it.change_count) for it in (self._entry_changes, self._name_changes, self._cuts)]
+        if end <= recovery_point and self._entry_changes.all_flushed:
             return
         try:
             self.leader_epochs.flush()
             self._snapshots.flush(recovery_point, end)
             segments = self.segments
             for segment in segments.from_offset(recovery_point):
-                if segment.base_offset < end or not self._cuts.are_flushed:
+                if segment.base_offset < end or not self._cuts.all_flushed:
                     segment.flush(with_indexes=segment is not segments.active)
-            if not (self._entry_changes.are_flushed and self._name_changes.are_flushed):
+            if not (self._entry_changes.all_flushed and self._name_changes.all_flushed):
                 self._files.fsync_path(self.directory / partition_metadata.FILE_NAME)
                 self._files.fsync_dir(self.directory)
-            if not self._name_changes.are_flushed:
+            if not self._name_changes.all_flushed:
                 self._files.fsync_dir(self.directory.parent)
             for changes, count in seen:
-                changes.note_flushed(count)
+                changes.on_flushed(count)
         except OSError as error:
             raise self._failed(error) from error
 
@@ -299,7 +299,7 @@ class LogFiles(LogReader):
             self._is_closed = True
             if self.segments.active.has_changed_indexes:
                 self.segments.active.flush()
-                self._entry_changes.note()  # an index file may be new
+                self._entry_changes.on_change()  # an index file may be new
             self.flush()
 
     def close_files(self) -> None:
@@ -322,7 +322,7 @@ class LogFiles(LogReader):
         for segment in self.segments:
             segment.move_to(directory)
         for changes in (self._entry_changes, self._name_changes, self._cuts):
-            changes.note()
+            changes.on_change()
 
     def _io(self) -> "_IO":
         return _IO(self)

@@ -27,12 +27,10 @@ from storage.log import Log
 from storage.log_config import LogConfig
 from storage.log_creation import LogCreation, LogMaker, NewLog
 from storage.log_deletion import LogDeletion
-from storage.log_dir_info import LogDirInfo, describe_dirs
 from storage.log_directory import LogDirectory, LogDirInUse, lock_directories
 from storage.log_files import DeletedFiles, removal_job
 from storage.log_loading import DirectoryContents, IsStray, LogToOpen, RunParallel, loading_jobs
-from storage.log_manager_settings import LogManagerSettings
-from storage.log_table import LogTable
+from storage.log_table import LogDirInfo, LogManagerSettings, LogTable
 from storage.maintenance import Upkeep
 from storage.meta_properties import InconsistentMetaProperties
 
@@ -201,7 +199,7 @@ class LogManager(LogTable):
             self.fail(path.parent, error)
             return None
         if is_stray(topic_partition, log.topic_id):
-            self._set_stray_aside(log, now_ms)
+            self._rename_stray(log, now_ms)
             return None
         log.update_high_watermark(found.high_watermark)
         logs = self.future_logs if found.is_future else self.logs
@@ -278,24 +276,24 @@ class LogManager(LogTable):
         """
         wanted = list(wanted)
         for new in wanted:
-            self._deletion.put_aside(new.topic_partition, now_ms)
+            self._deletion.free_name(new.topic_partition, now_ms)
         return self._maker.creation(wanted, now_ms=now_ms)
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Delete the partition's logs, for `put_deleted_aside`; a new log of this name may be created at once."""
+        """Delete the partition's logs, for `rename_deleted`; a new log of this name may be created at once."""
         self._maker.note_deleted(topic_partition)
         self._deletion.delete(topic_partition)
 
     @property
     def deleted_count(self) -> int:
-        """How many deleted partitions wait for `put_deleted_aside`."""
+        """How many deleted partitions wait for `rename_deleted`."""
         return self._deletion.waiting_count
 
-    def put_deleted_aside(self, now_ms: int) -> Iterator[None]:
+    def rename_deleted(self, now_ms: int) -> Iterator[None]:
         """Rename the directories of deleted logs, one partition per step; files go after file.delete.delay.ms."""
         return self._deletion.steps(now_ms)
 
-    def set_strays_aside(self, is_stray: IsStray, *, now_ms: int) -> None:
+    def rename_strays(self, is_stray: IsStray, *, now_ms: int) -> None:
         """Rename logs that are no longer in the metadata (strays); their files are left to the operator.
 
         Each log is checked by itself: a future log may be of an older topic than the partition's log.
@@ -309,12 +307,12 @@ class LogManager(LogTable):
             else:
                 self.logs.pop(topic_partition, None)
                 self.cleaned_offsets.pop(topic_partition, None)
-            self._set_stray_aside(log, now_ms)
+            self._rename_stray(log, now_ms)
 
-    def _set_stray_aside(self, log: Log, now_ms: int) -> None:
+    def _rename_stray(self, log: Log, now_ms: int) -> None:
         _LOG.warning("%s is not in the metadata: set aside as stray", log.directory)
         try:
-            self.put_aside(log, file_names.STRAY_DIRECTORY, now_ms)
+            self.rename_and_schedule_removal(log, file_names.STRAY_DIRECTORY, now_ms)
         except KafkaStorageError as error:  # its directory is offline
             _LOG.error("%s was not set aside: %s", log.topic_partition, error)
 
@@ -326,10 +324,6 @@ class LogManager(LogTable):
             for logs in (self.logs, self.future_logs):
                 if (log := logs.get(TopicPartition(topic, index))) is not None:
                     log.update_config(config)
-
-    def describe_dirs(self) -> list[LogDirInfo]:
-        """Every locked directory with its logs and their sizes. Waits for statvfs only."""
-        return describe_dirs(self.directories, self.logs, self.future_logs, self.offline_dirs, self._files)
 
     # -- failure -----------------------------------------------------------------------------------
 
@@ -385,7 +379,7 @@ class LogManager(LogTable):
             ],
             threads_per_group=self.settings.recovery_threads_per_data_dir,
         )
-        for _ in self.put_deleted_aside(now_ms):
+        for _ in self.rename_deleted(now_ms):
             pass
         for log in self.all_logs():
             self.deleted_files += log.deleted_files

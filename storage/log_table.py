@@ -1,10 +1,11 @@
 """LogTable: the logs of a broker and their directories, the common state of all parts of the LogManager."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from logging import getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from protocol.errors import KafkaStorageError
@@ -12,17 +13,53 @@ from protocol.types import TopicPartition
 from storage import file_names
 from storage.background import BackgroundJob
 from storage.checkpoint_writer import CheckpointWriter
+from storage.cleaner import DEDUPE_BUFFER_BYTES
 from storage.files import Files
 from storage.log import Log
 from storage.log_config import LogConfig
 from storage.log_directory import LogDirectory
 from storage.log_files import DeletedFiles
-from storage.log_manager_settings import LogManagerSettings
 
 if TYPE_CHECKING:
     from random import Random
 
 _LOG = getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogManagerSettings:
+    """The broker's configurations for all logs, with Kafka's defaults; replaced as a whole when a dynamic one changes."""
+
+    #: log.retention.check.interval.ms
+    retention_check_interval_ms: int = 5 * 60 * 1000
+    #: log.flush.offset.checkpoint.interval.ms
+    checkpoint_interval_ms: int = 60 * 1000
+    #: log.flush.start.offset.checkpoint.interval.ms
+    log_start_checkpoint_interval_ms: int = 60 * 1000
+    #: replica.high.watermark.checkpoint.interval.ms
+    high_watermark_checkpoint_interval_ms: int = 5 * 1000
+    #: producer.id.expiration.ms
+    producer_id_expiration_ms: int = 24 * 60 * 60 * 1000
+    #: producer.id.expiration.check.interval.ms
+    producer_id_expiration_check_interval_ms: int = 10 * 60 * 1000
+    #: log.cleaner.dedupe.buffer.size
+    cleaner_dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
+    #: num.recovery.threads.per.data.dir
+    recovery_threads_per_data_dir: int = 2
+
+
+class LogDirInfo(NamedTuple):
+    """One log directory, for DescribeLogDirs."""
+
+    path: Path
+    directory_id: UUID
+    #: Why it is offline; None if it is online.
+    error: OSError | None
+    total_bytes: int | None
+    usable_bytes: int | None
+    #: Logs with their sizes in bytes.
+    logs: list[tuple[TopicPartition, int]]
+    future_logs: list[tuple[TopicPartition, int]]
 
 
 class LogTable:
@@ -69,6 +106,28 @@ class LogTable:
     def all_logs(self) -> list[Log]:
         """All online logs, with the future ones."""
         return [*list(self.logs.values()), *list(self.future_logs.values())]
+
+    def describe_dirs(self) -> list[LogDirInfo]:
+        """Every locked directory with its logs and their sizes. Waits for statvfs only."""
+        rows, future_rows = self._sizes(self.logs), self._sizes(self.future_logs)
+        found = []
+        for path, directory in self.directories.items():
+            total = usable = None
+            if (error := self.offline_dirs.get(path)) is None:
+                try:
+                    total, usable = self._files.usage(path)
+                except OSError as failure:
+                    error = failure
+            found.append(
+                LogDirInfo(path, directory.directory_id, error, total, usable, rows[path], future_rows[path])
+            )
+        return found
+
+    def _sizes(self, logs: Mapping[TopicPartition, Log]) -> dict[Path, list[tuple[TopicPartition, int]]]:
+        rows: dict[Path, list[tuple[TopicPartition, int]]] = {path: [] for path in self.directories}
+        for topic_partition, log in list(logs.items()):
+            rows[log.directory.parent].append((topic_partition, log.size_bytes))
+        return rows
 
     # -- creation and opening ------------------------------------------------------------------------
 
@@ -134,7 +193,7 @@ class LogTable:
 
     # -- removal -------------------------------------------------------------------------------------
 
-    def put_aside(
+    def rename_and_schedule_removal(
         self, log: Log, suffix: str, now_ms: int, *, before_removal: Callable[[], None] = lambda: None
     ) -> None:
         """Rename the folder of a log that is no longer in the table, and schedule its removal unless it is a stray."""

@@ -34,7 +34,7 @@ from protocol.records.batch import (
     BatchHeader,
 )
 from protocol.records.control import EndTransactionMarker
-from storage.append_origin import AppendOrigin
+from storage.appending import AppendOrigin
 
 #: Batches of a producer that are recognised as duplicates: its largest `max.in.flight.requests.per.connection`.
 BATCHES_RETAINED: Final = 5

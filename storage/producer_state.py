@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from protocol.records.batch import CONTROL_FLAG, BatchHeader
 from protocol.records.control import end_transaction_marker
-from storage.append_origin import AppendOrigin
+from storage.appending import AppendOrigin
 from storage.producer_append import (
     BatchMetadata,
     CompletedTransaction,

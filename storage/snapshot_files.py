@@ -15,7 +15,7 @@ from pathlib import Path
 from protocol.errors import KafkaError
 from protocol.records.batch import BatchHeader
 from storage import file_names, producer_snapshot
-from storage.append_origin import AppendOrigin
+from storage.appending import AppendOrigin
 from storage.files import Files
 from storage.producer_state import ProducerStateManager, ProducerUpdates
 from storage.segment import Segment
@@ -122,7 +122,7 @@ class SnapshotFiles:
                 self._files.fsync_path(self.path_of(at))
 
 
-def remember(producers: ProducerStateManager, updates: ProducerUpdates, segment: Segment) -> None:
+def apply_updates(producers: ProducerStateManager, updates: ProducerUpdates, segment: Segment) -> None:
     """Apply updates whose batches are in the log, and add aborted transactions to the segment's index."""
     producers.apply(updates)
     for completed in updates.completed:
@@ -153,7 +153,7 @@ def replay(
             _LOG.warning("Producer state at offset %d: %s", header.base_offset, error)
         else:
             if segment is not None:
-                remember(producers, updates, segment)
+                apply_updates(producers, updates, segment)
             else:
                 producers.apply(updates)
                 for completed in updates.completed:

@@ -21,7 +21,7 @@ from logging import getLogger
 from typing import NamedTuple
 
 from storage.background import BackgroundJob
-from storage.flush_counter import Changes
+from storage.flush_counter import FlushCounter
 from storage.log_files import DeletedFiles, LogFiles
 from storage.producer_state import ProducerStateManager
 from storage.segment import Segment
@@ -60,7 +60,7 @@ class LogTruncation(LogFiles):
 
     doubtful_from: int | None
     #: Removals of segments at the log's end: no segment before them may be truncated until they are on the disk.
-    _removals: Changes
+    _removals: FlushCounter
     #: Decides the content of the directory's checkpoints; the job writes them.
     _on_unflushed: Callable[[], BackgroundJob]
     _prepared: _Prepared | None = None
@@ -80,7 +80,7 @@ class LogTruncation(LogFiles):
         with self._io():
             if (job := self._checkpoint_job(offset, min(self.log_start_offset, offset))) is not None:
                 return job
-            if not self._removals.are_flushed:
+            if not self._removals.all_flushed:
                 return BackgroundJob(
                     name=f"flush {self.directory}", run=self._in_thread(self._flush_removals)
                 )
@@ -134,9 +134,9 @@ class LogTruncation(LogFiles):
         return limit is not None and limit.is_written and limit.offset <= limit_offset
 
     def _flush_removals(self) -> None:
-        count = self._removals.count
+        count = self._removals.change_count
         self._files.fsync_dir(self.directory)
-        self._removals.note_flushed(count)
+        self._removals.on_flushed(count)
 
     def _prepared_for(self, offset: int) -> _Prepared | None:
         prepared = self._prepared
@@ -229,9 +229,9 @@ class LogTruncation(LogFiles):
         self._forget_flushed(offset, log_start_offset=min(self.log_start_offset, offset))
         if later:
             self._remove(later[::-1], now_ms)  # the newest first, so that a crash leaves no gap
-            self._removals.note()
+            self._removals.on_change()
         cuts_batches = not later or offset < later[0].base_offset
-        if cuts_batches and not self._removals.are_flushed:
+        if cuts_batches and not self._removals.all_flushed:
             # Nor may a power cut: if the truncated segment reached the disk first, they would reappear after it.
             self._flush_removals()
         active = self.segments.active
@@ -243,8 +243,8 @@ class LogTruncation(LogFiles):
         self.leader_epochs.truncate_from_end(self.log_end_offset)
         self.high_watermark = min(self.high_watermark, self.log_end_offset)
         self._reload_producers(None if prepared is None else prepared.producers, now_ms)
-        self._entry_changes.note()
-        self._cuts.note()
+        self._entry_changes.on_change()
+        self._cuts.on_change()
         self._check_offsets()
 
     def _forget_flushed(self, offset: int, *, log_start_offset: int) -> None:
@@ -295,5 +295,5 @@ class LogTruncation(LogFiles):
             self.log_end_offset = offset
             self.high_watermark = offset
             self.flush_wanted_to = None
-            self._entry_changes.note()
+            self._entry_changes.on_change()
         self._check_offsets()

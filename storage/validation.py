@@ -24,7 +24,7 @@ maximum timestamp that no record has). That harms readers of the client's own to
 part of the broker relies on a payload being sound. `deep=True` checks all that Kafka checks.
 
 The cost of opening a batch grows with the number of its records: a megabyte may hold a hundred or millions of them.
-With `is_quick` a large batch raises TakesLong, so that a caller that must not block has it validated in a thread: the
+With `is_quick` a large batch raises NeedsThread, so that a caller that must not block has it validated in a thread: the
 result is appended like the batch itself, and gets its offsets then.
 
 Other differences: a transactional batch without producer id, and a producer id with a negative epoch, are rejected; a
@@ -64,7 +64,7 @@ from protocol.records.builder import assemble, build_batch
 from protocol.records.compression import MAX_DECOMPRESSED_BYTES, Compression, compress
 from protocol.records.record import parse_payload, payload_of
 from protocol.records.varint import read_varint
-from storage.append_origin import AppendOrigin
+from storage.appending import AppendOrigin
 from storage.log_config import LogConfig
 from storage.record_checks import InvalidRecords, InvalidTimestamps, look_at_records
 
@@ -72,7 +72,7 @@ __all__ = [
     "FRAMES_WALKED",
     "InvalidRecords",
     "InvalidTimestamps",
-    "TakesLong",
+    "NeedsThread",
     "ValidatedRecords",
     "validate",
 ]
@@ -95,7 +95,7 @@ _SMALLEST_RECORD_BYTES: Final = 7
 _MOST_RECORDS: Final = MAX_DECOMPRESSED_BYTES // _SMALLEST_RECORD_BYTES
 
 
-class TakesLong(Exception):
+class NeedsThread(Exception):
     """The batch must be opened and is large: the caller validates a copy of it in a thread."""
 
 
@@ -136,7 +136,7 @@ def validate(
     Cost: 2 us and the CRC (0.8 us for 16 KiB) for `_usual` batches, 3 us for others that need not be opened.
 
     Raises CorruptMessage, InvalidRecord, MessageTooLarge, UnsupportedCompressionType, UnsupportedForMessageFormat,
-    and InvalidRecords or InvalidTimestamps with the errors per record; TakesLong only with `is_quick`.
+    and InvalidRecords or InvalidTimestamps with the errors per record; NeedsThread only with `is_quick`.
     """
     if type(records) is memoryview:
         view = records
@@ -377,12 +377,12 @@ def _open(
 ) -> ValidatedRecords:
     """Check every record; keep the payload if codec and inner offsets stay the same."""
     if is_quick and (header.records_count > QUICK_RECORDS or len(batch) > QUICK_BYTES):
-        raise TakesLong
+        raise NeedsThread
     try:
         payload = payload_of(header, batch, max_bytes=QUICK_BYTES if is_quick else MAX_DECOMPRESSED_BYTES)
     except CorruptMessage as reason:
         if is_quick:
-            raise TakesLong from None  # larger than the bound, or invalid data: the thread finds out which
+            raise NeedsThread from None  # larger than the bound, or invalid data: the thread finds out which
         # The checksum is correct, so the producer's data is wrong: a retry would not help.
         raise InvalidRecord(reason.message) from None
     found = look_at_records(

@@ -58,7 +58,7 @@ from protocol.records.batch import (
 from protocol.records.compression import Compression
 from protocol.topic_names import INTERNAL_TOPICS
 from runtime import Pool
-from storage.validation import InvalidRecords, TakesLong, ValidatedRecords, validate
+from storage.validation import InvalidRecords, NeedsThread, ValidatedRecords, validate
 
 #: The client id by which Kafka lets its own tools write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"
@@ -190,9 +190,9 @@ def _append_all(
                 partition = _partition(key, index, records, request, context, broker)
                 assert records
                 if late and any(partition is it.partition for it in late):
-                    raise TakesLong  # the partition is named twice: its batches keep their order
+                    raise NeedsThread  # the partition is named twice: its batches keep their order
                 row = _append(partition, index, records, records, request, now_ms, waiting)
-            except TakesLong:
+            except NeedsThread:
                 late.append(Late(partition, bytearray(records or b""), rows, len(rows)))
                 row = PartitionProduceResponse(index=index)
             except KafkaError as error:
@@ -236,7 +236,7 @@ def _append(
     now_ms: int,
     waiting: Waiting,
 ) -> PartitionProduceResponse:
-    """Append the batch as sent, or the result of its validation; returns the row. Raises TakesLong."""
+    """Append the batch as sent, or the result of its validation; returns the row. Raises NeedsThread."""
     acks = request.acks
     try:
         info = partition.append_records(records, required_acks=acks, now_ms=now_ms, is_quick=True)

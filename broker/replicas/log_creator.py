@@ -71,7 +71,7 @@ class LogCreator:
             if not self._is_busy:
                 self._begin()
             return
-        for _ in self._logs.put_deleted_aside(self._runtime.now_ms()):
+        for _ in self._logs.rename_deleted(self._runtime.now_ms()):
             pass
         if wanted:
             creation = self._plan(wanted)
@@ -113,7 +113,7 @@ class LogCreator:
 
     async def _work(self) -> None:
         while True:
-            await in_turns(self._runtime, self._logs.put_deleted_aside(self._runtime.now_ms()))
+            await in_turns(self._runtime, self._logs.rename_deleted(self._runtime.now_ms()))
             if (creation := self._next_creation()) is None:
                 return
             await self._carry_out(creation)

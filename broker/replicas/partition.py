@@ -28,7 +28,7 @@ from protocol.errors import (
 )
 from protocol.metadata.image import PartitionImage
 from protocol.types import TopicPartition
-from storage.append_origin import AppendOrigin
+from storage.appending import AppendOrigin
 from storage.log import AppendInfo, Log
 from storage.validation import ValidatedRecords
 
@@ -159,7 +159,7 @@ class Partition(FollowingReplica):
     ) -> AppendInfo:
         """Append as leader, and notify the fetches that wait for records.
 
-        With `is_quick` raises TakesLong for a batch whose validation takes long (`storage.validation`). Raises
+        With `is_quick` raises NeedsThread for a batch whose validation takes long (`storage.validation`). Raises
         NotLeaderOrFollower, NotEnoughReplicas (with acks -1, before anything is written), and what
         `Log.append_as_leader` raises.
         """

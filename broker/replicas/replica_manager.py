@@ -44,7 +44,7 @@ from protocol.metadata.image import (
 )
 from protocol.types import TopicPartition
 from runtime import Runtime
-from storage.append_origin import AppendOrigin
+from storage.appending import AppendOrigin
 from storage.log import AppendInfo, Log
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager, NewLog
@@ -218,7 +218,7 @@ class ReplicaManager:
 
         Logs that have become strays while logs were opened are set aside first.
         """
-        self.logs.set_strays_aside(self.is_stray, now_ms=self.runtime.now_ms())
+        self.logs.rename_strays(self.is_stray, now_ms=self.runtime.now_ms())
         self.logs.moving.promote_abandoned(
             lambda at, _, directory: self._is_in(at, directory, image), now_ms=self.runtime.now_ms()
         )

@@ -36,7 +36,7 @@ from protocol.records.batch import BatchHeader, batches, crc_is_valid
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.quorum import QuorumMessage, build_quorum_batch
 from protocol.types import TopicPartition
-from storage.append_origin import AppendOrigin
+from storage.appending import AppendOrigin
 from storage.background import BackgroundJob
 from storage.files import Files
 from storage.log import Log

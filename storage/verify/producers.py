@@ -10,7 +10,7 @@ from pathlib import Path
 from protocol.errors import KafkaError
 from protocol.records.batch import BatchHeader
 from storage import file_names, producer_snapshot
-from storage.append_origin import AppendOrigin
+from storage.appending import AppendOrigin
 from storage.files import Files
 from storage.index import CorruptIndex
 from storage.producer_snapshot import CorruptSnapshot

@@ -19,7 +19,7 @@ from protocol.metadata.image import InvalidMetadata, MetadataImage
 from protocol.metadata.records import FeatureLevelRecord, NoOpRecord
 from protocol.records.builder import build_batch, simple_records
 from storage import meta_properties
-from storage.append_origin import AppendOrigin
+from storage.appending import AppendOrigin
 from storage.files import Files
 from tests.compat.admin import create_topic, eventually_equal
 from tests.harness.kafka import KafkaServer, tool

@@ -43,7 +43,7 @@ from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRe
 from protocol.metadata import records as r
 from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
 from protocol.records.builder import build_batch, simple_records
-from storage.append_origin import AppendOrigin
+from storage.appending import AppendOrigin
 from storage.files import Files
 
 

@@ -22,7 +22,7 @@ from protocol.metadata.image import InvalidMetadata, MetadataImage
 from protocol.records.builder import build_batch
 from protocol.records.control import control_key
 from protocol.records.record import Record
-from storage.append_origin import AppendOrigin
+from storage.appending import AppendOrigin
 from tests.harness.faulty_files import FaultyFiles, Loss
 
 HOME = Path("/disk")

@@ -219,7 +219,7 @@ def test_an_older_topics_future_log_takes_no_other_logs_place(files):
     manager.logs[A].topic_id = new_id = UUID(int=8)
     with pytest.raises(InconsistentTopicId, match=r"-future belongs to topic id"):
         manager.moving.promote(A, now_ms=NOW_MS)
-    manager.set_strays_aside(lambda _, topic_id: topic_id != new_id, now_ms=NOW_MS)
+    manager.rename_strays(lambda _, topic_id: topic_id != new_id, now_ms=NOW_MS)
     assert list(manager.logs) == [A]
     assert not manager.future_logs
     assert future.directory.parent == other

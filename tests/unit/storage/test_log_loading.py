@@ -11,8 +11,7 @@ import pytest
 
 from protocol.types import TopicPartition
 from storage.log import Log
-from storage.log_manager import InconsistentMetaProperties
-from storage.log_manager_settings import LogManagerSettings
+from storage.log_manager import InconsistentMetaProperties, LogManagerSettings
 from tests.harness.faulty_files import FaultyFiles, Loss
 from tests.unit.storage.storage_support import NOW_MS
 from tests.unit.storage.test_log_manager import CONFIG, TOPIC_ID, append, crash, open_manager

@@ -46,7 +46,7 @@ def run(jobs):
 def delete(manager, topic_partition):
     """Delete a partition's logs, and put all that is deleted aside."""
     manager.delete(topic_partition)
-    for _ in manager.put_deleted_aside(NOW_MS):
+    for _ in manager.rename_deleted(NOW_MS):
         pass
 
 
@@ -198,7 +198,7 @@ def test_a_deleted_log_gives_up_its_name_before_the_next_one_of_that_name_is_mad
     assert manager.deleted_count == 1
     assert len(list(tmp_path.glob("*-delete"))) == 1
     # And with the other one, nothing happens to the new log.
-    assert len(list(manager.put_deleted_aside(NOW_MS))) == 1
+    assert len(list(manager.rename_deleted(NOW_MS))) == 1
     assert manager.logs == {A: log}
     assert log.directory == tmp_path / str(A)
     assert len(list(tmp_path.glob("*-delete"))) == 2
@@ -238,7 +238,7 @@ def test_a_directory_fails_before_a_deleted_log_has_given_up_its_name(tmp_path):
     append(log, 3)
     manager.delete(A)
     manager.take_offline(tmp_path, OSError(5, "EIO"))
-    assert len(list(manager.put_deleted_aside(NOW_MS))) == 1
+    assert len(list(manager.rename_deleted(NOW_MS))) == 1
     assert manager.deleted_count == 0
     assert not log.is_writable
     assert (tmp_path / str(A)).exists()
@@ -247,7 +247,7 @@ def test_a_directory_fails_before_a_deleted_log_has_given_up_its_name(tmp_path):
 def test_strays_are_put_aside(tmp_path):
     manager = open_manager(tmp_path)
     append(manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS))
-    manager.set_strays_aside(lambda *log: log == (A, TOPIC_ID), now_ms=NOW_MS)
+    manager.rename_strays(lambda *log: log == (A, TOPIC_ID), now_ms=NOW_MS)
     run(manager.maintain(NOW_MS + 10**9))
     assert len(list(tmp_path.glob("a-0.*-stray"))) == 1
     manager.shutdown(NOW_MS, broker_epoch=1)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from protocol.records.batch import patch
-from storage.append_origin import AppendOrigin
+from storage.appending import AppendOrigin
 from storage.files import Files
 from storage.index import MAX_RELATIVE_OFFSET
 from storage.log_config import LogConfig

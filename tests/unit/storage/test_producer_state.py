@@ -22,10 +22,10 @@ from protocol.records.builder import build_batch, build_empty_batch
 from protocol.records.control import EndTransactionMarker, build_end_transaction_marker
 from protocol.records.record import Record
 from storage import producer_snapshot
-from storage.append_origin import AppendOrigin
+from storage.appending import AppendOrigin
 from storage.files import Files
 from storage.producer_state import NO_UPDATES, CompletedTransaction, ProducerStateManager
-from storage.snapshot_files import remember
+from storage.snapshot_files import apply_updates
 from storage.transaction_index import TransactionIndex
 
 NOW = 1_700_000_000_000
@@ -51,7 +51,7 @@ class Log:
         if updates.duplicate is not None:
             return updates.duplicate.first_offset, updates.duplicate.last_offset
         first = self.end
-        remember(self.producers, updates, self)
+        apply_updates(self.producers, updates, self)
         self.producers.map_end_offset = found[-1][0].next_offset
         return first, self.end - 1
 

@@ -21,7 +21,7 @@ from protocol.records.builder import build_batch
 from protocol.records.compression import Compression
 from protocol.records.record import Record, records
 from storage import validation
-from storage.append_origin import AppendOrigin
+from storage.appending import AppendOrigin
 from storage.log_config import LogConfig
 from storage.record_checks import MAX_RECORD_ERRORS
 from storage.validation import FRAMES_WALKED, InvalidRecords, InvalidTimestamps, validate

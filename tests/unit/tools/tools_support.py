@@ -7,7 +7,7 @@ from random import Random
 from uuid import UUID
 
 from protocol.types import TopicPartition
-from storage.append_origin import AppendOrigin
+from storage.appending import AppendOrigin
 from storage.files import Files
 from storage.log import Log
 from storage.log_config import LogConfig
