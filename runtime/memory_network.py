@@ -11,11 +11,13 @@ import errno
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
+from functools import partial
 from random import Random
 from typing import TypeVar
 
 from runtime import ProtocolFactory
 from runtime.memory_transport import MemoryTransport
+from runtime.network_conditions import NetworkConditions
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -25,11 +27,6 @@ LOOPBACK = "127.0.0.1"
 DEFAULT_BACKLOG = 50
 
 _ALIASES = {"localhost": LOOPBACK, "": LOOPBACK, "0.0.0.0": LOOPBACK, "::": LOOPBACK}  # noqa: S104
-
-
-def _default_latency(random: Random) -> float:
-    """The latency of a piece in seconds: 50 to 500 µs, a local network."""
-    return random.uniform(50e-6, 500e-6)
 
 
 class MemoryListening:
@@ -93,23 +90,11 @@ class MemoryNetwork:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, random: Random, record: Callable[[str], None]
     ) -> None:
-        self.loop = loop
-        self.random = random
-        self.record = record
-        self.latency_s: Callable[[Random], float] = _default_latency
-        #: Maximum bytes of one direction that are in transit or unread; beyond it the sender's buffer fills.
-        self.window_bytes = 256 * 1024
-        #: If set, a read returns a random number of bytes up to this, even if more have arrived.
-        self.max_read_bytes: int | None = None
+        self._loop = loop
+        self.conditions = NetworkConditions(random, record)
         self.listeners: dict[tuple[str, int], MemoryListening] = {}
         # In order of creation, as dict keys: a fault must affect them in a reproducible order.
-        self.transports: dict[MemoryTransport, None] = {}
-        #: Additional latency in seconds, by (source, target).
-        self.delays_s: dict[tuple[str, str], float] = {}
-        #: The (source, target) pairs between which no bytes arrive.
-        self._cut: set[tuple[str, str]] = set()
-        #: Hosts without power.
-        self._unplugged: set[str] = set()
+        self._transports: dict[MemoryTransport, None] = {}
         self._next_port = 40_000
 
     def listen(
@@ -140,32 +125,29 @@ class MemoryNetwork:
         indefinitely, so callers need a timeout, as on a real network.
         """
         host = _ALIASES.get(host, host)
-        await asyncio.sleep(self.latency_s(self.random))
+        await asyncio.sleep(self.conditions.draw_latency_s())
         listening = self.listeners.get((host, port))
         while (
-            self.is_cut(source, host)
-            or self.is_cut(host, source)
+            self.conditions.is_cut(source, host)
+            or self.conditions.is_cut(host, source)
             or (listening is not None and listening.is_full)
         ):
             # As the first packet of a connection is retransmitted every second.
             await asyncio.sleep(1)
             listening = self.listeners.get((host, port))
         if listening is None:
-            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {host}:{port}")
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"no listener at {host}:{port}")
         here, there = (source, self._free_port()), (host, port)
-        self.record(f"connect {here[0]}:{here[1]} > {host}:{port}")
+        self.conditions.record(f"connect {here[0]}:{here[1]} > {host}:{port}")
         protocol = factory()
-        client = MemoryTransport(self, protocol, own_address=here, peer_address=there, context=copy_context())
+        create = partial(MemoryTransport, self._loop, conditions=self.conditions, on_end=self._forget)
+        client = create(protocol, own_address=here, peer_address=there, context=copy_context())
         # Its protocol is created when the connection is accepted.
-        server = MemoryTransport(
-            self,
-            asyncio.BaseProtocol(),
-            own_address=there,
-            peer_address=here,
-            context=listening.context.copy(),
+        server = create(
+            asyncio.BaseProtocol(), own_address=there, peer_address=here, context=listening.context.copy()
         )
         client.peer, server.peer = server, client
-        self.transports[server] = self.transports[client] = None
+        self._transports[server] = self._transports[client] = None
         listening.arrived(server)
         client.begin()
         # connection_made is called by the loop, as in asyncio; the caller continues after it.
@@ -174,52 +156,49 @@ class MemoryNetwork:
 
     def cut(self, host: str, other: str) -> None:
         """Delay all bytes between the two hosts until `heal`."""
-        self.record(f"cut {host} | {other}")
-        self._cut |= {(host, other), (other, host)}
+        self.conditions.record(f"cut {host} | {other}")
+        self.conditions.cuts |= {(host, other), (other, host)}
 
     def cut_one_way(self, source: str, target: str) -> None:
         """Delay all bytes from `source` to `target` until `heal`; those from `target` arrive."""
-        self.record(f"cut {source} > {target}")
-        self._cut.add((source, target))
+        self.conditions.record(f"cut {source} > {target}")
+        self.conditions.cuts.add((source, target))
 
     def heal(self, host: str, other: str) -> None:
         """Deliver the delayed bytes."""
-        self.record(f"heal {host} | {other}")
-        self._cut -= {(host, other), (other, host)}
+        self.conditions.record(f"heal {host} | {other}")
+        self.conditions.cuts -= {(host, other), (other, host)}
         self._deliver()
-
-    def is_cut(self, source: str, target: str) -> bool:
-        """Whether no bytes arrive from `source` at `target`."""
-        if self._unplugged and (source in self._unplugged or target in self._unplugged):
-            return True
-        return bool(self._cut) and (source, target) in self._cut
 
     def crash(self, host: str) -> None:
         """End all listeners and connections of `host`; peers see a reset. Its own protocols are not called."""
-        self.record(f"crash {host}")
+        self.conditions.record(f"crash {host}")
         self._vanish(host, is_silent=False)
 
     def unplug(self, host: str) -> None:
         """A power failure: as `crash`, but peers see no reset, and the host is unreachable until `plug_in`."""
-        self.record(f"unplug {host}")
-        self._unplugged.add(host)
+        self.conditions.record(f"unplug {host}")
+        self.conditions.unplugged.add(host)
         self._vanish(host, is_silent=True)
 
     def plug_in(self, host: str) -> None:
         """The host is reachable again, without its connections: bytes sent to them are answered with a reset."""
-        self.record(f"plug in {host}")
-        self._unplugged.discard(host)
+        self.conditions.record(f"plug in {host}")
+        self.conditions.unplugged.discard(host)
         self._deliver()
+
+    def _forget(self, transport: MemoryTransport) -> None:
+        self._transports.pop(transport, None)
 
     def _vanish(self, host: str, *, is_silent: bool) -> None:
         for key in [key for key in self.listeners if key[0] == host]:
             del self.listeners[key]
-        for transport in list(self.transports):
+        for transport in list(self._transports):
             if transport.own_address[0] == host:
                 transport.vanish(is_silent=is_silent)
 
     def _deliver(self) -> None:
-        for transport in list(self.transports):
+        for transport in list(self._transports):
             transport.receive_due()
             transport.peer.receive_due()  # the peer may have vanished: it answers with a reset
 

@@ -14,13 +14,12 @@ and once. A transport whose reading is paused detects a reset only when it write
 import asyncio
 import zlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import Context
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-if TYPE_CHECKING:
-    from runtime.memory_network import MemoryNetwork
+from runtime.network_conditions import NetworkConditions
 
 #: Maximum bytes of one read (asyncio's own size).
 _READ_BYTES = 256 * 1024
@@ -43,19 +42,25 @@ class MemoryTransport(asyncio.Transport):
 
     def __init__(
         self,
-        network: "MemoryNetwork",
+        loop: asyncio.AbstractEventLoop,
         protocol: asyncio.BaseProtocol,
         *,
+        conditions: NetworkConditions,
         own_address: tuple[str, int],
         peer_address: tuple[str, int],
         context: Context,
+        on_end: Callable[["MemoryTransport"], object],
     ) -> None:
-        """`context` is that of the process that owns this end: the protocol is called in it."""
+        """`context` is that of the process that owns this end: the protocol is called in it.
+
+        `on_end` is called once, when this end is closed, aborted, reset or has vanished.
+        """
         super().__init__({"sockname": own_address, "peername": peer_address})
         self.own_address = own_address
-        self._network = network
-        self._loop = network.loop
+        self._loop = loop
+        self._conditions = conditions
         self._context = context
+        self._on_end = on_end
         self._protocol = protocol
         self._label = f"{own_address[0]}:{own_address[1]} < {peer_address[0]}:{peer_address[1]}"
         # Sending.
@@ -148,7 +153,7 @@ class MemoryTransport(asyncio.Transport):
             self._is_reset_noticed = True
             self._end(BrokenPipeError("the peer has reset the connection"))
             return
-        while self._buffer and (room := self._network.window_bytes - self._unread_by_peer_bytes) > 0:
+        while self._buffer and (room := self._conditions.window_bytes - self._unread_by_peer_bytes) > 0:
             data = self._buffer.popleft()
             if len(data) > room:
                 self._buffer.appendleft(memoryview(data)[room:])
@@ -171,10 +176,10 @@ class MemoryTransport(asyncio.Transport):
 
     def _send(self, what: bytes | _Signal) -> None:
         """Put it in transit; pieces of one direction never overtake each other."""
-        peer, network = self.peer, self._network
-        arrival = self._loop.time() + network.latency_s(network.random)
-        if network.delays_s:
-            arrival += network.delays_s.get((self.own_address[0], peer.own_address[0]), 0.0)
+        peer, conditions = self.peer, self._conditions
+        arrival = self._loop.time() + conditions.draw_latency_s()
+        if conditions.delays_s:
+            arrival += conditions.delays_s.get((self.own_address[0], peer.own_address[0]), 0.0)
         if peer._travelling:
             arrival = max(arrival, peer._travelling[-1][0])
         peer._travelling.append((arrival, what))
@@ -195,14 +200,14 @@ class MemoryTransport(asyncio.Transport):
 
     def receive_due(self) -> None:
         """Receive what has arrived by now, unless the network between the two hosts is cut."""
-        if self._network.is_cut(self.peer.own_address[0], self.own_address[0]):
+        if self._conditions.is_cut(self.peer.own_address[0], self.own_address[0]):
             return
         due = self._loop.time() + 1e-6
         while self._travelling and self._travelling[0][0] <= due:
             _, what = self._travelling.popleft()
             size = len(what) if isinstance(what, bytes) else what.name
             check = zlib.crc32(what) if isinstance(what, bytes) else 0
-            self._network.record(f"{self._label} {size} {check:08x}")
+            self._conditions.record(f"{self._label} {size} {check:08x}")
             if not self._is_ending:
                 self._received.append(what)
                 self._is_reset_received |= what is _Signal.RESET
@@ -243,8 +248,9 @@ class MemoryTransport(asyncio.Transport):
     def _hand_over(self) -> int:
         """Call data_received or buffer_updated; returns the number of bytes passed."""
         limit = _READ_BYTES
-        if self._network.max_read_bytes is not None:
-            limit = self._network.random.randint(1, self._network.max_read_bytes)
+        conditions = self._conditions
+        if conditions.max_read_bytes is not None:
+            limit = conditions.random.randint(1, conditions.max_read_bytes)
         if isinstance(self._protocol, asyncio.BufferedProtocol):
             # typeshed: Buffer; every implementation returns a writable memoryview or bytearray.
             target = memoryview(cast("bytearray", self._protocol.get_buffer(-1))).cast("B")
@@ -296,7 +302,7 @@ class MemoryTransport(asyncio.Transport):
         if not self._is_ending:
             self._is_ending = True
             self._held.clear()
-            self._network.transports.pop(self, None)
+            self._on_end(self)
             if not is_silent:
                 self._send(_Signal.RESET)
 
@@ -307,7 +313,7 @@ class MemoryTransport(asyncio.Transport):
         self._buffer.clear()
         self._held.clear()
         self._buffer_bytes = 0
-        self._network.transports.pop(self, None)
+        self._on_end(self)
         if not self._is_reset_noticed:
             # TCP sends a reset when an end is closed before it has read everything.
             is_unread = any(isinstance(what, bytes) for what in self._received)

@@ -10,12 +10,10 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from runtime.memory_network import MemoryListening, MemoryNetwork
 from runtime.virtual_process import CURRENT, Process, ProcessHandle, ProcessTimerHandle
-
-if TYPE_CHECKING:
-    from runtime.memory_network import MemoryListening, MemoryNetwork
 
 T = TypeVar("T")
 

@@ -284,7 +284,7 @@ def test_brokers_wait_for_controllers_and_clients_for_brokers():
 def test_a_broker_gives_up_when_there_is_no_controller():
     async def story(world):
         with pytest.raises(
-            CannotStart, match=r"after 5 s to register broker 1\. .*node-101:9092: .*nobody listens"
+            CannotStart, match=r"after 5 s to register broker 1\. .*node-101:9092: .*no listener"
         ):
             await world.start(1, **{"initial.broker.registration.timeout.ms": "5000"})
         assert world.simulation.network.listeners == {}

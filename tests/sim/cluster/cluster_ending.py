@@ -28,8 +28,8 @@ class Ending:
         """Nothing fails any more: everybody comes back, and the clients end."""
         self._world.note("healing")
         network = self._world.simulation.network
-        network.delays_s.clear()
-        network.window_bytes = 256 * 1024
+        network.conditions.delays_s.clear()
+        network.conditions.window_bytes = 256 * 1024
         for machine in self._world.machines:
             for other in self._world.machines:
                 network.heal(machine.host, other.host)

@@ -222,7 +222,7 @@ async def groups(world: World) -> None:
     for member in members:
         world.begin(member.take_part(is_over=lambda: world.is_stopping))
     random, operator, until = world.random, Operator(world), world.now + 8
-    delays_s = world.simulation.network.delays_s
+    delays_s = world.simulation.network.conditions.delays_s
     with slow_loads(world), loads_are_true(world):
         rage = asyncio.ensure_future(
             Nemesis(world).rage(for_s=6, kinds=("kill", "isolate", "isolate", "pause"), is_hasty=True)

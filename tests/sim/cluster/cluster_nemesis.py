@@ -93,7 +93,7 @@ class Nemesis:
                     network.heal(machine.host, other.host)
             case "hurry":
                 for other in self._world.machines:
-                    network.delays_s.pop((machine.host, other.host), None)
+                    network.conditions.delays_s.pop((machine.host, other.host), None)
 
     # -- kinds -----------------------------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class Nemesis:
         for other in self._world.machines:
             if other is not machine and self._random.random() < 0.7:
                 delay_s = self._random.choice((0.02, 0.2, 0.7))
-                self._world.simulation.network.delays_s[machine.host, other.host] = delay_s
+                self._world.simulation.network.conditions.delays_s[machine.host, other.host] = delay_s
         self._world.note(f"delay {machine}")
         self._later("hurry", machine)
 

@@ -135,7 +135,7 @@ async def parked(world: World) -> None:
         client = HalfInAThread(world, topic, name=f"half{number}")
         world.begin(client.produce(is_over=lambda: world.is_stopping))
     random, operator, until = world.random, Operator(world), world.now + 5
-    delays_s = world.simulation.network.delays_s
+    delays_s = world.simulation.network.conditions.delays_s
     with no_signal_is_lost(world), slow_requests(world):
         while world.now < until:
             for machine in world.brokers:

@@ -67,7 +67,9 @@ def slow_ways(world: World, delays_s: Sequence[float]) -> None:
     """Brokers are far from each other."""
     for machine in world.brokers:
         for other in world.brokers:
-            world.simulation.network.delays_s[machine.host, other.host] = world.random.choice(delays_s)
+            world.simulation.network.conditions.delays_s[machine.host, other.host] = world.random.choice(
+                delays_s
+            )
 
 
 async def restless(world: World) -> None:
@@ -117,8 +119,8 @@ async def beside_the_loop(world: World) -> None:
     packed = random.choice(({"compression_type": "gzip"}, {"cleanup_policy": "compact"}))
     await world.create_topic("plain", replicas=len(world.brokers))
     await world.create_topic("packed", replicas=len(world.brokers), **packed)
-    delays_s = world.simulation.network.delays_s
-    world.simulation.network.window_bytes = random.choice((100, 300, 1_000))
+    delays_s = world.simulation.network.conditions.delays_s
+    world.simulation.network.conditions.window_bytes = random.choice((100, 300, 1_000))
     for topic in ("plain", "packed"):
         keys = 4 if topic == "packed" and "cleanup_policy" in packed else 0
         for acks in (-1, 1, 1):

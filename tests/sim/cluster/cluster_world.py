@@ -113,13 +113,13 @@ class World:
         self._is_over = False
         self.final: list[Poll] = []
         self._alarm = _Alarm()
-        record = self.simulation.network.record
+        record = self.simulation.network.conditions.record
 
         def record_and_check(event: str) -> None:
             record(event)
             self._check()
 
-        self.simulation.network.record = record_and_check
+        self.simulation.network.conditions.record = record_and_check
 
     def __enter__(self) -> Self:
         self._sizes.__enter__()

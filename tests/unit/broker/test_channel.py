@@ -261,7 +261,7 @@ def test_a_leader_that_does_not_answer_costs_one_attempt(world):
     [
         (None, "no leader of the metadata quorum is known"),
         (101, "c101:9093 does not lead the metadata quorum"),
-        (999, "c999:9093: .*nobody listens at c999:9093"),
+        (999, "c999:9093: .*no listener at c999:9093"),
         (1, "the leader of the metadata quorum has this node's id, 1, and this node is not"),
     ],
     ids=["nobody", "one who never is", "one who is not there", "a namesake"],

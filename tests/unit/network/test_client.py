@@ -195,7 +195,7 @@ def test_many_at_the_same_time_are_answered_in_order(world):
 
 @pytest.mark.parametrize("max_read_bytes", [None, 1, 7, 5000])
 def test_responses_of_any_size_in_any_pieces(world, max_read_bytes):
-    world.simulation.network.max_read_bytes = max_read_bytes
+    world.simulation.network.conditions.max_read_bytes = max_read_bytes
     sizes = [0, 1, 100, 3000] if max_read_bytes and max_read_bytes < 10 else [1, 65_500, 70_000, 2_000_000, 5]
 
     async def scenario(client):
@@ -341,7 +341,7 @@ def test_a_peer_that_crashes_and_comes_back(world):
         world.simulation.network.crash("other")
         for each in await asyncio.gather(*waiting, return_exceptions=True):
             assert isinstance(each, Disconnected)
-        with pytest.raises(Disconnected, match="nobody listens"):
+        with pytest.raises(Disconnected, match="no listener"):
             await world.beat(client)
         world.node.is_holding = False
         world.node.server.connections.clear()
@@ -370,10 +370,10 @@ def test_reconnecting_backs_off(world):
 def test_who_can_ask_others_does_not_wait_for_a_peer_that_is_gone(world):
     async def scenario(client):
         world.listening.close()
-        with pytest.raises(Disconnected, match="nobody listens"):
+        with pytest.raises(Disconnected, match="no listener"):
             await world.beat(client)
         began = world.runtime.monotonic()
-        with pytest.raises(Disconnected, match=r"^other:9092: .*nobody listens at .*; not tried again for"):
+        with pytest.raises(Disconnected, match=r"^other:9092: .*no listener at .*; not tried again for"):
             await world.beat(client)
         assert world.runtime.monotonic() == began
         await world.listen()

@@ -44,7 +44,7 @@ def test_frames_cut_at_every_byte(world):
 
 @pytest.mark.parametrize("max_read_bytes", [1, 3, 100, 5000])
 def test_any_pieces_give_the_same_frames(world, max_read_bytes):
-    world.simulation.network.max_read_bytes = max_read_bytes
+    world.simulation.network.conditions.max_read_bytes = max_read_bytes
     chance = world.simulation.random
     sizes = [chance.choice((1, 5, 50, 500, 5_000 if max_read_bytes > 50 else 60)) for _ in range(60)]
     bodies = [chance.randbytes(size) for size in sizes]
@@ -159,7 +159,7 @@ def test_behind_a_parked_request_reading_stops_at_a_bound(world):
         client.send(b"park a", *[body] * count)
         await asyncio.sleep(1)
         # Beyond this the bytes wait in the sender's buffer and in the network between the two.
-        waiting = client.transport.get_write_buffer_size() + world.simulation.network.window_bytes
+        waiting = client.transport.get_write_buffer_size() + world.simulation.network.conditions.window_bytes
         assert count * 1004 - waiting <= 2 * PIPELINED_BYTES
         assert world.server.pool.owned_bytes <= 2 * PIPELINED_BYTES
         assert len(world.handler.seen) == 1
@@ -311,7 +311,7 @@ def test_all_replies_of_one_turn_leave_in_one_write(world, monkeypatch):
 
 def test_a_peer_that_sends_without_pause_is_not_the_only_one_served(world):
     """1,000 requests in one read, then one of somebody else: he waits for a turn, not for all of them."""
-    world.simulation.network.latency_s = lambda _: 0.001
+    world.simulation.network.conditions.latency_s = lambda _: 0.001
 
     async def scenario():
         greedy, other = await world.connect(), await world.connect()

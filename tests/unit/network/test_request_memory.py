@@ -17,7 +17,7 @@ def bound(world, **settings):
 
 def test_frames_that_are_received_at_the_same_time_are_bounded(world):
     """Ten connections send a frame of 1 MB each, slowly; two and a half of them are let in at a time."""
-    world.simulation.network.max_read_bytes = 20_000
+    world.simulation.network.conditions.max_read_bytes = 20_000
     bound(world, queued_max_request_bytes=5 * FRAME // 2)
     seen = []
 
@@ -40,7 +40,7 @@ def test_frames_that_are_received_at_the_same_time_are_bounded(world):
 
 def test_a_sender_without_pause_does_not_keep_the_others_out(world):
     """Frame follows frame in the same read; who waits for memory has its turn between two of them."""
-    world.simulation.network.max_read_bytes = 150_000
+    world.simulation.network.conditions.max_read_bytes = 150_000
     bound(world, queued_max_request_bytes=100_000)
 
     async def scenario():

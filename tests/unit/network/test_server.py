@@ -72,7 +72,7 @@ def test_a_peer_that_takes_bytes_of_a_long_reply_is_not_idle(world):
         assert client.lost.done()  # it had stopped reading for too long
         assert len(client.data) < size
 
-    world.simulation.network.max_read_bytes = 2000
+    world.simulation.network.conditions.max_read_bytes = 2000
     world.run(scenario())
 
 

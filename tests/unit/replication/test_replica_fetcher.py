@@ -350,7 +350,7 @@ def test_an_answer_of_an_older_epoch_is_not_appended(simulation):
         async with replicating(simulation) as cluster:
             leader, follower = cluster.brokers.values()
             await asyncio.sleep(0.2)
-            simulation.network.latency_s = lambda random: 0.1
+            simulation.network.conditions.latency_s = lambda random: 0.1
             write(leader, 0, b"from e0")
             await asyncio.sleep(0.05)  # it travels
             leader.hears = False
@@ -369,7 +369,7 @@ def test_a_topic_that_is_made_anew_while_a_fetch_is_under_way(simulation):
     async def story():
         async with replicating(simulation) as cluster:
             leader, follower = cluster.brokers.values()
-            simulation.network.latency_s = lambda random: 0.02
+            simulation.network.conditions.latency_s = lambda random: 0.02
             write(leader, 0, b"old", b"old")
             await until(lambda: end(follower, 0) == 2)
             write(leader, 0, b"older")

@@ -82,7 +82,7 @@ def test_bytes_arrive_in_order_after_a_latency(simulation):
 
 
 def test_random_reads_split_anything(simulation):
-    simulation.network.max_read_bytes = 7
+    simulation.network.conditions.max_read_bytes = 7
 
     async def scenario():
         client, server = await pair(simulation, served=lambda: Buffered(5))
@@ -96,7 +96,7 @@ def test_random_reads_split_anything(simulation):
 
 
 def test_a_paused_reader_fills_the_senders_buffer(simulation):
-    simulation.network.window_bytes = 1000
+    simulation.network.conditions.window_bytes = 1000
 
     async def scenario():
         client, server = await pair(simulation)
@@ -113,7 +113,7 @@ def test_a_paused_reader_fills_the_senders_buffer(simulation):
 
 
 def test_close_sends_what_is_buffered_and_the_peer_sees_the_end(simulation):
-    simulation.network.window_bytes = 100
+    simulation.network.conditions.window_bytes = 100
 
     async def scenario():
         client, server = await pair(simulation)

@@ -177,7 +177,7 @@ def test_who_loses_power_says_nothing_and_knows_nobody_afterwards(simulation):
 def test_a_slow_way(simulation):
     async def scenario():
         _, transport, received = await served(simulation)
-        simulation.network.delays_s["c", "p"] = 3
+        simulation.network.conditions.delays_s["c", "p"] = 3
         transport.write(b"one")
         await asyncio.sleep(2.9)
         assert not received
