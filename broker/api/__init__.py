@@ -12,10 +12,11 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from broker.network import Buffers, Reply
 from broker.request_context import RequestContext
+from broker.services import BrokerServices
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import decoder, encoder
 from protocol.errors import KafkaError
@@ -30,9 +31,6 @@ _USUAL: Final = (
     ApiKey.OFFSET_COMMIT, ApiKey.LEAVE_GROUP,
 )  # fmt: skip
 
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
-
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Api:
@@ -46,8 +44,8 @@ class Api:
 
     key: ApiKey
     versions: range
-    handle: Callable[[Any, RequestContext, "BrokerServices"], Any] | None = None
-    handle_raw: Callable[[memoryview, RequestContext, "BrokerServices"], Reply] | None = None
+    handle: Callable[[Any, RequestContext, BrokerServices], Any] | None = None
+    handle_raw: Callable[[memoryview, RequestContext, BrokerServices], Reply] | None = None
     #: The response to a request that failed as a whole, for APIs whose response has no error code of its own.
     refuse: Callable[[Any, KafkaError], Any] | None = None
 

@@ -5,21 +5,16 @@ are never ignored silently.
 Source: KafkaConfig.validateValues of Kafka 4.3.1.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 from broker.config.definitions import BROKER_CONFIGS
 from broker.config.group_bounds import check_group_defaults
 from broker.config.listeners import SecurityProtocol, not_served
 from broker.config.names import base_key
+from broker.config.parsed_config import ParsedConfig
 from protocol.config_def import InvalidConfigValue, NotServed
 from protocol.errors import InvalidConfig
 from storage.log_config import SERVER_SYNONYMS, check_local_retention, check_topic_values
-
-if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
 
 #: Its ACLs are stored in the metadata log, described and altered, but not enforced yet.
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -30,7 +25,7 @@ _HOST = r"[0-9a-zA-Z\-%._:]*"
 _MIN_DEDUPE_BYTES_PER_THREAD = 1024 * 1024
 
 
-def check_config(config: BrokerConfig) -> None:
+def check_config(config: ParsedConfig) -> None:
     """Raises InvalidConfig for values that are valid alone but not in combination."""
     _check_node(config)
     _check_roles(config)
@@ -41,7 +36,7 @@ def check_config(config: BrokerConfig) -> None:
     check_group_defaults(config.values)
 
 
-def _check_node(config: BrokerConfig) -> None:
+def _check_node(config: ParsedConfig) -> None:
     if config.get("broker.id") != config.node_id:
         raise InvalidConfigValue(
             "broker.id", config.get("broker.id"), f"the same as node.id ({config.node_id})"
@@ -53,7 +48,7 @@ def _check_node(config: BrokerConfig) -> None:
         )
 
 
-def _check_roles(config: BrokerConfig) -> None:
+def _check_roles(config: ParsedConfig) -> None:
     voters = config.get("controller.quorum.voters")
     voter_ids = {int(voter.partition("@")[0]) for voter in voters}
     bootstrap = config.get("controller.quorum.bootstrap.servers")
@@ -110,7 +105,7 @@ def _check_roles(config: BrokerConfig) -> None:
             )
 
 
-def _check_listeners(config: BrokerConfig) -> None:
+def _check_listeners(config: ParsedConfig) -> None:
     if "inter.broker.listener.name" in config.texts and "security.inter.broker.protocol" in config.texts:
         raise InvalidConfig(
             "Only one of inter.broker.listener.name and security.inter.broker.protocol must be set."
@@ -125,21 +120,21 @@ def _check_listeners(config: BrokerConfig) -> None:
         )
     if not config.is_broker:
         return
-    told = [listener.name for listener in config.advertised_listeners]
-    if not told:
+    advertised = [listener.name for listener in config.advertised_listeners]
+    if not advertised:
         raise InvalidConfig(
             "A broker needs at least one listener that is not in controller.listener.names "
             f"({','.join(config.controller_listener_names)})."
         )
-    if config.inter_broker_listener_name not in told:
+    if config.inter_broker_listener_name not in advertised:
         raise InvalidConfigValue(
             "inter.broker.listener.name",
             config.inter_broker_listener_name,
-            f"the name of an advertised listener ({', '.join(told)})",
+            f"the name of an advertised listener ({', '.join(advertised)})",
         )
 
 
-def _check_connections(config: BrokerConfig) -> None:
+def _check_connections(config: ParsedConfig) -> None:
     if 0 < config.queued_max_request_bytes < config.socket_request_max_bytes:
         raise InvalidConfigValue(
             "queued.max.request.bytes",
@@ -169,7 +164,7 @@ def _check_connections(config: BrokerConfig) -> None:
         )
 
 
-def _check_logs(config: BrokerConfig) -> None:
+def _check_logs(config: ParsedConfig) -> None:
     for topic_key, least, besides in (
         ("segment.ms", 1, ()),
         ("segment.jitter.ms", 0, ()),
@@ -201,7 +196,7 @@ def _check_logs(config: BrokerConfig) -> None:
         check_local_retention(config.topic_defaults, prefix="log.")
 
 
-def _check_replication(config: BrokerConfig) -> None:
+def _check_replication(config: ParsedConfig) -> None:
     wait_ms = config.replica_fetch_wait_max_ms
     for name in ("replica.socket.timeout.ms", "replica.lag.time.max.ms"):
         if wait_ms > config.get(name):
@@ -210,7 +205,7 @@ def _check_replication(config: BrokerConfig) -> None:
             )
 
 
-def check_served(config: BrokerConfig) -> None:
+def check_served(config: ParsedConfig) -> None:
     """Raises InvalidConfig for settings that are valid in Kafka, not served here, and must not be ignored."""
     authorizer = config.get("authorizer.class.name")
     if authorizer not in ("", STANDARD_AUTHORIZER):

@@ -4,15 +4,14 @@ Source: DynamicBrokerConfig and KRaftMetadataCache.config of Kafka 4.3.1.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from broker.config import BrokerConfig, notices
 from broker.config.definitions import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
-from broker.metadata_cache import MetadataCache
 from protocol.config_def import ConfigKey
 from protocol.errors import InvalidConfig
-from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataDelta
+from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataDelta, MetadataImage
 from storage.log_config import TOPIC_CONFIGS, LogConfig
 
 logger = logging.getLogger(__name__)
@@ -28,10 +27,11 @@ _DEFINITIONS: Final[dict[ConfigResourceType, Mapping[str, ConfigKey]]] = {
 class ClusterConfig:
     """Combines static and dynamic configurations, for the broker and for its topics (KIP-226)."""
 
-    def __init__(self, static: BrokerConfig, metadata: MetadataCache) -> None:
+    def __init__(self, static: BrokerConfig, image: Callable[[], MetadataImage]) -> None:
+        """`image` returns the metadata log's current image."""
         self.current = static
         self._static = static
-        self._metadata = metadata
+        self._image = image
         self._cluster = ConfigResource(ConfigResourceType.BROKER, "")
         self._own = ConfigResource(ConfigResourceType.BROKER, str(static.node_id))
         #: The cluster's and the broker's dynamic values that `current` is made of, or that could not be applied.
@@ -48,7 +48,7 @@ class ClusterConfig:
 
         Cost: two comparisons if nothing was altered, else all configurations are parsed.
         """
-        image = self._metadata.image
+        image = self._image()
         dynamic = (dict(image.config(self._cluster)), dict(image.config(self._own)))
         if dynamic != self._seen:
             self._seen = dynamic
@@ -60,7 +60,7 @@ class ClusterConfig:
 
     def topic_config(self, name: str) -> LogConfig:
         """A topic's configuration: its own overrides over the broker's defaults."""
-        return self.current.log_config(self._metadata.image.topic_config(name))
+        return self.current.log_config(self._image().topic_config(name))
 
     def log_dynamic_warnings(self) -> None:
         """Log which of this broker's dynamic values have no effect, each warning once while it applies."""
@@ -77,7 +77,7 @@ class ClusterConfig:
 
     def _warnings_of(self, resource: ConfigResource) -> Iterator[str]:
         definition = _DEFINITIONS.get(resource.type, {})
-        overrides = self._metadata.image.config(resource)
+        overrides = self._image().config(resource)
         yield from notices.unserved_warnings(
             (name, text, definition[name]) for name, text in overrides.items() if name in definition
         )

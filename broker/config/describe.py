@@ -17,9 +17,9 @@ from broker.config.definitions import (
     DYNAMIC_BROKER_CONFIGS,
     GROUP_CONFIGS,
 )
-from broker.config.dynamic import is_dynamic
 from broker.config.group_bounds import GROUP_SYNONYMS
 from broker.config.names import base_key, with_listener_base
+from broker.config.overrides import is_dynamic
 from broker.config.resources import group_values
 from protocol.config_def import ConfigKey, ConfigSource, ConfigValue, text_of
 from storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS

@@ -5,27 +5,20 @@ the empty name. Most keys are valid at both levels; those of listeners and secur
 Source: DynamicBrokerConfig and its reconfigurables of Kafka 4.3.1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from broker.config.checks import check_key_served
-from broker.config.definitions import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
-from broker.config.names import LISTENER_KEYS, base_key, listener_of, node_id_of
-from protocol.config_def import UpdateMode
+from broker.config.broker_config import BrokerConfig
+from broker.config.definitions import BROKER_CONFIGS
+from broker.config.names import base_key, listener_of, node_id_of
+from broker.config.overrides import (
+    PER_LISTENER_ONLY,
+    check_values,
+    is_applicable,
+    is_per_broker_only,
+    unalterable,
+)
 from protocol.errors import InvalidConfig, InvalidRequest
 from storage.log_config import check_local_retention
-
-if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
-
-__all__ = ["is_dynamic", "usable_overrides", "validate_broker_alter"]
-
-#: Key stores and trust stores: only altered for one listener, which limits the effect of a mistake.
-_ONLY_WITH_LISTENER = frozenset(
-    name for name in BROKER_CONFIGS if name.startswith(("ssl.keystore.", "ssl.truststore.", "ssl.key."))
-)
 
 #: Numbers of threads, which one change may at most halve or double: a typing error stays harmless.
 _RESIZED_IN_STEPS = (
@@ -41,17 +34,6 @@ _RESIZED_IN_STEPS = (
     "remote.log.reader.threads",
 )
 
-#: Keys that Kafka can change at runtime and this broker cannot: refused, not accepted without effect.
-_NOT_YET_ALTERED = (
-    "listeners",
-    "listener.security.protocol.map",
-)
-
-
-def is_dynamic(name: str) -> bool:
-    """Whether AlterConfigs may set a key; DescribeConfigs reports a listener's own keys as read-only, as in Kafka."""
-    return name in DYNAMIC_BROKER_CONFIGS
-
 
 def validate_broker_alter(config: BrokerConfig, resource_name: str, overrides: Mapping[str, str]) -> None:
     """Refuse dynamic values that this broker cannot use.
@@ -63,18 +45,18 @@ def validate_broker_alter(config: BrokerConfig, resource_name: str, overrides: M
     is_per_broker = resource_name != ""
     if is_per_broker:
         _check_name(config, resource_name)
-    _refuse(_unalterable(overrides), "Cannot update these configs dynamically")
+    _refuse(unalterable(overrides), "Cannot update these configs dynamically")
     _refuse(
-        [name for name in overrides if name in _ONLY_WITH_LISTENER],
+        [name for name in overrides if name in PER_LISTENER_ONLY],
         "These security configs can be dynamically updated only per-listener using the listener prefix",
     )
     if not is_per_broker:
         _refuse(
-            [name for name in overrides if _is_per_broker_only(name)],
+            [name for name in overrides if is_per_broker_only(name)],
             "Cannot update these configs at default cluster level, broker id must be specified",
         )
     try:
-        _check_values(overrides)
+        check_values(overrides)
         altered = (
             config.with_dynamic(config.cluster_overrides, overrides)
             if is_per_broker
@@ -84,32 +66,11 @@ def validate_broker_alter(config: BrokerConfig, resource_name: str, overrides: M
     except InvalidConfig as error:
         raise InvalidRequest(error.message) from None
     _refuse(
-        [name for name, text in overrides.items() if not _is_followed(name, text, config.static)],
+        [name for name, text in overrides.items() if not is_applicable(name, text, config.static)],
         "This broker does not yet change these configs while it runs; restart it with other properties",
     )
     _check_steps(config, altered)
     _check_connection_limits(config, altered)
-
-
-def usable_overrides(
-    overrides: Mapping[str, str], static: Mapping[str, str], *, is_per_broker: bool
-) -> dict[str, str]:
-    """The stored values that a broker of this version can apply, each validated alone; `static`: its properties.
-
-    This broker has not validated all stored values: a controller accepts values without it.
-    """
-    refused = set(_unalterable(overrides)) | _ONLY_WITH_LISTENER
-    usable: dict[str, str] = {}
-    for name, text in overrides.items():
-        if name in refused or (not is_per_broker and _is_per_broker_only(name)):
-            continue
-        try:
-            _check_values({name: text})
-            if _is_followed(name, text, static):
-                usable[name] = text
-        except InvalidConfig:
-            continue
-    return usable
 
 
 def _check_name(config: BrokerConfig, resource_name: str) -> None:
@@ -120,36 +81,6 @@ def _check_name(config: BrokerConfig, resource_name: str) -> None:
 def _refuse(names: list[str], sentence: str) -> None:
     if names:
         raise InvalidRequest(f"{sentence}: [{', '.join(sorted(names))}]")
-
-
-def _unalterable(overrides: Mapping[str, str]) -> list[str]:
-    """Known keys that are read-only. Unknown keys are accepted: Kafka stores them for plugins."""
-    return [name for name in overrides if name in BROKER_CONFIGS and name not in DYNAMIC_BROKER_CONFIGS]
-
-
-def _is_per_broker_only(name: str) -> bool:
-    if listener_of(name) is not None:
-        return base_key(name) not in LISTENER_KEYS
-    key = DYNAMIC_BROKER_CONFIGS.get(name)
-    return key is not None and key.update_mode is UpdateMode.PER_BROKER
-
-
-def _check_values(overrides: Mapping[str, str]) -> None:
-    for name, text in overrides.items():
-        key = DYNAMIC_BROKER_CONFIGS.get(base_key(name))
-        if key is not None:
-            key.parse(text)
-        check_key_served(name, text)
-
-
-def _is_followed(name: str, text: str, static: Mapping[str, str]) -> bool:
-    """Whether a running node can apply the value; the value with which it was started is no change."""
-    if listener_of(name) is not None and base_key(name) not in LISTENER_KEYS:
-        return static.get(name) == text
-    if name not in _NOT_YET_ALTERED:
-        return True
-    key = BROKER_CONFIGS[name]
-    return key.parse(text) == (key.parse(static[name]) if name in static else key.default)
 
 
 def _check_connection_limits(config: BrokerConfig, altered: BrokerConfig) -> None:

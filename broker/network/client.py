@@ -21,8 +21,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from broker.config import BrokerConfig
 from broker.network.outgoing import SHARED_BYTES, Disconnected, OutgoingConnection
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.codec import decode_response, encode_request
@@ -30,9 +31,6 @@ from protocol.errors import ErrorCode, MalformedMessage, UnsupportedVersion
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.schema import Request
 from runtime import Runtime, SocketOptions
-
-if TYPE_CHECKING:
-    from broker.config import BrokerConfig
 
 __all__ = ["Address", "ClientSettings", "Disconnected", "NodeClient", "RawResponse"]
 
@@ -71,7 +69,7 @@ class ClientSettings:
     max_idle_ms: int | None = 540_000
 
     @classmethod
-    def from_config(cls, config: "BrokerConfig") -> "ClientSettings":
+    def from_config(cls, config: BrokerConfig) -> "ClientSettings":
         """The settings of a node's configuration for all its connections to other nodes."""
         max_idle_ms = config.connections_max_idle_ms
         return cls(

@@ -19,13 +19,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from errno import EFAULT
 from struct import Struct
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
-from broker.network.receive_buffer import ReceiveBuffer
+from broker.network.receive_buffer import BufferPool, ReceiveBuffer
+from broker.network.request_memory import RequestMemory
+from broker.network.settings import NetworkSettings
 from protocol.errors import KafkaError
-
-if TYPE_CHECKING:
-    from broker.network.server import NetworkServer
+from runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +51,46 @@ JOIN_BYTES = 16 * 1024
 
 _PREFIX = Struct(">i")
 _PREFIX_BYTES = _PREFIX.size
+
+
+class ConnectionOwner(Protocol):
+    """The server, as its connections use it."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """The node's loop and clock."""
+
+    @property
+    def dispatch(self) -> Dispatch:
+        """Handles one request."""
+
+    @property
+    def settings(self) -> NetworkSettings:
+        """The settings in effect."""
+
+    @property
+    def pool(self) -> BufferPool:
+        """The receive buffers of all connections."""
+
+    @property
+    def memory(self) -> RequestMemory:
+        """The bounds of all connections together."""
+
+    @property
+    def activity_clock(self) -> float:
+        """The time of the next sweep, at which a connection that is used now counts as used."""
+
+    def admit(self, connection: "Connection") -> bool:
+        """Whether an accepted connection may stay open."""
+
+    def forget(self, connection: "Connection") -> None:
+        """A connection, admitted or not, is closed."""
+
+    def note(self, connection: "Connection", reason: str) -> None:
+        """Log why a connection is closed; a bounded number of times."""
+
+    def on_unreadable(self) -> None:
+        """The kernel could not read the memory of a reply, a page of a mapped file (`storage.lending`)."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -83,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, server: "NetworkServer", listener_name: str) -> None:
+    def __init__(self, server: ConnectionOwner, listener_name: str) -> None:
         self._server = server
         self._dispatch = server.dispatch
         self._max_bytes = server.settings.request_max_bytes

@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from broker.config import BrokerConfig
+from broker.config import BrokerConfig
 
 #: Kafka's "no limit" for numbers of connections.
 NO_LIMIT = 2**31 - 1
@@ -48,7 +46,7 @@ class NetworkSettings:
     queued_max_request_bytes: int | None = None
 
     @classmethod
-    def from_config(cls, config: "BrokerConfig") -> "NetworkSettings":
+    def from_config(cls, config: BrokerConfig) -> "NetworkSettings":
         """The settings of a configuration; -1 (the system's choice, or never) becomes None."""
         return cls(
             request_max_bytes=config.socket_request_max_bytes,

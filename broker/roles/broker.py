@@ -64,7 +64,7 @@ class BrokerRole:
         self._directories = directories
         self._logs = directories.logs
         self._on_failure = on_failure
-        self._cluster_config = ClusterConfig(config, role.metadata)
+        self._cluster_config = ClusterConfig(config, lambda: role.metadata.image)
         self.broker = self._make_broker(config, role)
         self._assignments = DirectoryAssignments(
             runtime=runtime,

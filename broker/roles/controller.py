@@ -43,7 +43,7 @@ class ControllerRole:
         """Serve requests; the quorum is open and runs."""
         assert role.local is not None
         config = self._config
-        cluster_config = ClusterConfig(config, role.metadata)
+        cluster_config = ClusterConfig(config, lambda: role.metadata.image)
         services = ControllerServices(
             node_id=config.node_id,
             cluster_id=cluster_id,

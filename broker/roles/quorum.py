@@ -133,7 +133,7 @@ class QuorumRole:
                 committed_image=lambda: self.metadata.image,
                 log_dir=directories.metadata_log_dir,
                 settings=controller_settings,
-                validators=_validators(ClusterConfig(config, self.metadata).refresh),
+                validators=_validators(ClusterConfig(config, lambda: self.metadata.image).refresh),
                 files=files,
                 random=runtime.random,
                 monotonic=runtime.monotonic,

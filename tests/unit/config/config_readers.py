@@ -32,6 +32,7 @@ _NO_READERS = (
     "broker/config/group_bounds.py",
     "broker/config/load.py",
     "broker/config/names.py",
+    "broker/config/overrides.py",
     "broker/config/notices.py",
     "broker/config/resources.py",
     "broker/commands/cluster_plan.py",
@@ -166,7 +167,7 @@ def _is_config(node: ast.expr, place: str) -> bool:
     """Whether an expression looks like a BrokerConfig or a LogConfig: its last name says so."""
     match node:
         case ast.Name(id="self"):
-            return place.startswith("broker/config/broker_config.py")
+            return place.startswith(("broker/config/broker_config.py", "broker/config/parsed_config.py"))
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name in _NAMES
         case ast.Call(func=function):

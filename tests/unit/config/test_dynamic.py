@@ -6,8 +6,9 @@ About KIP-226.
 import pytest
 
 from broker.config import BrokerConfig
-from broker.config.dynamic import usable_overrides, validate_broker_alter
+from broker.config.dynamic import validate_broker_alter
 from broker.config.load import standalone_profile
+from broker.config.overrides import usable_overrides
 from protocol.errors import ErrorCode, InvalidConfig, InvalidRequest
 
 STATIC = standalone_profile() | {"log.retention.hours": "24", "num.network.threads": "3"}
