@@ -1,7 +1,7 @@
 """Thousands of partitions and what is wanted of them: Kafka's controller and ours write the same record.
 
 Elections of all kinds, ISRs that change, unclean stops, reassignments that begin, end and are reverted, with and
-without an ELR, at metadata.versions before and after directories and the fix of KAFKA-15021.
+without an ELR (KIP-966), at metadata.versions before and after directories and the fix of KAFKA-15021.
 """
 
 import subprocess

@@ -15,7 +15,6 @@ from protocol.messages.alter_partition import (
     PartitionDataResponse,
     TopicData,
 )
-from protocol.metadata.image import LeaderRecoveryState
 from protocol.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 
 
@@ -80,17 +79,6 @@ def test_the_isr_shrinks_and_grows(epochs: bool):
     assert (machine.partition("t").isr, machine.partition("t").elr) == ((1, 2), ())
     [answer] = ask(machine, row(machine, 1, 2, 3, epochs=epochs))
     assert (answer.isr, answer.partition_epoch, answer.leader_epoch) == ([1, 2, 3], 2, 0)
-
-
-def test_below_min_insync_replicas_who_leaves_stays_eligible():
-    """KIP-966: nothing can be committed meanwhile, so 2 has all that was."""
-    machine = machine_with(1, 2, 3)
-    story = []
-    for isr in ((1, 2), (1,), (1, 3), (1, 2, 3)):
-        ask(machine, row(machine, *isr))
-        now = machine.partition("t")
-        story.append((now.isr, now.elr))
-    assert story == [((1, 2), ()), ((1,), (2,)), ((1, 3), ()), ((1, 2, 3), ())]
 
 
 def test_nothing_changes_is_no_record():
@@ -174,17 +162,6 @@ def test_a_partition_that_is_named_twice_is_judged_by_what_the_first_made_of_it(
     first, second = ask(machine, row(machine, 1, 2), row(machine, 1))
     assert (first.error_code, second.error_code) == (ErrorCode.none, ErrorCode.invalid_update_version)
     assert machine.partition("t").isr == (1, 2)
-
-
-def test_a_leader_recovers_from_an_unclean_election():
-    machine = machine_with(1, 2)
-    change(machine, isr=[1], leader=1, leader_recovery_state=1)
-    [answer] = ask(machine, row(machine, 1))  # still recovering
-    assert (answer.error_code, answer.leader_recovery_state) == (ErrorCode.none, 1)
-    assert ask(machine, row(machine, 1, 2))[0].error_code == ErrorCode.invalid_request
-    [answer] = ask(machine, row(machine, 1, 2, leader_recovery_state=0))
-    assert (answer.error_code, answer.leader_recovery_state, answer.isr) == (ErrorCode.none, 0, [1, 2])
-    assert machine.partition("t").leader_recovery_state is LeaderRecoveryState.RECOVERED
 
 
 # -- reassignments end here ----------------------------------------------------------------------------

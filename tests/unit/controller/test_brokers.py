@@ -175,85 +175,6 @@ def test_a_follower_falls_silent(elr: bool, isr: tuple, elr_after: tuple):
     assert (partition.isr, partition.elr, partition.leader, partition.leader_epoch) == (isr, elr_after, 2, 0)
 
 
-def test_leaders_move_one_broker_after_the_other():
-    machine = Machine(brokers=[1, 2])
-    machine.set_config("min.insync.replicas", "2")
-    machine.create("t", [1, 2])
-    machine.now_ms += 9_000
-    beat(machine, 2)
-    machine.do(brokers.expire_sessions(machine.state, now_ms=machine.now_ms))
-    partition = machine.partition("t")
-    assert (partition.leader, partition.leader_epoch, partition.isr, partition.elr) == (2, 1, (2,), (1,))
-    machine.now_ms += 9_000
-    machine.do(brokers.expire_sessions(machine.state, now_ms=machine.now_ms))
-    partition = machine.partition("t")
-    assert (partition.leader, partition.isr, partition.elr) == (None, (), (1, 2))
-    # The one that left first is as good as the other.
-    assert not beat(machine, 1).is_fenced
-    partition = machine.partition("t")
-    assert (partition.leader, partition.leader_epoch, partition.isr, partition.elr) == (1, 3, (1,), (2,))
-
-
-def test_the_story_of_the_readme():
-    machine = Machine(brokers=[1, 2, 3])
-    machine.set_config("min.insync.replicas", "2")
-    machine.create("t", [1, 2, 3])
-    story = []
-
-    def note() -> None:
-        now = machine.partition("t")
-        story.append((now.leader, now.leader_epoch, now.isr, now.elr))
-
-    def silence(*loud: int) -> None:
-        machine.now_ms += 9_000
-        for broker_id in loud:
-            beat(machine, broker_id)
-        machine.do(brokers.expire_sessions(machine.state, now_ms=machine.now_ms))
-        note()
-
-    note()
-    silence(1, 2)
-    silence(2)
-    beat(machine, 2, want_shut_down=True)
-    note()
-    beat(machine, 1)
-    note()
-    assert story == [
-        (1, 0, (1, 2, 3), ()),
-        (1, 0, (1, 2), ()),
-        (2, 1, (2,), (1,)),
-        (None, 2, (), (1, 2)),
-        (1, 3, (1,), (2,)),
-    ]
-
-
-# KIP-903, KIP-966
-def test_an_unclean_stop_costs_isr_and_elr():
-    machine = Machine(brokers=[1, 2])
-    machine.set_config("min.insync.replicas", "2")
-    machine.create("t", [1, 2])
-    machine.now_ms += 9_000
-    beat(machine, 2)
-    machine.do(brokers.expire_sessions(machine.state, now_ms=machine.now_ms))
-    assert machine.partition("t").elr == (1,)
-    register(machine, request(1, previous_broker_epoch=-1))
-    assert machine.partition("t").elr == ()
-
-
-def test_a_clean_stop_keeps_the_elr():
-    machine = Machine(brokers=[1])
-    machine.create("t", [1])
-    epoch = machine.state.image.brokers[1].epoch
-    assert not beat(machine, want_shut_down=True).should_shut_down
-    assert beat(machine, want_shut_down=True).should_shut_down
-    assert machine.partition("t").elr == (1,)
-    register(machine, request(1, previous_broker_epoch=epoch))
-    assert machine.partition("t").elr == (1,)
-    beat(machine)
-    partition = machine.partition("t")
-    assert (partition.leader, partition.isr, partition.elr, partition.last_known_elr) == (1, (1,), (), ())
-
-
 def test_controlled_shutdown_waits_until_the_others_know():
     machine = Machine(brokers=[1, 2, 3])
     machine.create("t", [1, 2])
@@ -347,18 +268,6 @@ def test_who_has_said_goodbye_leads_nothing_until_it_registers_anew():
     assert machine.partition("t").leader == 1
 
 
-def test_unregistered_without_a_trace():
-    """Whoever comes back with this id is somebody else: its places in ISR and ELR are gone."""
-    machine = Machine(brokers=[1, 2])
-    machine.set_config("min.insync.replicas", "2")
-    machine.create("t", [1, 2])
-    epoch = machine.state.image.brokers[1].epoch
-    machine.do(brokers.unregister(machine.state, UnregisterBrokerRequest(broker_id=1)))
-    assert (machine.partition("t").isr, machine.partition("t").elr) == ((2,), (1,))
-    register(machine, request(1, previous_broker_epoch=epoch))
-    assert (machine.partition("t").isr, machine.partition("t").elr) == ((2,), ())
-
-
 @pytest.mark.parametrize("want_fence", [True, False])
 def test_who_leads_nothing_may_go_at_once(want_fence: bool):
     machine = Machine(brokers=[1, 2])
@@ -382,20 +291,6 @@ def test_a_directory_goes_offline():
     before = len(machine.log)
     beat(machine, 1, offline_log_dirs=[directory(9)])
     assert len(machine.log) == before
-
-
-def test_unclean_elections_where_the_topic_wants_them():
-    machine = Machine(brokers=[1, 2], elr=False)
-    for name, unclean in (("careful", "false"), ("hasty", "true")):
-        machine.create(name, [1, 2])
-        machine.set_config("unclean.leader.election.enable", unclean, topic=name)
-        topic_id = machine.state.image.topics_by_name[name].topic_id
-        machine.replay(PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[1]))
-    machine.now_ms += 9_000
-    beat(machine, 2)
-    machine.do(brokers.expire_sessions(machine.state, now_ms=machine.now_ms))
-    assert (machine.partition("careful").leader, machine.partition("careful").isr) == (None, (1,))
-    assert (machine.partition("hasty").leader, machine.partition("hasty").isr) == (2, (2,))
 
 
 def test_unregistering():

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from controller_support import Machine, directory
+from controller_support import Machine
 
 from controller.partitions import leader_balancing
 from controller.partitions.elect_leaders import elect_leaders
@@ -177,10 +177,3 @@ def test_unclean_elections_where_the_policy_allows_them(elr: bool):
         leader_balancing.elect_unclean(machine.state, machine.now_ms)
     )  # nobody is there: no record, no error
     assert len(machine.log) == before + 1
-
-
-def test_a_replica_in_an_offline_directory_is_not_elected():
-    machine = Machine(brokers=[1, 2])
-    machine.create("t", [1, 2])
-    change(machine, leader=2, directories=[directory(9), directory(2)])  # 9 is none of broker 1's
-    assert elect(machine, PREFERRED, {"t": [0]}) == {("t", 0): ErrorCode.preferred_leader_not_available}

@@ -1,0 +1,231 @@
+"""ISR, ELR and leader of one partition, as stories that read like tables: a row for each event. See the files next to this one.
+
+| command | meaning |
+|---|---|
+| `replicas 1 2 3 min-isr 2` | a new cluster of these brokers, a partition on all of them; `without ELR` may follow |
+| `3 is fenced` | its session expires; all other unfenced brokers send heartbeats |
+| `3 is unfenced` | it sends heartbeats again |
+| `3 begins to shut down` | the first heartbeat of its controlled shutdown |
+| `3 shuts down` | a controlled shutdown, until the controller lets it stop |
+| `3 registers, clean shutdown` | a new process; the broker epoch in its clean-shutdown file is that of its predecessor |
+| `3 registers, unclean shutdown` | a new process without that file |
+| `3 unregisters` | UnregisterBroker |
+| `3 loses its directory` | it reports its log directory offline |
+| `1 asks for isr 1 2` | AlterPartition by broker 1, with the current epochs |
+| `... with the former epoch of 2` | the same, with the broker epoch of 2 before its last registration |
+| `... recovered`, `... recovering` | the same, with this leader recovery state |
+| `elect preferred`, `elect unclean` | ElectLeaders |
+| `balance leaders`, `elect uncleanly` | the controller's periodic elections |
+| `set min.insync.replicas=1` | a configuration of the topic |
+
+The controller's decisions are those of production: registrations, heartbeats, AlterPartition, ElectLeaders, configurations.
+"""
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from controller import brokers, configs
+from controller.partitions import leader_balancing
+from controller.partitions.alter_partition import alter_partition
+from controller.partitions.elect_leaders import elect_leaders
+from protocol.errors import ErrorCode
+from protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from protocol.messages.unregister_broker import UnregisterBrokerRequest
+from protocol.metadata.image import LeaderRecoveryState
+from tests.unit.controller.controller_support import CLUSTER_ID, ELR, Machine, directory
+
+_FILES = sorted(Path(__file__).parent.glob("*.txt"))
+_TOPIC = "t"
+_COLUMNS = "{:<48} {:<6} {:<5} {:<7} {:<5} {:<10} {}"
+_RECOVERY = {"recovered": LeaderRecoveryState.RECOVERED, "recovering": LeaderRecoveryState.RECOVERING}
+_ELECTIONS = {"preferred": 0, "unclean": 1}
+_FEATURES = {"metadata.version": (7, 30), ELR: (0, 1)}
+_SESSION_MS = 9_001
+
+
+class Stage:
+    """A controller with one partition."""
+
+    machine: Machine
+    former_epochs: dict[int, int]
+    incarnations: int
+
+    def __call__(self, line: str) -> list[str]:
+        """Carry out a command; the rows that it adds to the table."""
+        words = line.replace(",", "").split()
+        if words[0] == "replicas":
+            self._begin(words[1:])
+            header = _COLUMNS.format("event", "leader", "epoch", "isr", "elr", "last known", "recovery")
+            return [header.rstrip(), self._row(line)]
+        error = self._play(words)
+        return [self._row(line) if error is ErrorCode.none else f"{line:<48} {error.name.upper()}"]
+
+    def _begin(self, words: list[str]) -> None:
+        ids, options = words[: words.index("min-isr")], words[words.index("min-isr") + 1 :]
+        replicas = [int(word) for word in ids]
+        self.machine = Machine(brokers=replicas, elr=options[1:] != ["without", "ELR"])
+        self.machine.create(_TOPIC, replicas)
+        self.machine.set_config("min.insync.replicas", options[0], topic=_TOPIC)
+        self.former_epochs = {}
+        self.incarnations = 0
+
+    def _row(self, event: str) -> str:
+        now = self.machine.partition(_TOPIC)
+        recovery = "" if now.leader_recovery_state is LeaderRecoveryState.RECOVERED else "recovering"
+        leader = "-" if now.leader is None else now.leader
+        row = (leader, now.leader_epoch, _ids(now.isr), _ids(now.elr), _ids(now.last_known_elr), recovery)
+        return _COLUMNS.format(event, *row).rstrip()
+
+    def _play(self, words: list[str]) -> ErrorCode:
+        machine = self.machine
+        match words:
+            case [id, "asks", "for", "isr", *rest]:
+                return self._alter(int(id), rest)
+            case ["elect", "uncleanly"]:
+                machine.do(leader_balancing.elect_unclean(machine.state, machine.now_ms))
+            case ["elect", kind]:
+                return self._elect(_ELECTIONS[kind])
+            case ["balance", "leaders"]:
+                machine.do(leader_balancing.balance_leaders(machine.state, machine.now_ms))
+            case ["set", setting]:
+                self._configure(*setting.split("="))
+            case [id, *what]:
+                self._live(int(id), " ".join(what))
+        return ErrorCode.none
+
+    # -- brokers
+
+    def _live(self, id: int, what: str) -> None:
+        match what:
+            case "is fenced":
+                self._let_session_end(id)
+                machine = self.machine
+                assert machine.do(brokers.expire_sessions(machine.state, now_ms=machine.now_ms)) == [id]
+            case "is unfenced":
+                self._beat(id)
+                assert self.machine.state.image.brokers[id].is_active
+            case "begins to shut down":
+                assert not self._beat(id, want_shut_down=True).should_shut_down
+            case "shuts down":
+                while not self._beat(id, want_shut_down=True).should_shut_down:
+                    self._beat_others(id)
+            case "registers clean shutdown" | "registers unclean shutdown":
+                self._register(id, is_clean="unclean" not in what)
+            case "unregisters":
+                request = UnregisterBrokerRequest(broker_id=id)
+                self.former_epochs[id] = self.machine.state.image.brokers[id].epoch
+                self.machine.do(brokers.unregister(self.machine.state, request))
+            case "loses its directory":
+                self._beat(id, offline_log_dirs=[directory(id)])
+            case _:
+                raise AssertionError(what)
+
+    def _let_session_end(self, id: int) -> None:
+        self.machine.now_ms += _SESSION_MS
+        self._beat_others(id)
+
+    def _beat_others(self, silent: int) -> None:
+        for broker in self.machine.state.brokers():
+            if broker.broker_id != silent and broker.is_active:
+                self._beat(broker.broker_id)
+
+    def _beat(
+        self, id: int, *, want_shut_down: bool = False, offline_log_dirs: list[UUID] | None = None
+    ) -> brokers.BrokerHeartbeatResponse:
+        machine = self.machine
+        heartbeat = BrokerHeartbeatRequest(
+            broker_id=id,
+            broker_epoch=machine.state.image.brokers[id].epoch,
+            current_metadata_offset=len(machine.log) - 1,
+            want_shut_down=want_shut_down,
+            offline_log_dirs=offline_log_dirs or [],
+            cordoned_log_dirs=[],
+        )
+        return machine.do(brokers.heartbeat(machine.state, heartbeat, now_ms=machine.now_ms))
+
+    def _register(self, id: int, *, is_clean: bool) -> None:
+        self._let_session_end(id)
+        machine = self.machine
+        known = machine.state.image.brokers.get(id)
+        if known is not None:
+            self.former_epochs[id] = known.epoch
+        self.incarnations += 1
+        request = BrokerRegistrationRequest(
+            broker_id=id,
+            cluster_id=CLUSTER_ID,
+            incarnation_id=UUID(int=self.incarnations),
+            features=[
+                Feature(name=name, min_supported_version=first, max_supported_version=last)
+                for name, (first, last) in _FEATURES.items()
+            ],
+            log_dirs=[directory(id)],
+            previous_broker_epoch=self.former_epochs[id] if is_clean else -1,
+        )
+        machine.do(brokers.register(machine.state, request, now_ms=machine.now_ms))
+
+    # -- requests
+
+    def _alter(self, sender: int, words: list[str]) -> ErrorCode:
+        isr = [int(word) for word in words if word.isdigit()]
+        stale = None
+        if "with" in words:  # "with the former epoch of 2"
+            stale = isr.pop()
+        machine = self.machine
+        now = machine.partition(_TOPIC)
+        recovery = next((_RECOVERY[word] for word in words if word in _RECOVERY), now.leader_recovery_state)
+        registered = machine.state.image.brokers
+        epochs = {id: broker.epoch for id, broker in registered.items()}
+        if stale is not None:
+            epochs[stale] = self.former_epochs[stale]
+        members = [BrokerState(broker_id=id, broker_epoch=epochs.get(id, -1)) for id in isr]
+        row = PartitionData(
+            partition_index=0,
+            leader_epoch=now.leader_epoch,
+            partition_epoch=now.partition_epoch,
+            new_isr_with_epochs=members,
+            leader_recovery_state=recovery,
+        )
+        topic_id = machine.state.image.topics_by_name[_TOPIC].topic_id
+        request = AlterPartitionRequest(
+            broker_id=sender,
+            broker_epoch=registered[sender].epoch,
+            topics=[TopicData(topic_id=topic_id, partitions=[row])],
+        )
+        response = machine.do(alter_partition(machine.state, request))
+        return ErrorCode(response.topics[0].partitions[0].error_code)
+
+    def _elect(self, kind: int) -> ErrorCode:
+        request = ElectLeadersRequest(
+            election_type=kind, topic_partitions=[TopicPartitions(topic=_TOPIC, partitions=[0])]
+        )
+        response = self.machine.do(elect_leaders(self.machine.state, request))
+        return ErrorCode(response.replica_election_results[0].partition_result[0].error_code)
+
+    def _configure(self, name: str, value: str) -> None:
+        resource = AlterConfigsResource(
+            resource_type=2,
+            resource_name=_TOPIC,
+            configs=[AlterableConfig(name=name, config_operation=0, value=value)],
+        )
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        response = self.machine.do(configs.incremental_alter(self.machine.state, request))
+        assert response.responses[0].error_code == 0, response
+
+
+def _ids(ids: tuple[int, ...]) -> str:
+    return " ".join(map(str, ids)) or "-"
+
+
+@pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
+def test_election_scenario(path, play):
+    play(path, Stage())
