@@ -85,12 +85,12 @@ def register(
         record.broker_epoch = known.epoch
     else:
         if known is not None:
-            draft.becomes(known._replace(is_fenced=True))
+            draft.set_broker(known._replace(is_fenced=True))
         was_clean = known is not None and known.epoch == request.previous_broker_epoch
         if state.is_elr_enabled and not was_clean:
-            leader_and_isr_updates.without_unclean(draft, request.broker_id)
+            leader_and_isr_updates.remove_from_isrs_and_elrs(draft, request.broker_id)
         else:
-            leader_and_isr_updates.without_broker(draft, request.broker_id)
+            leader_and_isr_updates.remove_from_isrs(draft, request.broker_id)
         record.broker_epoch = state.next_offset
     draft.records.append(record)
 
@@ -165,7 +165,9 @@ def _check_features(state: ClusterState, request: registration.BrokerRegistratio
             )
 
 
-class _Next(Enum):
+class BrokerControlState(Enum):
+    """A broker's state; the diagram above has the transitions."""
+
     FENCED = auto()
     UNFENCED = auto()
     CONTROLLED_SHUTDOWN = auto()
@@ -181,7 +183,7 @@ def heartbeat(
     registered_at = state.registration_offsets[broker.broker_id]
     is_caught_up = request.current_metadata_offset >= registered_at
     is_leaving = session.shutdown_offset is not None
-    now, then = _next(state, broker, request, is_caught_up=is_caught_up)
+    now, then = _next_state(state, broker, request, is_caught_up=is_caught_up)
     draft = Draft(state)
     newly_offline = [each for each in broker.log_dirs if each in request.offline_log_dirs]
     draft.offline.update(newly_offline)  # a broker that is unfenced now must not lead partitions in them
@@ -194,10 +196,10 @@ def heartbeat(
     state.sessions.touch(
         broker.broker_id,
         metadata_offset=request.current_metadata_offset,
-        is_fenced=then in (_Next.FENCED, _Next.SHUTDOWN_NOW),
+        is_fenced=then in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW),
         now_ms=now_ms,
     )
-    if then is _Next.SHUTDOWN_NOW:
+    if then is BrokerControlState.SHUTDOWN_NOW:
         state.sessions.end(broker.broker_id)
 
     def note_shutdown(end_offset: int) -> None:
@@ -206,58 +208,72 @@ def heartbeat(
     return Result(
         response=BrokerHeartbeatResponse(
             is_caught_up=is_caught_up,
-            is_fenced=then in (_Next.FENCED, _Next.SHUTDOWN_NOW),
-            should_shut_down=then is _Next.SHUTDOWN_NOW,
+            is_fenced=then in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW),
+            should_shut_down=then is BrokerControlState.SHUTDOWN_NOW,
         ),
         records=draft.records,
         is_atomic=False,
-        on_appended=note_shutdown if then is _Next.CONTROLLED_SHUTDOWN and not is_leaving else None,
+        on_appended=note_shutdown
+        if then is BrokerControlState.CONTROLLED_SHUTDOWN and not is_leaving
+        else None,
     )
 
 
-def _next(
+def _next_state(
     state: ClusterState, broker: BrokerImage, request: BrokerHeartbeatRequest, *, is_caught_up: bool
-) -> tuple[_Next, _Next]:
+) -> tuple[BrokerControlState, BrokerControlState]:
     """The broker's current and next state: the diagram above."""
     session = state.sessions.of(broker.broker_id)
     if session.shutdown_offset is not None:
-        if leader_and_isr_updates.leads_any(state, broker.broker_id):
-            return _Next.CONTROLLED_SHUTDOWN, _Next.CONTROLLED_SHUTDOWN
+        if leader_and_isr_updates.has_leaderships(state, broker.broker_id):
+            return BrokerControlState.CONTROLLED_SHUTDOWN, BrokerControlState.CONTROLLED_SHUTDOWN
         others = [each.broker_id for each in state.image.brokers.values() if not each.is_fenced]
         lowest = state.sessions.lowest_active_offset(others)
         may_go = lowest is None or session.shutdown_offset <= lowest
-        return _Next.CONTROLLED_SHUTDOWN, _Next.SHUTDOWN_NOW if may_go else _Next.CONTROLLED_SHUTDOWN
+        return (
+            BrokerControlState.CONTROLLED_SHUTDOWN,
+            BrokerControlState.SHUTDOWN_NOW if may_go else BrokerControlState.CONTROLLED_SHUTDOWN,
+        )
     if broker.is_fenced:
         if request.want_shut_down:
-            return _Next.FENCED, _Next.SHUTDOWN_NOW
+            return BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW
         # A broker that was in controlled shutdown stays fenced until its next incarnation registers.
         is_let_in = not request.want_fence and is_caught_up and not broker.in_controlled_shutdown
-        return _Next.FENCED, _Next.UNFENCED if is_let_in else _Next.FENCED
+        return (
+            BrokerControlState.FENCED,
+            BrokerControlState.UNFENCED if is_let_in else BrokerControlState.FENCED,
+        )
     if request.want_shut_down:
-        has_work = not request.want_fence and leader_and_isr_updates.leads_any(state, broker.broker_id)
-        return _Next.UNFENCED, _Next.CONTROLLED_SHUTDOWN if has_work else _Next.SHUTDOWN_NOW
-    return _Next.UNFENCED, _Next.FENCED if request.want_fence else _Next.UNFENCED
+        has_work = not request.want_fence and leader_and_isr_updates.has_leaderships(state, broker.broker_id)
+        return (
+            BrokerControlState.UNFENCED,
+            BrokerControlState.CONTROLLED_SHUTDOWN if has_work else BrokerControlState.SHUTDOWN_NOW,
+        )
+    return (
+        BrokerControlState.UNFENCED,
+        BrokerControlState.FENCED if request.want_fence else BrokerControlState.UNFENCED,
+    )
 
 
-def _transition(draft: Draft, broker: BrokerImage, then: _Next) -> None:
+def _transition(draft: Draft, broker: BrokerImage, then: BrokerControlState) -> None:
     match then:
-        case _Next.FENCED | _Next.SHUTDOWN_NOW:
+        case BrokerControlState.FENCED | BrokerControlState.SHUTDOWN_NOW:
             _fence(draft, broker)
-        case _Next.UNFENCED:
-            draft.becomes(broker._replace(is_fenced=False))
+        case BrokerControlState.UNFENCED:
+            draft.set_broker(broker._replace(is_fenced=False))
             draft.records.append(_changed(broker, fenced=_UNFENCE))
-            leader_and_isr_updates.with_broker(draft)
-        case _Next.CONTROLLED_SHUTDOWN:
-            draft.becomes(broker._replace(in_controlled_shutdown=True))
+            leader_and_isr_updates.elect_missing_leaders(draft)
+        case BrokerControlState.CONTROLLED_SHUTDOWN:
+            draft.set_broker(broker._replace(in_controlled_shutdown=True))
             if not broker.in_controlled_shutdown:
                 draft.records.append(_changed(broker, in_controlled_shutdown=1))
-            leader_and_isr_updates.without_broker(draft, broker.broker_id)
+            leader_and_isr_updates.remove_from_isrs(draft, broker.broker_id)
 
 
 def _fence(draft: Draft, broker: BrokerImage) -> None:
     """Fence the broker, at its request or because its session expired: first it leaves the ISRs, then it is fenced."""
-    draft.becomes(broker._replace(is_fenced=True))
-    leader_and_isr_updates.without_broker(draft, broker.broker_id)
+    draft.set_broker(broker._replace(is_fenced=True))
+    leader_and_isr_updates.remove_from_isrs(draft, broker.broker_id)
     draft.records.append(_changed(broker, fenced=_FENCE))
 
 
@@ -276,7 +292,7 @@ def _go_offline(draft: Draft, broker: BrokerImage, offline: list[UUID]) -> None:
     """Record the loss of log directories. That of the last one has no record: an empty list means no change, as in
     Kafka; a broker that has no directory left stops.
     """
-    leader_and_isr_updates.without_directories(draft, broker.broker_id, offline)
+    leader_and_isr_updates.remove_offline_replicas(draft, broker.broker_id, offline)
     draft.records.append(
         BrokerRegistrationChangeRecord(
             broker_id=broker.broker_id,
@@ -315,8 +331,8 @@ def unregister(state: ClusterState, request: UnregisterBrokerRequest) -> Result[
     if broker is None:
         raise BrokerIdNotRegistered(f"Broker ID {request.broker_id} is not currently registered")
     draft = Draft(state)
-    draft.becomes(broker._replace(is_fenced=True))
-    leader_and_isr_updates.without_broker(draft, broker.broker_id)
+    draft.set_broker(broker._replace(is_fenced=True))
+    leader_and_isr_updates.remove_from_isrs(draft, broker.broker_id)
     draft.records.append(UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch))
     return Result(
         response=UnregisterBrokerResponse(error_code=ErrorCode.none, error_message=None),

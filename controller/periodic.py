@@ -27,7 +27,7 @@ from protocol.metadata.records import NoOpRecord
 logger: Final = logging.getLogger(__name__)
 
 #: Delay after a run that has left something to do.
-AT_ONCE_MS: Final = 10
+IMMEDIATE_DELAY_MS: Final = 10
 #: Delay after a run that has failed: long, so that a permanent failure is not repeated all the time.
 AFTER_FAILURE_MS: Final = 300_000
 #: Checks of all sessions in one timeout: a broker is fenced after 112.5 % of it at the latest.
@@ -109,12 +109,12 @@ class PeriodicTasks:
         self._timers.clear()
 
     def _set(self, task: PeriodicTask, delay_ms: int) -> None:
-        self._timers[task.name] = self._call_later(delay_ms / 1000, lambda: self._ring(task, delay_ms))
+        self._timers[task.name] = self._call_later(delay_ms / 1000, lambda: self._run_task(task, delay_ms))
 
-    def _ring(self, task: PeriodicTask, delay_ms: int) -> None:
+    def _run_task(self, task: PeriodicTask, delay_ms: int) -> None:
         try:
             has_more = self._run(task)
-            next_ms = AT_ONCE_MS if has_more else task.interval_ms(self._settings)
+            next_ms = IMMEDIATE_DELAY_MS if has_more else task.interval_ms(self._settings)
         except NotController:
             next_ms = None  # the leadership is lost, and this controller is about to be notified
         except Exception:

@@ -26,9 +26,9 @@ class Session:
     #: In controlled shutdown: the offset that all others must have applied before it may stop.
     shutdown_offset: int | None = None
     #: A partition (topic id, index) that it led at the last check.
-    led: tuple[UUID, int] | None = None
+    led_partition: tuple[UUID, int] | None = None
     #: The log's end when it was found to lead nothing.
-    leads_nothing_at: int | None = None
+    leads_none_at_offset: int | None = None
 
 
 class Sessions:

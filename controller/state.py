@@ -57,9 +57,9 @@ class ClusterState:
         self.registration_offsets = dict.fromkeys(self.image.brokers, next_offset - 1)
         self._topic_defaults: TopicDefaults | None = None
         #: Topic names with every '.' replaced by '_' -> the names that this results from.
-        self.names_alike: dict[str, set[str]] = {}
+        self.topics_with_collision_chars: dict[str, set[str]] = {}
         for name in self.image.topics_by_name:
-            self.names_alike.setdefault(look_of(name), set()).add(name)
+            self.topics_with_collision_chars.setdefault(unify_collision_chars(name), set()).add(name)
 
     def replay(self, records: Iterable[MetadataRecord], base_offset: int) -> None:
         """Apply records at `base_offset` and the offsets that follow.
@@ -79,13 +79,13 @@ class ClusterState:
             self._topic_defaults = None
         # Deleted topics first: a topic may have been created with the name of a deleted one.
         for topic in delta.topics_deleted.values():
-            alike = self.names_alike[look_of(topic.name)]
+            alike = self.topics_with_collision_chars[unify_collision_chars(topic.name)]
             alike.remove(topic.name)
             if not alike:
-                del self.names_alike[look_of(topic.name)]
+                del self.topics_with_collision_chars[unify_collision_chars(topic.name)]
         for topic_id in delta.topics_created:
             name = self.image.topics_by_id[topic_id].name
-            self.names_alike.setdefault(look_of(name), set()).add(name)
+            self.topics_with_collision_chars.setdefault(unify_collision_chars(name), set()).add(name)
 
     # -- look-ups -----------------------------------------------------------------------------------
 
@@ -156,10 +156,10 @@ class ClusterState:
         return [broker for _, broker in sorted(self.image.brokers.items())]
 
 
-def look_of(name: str) -> str:
+def unify_collision_chars(name: str) -> str:
     """The name as metrics show it, where '.' and '_' are not distinguished.
 
-    >>> look_of("a.b") == look_of("a_b")
+    >>> unify_collision_chars("a.b") == unify_collision_chars("a_b")
     True
     """
     return name.replace(".", "_")

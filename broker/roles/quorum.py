@@ -27,7 +27,7 @@ from broker.roles.directories import Directories
 from controller import activation
 from controller.controller import Controller
 from controller.metadata.log_cleaning import MetadataLogSettings
-from controller.metadata.snapshot_generator import Snapshotter
+from controller.metadata.snapshot_generator import SnapshotGenerator
 from controller.raft.quorum import Quorum
 from controller.raft.types import Address, RaftSettings
 from controller.registration import ControllerRegistration
@@ -143,7 +143,7 @@ class QuorumRole:
         self._is_open = True
         self.leader = LeaderWatch(quorum)
         quorum.subscribe(
-            Snapshotter(
+            SnapshotGenerator(
                 quorum,
                 image=lambda: self.metadata.image,
                 settings=_log_settings(config),

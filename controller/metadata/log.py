@@ -21,9 +21,9 @@ from typing import Final
 from controller.metadata import log_cleaning, record_batches, snapshots
 from controller.metadata import log_opening as opening
 from controller.metadata.log_cleaning import MetadataLogSettings
-from controller.metadata.record_batches import Chunk
+from controller.metadata.record_batches import DecodedBatch
 from controller.metadata.record_versions import version_of
-from controller.metadata.snapshot_store import PartFile, SnapshotStore
+from controller.metadata.snapshot_store import RawSnapshotWriter, SnapshotStore
 from controller.metadata.snapshot_writer import SnapshotWriter
 from controller.raft.log import Diverging, NeedsSnapshot, Valid, Validation
 from controller.raft.types import TOPIC_ID, OffsetAndEpoch
@@ -105,7 +105,7 @@ class MetadataLog:
             log.flush()
         if (latest := store.latest) is not None:
             log.update_high_watermark(latest.offset)  # a snapshot holds committed records only
-            opened._forget_before_start()
+            opened._delete_before_start()
         return opened
 
     # -- where it begins and ends ------------------------------------------------------------------------
@@ -188,14 +188,14 @@ class MetadataLog:
 
     def append(
         self, records: Sequence[MetadataRecord], *, epoch: int, metadata_version: int, now_ms: int
-    ) -> Chunk:
+    ) -> DecodedBatch:
         """Append records as one batch, as the leader of `epoch`; returns the batch."""
         pairs = [(None, encoded(record, metadata_version=metadata_version)) for record in records]
         base_offset = self.end_offset
         rows = simple_records(pairs, timestamp=now_ms, base_offset=base_offset)
         batch = build_batch(rows, base_offset=base_offset, leader_epoch=epoch)
         self._append(batch, epoch=epoch, now_ms=now_ms)
-        return Chunk(base_offset, list(records), self.end_offset, len(batch))
+        return DecodedBatch(base_offset, list(records), self.end_offset, len(batch))
 
     def append_control(self, messages: Sequence[QuorumMessage], *, epoch: int, now_ms: int) -> int:
         """Append control records as one batch, as the leader of `epoch`; returns its base offset."""
@@ -261,7 +261,7 @@ class MetadataLog:
         if latest.offset == end_offset == self.log_start_offset:
             return False  # the log already begins there
         self._log.truncate_fully_and_start_at(latest.offset, now_ms=self._now_ms)
-        self._forget_before_start()
+        self._delete_before_start()
         return True
 
     def close(self) -> None:
@@ -279,7 +279,7 @@ class MetadataLog:
         view = memoryview(found.records)
         return bytes(view[: sum(header.size_bytes for header, _ in batches(view))])
 
-    def chunks(self, start_offset: int, end_offset: int) -> Iterator[Chunk]:
+    def chunks(self, start_offset: int, end_offset: int) -> Iterator[DecodedBatch]:
         """The batches in [start_offset, end_offset), decoded; both are batch boundaries. [any thread]
 
         Raises InvalidMetadata for damaged batches and unknown records.
@@ -323,7 +323,7 @@ class MetadataLog:
         """Bytes of a snapshot from `position` on (none behind its end), and its size; None if it does not exist."""
         return self._store.chunk(snapshot, position=position, max_bytes=max_bytes)
 
-    def begin_snapshot(self, snapshot: OffsetAndEpoch) -> PartFile | None:
+    def begin_snapshot(self, snapshot: OffsetAndEpoch) -> RawSnapshotWriter | None:
         """Begin to download a snapshot from the leader; None if it is here already."""
         return self._store.begin_download(snapshot)
 
@@ -340,7 +340,7 @@ class MetadataLog:
         if end_offset <= self.log_start_offset:
             return None
         assert end_offset <= self.high_watermark, (end_offset, self.high_watermark)
-        header, _ = next(record_batches.sound_batches(self._log, end_offset - 1, None))
+        header, _ = next(record_batches.valid_batches(self._log, end_offset - 1, None))
         # A follower that starts from the snapshot fetches from its end offset, which must be the start of a batch.
         assert header.next_offset == end_offset, (header.base_offset, end_offset, "is within a batch")
         part = self._store.begin_own(OffsetAndEpoch(end_offset, header.partition_leader_epoch))
@@ -353,7 +353,7 @@ class MetadataLog:
         """
         self._store.add(writer.snapshot)
         if writer.snapshot.offset < self.log_start_offset:
-            self._forget_before_start()
+            self._delete_before_start()
 
     # -- deletion ----------------------------------------------------------------------------------------
 
@@ -364,7 +364,7 @@ class MetadataLog:
         """
         self._now_ms = max(self._now_ms, now_ms)
         has_cleaned = False
-        while len(self._store.ids) > 1 and self._is_due(now_ms):
+        while len(self._store.ids) > 1 and self._must_delete_oldest(now_ms):
             following = self._store.ids[1]
             if following.offset > self.high_watermark:
                 break
@@ -372,10 +372,10 @@ class MetadataLog:
                 following.offset, reason="a snapshot holds what was before"
             )
             self._log.apply_retention(now_ms)
-            has_cleaned |= self._store.forget_before(following, now_ms=now_ms)
+            has_cleaned |= self._store.delete_before(following, now_ms=now_ms)
         return has_cleaned
 
-    def _is_due(self, now_ms: int) -> bool:
+    def _must_delete_oldest(self, now_ms: int) -> bool:
         """Whether the oldest snapshot must be deleted."""
         ids = self._store.ids
         snapshot_bytes = sum(map(self._store.size_of, ids))
@@ -386,10 +386,10 @@ class MetadataLog:
         last_timestamp_ms = snapshots.last_contained_timestamp(self._store.path(ids[0]), self._files)
         return log_cleaning.is_expired(self._settings, last_timestamp_ms=last_timestamp_ms, now_ms=now_ms)
 
-    def _forget_before_start(self) -> None:
+    def _delete_before_start(self) -> None:
         """Delete snapshots that end before the log's start: no log continues behind them."""
         kept = [each for each in self._store.ids if each.offset >= self.log_start_offset]
-        self._store.forget_before(min(kept), now_ms=self._now_ms)
+        self._store.delete_before(min(kept), now_ms=self._now_ms)
 
     def removals_due(self, now_ms: int) -> BackgroundJob | None:
         """Deleted files whose delay has passed, to be removed in another thread; None if there are none."""

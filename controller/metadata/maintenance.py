@@ -19,7 +19,7 @@ from protocol.metadata.image import InvalidMetadata, MetadataImage
 logger: Final = logging.getLogger(__name__)
 
 
-class LogUpkeep:
+class MetadataLogMaintenance:
     """The maintenance of one log. `now_ms` is the wall clock."""
 
     def __init__(

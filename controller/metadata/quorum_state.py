@@ -3,7 +3,7 @@
 It is written before the node acts in a new epoch, so that no node acts twice in one epoch after a restart:
 otherwise it could vote for two candidates. Version 0 of the file belongs to kraft.version 0 (voters are configured),
 1 to kraft.version 1 (voters are in the log, and have directory ids).
-Source: FileQuorumStateStore of Kafka 4.3.1, KIP-595.
+Source: FileQuorumStateStore, ElectionState of Kafka 4.3.1, KIP-595.
 """
 
 import json
@@ -18,13 +18,14 @@ from storage import kafka_uuid
 from storage.files import Files
 
 FILE_NAME = "quorum-state"
-_NOBODY = -1
+#: The file's value for "no node".
+_NO_NODE = -1
 #: The later of the file's two versions.
 _LAST_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuorumState:
+class ElectionState:
     """One epoch; `voted_id` is None unless this node voted in it without knowing a leader yet."""
 
     leader_epoch: int
@@ -37,7 +38,7 @@ class QuorumState:
     voters: tuple[int, ...] = ()
 
 
-def read(directory: Path, files: Files) -> QuorumState | None:
+def read(directory: Path, files: Files) -> ElectionState | None:
     """The content of the file, None if there is none. Raises InvalidMetadata if it is invalid."""
     path = directory / FILE_NAME
     try:
@@ -50,7 +51,7 @@ def read(directory: Path, files: Files) -> QuorumState | None:
         if version > _LAST_VERSION:
             raise ValueError(f"data_version {version}")
         voted_directory = fields.get("votedDirectoryId")
-        return QuorumState(
+        return ElectionState(
             leader_epoch=_number(fields["leaderEpoch"]),
             leader_id=_node(fields["leaderId"]),
             kraft_version=version,
@@ -65,10 +66,10 @@ def read(directory: Path, files: Files) -> QuorumState | None:
         ) from error
 
 
-def write(directory: Path, state: QuorumState, files: Files) -> None:
+def write(directory: Path, state: ElectionState, files: Files) -> None:
     """Replace the file, durably."""
-    leader_id = _NOBODY if state.leader_id is None else state.leader_id
-    voted_id = _NOBODY if state.voted_id is None else state.voted_id
+    leader_id = _NO_NODE if state.leader_id is None else state.leader_id
+    voted_id = _NO_NODE if state.voted_id is None else state.voted_id
     fields: dict[str, Any]
     if state.kraft_version == 0:
         fields = {
@@ -100,5 +101,5 @@ def _number(value: object, *, least: int = 0) -> int:
 
 
 def _node(value: object) -> int | None:
-    number = _number(value, least=_NOBODY)
-    return None if number == _NOBODY else number
+    number = _number(value, least=_NO_NODE)
+    return None if number == _NO_NODE else number

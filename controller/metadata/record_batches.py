@@ -1,6 +1,6 @@
 """The batches of the metadata log, checked and decoded: records for listeners, control records for Raft.
 
-    batch, its CRC right --of records--> Chunk --> listeners
+    batch, its CRC right --of records--> DecodedBatch --> listeners
                          '-of control--> LeaderChange, KRaftVersion, Voters --> Raft
 
 Nothing is skipped: damage, or a record that this software does not know, is InvalidMetadata, with file and offset.
@@ -23,7 +23,7 @@ from storage import file_names
 from storage.log import Log
 
 
-class Chunk(NamedTuple):
+class DecodedBatch(NamedTuple):
     """The records of one batch, at consecutive offsets from `base_offset` on."""
 
     base_offset: int
@@ -34,16 +34,16 @@ class Chunk(NamedTuple):
     size_bytes: int
 
 
-def chunks(log: Log, start_offset: int, end_offset: int) -> Iterator[Chunk]:
+def chunks(log: Log, start_offset: int, end_offset: int) -> Iterator[DecodedBatch]:
     """The batches in [start_offset, end_offset); both are batch boundaries. Raises InvalidMetadata."""
-    for header, batch in sound_batches(log, start_offset, end_offset):
+    for header, batch in valid_batches(log, start_offset, end_offset):
         decoded = [] if header.is_control else _decode(log, header, batch)
-        yield Chunk(header.base_offset, decoded, header.next_offset, header.size_bytes)
+        yield DecodedBatch(header.base_offset, decoded, header.next_offset, header.size_bytes)
 
 
 def quorum_messages(log: Log, start_offset: int) -> Iterator[tuple[int, QuorumMessage]]:
     """Control records from `start_offset` to the log's end with their offsets. Raises InvalidMetadata."""
-    for header, batch in sound_batches(log, start_offset, None):
+    for header, batch in valid_batches(log, start_offset, None):
         for row in records(batch) if header.is_control else ():
             if (found := decode_quorum_record(row)) is None:
                 raise UnknownMetadataRecord(
@@ -52,7 +52,7 @@ def quorum_messages(log: Log, start_offset: int) -> Iterator[tuple[int, QuorumMe
             yield row.offset, found
 
 
-def sound_batches(
+def valid_batches(
     log: Log, start_offset: int, end_offset: int | None
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Batches from the one that contains `start_offset` on, up to `end_offset` (None: the log's end).

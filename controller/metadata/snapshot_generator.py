@@ -18,7 +18,7 @@ from protocol.metadata.records import MetadataRecord
 logger: Final = logging.getLogger(__name__)
 
 
-class Snapshotter:
+class SnapshotGenerator:
     """A listener that starts snapshots. To be subscribed behind the listener that updates the image."""
 
     def __init__(
@@ -37,7 +37,10 @@ class Snapshotter:
 
     def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
         """Begin to write a snapshot if it is time, and no other one is being written."""
-        size_bytes, self._seen_bytes = self._quorum.told_bytes - self._seen_bytes, self._quorum.told_bytes
+        size_bytes, self._seen_bytes = (
+            self._quorum.applied_bytes - self._seen_bytes,
+            self._quorum.applied_bytes,
+        )
         reason = self._trigger.committed(size_bytes, self._now_ms())
         if reason is None or self._image().metadata_version is None:
             return  # before the first records there is nothing to write, and no version to write it in

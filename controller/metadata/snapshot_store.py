@@ -26,7 +26,7 @@ _DELETED: Final = ".deleted"
 _LOG = getLogger(__name__)
 
 
-class PartFile:
+class RawSnapshotWriter:
     """A snapshot that is being written, this node's own or a download from the leader. One thread at a time."""
 
     def __init__(self, directory: Path, snapshot: OffsetAndEpoch, files: Files, *, origin: str) -> None:
@@ -58,7 +58,7 @@ class PartFile:
         """
         assert self._fd is not None, f"{self._part} is closed"
         try:
-            for _ in snapshots.sound_batches(self._part, self._files):
+            for _ in snapshots.valid_batches(self._part, self._files):
                 pass
             self._files.fsync(self._fd)
             self._close()
@@ -138,36 +138,36 @@ class SnapshotStore:
         finally:
             self._files.close(fd)
 
-    def begin_download(self, snapshot: OffsetAndEpoch) -> PartFile | None:
+    def begin_download(self, snapshot: OffsetAndEpoch) -> RawSnapshotWriter | None:
         """Begin to write a snapshot from the leader. None if it is here already."""
         return self._begin(snapshot, "fetched")
 
-    def begin_own(self, snapshot: OffsetAndEpoch) -> PartFile | None:
+    def begin_own(self, snapshot: OffsetAndEpoch) -> RawSnapshotWriter | None:
         """Begin to write this node's own. None if it is here already."""
         return self._begin(snapshot, "own")
 
-    def _begin(self, snapshot: OffsetAndEpoch, origin: str) -> PartFile | None:
+    def _begin(self, snapshot: OffsetAndEpoch, origin: str) -> RawSnapshotWriter | None:
         if snapshot in self._ids:
             return None
-        return PartFile(self._directory, snapshot, self._files, origin=origin)
+        return RawSnapshotWriter(self._directory, snapshot, self._files, origin=origin)
 
     def add(self, snapshot: OffsetAndEpoch) -> None:
         """Add a snapshot whose file is frozen, and thus durable."""
         if snapshot not in self._ids:
             self._ids = sorted((*self._ids, snapshot))
 
-    def forget_before(self, snapshot: OffsetAndEpoch, *, now_ms: int) -> bool:
+    def delete_before(self, snapshot: OffsetAndEpoch, *, now_ms: int) -> bool:
         """Delete all older than this one; whether there were any. Files are removed later; see `deleted`."""
         old = [each for each in self._ids if each < snapshot]
         for each in old:
             _LOG.info("%s goes: there is a later one", self.path(each))
-            self._put_aside(each, now_ms)
+            self._rename_deleted(each, now_ms)
         self._ids = [each for each in self._ids if each >= snapshot]
         return bool(old)
 
-    def _put_aside(self, snapshot: OffsetAndEpoch, now_ms: int) -> None:
+    def _rename_deleted(self, snapshot: OffsetAndEpoch, now_ms: int) -> None:
         path = self.path(snapshot)
-        put_aside = path.with_name(path.name + _DELETED)
+        renamed = path.with_name(path.name + _DELETED)
         files = self._files
-        files.rename(path, put_aside)
-        self.deleted.append(DeletedFiles(now_ms + DELETE_DELAY_MS, lambda: files.unlink(put_aside)))
+        files.rename(path, renamed)
+        self.deleted.append(DeletedFiles(now_ms + DELETE_DELAY_MS, lambda: files.unlink(renamed)))

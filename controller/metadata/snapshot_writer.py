@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from controller.metadata import snapshots
 from controller.metadata.image_records import records_of
 from controller.metadata.record_versions import version_of
-from controller.metadata.snapshot_store import PartFile
+from controller.metadata.snapshot_store import RawSnapshotWriter
 from controller.raft.types import RECONFIGURABLE, OffsetAndEpoch
 from protocol.messages.k_raft_version_record import KRaftVersionRecord
 from protocol.messages.voters_record import VotersRecord
@@ -20,7 +20,7 @@ from protocol.records.quorum import QuorumMessage
 class SnapshotWriter:
     """Made by MetadataLog.create_snapshot; call `write` once, then pass it to `snapshot_written`."""
 
-    def __init__(self, part: PartFile, *, last_timestamp: int) -> None:
+    def __init__(self, part: RawSnapshotWriter, *, last_timestamp: int) -> None:
         self._part = part
         self._last_timestamp = last_timestamp
 

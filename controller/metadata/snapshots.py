@@ -136,7 +136,7 @@ def read(path: Path, files: Files) -> Iterator[list[MetadataRecord]]:
     batches that were yielded before must then be discarded.
     """
     try:
-        for header, batch in sound_batches(path, files):
+        for header, batch in valid_batches(path, files):
             if not header.is_control:
                 yield [decode_record(value or b"") for value in values_of(batch)]
     except KafkaError as error:
@@ -166,7 +166,7 @@ def last_contained_timestamp(path: Path, files: Files) -> int:
     return header.last_contained_log_timestamp
 
 
-def sound_batches(path: Path, files: Files) -> Iterator[tuple[BatchHeader, memoryview]]:
+def valid_batches(path: Path, files: Files) -> Iterator[tuple[BatchHeader, memoryview]]:
     """All batches; raises KafkaError unless they begin with a header, end with the footer, and every CRC is right."""
     is_complete = False
     header: BatchHeader | None = None

@@ -56,7 +56,7 @@ class Draft:
         """A broker's registration, with the changes of this draft."""
         return self._brokers.get(broker_id) or self.state.image.brokers.get(broker_id)
 
-    def becomes(self, broker: BrokerImage) -> None:
+    def set_broker(self, broker: BrokerImage) -> None:
         """Set a broker's registration for the rest of this draft. The caller writes its record, because readers of
         the log need it before the partition changes in some cases, and after them in others.
         """

@@ -1,7 +1,7 @@
 """Leader and ISR updates when a broker is fenced, is unfenced or loses a directory.
 
 Each function scans all partitions and drafts the changes that remove the broker, or make use of it. The broker's own
-new state is set in the draft first (`Draft.becomes`); `brokers` writes its record.
+new state is set in the draft first (`Draft.set_broker`); `brokers` writes its record.
 Source: ReplicationControlManager.generateLeaderAndIsrUpdates and its callers, Kafka 4.3.1.
 """
 
@@ -14,55 +14,55 @@ from controller.state import ClusterState
 from protocol.metadata.image import PartitionImage
 
 
-def without_broker(draft: Draft, broker_id: int) -> None:
+def remove_from_isrs(draft: Draft, broker_id: int) -> None:
     """The broker is fenced or leaves: out of all ISRs; it may stay in the ELR, since it has lost no records."""
     for topic, index, partition in draft.partitions():
         if broker_id in partition.isr:
             draft.change(topic, index, without(partition, broker_id))
 
 
-def without_unclean(draft: Draft, broker_id: int) -> None:
+def remove_from_isrs_and_elrs(draft: Draft, broker_id: int) -> None:
     """After an unclean shutdown: out of all ISRs and ELRs, since unflushed records may be lost (KIP-966)."""
     for topic, index, partition in draft.partitions():
         if broker_id in partition.isr or broker_id in partition.elr:
             draft.change(topic, index, without(partition, broker_id), lost=(broker_id,))
 
 
-def with_broker(draft: Draft) -> None:
+def elect_missing_leaders(draft: Draft) -> None:
     """A broker is unfenced: elect leaders for partitions that have none."""
     for topic, index, partition in draft.partitions():
         if partition.leader is None:
             draft.change(topic, index, partition)
 
 
-def without_directories(draft: Draft, broker_id: int, directories: Collection[UUID]) -> None:
+def remove_offline_replicas(draft: Draft, broker_id: int, directories: Collection[UUID]) -> None:
     """Directories of the broker are offline: out of the ISRs of the partitions in them (KIP-858)."""
     for topic, index, partition in draft.partitions():
         if broker_id in partition.isr and directory_of(partition, broker_id) in directories:
             draft.change(topic, index, without(partition, broker_id))
 
 
-def leads_any(state: ClusterState, broker_id: int) -> bool:
+def has_leaderships(state: ClusterState, broker_id: int) -> bool:
     """Whether a registered broker leads a partition.
 
     A broker in controlled shutdown asks every 10 ms until the others have read the changes. So the partition that was
     found last is checked first, and a search that found none is not repeated until the log grows.
     """
     session = state.sessions.of(broker_id)
-    if session.led is not None:
-        partition = state.image.partition(*session.led)
+    if session.led_partition is not None:
+        partition = state.image.partition(*session.led_partition)
         if partition is not None and partition.leader == broker_id:
             return True
-    if session.leads_nothing_at == state.next_offset:
+    if session.leads_none_at_offset == state.next_offset:
         return False
     led = (
         (topic.topic_id, index)
         for topic, index, partition in state.partitions()
         if partition.leader == broker_id
     )
-    session.led = next(led, None)
-    session.leads_nothing_at = state.next_offset if session.led is None else None
-    return session.led is not None
+    session.led_partition = next(led, None)
+    session.leads_none_at_offset = state.next_offset if session.led_partition is None else None
+    return session.led_partition is not None
 
 
 def without(partition: PartitionImage, broker_id: int) -> PartitionImage:

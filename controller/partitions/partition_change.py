@@ -57,7 +57,7 @@ def partition_change(
     """
     wanted = completed(wanted)
     isr: Sequence[int] = wanted.isr
-    elr = _eligible(before, wanted, lost, rules)
+    elr = _target_elr(before, wanted, lost, rules)
     elected = elect(
         replicas=wanted.replicas,
         isr=isr,
@@ -131,7 +131,7 @@ def directory_of(partition: PartitionImage, replica: int) -> UUID:
     return DIRECTORY_MIGRATING
 
 
-def _eligible(
+def _target_elr(
     before: PartitionImage, wanted: PartitionImage, lost: Collection[int], rules: ElectionRules
 ) -> tuple[int, ...]:
     """The ELR: while the ISR is below min.insync.replicas nothing can be committed, so replicas that leave it stay

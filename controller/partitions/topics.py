@@ -11,7 +11,7 @@ from controller import configs
 from controller.effective_configs import resolve_all
 from controller.partitions import assignments
 from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
-from controller.state import ClusterState, look_of
+from controller.state import ClusterState, unify_collision_chars
 from protocol.errors import (
     ErrorCode,
     InvalidPartitions,
@@ -88,7 +88,9 @@ def _check_name(state: ClusterState, name: str) -> None:
     if name in state.image.topics_by_name:
         raise TopicAlreadyExists(f"Topic '{name}' already exists.")
     check_topic_name(name)
-    if ("." in name or "_" in name) and (alike := state.names_alike.get(look_of(name))):
+    if ("." in name or "_" in name) and (
+        alike := state.topics_with_collision_chars.get(unify_collision_chars(name))
+    ):
         raise InvalidTopic(f"Topic '{name}' collides with existing topic: {min(alike)}")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from controller.metadata.quorum_state import QuorumState
+from controller.metadata.quorum_state import ElectionState
 from controller.raft.effects import (
     Committed,
     Effect,
@@ -25,7 +25,7 @@ from controller.raft.effects import (
 )
 from controller.raft.history import QuorumHistory
 from controller.raft.log import RaftLog, SnapshotDownload
-from controller.raft.peers import Peers
+from controller.raft.request_manager import RequestManager
 from controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
 from controller.raft.types import (
     SUPPORTED_KRAFT_VERSIONS,
@@ -52,11 +52,11 @@ logger: Final = logging.getLogger(__name__)
 CHECK_QUORUM_FACTOR: Final = 1.5
 
 #: The least time between two log lines about another node with this node's id.
-NAMESAKE_LOG_INTERVAL_MS: Final = 10_000
+DUPLICATE_ID_LOG_INTERVAL_MS: Final = 10_000
 
 
 @dataclass(slots=True, kw_only=True)
-class ParkedFetch:
+class DelayedFetch:
     """A delayed Fetch: it found nothing new, and completes when there is something, or at its deadline."""
 
     token: Any
@@ -74,39 +74,39 @@ class Core:
     settings: RaftSettings
     log: RaftLog
     history: QuorumHistory
-    peers: Peers
+    requests: RequestManager
     random: "Random"
     role: Role
     #: The time of the current event.
     now_ms: int = 0
     #: As far as this replica knows; None until a leader reports one, or this replica leads and has committed something.
     high_watermark: int | None = None
-    parked: list[ParkedFetch] = field(default_factory=list)
+    delayed_fetches: list[DelayedFetch] = field(default_factory=list)
     #: When a shutdown stops waiting for its completion; None while none was requested.
     shutdown_deadline_ms: int | None = None
-    is_over: bool = False
+    is_stopped: bool = False
     #: The last error response of each node, by its id: logged once, not fifty times a second.
-    complaints: dict[int, tuple[type[Response], ErrorCode]] = field(default_factory=dict)
+    logged_errors: dict[int, tuple[type[Response], ErrorCode]] = field(default_factory=dict)
     #: When another node with this node's id was last logged.
-    namesake_logged_ms: int | None = None
-    #: The last contradictory leader and epoch that a message named (`discovery.contradicts`).
-    contradiction: tuple[int | None, int] | None = None
+    duplicate_id_logged_ms: int | None = None
+    #: The last contradictory leader and epoch that a message named (`discovery.is_inconsistent_leader`).
+    logged_inconsistent_leader: tuple[int | None, int] | None = None
     effects: list[Effect] = field(default_factory=list)
     #: What listeners were last notified of.
-    told_leader: LeaderAndEpoch | None = None
+    notified_leader: LeaderAndEpoch | None = None
     _correlation_id: int = 0
 
     # -- this replica ----------------------------------------------------------------------------------
 
     @property
-    def me(self) -> ReplicaKey:
+    def local_key(self) -> ReplicaKey:
         """This replica."""
         return self.settings.key
 
     @property
-    def myself(self) -> Voter:
+    def local_voter(self) -> Voter:
         """This replica's entry in the voter set, as it should be."""
-        return Voter(self.me, dict(self.settings.endpoints), SUPPORTED_KRAFT_VERSIONS)
+        return Voter(self.local_key, dict(self.settings.endpoints), SUPPORTED_KRAFT_VERSIONS)
 
     @property
     def voters(self) -> VoterSet:
@@ -116,7 +116,7 @@ class Core:
     @property
     def is_voter(self) -> bool:
         """Whether this replica votes; it is an observer otherwise."""
-        return self.voters.is_voter(self.me)
+        return self.voters.is_voter(self.local_key)
 
     @property
     def epoch(self) -> int:
@@ -128,7 +128,7 @@ class Core:
         """The leader of the epoch as this replica reports it to others; a Resigned leader still reports itself."""
         match self.role:
             case Leader() | Resigned():
-                return self.me.id
+                return self.local_key.id
             case Candidate():
                 return None
             case Unattached() | Follower() | Prospective() as role:
@@ -148,7 +148,7 @@ class Core:
     @property
     def leader_and_epoch(self) -> LeaderAndEpoch:
         """The epoch's leader, if it accepts writes; leader_id is None once this node, as the leader, has resigned."""
-        is_past = self.leader_id == self.me.id and not isinstance(self.role, Leader)
+        is_past = self.leader_id == self.local_key.id and not isinstance(self.role, Leader)
         return LeaderAndEpoch(None if is_past else self.leader_id, self.epoch)
 
     @property
@@ -156,7 +156,7 @@ class Core:
         """The replica that this one has voted for in this epoch."""
         match self.role:
             case Candidate():
-                return self.me
+                return self.local_key
             case Unattached() | Follower() | Prospective() as role:
                 return role.voted
             case _:
@@ -176,7 +176,7 @@ class Core:
         """Write the durable part of the role to `quorum-state`: the epoch, its leader, the vote in it."""
         kraft_version = self.history.kraft_version
         voted = self.voted
-        state = QuorumState(
+        state = ElectionState(
             leader_epoch=self.epoch,
             leader_id=self.leader_id,
             kraft_version=kraft_version,
@@ -195,16 +195,16 @@ class Core:
         """Validate a complete download and make it durable; `following.snapshot_frozen` continues."""
         self.effects.append(Freeze(download))
 
-    def note_namesake(self, what: str, directory_id: UUID) -> None:
-        """Log that another node uses this node's id, at most once in NAMESAKE_LOG_INTERVAL_MS: it retries at once."""
-        last_ms = self.namesake_logged_ms
-        if last_ms is None or self.now_ms - last_ms >= NAMESAKE_LOG_INTERVAL_MS:
-            self.namesake_logged_ms = self.now_ms
+    def log_duplicate_node_id(self, what: str, directory_id: UUID) -> None:
+        """Log that another node uses this node's id, at most once in DUPLICATE_ID_LOG_INTERVAL_MS: it retries at once."""
+        last_ms = self.duplicate_id_logged_ms
+        if last_ms is None or self.now_ms - last_ms >= DUPLICATE_ID_LOG_INTERVAL_MS:
+            self.duplicate_id_logged_ms = self.now_ms
             logger.error(
                 "another node %s by this node's id, %d, from directory %s: it is refused; every node needs a node.id "
                 "of its own",
                 what,
-                self.me.id,
+                self.local_key.id,
                 directory_id,
             )
 
@@ -214,10 +214,10 @@ class Core:
 
     def send(self, node: Node, build: Callable[[], Request]) -> bool:
         """Send the request that `build` returns; False if the node backs off or has a request in flight."""
-        if not self.peers.is_ready(node, self.now_ms):
+        if not self.requests.is_ready(node, self.now_ms):
             return False
         self._correlation_id += 1
-        self.peers.sent(node, self._correlation_id, self.now_ms)
+        self.requests.on_request_sent(node, self._correlation_id, self.now_ms)
         self.effects.append(
             Send(
                 to=node.address,
@@ -238,20 +238,20 @@ class Core:
             )
             return self.now_ms + self.settings.request_timeout_ms
         self.send(node, build)
-        return self.peers.ready_at_ms(node, self.now_ms)
+        return self.requests.ready_at_ms(node, self.now_ms)
 
-    def commit(self, high_watermark: int) -> None:
+    def update_high_watermark(self, high_watermark: int) -> None:
         """Advance the high watermark: everything before this offset is committed. Larger than the previous one."""
         self.high_watermark = high_watermark
         self.log.update_high_watermark(high_watermark)
         self.effects.append(Committed(high_watermark))
 
-    def tell_leader(self) -> None:
+    def notify_leader(self) -> None:
         """Notify listeners of the leader and epoch if they have changed."""
-        if self.leader_and_epoch != self.told_leader:
-            self.told_leader = self.leader_and_epoch
+        if self.leader_and_epoch != self.notified_leader:
+            self.notified_leader = self.leader_and_epoch
             self._supersede(LeaderChanged)
-            self.effects.append(LeaderChanged(self.told_leader))
+            self.effects.append(LeaderChanged(self.notified_leader))
 
     def _supersede(self, kind: type[Persist | LeaderChanged]) -> None:
         """Drop an earlier effect of this kind, which a new one replaces: one fsync less.
@@ -273,7 +273,7 @@ class Core:
         """Stop the machine: a fatal error."""
         logger.critical("raft stops: %s", reason)
         self.effects.append(Fatal(reason))
-        self.is_over = True
+        self.is_stopped = True
 
     @property
     def check_quorum_timeout_ms(self) -> int:

@@ -10,7 +10,7 @@ from controller.raft.core import Core
 from controller.raft.follower_progress import Progress
 from controller.raft.messages import only_partition
 from controller.raft.roles import Leader
-from controller.raft.types import NOBODY, PARTITION, TOPIC
+from controller.raft.types import NO_OFFSET, NO_TIMESTAMP, PARTITION, TOPIC
 from protocol.error_code import ErrorCode
 from protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -23,7 +23,7 @@ from protocol.messages.describe_quorum import (
 )
 
 
-def answer(core: Core, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+def handle_describe_quorum_request(core: Core, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """The state of the quorum, as its leader knows it.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION for every requested partition unless the metadata partition is the only one;
@@ -49,9 +49,9 @@ def answer(core: Core, request: DescribeQuorumRequest) -> DescribeQuorumResponse
     row = PartitionDataResponse(
         partition_index=PARTITION,
         error_message=None,
-        leader_id=core.me.id,
+        leader_id=core.local_key.id,
         leader_epoch=role.epoch,
-        high_watermark=NOBODY if role.high_watermark is None else role.high_watermark,
+        high_watermark=NO_OFFSET if role.high_watermark is None else role.high_watermark,
         current_voters=_states(core, role.followers.voters.values()),
         observers=_states(core, role.followers.observers.values()),
     )
@@ -89,12 +89,12 @@ def _states(core: Core, replicas: Iterable[Progress]) -> list[ReplicaState]:
 
 
 def _offset(core: Core, replica: Progress) -> int:
-    if replica.key.id == core.me.id:
+    if replica.key.id == core.local_key.id:
         return core.log.end.offset
-    return NOBODY if replica.end_offset is None else replica.end_offset
+    return NO_OFFSET if replica.end_offset is None else replica.end_offset
 
 
 def _time(core: Core, replica: Progress, time_ms: int | None) -> int:
-    if replica.key.id == core.me.id:
+    if replica.key.id == core.local_key.id:
         return core.now_ms
-    return NOBODY if time_ms is None else time_ms
+    return NO_TIMESTAMP if time_ms is None else time_ms

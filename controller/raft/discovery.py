@@ -22,27 +22,27 @@ class Outcome(Enum):
     #: The response was of no use; the next request to its sender waits for `retry_backoff_ms`.
     BACK_OFF = auto()
     #: The response is of this epoch and has none of the common errors: its own handler continues.
-    GO_ON = auto()
+    CONTINUE = auto()
 
 
-def contradicts(core: Core, leader_id: int | None, epoch: int) -> bool:
+def is_inconsistent_leader(core: Core, leader_id: int | None, epoch: int) -> bool:
     """Whether a message names a leader of our epoch that is not the one we know.
 
     Correct nodes never do: two nodes share one id, or a node has lost its disk and kept its identity.
     """
-    if leader_id is not None and leader_id == core.me.id:
-        return epoch == core.epoch and core.leader_id != core.me.id
+    if leader_id is not None and leader_id == core.local_key.id:
+        return epoch == core.epoch and core.leader_id != core.local_key.id
     return epoch == core.epoch and None not in (leader_id, core.leader_id) and leader_id != core.leader_id
 
 
-def learn(core: Core, leader_id: int | None, epoch: int, endpoints: Endpoints) -> bool:
+def maybe_transition(core: Core, leader_id: int | None, epoch: int, endpoints: Endpoints) -> bool:
     """Apply what a message says about `epoch`, which is not older than ours; False if that is impossible.
 
     LAST_EPOCH is impossible, too: no node could be elected after it.
     """
-    if epoch >= LAST_EPOCH or contradicts(core, leader_id, epoch):
-        if core.contradiction != (leader_id, epoch):  # logged once, not for every message
-            core.contradiction = (leader_id, epoch)
+    if epoch >= LAST_EPOCH or is_inconsistent_leader(core, leader_id, epoch):
+        if core.logged_inconsistent_leader != (leader_id, epoch):  # logged once, not for every message
+            core.logged_inconsistent_leader = (leader_id, epoch)
             logger.error(
                 "told of leader %s in epoch %d, which cannot be (%s leads epoch %d): ignored",
                 leader_id,
@@ -51,18 +51,18 @@ def learn(core: Core, leader_id: int | None, epoch: int, endpoints: Endpoints) -
                 core.epoch,
             )
         return False
-    is_reachable = leader_id is not None and leader_id != core.me.id and bool(endpoints)
+    is_reachable = leader_id is not None and leader_id != core.local_key.id and bool(endpoints)
     if epoch > core.epoch:
         if leader_id is not None and is_reachable:
             transitions.become_follower(core, epoch, leader_id, endpoints)
         else:
-            if leader_id == core.me.id:
+            if leader_id == core.local_key.id:
                 # This node's disk has lost that it led the epoch, or another node has its id. Since the epoch has
                 # a leader, this node does not vote in it.
                 logger.error(
                     "a node with this node's id, %d, leads epoch %d of the metadata quorum: another node has the same "
                     "node.id, or this one has lost the quorum-state of that epoch",
-                    core.me.id,
+                    core.local_key.id,
                     epoch,
                 )
             transitions.become_unattached(core, epoch, leader_id=leader_id)
@@ -73,7 +73,7 @@ def learn(core: Core, leader_id: int | None, epoch: int, endpoints: Endpoints) -
     return True
 
 
-def take_response(
+def handle_common_response(
     core: Core, error: ErrorCode, leader_id: int | None, epoch: int, endpoints: Endpoints
 ) -> Outcome:
     """Handle the common part of a response: the sender's epoch, its leader, and the common errors."""
@@ -81,14 +81,14 @@ def take_response(
         return Outcome.BACK_OFF  # the sender does not know our epoch yet
     if epoch > core.epoch or error in (ErrorCode.fenced_leader_epoch, ErrorCode.not_leader_or_follower):
         former = core.role
-        learn(core, leader_id, epoch, endpoints)
+        maybe_transition(core, leader_id, epoch, endpoints)
         # Kafka retries at once even if nothing was learnt: while there is no leader, it retries without a pause.
         return Outcome.BACK_OFF if core.role is former else Outcome.DONE
-    if contradicts(core, leader_id, epoch):
-        learn(core, leader_id, epoch, endpoints)
+    if is_inconsistent_leader(core, leader_id, epoch):
+        maybe_transition(core, leader_id, epoch, endpoints)
         return Outcome.BACK_OFF
     is_leaderless = isinstance(core.role, Unattached | Prospective | Candidate) and not core.leader_endpoints
-    if is_leaderless and leader_id is not None and leader_id != core.me.id and endpoints:
+    if is_leaderless and leader_id is not None and leader_id != core.local_key.id and endpoints:
         # Records in the same response are dropped and fetched again: no record may be in the log before
         # the epoch's leader is durable. (Kafka appends them at once, but writes quorum-state first.)
         transitions.become_follower(core, epoch, leader_id, endpoints)
@@ -96,14 +96,14 @@ def take_response(
     if error in (ErrorCode.invalid_voter_key, ErrorCode.broker_not_available, ErrorCode.invalid_request):
         logger.info("a request was refused with %s", error.name)
         return Outcome.BACK_OFF
-    return Outcome.GO_ON
+    return Outcome.CONTINUE
 
 
-def refused(core: Core, sender_id: int, response: Response, error: ErrorCode) -> Outcome:
+def handle_unexpected_error(core: Core, sender_id: int, response: Response, error: ErrorCode) -> Outcome:
     """Log an error response that an operator must resolve, or a malformed one, once per node and error; back off."""
-    complaint = (type(response), error)
-    if core.complaints.get(sender_id) != complaint:
-        core.complaints[sender_id] = complaint
+    logged = (type(response), error)
+    if core.logged_errors.get(sender_id) != logged:
+        core.logged_errors[sender_id] = logged
         logger.warning("node %d has answered with %s: %s", sender_id, type(response).__name__, error.name)
     return Outcome.BACK_OFF
 

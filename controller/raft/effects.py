@@ -7,7 +7,7 @@ as stored.
 
 from dataclasses import dataclass
 
-from controller.metadata.quorum_state import QuorumState
+from controller.metadata.quorum_state import ElectionState
 from controller.raft.log import SnapshotDownload
 from controller.raft.types import Address, LeaderAndEpoch, OffsetAndEpoch
 from protocol.schema import Request, Response
@@ -17,7 +17,7 @@ from protocol.schema import Request, Response
 class Persist:
     """Replace `quorum-state`, durably."""
 
-    state: QuorumState
+    state: ElectionState
 
 
 @dataclass(frozen=True, slots=True)

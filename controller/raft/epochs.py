@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from controller.raft.core import Core
-from controller.raft.discovery import Outcome, error_of, learn, refused, take_response
+from controller.raft.discovery import (
+    Outcome,
+    error_of,
+    handle_common_response,
+    handle_unexpected_error,
+    maybe_transition,
+)
 from controller.raft.messages import (
     address_of,
     begin_request,
@@ -18,11 +24,11 @@ from controller.raft.messages import (
     end_request,
     end_response,
     endpoints_of,
-    fences,
-    is_for_me,
     is_other_cluster,
+    is_valid_voter_key,
     node_of,
     only_partition,
+    validate_voter_only_request,
 )
 from controller.raft.roles import Follower, Leader, Resigned
 from controller.raft.types import NEVER_MS, ReplicaKey
@@ -31,7 +37,7 @@ from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQ
 from protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse, PartitionData
 
 
-def answer_begin(
+def handle_begin_quorum_epoch_request(
     core: Core, request: BeginQuorumEpochRequest, *, listener_name: str
 ) -> BeginQuorumEpochResponse:
     """Handle BeginQuorumEpoch: the sender leads the epoch, so follow it."""
@@ -40,39 +46,43 @@ def answer_begin(
     asked = only_partition(request.topics)
     if asked is None:
         return BeginQuorumEpochResponse(error_code=ErrorCode.invalid_request)
-    error = fences(core, asked.leader_epoch, asked.leader_id)
+    error = validate_voter_only_request(core, asked.leader_epoch, asked.leader_id)
     if error is None:
-        error = _learn(core, asked.leader_id, asked.leader_epoch, request.leader_endpoints)
-    if error is None and not is_for_me(core, request.voter_id, asked.voter_directory_id):
+        error = _maybe_transition(core, asked.leader_id, asked.leader_epoch, request.leader_endpoints)
+    if error is None and not is_valid_voter_key(core, request.voter_id, asked.voter_directory_id):
         error = ErrorCode.invalid_voter_key
     return begin_response(core, error or ErrorCode.none, listener_name=listener_name)
 
 
-def answer_end(core: Core, request: EndQuorumEpochRequest, *, listener_name: str) -> EndQuorumEpochResponse:
+def handle_end_quorum_epoch_request(
+    core: Core, request: EndQuorumEpochRequest, *, listener_name: str
+) -> EndQuorumEpochResponse:
     """Handle EndQuorumEpoch: the leader has resigned; start an election after this voter's pause."""
     if is_other_cluster(core, request.cluster_id):
         return EndQuorumEpochResponse(error_code=ErrorCode.inconsistent_cluster_id)
     asked = only_partition(request.topics)
     if asked is None:
         return EndQuorumEpochResponse(error_code=ErrorCode.invalid_request)
-    error = fences(core, asked.leader_epoch, asked.leader_id)
+    error = validate_voter_only_request(core, asked.leader_epoch, asked.leader_id)
     if error is None:
-        error = _learn(core, asked.leader_id, asked.leader_epoch, request.leader_endpoints)
+        error = _maybe_transition(core, asked.leader_id, asked.leader_epoch, request.leader_endpoints)
     if error is None and isinstance(core.role, Follower) and core.role.leader_id == asked.leader_id:
-        pause_ms = election_pause_ms(
-            _successors(asked), core.me, election_backoff_max_ms=core.settings.election_backoff_max_ms
+        pause_ms = end_epoch_election_backoff_ms(
+            _preferred_successors(asked),
+            core.local_key,
+            election_backoff_max_ms=core.settings.election_backoff_max_ms,
         )
         core.role.fetch_deadline_ms = core.now_ms + pause_ms
     return end_response(core, error or ErrorCode.none, listener_name=listener_name)
 
 
-def _learn(core: Core, leader_id: int, epoch: int, listeners: Sequence[Any]) -> ErrorCode | None:
+def _maybe_transition(core: Core, leader_id: int, epoch: int, listeners: Sequence[Any]) -> ErrorCode | None:
     endpoints = endpoints_of(listeners) or core.voters.endpoints(leader_id)
     # A Kafka node stops when messages name two leaders of one epoch; this one refuses the second.
-    return None if learn(core, leader_id, epoch, endpoints) else ErrorCode.invalid_request
+    return None if maybe_transition(core, leader_id, epoch, endpoints) else ErrorCode.invalid_request
 
 
-def _successors(asked: PartitionData) -> list[ReplicaKey]:
+def _preferred_successors(asked: PartitionData) -> list[ReplicaKey]:
     if asked.preferred_candidates:
         return [
             ReplicaKey(each.candidate_id, each.candidate_directory_id) for each in asked.preferred_candidates
@@ -80,7 +90,7 @@ def _successors(asked: PartitionData) -> list[ReplicaKey]:
     return [ReplicaKey(id) for id in asked.preferred_successors]
 
 
-def election_pause_ms(
+def end_epoch_election_backoff_ms(
     successors: Sequence[ReplicaKey], me: ReplicaKey, *, election_backoff_max_ms: int
 ) -> int:
     """How long a voter waits before it starts an election, by its place among the preferred successors.
@@ -89,7 +99,7 @@ def election_pause_ms(
     not among them waits for the maximum. An empty list names no order: no voter waits.
 
     >>> keys = [ReplicaKey(1), ReplicaKey(2), ReplicaKey(3)]
-    >>> [election_pause_ms(keys, ReplicaKey(id), election_backoff_max_ms=1000) for id in (1, 2, 3, 4)]
+    >>> [end_epoch_election_backoff_ms(keys, ReplicaKey(id), election_backoff_max_ms=1000) for id in (1, 2, 3, 4)]
     [0, 250, 500, 1000]
     """
     place = next((place for place, key in enumerate(successors) if key.names(me)), len(successors))
@@ -101,19 +111,19 @@ def election_pause_ms(
     return min(election_backoff_max_ms, base_ms << (place - 1))
 
 
-def send_begin(core: Core) -> int:
+def maybe_send_begin_quorum_epoch_requests(core: Core) -> int:
     """Send BeginQuorumEpoch to voters that do not fetch; returns when to check again."""
     role = core.role
     assert isinstance(role, Leader), role
     if core.now_ms >= role.begin_quorum_at_ms:
         interval_ms = core.settings.fetch_timeout_ms // 2
-        for voter in role.followers.silent(since_ms=core.now_ms - interval_ms):
+        for voter in role.followers.voters_not_fetching(since_ms=core.now_ms - interval_ms):
             core.send_to_voter(voter.id, lambda to=voter: begin_request(core, to))  # type: ignore[misc]
         role.begin_quorum_at_ms = core.now_ms + interval_ms
     return role.begin_quorum_at_ms
 
 
-def send_end(core: Core) -> int:
+def maybe_send_end_quorum_epoch_requests(core: Core) -> int:
     """Send EndQuorumEpoch to voters that have not acknowledged it; returns when to retry."""
     role = core.role
     assert isinstance(role, Resigned), role
@@ -124,7 +134,7 @@ def send_end(core: Core) -> int:
     return again_ms
 
 
-def epoch_answered(
+def handle_quorum_epoch_response(
     core: Core, sender_id: int, response: BeginQuorumEpochResponse | EndQuorumEpochResponse
 ) -> Outcome:
     """Handle a voter's response to BeginQuorumEpoch or EndQuorumEpoch."""
@@ -134,11 +144,11 @@ def epoch_answered(
         leader_id = node_of(row.leader_id)
         endpoints = core.endpoints_of(leader_id, address_of(leader_id, response.node_endpoints))
         error = error_of(row.error_code)
-        outcome = take_response(core, error, leader_id, row.leader_epoch, endpoints)
-        if outcome is not Outcome.GO_ON:
+        outcome = handle_common_response(core, error, leader_id, row.leader_epoch, endpoints)
+        if outcome is not Outcome.CONTINUE:
             return outcome
         if error is ErrorCode.none:
             if isinstance(response, EndQuorumEpochResponse) and isinstance(core.role, Resigned):
                 core.role.unacknowledged.discard(sender_id)
             return Outcome.DONE
-    return refused(core, sender_id, response, error)
+    return handle_unexpected_error(core, sender_id, response, error)

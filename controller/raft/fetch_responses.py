@@ -18,18 +18,18 @@ from typing import Final
 from controller.raft.core import Core
 from controller.raft.log import Diverging, NeedsSnapshot, Valid, Validation
 from controller.raft.roles import Leader
-from controller.raft.types import BOOTSTRAP_SNAPSHOT, NOBODY, PARTITION
+from controller.raft.types import BOOTSTRAP_SNAPSHOT, NO_OFFSET, PARTITION
 from protocol.error_code import ErrorCode
 from protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, PartitionData, SnapshotId
 
 #: Of records or of a snapshot in one response, whatever limit the request has: they are read on the actor, and Vote
 #: requests wait meanwhile.
-MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
+MAX_RESPONSE_BYTES: Final = 8 * 1024 * 1024
 
 
-def bounded(max_bytes: int) -> int:
-    """The size limit of a response to a request with this `max_bytes`: 1 to MAX_ANSWER_BYTES."""
-    return min(max(max_bytes, 1), MAX_ANSWER_BYTES)
+def limited_bytes(max_bytes: int) -> int:
+    """The size limit of a response to a request with this `max_bytes`: 1 to MAX_RESPONSE_BYTES."""
+    return min(max(max_bytes, 1), MAX_RESPONSE_BYTES)
 
 
 def replica_id(request: FetchRequest) -> int:
@@ -37,7 +37,7 @@ def replica_id(request: FetchRequest) -> int:
     return request.replica_id if request.replica_id >= 0 else request.replica_state.replica_id
 
 
-def is_absurd(request: FetchRequest, asked: FetchPartition) -> bool:
+def is_invalid(request: FetchRequest, asked: FetchPartition) -> bool:
     """Whether the request is invalid: no correct replica sends it."""
     return (
         request.max_wait_ms < 0
@@ -47,7 +47,7 @@ def is_absurd(request: FetchRequest, asked: FetchPartition) -> bool:
     )
 
 
-def leader_error(core: Core, epoch: int) -> ErrorCode | None:
+def validate_leader_only_request(core: Core, epoch: int) -> ErrorCode | None:
     """Why a request that only the leader of `epoch` can serve is refused; None if this node is that leader."""
     if epoch < core.epoch:
         return ErrorCode.fenced_leader_epoch
@@ -67,19 +67,19 @@ def validate(core: Core, asked: FetchPartition) -> Validation:
     return core.log.validate(asked.fetch_offset, asked.last_fetched_epoch)
 
 
-def row_for(
+def partition_row(
     core: Core, role: Leader, validation: Validation, asked: FetchPartition, *, max_bytes: int
 ) -> PartitionData:
     """The leader's row for the metadata partition."""
     row = PartitionData(
         partition_index=PARTITION,
         log_start_offset=core.log.log_start_offset,
-        high_watermark=NOBODY if role.high_watermark is None else role.high_watermark,
+        high_watermark=NO_OFFSET if role.high_watermark is None else role.high_watermark,
         records=b"",
     )
     match validation:
         case Valid():
-            row.records = core.log.read(asked.fetch_offset, max_bytes=bounded(max_bytes))
+            row.records = core.log.read(asked.fetch_offset, max_bytes=limited_bytes(max_bytes))
         case Diverging(end):
             row.diverging_epoch = EpochEndOffset(epoch=end.epoch, end_offset=end.offset)
         case NeedsSnapshot(snapshot):
@@ -93,12 +93,12 @@ def error_row(core: Core, error: ErrorCode) -> PartitionData:
         partition_index=PARTITION,
         error_code=error,
         log_start_offset=core.log.log_start_offset,
-        high_watermark=NOBODY,
+        high_watermark=NO_OFFSET,
         records=b"",
     )
 
 
-def is_news(row: PartitionData, asked: FetchPartition) -> bool:
+def has_new_data(row: PartitionData, asked: FetchPartition) -> bool:
     """Records, a diverging epoch, a snapshot, or a high watermark that the follower does not know (KIP-1166)."""
     return (
         bool(row.records)

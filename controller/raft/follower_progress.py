@@ -68,11 +68,11 @@ class Followers:
     """The progress of all voters and observers in one epoch of this leader."""
 
     def __init__(self, voters: VoterSet, me: ReplicaKey) -> None:
-        self._me = me
+        self._local_key = me
         self.voters: dict[int, Progress] = {voter.key.id: Progress(voter.key) for voter in voters}
         self.observers: dict[ReplicaKey, Progress] = {}
         #: Voters that have fetched since the last time that a majority had.
-        self._heard: set[int] = set()
+        self._fetched_voters: set[int] = set()
 
     def set_voters(self, voters: VoterSet) -> None:
         """Replace the voter set; each replica keeps its progress as it becomes a voter or an observer."""
@@ -86,7 +86,7 @@ class Followers:
             self.voters[voter.key.id] = progress
         for progress in former.values():
             self.observers.setdefault(progress.key, progress)
-        self._heard &= self.voters.keys()
+        self._fetched_voters &= self.voters.keys()
 
     def _find(self, key: ReplicaKey, voters: dict[int, Progress]) -> Progress | None:
         known = voters.get(key.id)
@@ -98,52 +98,53 @@ class Followers:
 
     def flushed(self, end_offset: int) -> None:
         """Record what the leader itself has made durable."""
-        mine = self.find(self._me)
+        mine = self.find(self._local_key)
         assert mine is not None, self.voters
         mine.end_offset = max(mine.end_offset or 0, end_offset)
 
     def fetched(self, key: ReplicaKey, end_offset: int, *, leader_end_offset: int, now_ms: int) -> bool:
-        """Record a replica's Fetch at `end_offset`; the result is that of `heard`."""
+        """Record a replica's Fetch at `end_offset`; the result is that of `record_contact`."""
         progress = self.find(key)
         if progress is None:
             progress = self.observers[key] = Progress(key)
         progress.fetched(end_offset, leader_end_offset=leader_end_offset, now_ms=now_ms)
-        return self.heard(key)
+        return self.record_contact(key)
 
-    def heard(self, key: ReplicaKey) -> bool:
+    def record_contact(self, key: ReplicaKey) -> bool:
         """Record contact; True once a majority of the voters has been in contact since the last reset.
 
         The leader counts as in contact, unless it is not a voter any more.
         """
         voter = self.voters.get(key.id)
         if voter is not None and voter.key.names(key):
-            self._heard.add(key.id)
-        others = len(self.voters) // 2 + 1 - (self._me.id in self.voters)
-        if len(self._heard) < others:
+            self._fetched_voters.add(key.id)
+        others = len(self.voters) // 2 + 1 - (self._local_key.id in self.voters)
+        if len(self._fetched_voters) < others:
             return False
-        self._heard.clear()
+        self._fetched_voters.clear()
         return True
 
     @property
-    def is_alone(self) -> bool:
+    def is_only_voter(self) -> bool:
         """Whether the leader is the only voter: check quorum needs no contact then."""
-        return list(self.voters) == [self._me.id]
+        return list(self.voters) == [self._local_key.id]
 
-    def committed_offset(self) -> int | None:
+    def high_watermark_candidate(self) -> int | None:
         """What a majority of the voters has stored; the caller checks that it reaches into the leader's own epoch."""
         return majority_offset(progress.end_offset for progress in self.voters.values())
 
-    def silent(self, *, since_ms: int) -> list[ReplicaKey]:
+    def voters_not_fetching(self, *, since_ms: int) -> list[ReplicaKey]:
         """Voters other than the leader that have not fetched after `since_ms`."""
         return [
             progress.key
             for id, progress in self.voters.items()
-            if id != self._me.id and (progress.last_fetch_ms is None or progress.last_fetch_ms <= since_ms)
+            if id != self._local_key.id
+            and (progress.last_fetch_ms is None or progress.last_fetch_ms <= since_ms)
         ]
 
-    def successors(self) -> list[ReplicaKey]:
+    def preferred_successors(self) -> list[ReplicaKey]:
         """The other voters, those with the longest logs first."""
-        others = [progress for id, progress in self.voters.items() if id != self._me.id]
+        others = [progress for id, progress in self.voters.items() if id != self._local_key.id]
         others.sort(
             key=lambda each: (-1 if each.end_offset is None else each.end_offset, -each.key.id), reverse=True
         )
@@ -159,9 +160,9 @@ class Followers:
             and progress.last_fetch_ms > now_ms - CAUGHT_UP_WITHIN_MS
         )
 
-    def forget_gone_observers(self, *, now_ms: int) -> None:
+    def clear_inactive_observers(self, *, now_ms: int) -> None:
         """Remove observers that have not fetched for OBSERVER_SESSION_TIMEOUT_MS."""
         for key, progress in list(self.observers.items()):
             last_ms = progress.last_fetch_ms or 0
-            if key != self._me and now_ms - last_ms >= OBSERVER_SESSION_TIMEOUT_MS:
+            if key != self._local_key and now_ms - last_ms >= OBSERVER_SESSION_TIMEOUT_MS:
                 del self.observers[key]

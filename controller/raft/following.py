@@ -12,7 +12,7 @@ Source: KafkaRaftClient.handleFetchResponse and handleFetchSnapshotResponse of K
 """
 
 from controller.raft.core import Core, logger
-from controller.raft.discovery import Outcome, error_of, refused, take_response
+from controller.raft.discovery import Outcome, error_of, handle_common_response, handle_unexpected_error
 from controller.raft.log import RaftLog
 from controller.raft.messages import (
     address_of,
@@ -45,16 +45,16 @@ def send_fetch(core: Core) -> int:
     if role.is_freezing:
         return NEVER_MS
     node = leader_node(core, role)
-    if node is None or core.peers.is_backing_off(node, core.now_ms):
-        again_ms = send_fetch_to_anybody(core)
-    elif core.peers.has_timed_out(node, core.now_ms):
-        core.peers.reset(node)
-        again_ms = send_fetch_to_anybody(core)
-    elif not core.peers.has_any_in_flight(core.now_ms):
+    if node is None or core.requests.is_backing_off(node, core.now_ms):
+        again_ms = maybe_send_fetch_to_any_bootstrap(core)
+    elif core.requests.has_request_timed_out(node, core.now_ms):
+        core.requests.reset(node)
+        again_ms = maybe_send_fetch_to_any_bootstrap(core)
+    elif not core.requests.has_any_inflight_request(core.now_ms):
         core.send(node, lambda: _next_request(core, role))
-        again_ms = core.peers.ready_at_ms(node, core.now_ms)
+        again_ms = core.requests.ready_at_ms(node, core.now_ms)
     else:
-        again_ms = core.peers.bootstrap_at_ms(core.now_ms)
+        again_ms = core.requests.bootstrap_ready_at_ms(core.now_ms)
     return again_ms
 
 
@@ -65,12 +65,12 @@ def _next_request(core: Core, role: Follower):  # type: ignore[no-untyped-def]  
     return fetch_request(core)
 
 
-def send_fetch_to_anybody(core: Core) -> int:
+def maybe_send_fetch_to_any_bootstrap(core: Core) -> int:
     """Send a Fetch to one of the bootstrap servers or voters to find the leader; returns when to retry."""
-    node = core.peers.ready_bootstrap(core.now_ms)
+    node = core.requests.find_ready_bootstrap_server(core.now_ms)
     if node is not None:
         core.send(node, lambda: fetch_request(core))
-    return core.peers.bootstrap_at_ms(core.now_ms)
+    return core.requests.bootstrap_ready_at_ms(core.now_ms)
 
 
 def truncation_offset(log: RaftLog, diverging: OffsetAndEpoch) -> int:
@@ -92,7 +92,7 @@ def truncation_offset(log: RaftLog, diverging: OffsetAndEpoch) -> int:
 # -- Fetch -----------------------------------------------------------------------------------------------
 
 
-def _take_leader(
+def _handle_common_response(
     core: Core,
     error: ErrorCode,
     row: PartitionData | PartitionSnapshotResponse,
@@ -101,22 +101,22 @@ def _take_leader(
     """Apply the leader and epoch that the row names, with the leader's address from the response."""
     leader_id = node_of(row.current_leader.leader_id)
     endpoints = core.endpoints_of(leader_id, address_of(leader_id, response.node_endpoints))
-    return take_response(core, error, leader_id, row.current_leader.leader_epoch, endpoints)
+    return handle_common_response(core, error, leader_id, row.current_leader.leader_epoch, endpoints)
 
 
-def fetch_answered(core: Core, sender_id: int, response: FetchResponse) -> Outcome:
+def handle_fetch_response(core: Core, sender_id: int, response: FetchResponse) -> Outcome:
     """Handle a response to Fetch: of the leader, or of another node that was asked for the leader."""
     error = error_of(response.error_code)
     row: PartitionData | None = only_partition(response.responses)
     if error is not ErrorCode.none or row is None:
-        return refused(core, sender_id, response, error)
+        return handle_unexpected_error(core, sender_id, response, error)
     error = error_of(row.error_code)
-    outcome = _take_leader(core, error, row, response)
-    if outcome is not Outcome.GO_ON:
+    outcome = _handle_common_response(core, error, row, response)
+    if outcome is not Outcome.CONTINUE:
         return outcome
     role = core.role
     if error is not ErrorCode.none or not isinstance(role, Follower):
-        return refused(core, sender_id, response, error)
+        return handle_unexpected_error(core, sender_id, response, error)
     if row.diverging_epoch.epoch >= 0:
         outcome = _truncate(core, OffsetAndEpoch(row.diverging_epoch.end_offset, row.diverging_epoch.epoch))
     elif row.snapshot_id.epoch >= 0 or row.snapshot_id.end_offset >= 0:
@@ -126,11 +126,11 @@ def fetch_answered(core: Core, sender_id: int, response: FetchResponse) -> Outco
     else:
         outcome = _append(core, role, row)
     if outcome is Outcome.DONE:
-        _fetched_well(core, role)
+        _reset_fetch_timeout(core, role)
     return outcome
 
 
-def _fetched_well(core: Core, role: Follower) -> None:
+def _reset_fetch_timeout(core: Core, role: Follower) -> None:
     role.fetch_deadline_ms = core.now_ms + core.settings.fetch_timeout_ms
     role.has_fetched = True
 
@@ -147,7 +147,10 @@ def _truncate(core: Core, diverging: OffsetAndEpoch) -> Outcome:
     core.flush()
     core.history.truncate(offset)
     logger.info(
-        "node %d has truncated its log to %d for the leader of epoch %d", core.me.id, offset, core.epoch
+        "node %d has truncated its log to %d for the leader of epoch %d",
+        core.local_key.id,
+        offset,
+        core.epoch,
     )
     return Outcome.DONE
 
@@ -169,15 +172,15 @@ def _append(core: Core, role: Follower, row: PartitionData) -> Outcome:
             core.history.read(end_offset)
             if core.is_voter or core.settings.can_become_voter:
                 core.flush()
-    learn_high_watermark(core, row.high_watermark)
+    update_follower_high_watermark(core, row.high_watermark)
     return outcome
 
 
-def learn_high_watermark(core: Core, offset: int) -> None:
+def update_follower_high_watermark(core: Core, offset: int) -> None:
     """Adopt the leader's high watermark, bounded by the log end offset. Invariant: it never moves back."""
     reached = min(offset, core.log.end.offset)
     if offset >= 0 and (core.high_watermark is None or reached > core.high_watermark):
-        core.commit(reached)
+        core.update_high_watermark(reached)
 
 
 # -- FetchSnapshot ---------------------------------------------------------------------------------------
@@ -193,46 +196,46 @@ def _begin_snapshot(core: Core, role: Follower, snapshot: OffsetAndEpoch) -> Out
             f"where everything before {core.log.high_watermark} is committed: committed data is lost."
         )
         return Outcome.BACK_OFF
-    give_up_snapshot(role)
+    abandon_snapshot_download(role)
     role.download = core.log.begin_snapshot(snapshot)
     if role.download is None:  # stored already, by a process that ended before it loaded the snapshot
         _load_snapshot(core, snapshot)
         return Outcome.DONE
     role.snapshot_id = snapshot
-    logger.info("node %d fetches snapshot %s from leader %d", core.me.id, snapshot, role.leader_id)
+    logger.info("node %d fetches snapshot %s from leader %d", core.local_key.id, snapshot, role.leader_id)
     return Outcome.DONE
 
 
-def give_up_snapshot(role: Follower) -> None:
+def abandon_snapshot_download(role: Follower) -> None:
     """Abandon the download and fetch records again; the leader names another snapshot if it has no such records."""
     if role.download is not None:
         role.download.delete()
     role.download = role.snapshot_id = None
 
 
-def snapshot_answered(core: Core, sender_id: int, response: FetchSnapshotResponse) -> Outcome:
+def handle_fetch_snapshot_response(core: Core, sender_id: int, response: FetchSnapshotResponse) -> Outcome:
     """Handle a response to FetchSnapshot: a chunk of the snapshot, or an error if the leader has deleted it."""
     error = error_of(response.error_code)
     row: PartitionSnapshotResponse | None = only_partition(response.topics)
     if error is not ErrorCode.none or row is None:
-        return refused(core, sender_id, response, error)
+        return handle_unexpected_error(core, sender_id, response, error)
     error = error_of(row.error_code)
-    outcome = _take_leader(core, error, row, response)
+    outcome = _handle_common_response(core, error, row, response)
     role = core.role
-    if outcome is not Outcome.GO_ON or not isinstance(role, Follower) or role.download is None:
-        return Outcome.BACK_OFF if outcome is Outcome.GO_ON else outcome
+    if outcome is not Outcome.CONTINUE or not isinstance(role, Follower) or role.download is None:
+        return Outcome.BACK_OFF if outcome is Outcome.CONTINUE else outcome
     if error is ErrorCode.snapshot_not_found or row.snapshot_id.end_offset < 0 or row.snapshot_id.epoch < 0:
         logger.info("leader %d has snapshot %s no more", sender_id, role.snapshot_id)
-        give_up_snapshot(role)
-        _fetched_well(core, role)
+        abandon_snapshot_download(role)
+        _reset_fetch_timeout(core, role)
         return Outcome.DONE
     if error is not ErrorCode.none:
-        give_up_snapshot(role)
-        return refused(core, sender_id, response, error)
-    return _take_piece(core, role, row)
+        abandon_snapshot_download(role)
+        return handle_unexpected_error(core, sender_id, response, error)
+    return _append_snapshot_chunk(core, role, row)
 
 
-def _take_piece(core: Core, role: Follower, row: PartitionSnapshotResponse) -> Outcome:
+def _append_snapshot_chunk(core: Core, role: Follower, row: PartitionSnapshotResponse) -> Outcome:
     download, snapshot = role.download, role.snapshot_id
     assert download is not None
     assert snapshot is not None
@@ -244,13 +247,13 @@ def _take_piece(core: Core, role: Follower, row: PartitionSnapshotResponse) -> O
         or not row.unaligned_records
     ):
         logger.warning("leader %d has sent another piece of snapshot %s than asked", role.leader_id, snapshot)
-        give_up_snapshot(role)
+        abandon_snapshot_download(role)
         return Outcome.BACK_OFF
     download.append(row.unaligned_records)
     if end == row.size:
         role.is_freezing = True
         core.freeze(download)
-    _fetched_well(core, role)
+    _reset_fetch_timeout(core, role)
     return Outcome.DONE
 
 
@@ -263,13 +266,13 @@ def snapshot_frozen(core: Core, error: KafkaError | None) -> None:
     snapshot, role.is_freezing = role.snapshot_id, False
     if error is not None:
         logger.warning("snapshot %s from leader %d is corrupt: %s", snapshot, role.leader_id, error)
-        give_up_snapshot(role)
-        core.peers.back_off(role.leader_id, core.now_ms)
+        abandon_snapshot_download(role)
+        core.requests.back_off(role.leader_id, core.now_ms)
         return
     role.download = role.snapshot_id = None
     core.log.add_snapshot(snapshot)
     _load_snapshot(core, snapshot)
-    _fetched_well(core, role)
+    _reset_fetch_timeout(core, role)
 
 
 def _load_snapshot(core: Core, snapshot: OffsetAndEpoch) -> None:
@@ -283,7 +286,7 @@ def _load_snapshot(core: Core, snapshot: OffsetAndEpoch) -> None:
         if not log.truncate_to_latest_snapshot():
             return  # the log has everything in the snapshot already, committed
     core.flush()
-    logger.info("node %d has loaded snapshot %s", core.me.id, snapshot)
+    logger.info("node %d has loaded snapshot %s", core.local_key.id, snapshot)
     core.history.reload()
     core.snapshot_loaded(log.end)
-    learn_high_watermark(core, log.end.offset)
+    update_follower_high_watermark(core, log.end.offset)

@@ -11,7 +11,7 @@ Checked once per fetch timeout. Source: KafkaRaftClient.pollFollowerAsVoter, pol
 """
 
 from controller.raft.core import Core
-from controller.raft.discovery import Outcome, error_of, refused, take_response
+from controller.raft.discovery import Outcome, error_of, handle_common_response, handle_unexpected_error
 from controller.raft.following import leader_node
 from controller.raft.messages import node_of
 from controller.raft.roles import Follower
@@ -36,21 +36,21 @@ def send_voter_change(core: Core) -> bool:
     if core.now_ms < role.update_voter_at_ms:
         return False
     node = leader_node(core, role)
-    request = _wanted(core, role)
-    if request is not None and (node is None or not core.peers.is_ready(node, core.now_ms)):
+    request = _request_due(core, role)
+    if request is not None and (node is None or not core.requests.is_ready(node, core.now_ms)):
         return False  # retried as soon as the leader has answered the Fetch
     role.update_voter_at_ms = core.now_ms + core.settings.fetch_timeout_ms
     return request is not None and node is not None and core.send(node, lambda: request)
 
 
-def _wanted(core: Core, role: Follower) -> Request | None:
+def _request_due(core: Core, role: Follower) -> Request | None:
     is_in_log = core.history.kraft_version >= RECONFIGURABLE
     if core.is_voter:
-        is_wrong = core.voters.differs_from(core.myself) if is_in_log else not role.has_updated_leader
+        is_wrong = core.voters.differs_from(core.local_voter) if is_in_log else not role.has_updated_leader
         return _update_request(core) if is_wrong and core.settings.endpoints else None
     if not (is_in_log and core.settings.can_become_voter and core.settings.auto_join_enable):
         return None
-    former = core.voters.voters.get(core.me.id)
+    former = core.voters.voters.get(core.local_key.id)
     if former is not None:
         return RemoveRaftVoterRequest(
             cluster_id=core.settings.cluster_id,
@@ -60,8 +60,8 @@ def _wanted(core: Core, role: Follower) -> Request | None:
     return AddRaftVoterRequest(
         cluster_id=core.settings.cluster_id,
         timeout_ms=core.settings.request_timeout_ms,
-        voter_id=core.me.id,
-        voter_directory_id=core.me.directory_id,
+        voter_id=core.local_key.id,
+        voter_directory_id=core.local_key.directory_id,
         listeners=[
             AddedListener(name=name, host=address.host, port=address.port)
             for name, address in core.settings.endpoints.items()
@@ -74,8 +74,8 @@ def _update_request(core: Core) -> UpdateRaftVoterRequest:
     return UpdateRaftVoterRequest(
         cluster_id=core.settings.cluster_id,
         current_leader_epoch=core.epoch,
-        voter_id=core.me.id,
-        voter_directory_id=core.me.directory_id,
+        voter_id=core.local_key.id,
+        voter_directory_id=core.local_key.directory_id,
         listeners=[
             UpdatedListener(name=name, host=address.host, port=address.port)
             for name, address in core.settings.endpoints.items()
@@ -87,26 +87,26 @@ def _update_request(core: Core) -> UpdateRaftVoterRequest:
     )
 
 
-def update_answered(core: Core, sender_id: int, response: UpdateRaftVoterResponse) -> Outcome:
+def handle_update_voter_response(core: Core, sender_id: int, response: UpdateRaftVoterResponse) -> Outcome:
     """Handle the response to UpdateRaftVoter: the leader has applied the update, or is not the leader any more."""
     error = error_of(response.error_code)
     leader = response.current_leader
     leader_id = node_of(leader.leader_id)
     address = Address(leader.host, leader.port) if leader.host else None
-    outcome = take_response(
+    outcome = handle_common_response(
         core, error, leader_id, leader.leader_epoch, core.endpoints_of(leader_id, address)
     )
-    if outcome is not Outcome.GO_ON:
+    if outcome is not Outcome.CONTINUE:
         return outcome
     role = core.role
     if error in (ErrorCode.none, ErrorCode.unsupported_version) and isinstance(role, Follower):
         role.has_updated_leader = role.has_fetched = True  # the leader runs, and leads
         role.fetch_deadline_ms = core.now_ms + core.settings.fetch_timeout_ms
         return Outcome.DONE
-    return refused(core, sender_id, response, error)
+    return handle_unexpected_error(core, sender_id, response, error)
 
 
-def change_answered(
+def handle_voter_change_response(
     core: Core, sender_id: int, response: AddRaftVoterResponse | RemoveRaftVoterResponse
 ) -> Outcome:
     """Handle the response to AddRaftVoter or RemoveRaftVoter: the change is made, or retried a fetch timeout later."""
@@ -122,4 +122,4 @@ def change_answered(
         if isinstance(core.role, Follower):
             core.role.update_voter_at_ms = core.now_ms + core.settings.fetch_timeout_ms
         return Outcome.DONE
-    return refused(core, sender_id, response, error)
+    return handle_unexpected_error(core, sender_id, response, error)

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from controller.metadata.log import MetadataLog
-from controller.metadata.record_batches import Chunk
-from controller.raft.listeners import NOBODY_YET, Listeners
+from controller.metadata.record_batches import DecodedBatch
+from controller.raft.listeners import UNKNOWN_LEADER, Listeners
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 
 logger: Final = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ MAX_APPENDED_BYTES: Final = 64 * 1024 * 1024
 READ_BYTES: Final = 1024 * 1024
 
 
-class Telling:
+class ListenerDispatcher:
     """Notifies the listeners. Used by the quorum's worker, one call at a time; only `appended` may come in between."""
 
     def __init__(
@@ -47,12 +47,12 @@ class Telling:
         self._epoch_start_offset = epoch_start_offset
         self._run_blocking = run_blocking
         #: Batches appended in this epoch and not yet dispatched; those beyond MAX_APPENDED_BYTES are missing.
-        self._appended: deque[Chunk] = deque()
+        self._appended: deque[DecodedBatch] = deque()
         self._appended_bytes = 0
         #: The leader as far as this node knows; listeners may be notified later.
-        self.leader = NOBODY_YET
+        self.leader = UNKNOWN_LEADER
 
-    def appended(self, chunk: Chunk) -> None:
+    def appended(self, chunk: DecodedBatch) -> None:
         """This node has appended a batch as the leader."""
         if self._appended_bytes + chunk.size_bytes <= MAX_APPENDED_BYTES:
             self._appended.append(chunk)
@@ -74,18 +74,18 @@ class Telling:
             for chunk in await self._run_blocking(self._read, start_offset, end_offset):
                 self._commit(chunk)
 
-    def _take_appended(self) -> Chunk:
+    def _take_appended(self) -> DecodedBatch:
         chunk = self._appended.popleft()
         self._appended_bytes -= chunk.size_bytes
         return chunk
 
-    def _forget_appended(self) -> None:
+    def _clear_appended(self) -> None:
         self._appended.clear()
         self._appended_bytes = 0
 
-    def _read(self, start_offset: int, end_offset: int) -> list[Chunk]:
+    def _read(self, start_offset: int, end_offset: int) -> list[DecodedBatch]:
         """Some of the batches from `start_offset` on, at least one. [any thread]"""
-        found: list[Chunk] = []
+        found: list[DecodedBatch] = []
         size = 0
         for chunk in self._log.chunks(start_offset, end_offset):
             found.append(chunk)
@@ -94,33 +94,33 @@ class Telling:
                 break
         return found
 
-    def _commit(self, chunk: Chunk) -> None:
-        self._listeners.tell_commit(chunk)
-        self._tell_leader_when_due()
+    def _commit(self, chunk: DecodedBatch) -> None:
+        self._listeners.notify_commit(chunk)
+        self._notify_leader_when_due()
 
     async def load_snapshot(self, snapshot: OffsetAndEpoch) -> None:
         """The log starts at the end of this snapshot: notify listeners. Raises InvalidMetadata, OSError."""
-        self._forget_appended()
+        self._clear_appended()
         chunks = await self._run_blocking(lambda: list(self._log.snapshot_records(snapshot)))
-        self._listeners.tell_snapshot(chunks, snapshot)
+        self._listeners.notify_snapshot(chunks, snapshot)
 
     def change_leader(self, leader: LeaderAndEpoch) -> None:
         """There is a new epoch, or the epoch has a leader now, or its leader has resigned."""
         logger.info("metadata quorum: epoch %d, leader %s", leader.epoch, leader.leader_id)
         # Batches that this node appended in an earlier epoch may be truncated; those that stay are read from the log.
-        self._forget_appended()
+        self._clear_appended()
         self.leader = leader
-        self._tell_leader_when_due()
+        self._notify_leader_when_due()
 
-    def _tell_leader_when_due(self) -> None:
+    def _notify_leader_when_due(self) -> None:
         """Notify of the leader; on the leader itself only after everything before its epoch, and its first record."""
         if self.leader.leader_id == self._node_id:
             start_offset = self._epoch_start_offset()
             if start_offset is None or self._listeners.end_offset <= start_offset:
                 return
-        self._listeners.tell_leader(self.leader)
+        self._listeners.notify_leader(self.leader)
 
     def end(self) -> None:
         """Notify listeners that there is no leader: this node stops."""
         self.leader = LeaderAndEpoch(None, self.leader.epoch)
-        self._listeners.tell_leader(self.leader)
+        self._listeners.notify_leader(self.leader)

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from controller.metadata.record_batches import Chunk
+from controller.metadata.record_batches import DecodedBatch
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from controller.transactions import TRANSACTION_MARKERS, TransactionFilter
 from protocol.metadata.features import METADATA_VERSION, UNDERSTOOD_FEATURES
@@ -22,7 +22,7 @@ from protocol.metadata.records import FeatureLevelRecord, MetadataRecord
 
 logger: Final = logging.getLogger(__name__)
 
-NOBODY_YET: Final = LeaderAndEpoch(None, -1)
+UNKNOWN_LEADER: Final = LeaderAndEpoch(None, -1)
 
 
 class QuorumListener(Protocol):
@@ -56,7 +56,7 @@ class Listeners:
         self.end_offset = 0
         #: Bytes of the log that they were notified of since the start, snapshots not counted.
         self.log_bytes = 0
-        self.leader = NOBODY_YET
+        self.leader = UNKNOWN_LEADER
 
     @property
     def is_transaction_open(self) -> bool:
@@ -67,7 +67,7 @@ class Listeners:
         """Add a listener of all later events."""
         self._all.append(listener)
 
-    def tell_commit(self, chunk: Chunk) -> None:
+    def notify_commit(self, chunk: DecodedBatch) -> None:
         """Notify: the next batch is committed. Raises InvalidMetadata."""
         assert chunk.base_offset == self.end_offset, (chunk.base_offset, self.end_offset)
         records = self._taking_effect(chunk)
@@ -77,7 +77,7 @@ class Listeners:
             [listener.on_commit for listener in self._all], records, chunk.base_offset, chunk.end_offset
         )
 
-    def tell_snapshot(self, chunks: Sequence[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
+    def notify_snapshot(self, chunks: Sequence[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
         """Notify: the log starts at the end of this snapshot. Raises InvalidMetadata."""
         for records in chunks:
             _check(records)
@@ -85,14 +85,14 @@ class Listeners:
         self.end_offset = snapshot.offset
         self._call([listener.on_snapshot for listener in self._all], chunks, snapshot)
 
-    def tell_leader(self, leader: LeaderAndEpoch) -> None:
+    def notify_leader(self, leader: LeaderAndEpoch) -> None:
         """Notify of the leader and epoch, if they have changed. Raises InvalidMetadata."""
         if leader == self.leader:
             return
         self.leader = leader
         self._call([listener.on_leader for listener in self._all], leader)
 
-    def _taking_effect(self, chunk: Chunk) -> list[MetadataRecord]:
+    def _taking_effect(self, chunk: DecodedBatch) -> list[MetadataRecord]:
         """The records that take effect with this batch."""
         records = chunk.records
         # Nearly all batches have neither: the set of types costs a tenth of a check of each record.

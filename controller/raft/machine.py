@@ -78,7 +78,7 @@ Source: KafkaRaftClient, QuorumState of Kafka 4.3.1; KIP-595, KIP-630, KIP-853, 
 
 from typing import TYPE_CHECKING, Any
 
-from controller.metadata.quorum_state import QuorumState
+from controller.metadata.quorum_state import ElectionState
 from controller.raft import (
     describing,
     epochs,
@@ -96,7 +96,7 @@ from controller.raft.discovery import Outcome
 from controller.raft.effects import Effect, Send
 from controller.raft.history import QuorumHistory
 from controller.raft.log import RaftLog
-from controller.raft.peers import Peers
+from controller.raft.request_manager import RequestManager
 from controller.raft.roles import Leader, Role, Unattached
 from controller.raft.types import NEVER_MS, Address, LeaderAndEpoch, Node, RaftSettings
 from controller.raft.voters import VoterSet
@@ -130,11 +130,11 @@ class Raft:
     """
 
     def __init__(
-        self, *, settings: RaftSettings, log: RaftLog, election: QuorumState | None, random: "Random"
+        self, *, settings: RaftSettings, log: RaftLog, election: ElectionState | None, random: "Random"
     ) -> None:
         """`election`: the content of `quorum-state`, None without that file. Reads the log for the voter set."""
         static_voters = VoterSet.of_addresses(settings.static_voters, listener_name=settings.listener_name)
-        peers = Peers(
+        requests = RequestManager(
             _bootstrap_nodes(settings),
             retry_backoff_ms=settings.retry_backoff_ms,
             request_timeout_ms=settings.request_timeout_ms,
@@ -145,7 +145,7 @@ class Raft:
             settings=settings,
             log=log,
             history=QuorumHistory(log, static_voters),
-            peers=peers,
+            requests=requests,
             random=random,
             role=Unattached(epoch=0, election_deadline_ms=NEVER_MS),
         )
@@ -168,7 +168,7 @@ class Raft:
         Every token gets one Reply, at once or later, unless the machine stops before (Stopped, Fatal).
         """
         core = self._begin(now_ms)
-        if not core.is_over:
+        if not core.is_stopped:
             self._receive(request, token, listener_name or core.settings.listener_name)
         return self._end()
 
@@ -177,23 +177,27 @@ class Raft:
         response: Response
         match request:
             case FetchRequest():
-                return serving.answer_fetch(core, request, token, listener_name=listener_name)
+                return serving.handle_fetch_request(core, request, token, listener_name=listener_name)
             case AddRaftVoterRequest():
-                return reconfiguration.answer_add(core, request, token)
+                return reconfiguration.handle_add_voter_request(core, request, token)
             case RemoveRaftVoterRequest():
-                return reconfiguration.answer_remove(core, request, token)
+                return reconfiguration.handle_remove_voter_request(core, request, token)
             case VoteRequest():
-                response = voting.answer_vote(core, request, listener_name=listener_name)
+                response = voting.handle_vote_request(core, request, listener_name=listener_name)
             case BeginQuorumEpochRequest():
-                response = epochs.answer_begin(core, request, listener_name=listener_name)
+                response = epochs.handle_begin_quorum_epoch_request(
+                    core, request, listener_name=listener_name
+                )
             case EndQuorumEpochRequest():
-                response = epochs.answer_end(core, request, listener_name=listener_name)
+                response = epochs.handle_end_quorum_epoch_request(core, request, listener_name=listener_name)
             case FetchSnapshotRequest():
-                response = snapshots.answer(core, request, listener_name=listener_name)
+                response = snapshots.handle_fetch_snapshot_request(core, request, listener_name=listener_name)
             case DescribeQuorumRequest():
-                response = describing.answer(core, request)
+                response = describing.handle_describe_quorum_request(core, request)
             case UpdateRaftVoterRequest():
-                response = reconfiguration.answer_update(core, request, listener_name=listener_name)
+                response = reconfiguration.handle_update_voter_request(
+                    core, request, listener_name=listener_name
+                )
             case _:
                 raise TypeError(f"no request of a quorum: {type(request).__name__}")
         return core.reply(token, response)
@@ -205,33 +209,33 @@ class Raft:
         has the error code UNSUPPORTED_VERSION.
         """
         core = self._begin(now_ms)
-        if not core.is_over and core.peers.is_expected(sent.node_id, sent.correlation_id):
+        if not core.is_stopped and core.requests.is_response_expected(sent.node_id, sent.correlation_id):
             is_well = self._answered(sent, response) is Outcome.DONE
             if is_well:
-                core.complaints.pop(sent.node_id, None)
-            core.peers.answered(sent.node_id, sent.correlation_id, now_ms, well=is_well)
+                core.logged_errors.pop(sent.node_id, None)
+            core.requests.on_response_result(sent.node_id, sent.correlation_id, now_ms, well=is_well)
         return self._end()
 
     def _answered(self, sent: Send, response: Response | None) -> Outcome:
         core, sender_id = self._core, sent.node_id
         if isinstance(sent.message, ApiVersionsRequest):
             assert response is None or isinstance(response, ApiVersionsResponse), response
-            return reconfiguration.versions_answered(core, sender_id, response)
+            return reconfiguration.handle_api_versions_response(core, sender_id, response)
         match response:
             case None:
                 return Outcome.BACK_OFF
             case FetchResponse():
-                return following.fetch_answered(core, sender_id, response)
+                return following.handle_fetch_response(core, sender_id, response)
             case FetchSnapshotResponse():
-                return following.snapshot_answered(core, sender_id, response)
+                return following.handle_fetch_snapshot_response(core, sender_id, response)
             case VoteResponse():
-                return voting.vote_answered(core, sender_id, response)
+                return voting.handle_vote_response(core, sender_id, response)
             case BeginQuorumEpochResponse() | EndQuorumEpochResponse():
-                return epochs.epoch_answered(core, sender_id, response)
+                return epochs.handle_quorum_epoch_response(core, sender_id, response)
             case UpdateRaftVoterResponse():
-                return joining.update_answered(core, sender_id, response)
+                return joining.handle_update_voter_response(core, sender_id, response)
             case AddRaftVoterResponse() | RemoveRaftVoterResponse():
-                return joining.change_answered(core, sender_id, response)
+                return joining.handle_voter_change_response(core, sender_id, response)
             case _:
                 raise TypeError(f"no response of a quorum: {type(response).__name__}")
 
@@ -243,7 +247,7 @@ class Raft:
     def appended(self, now_ms: int, end_offset: int) -> list[Effect]:
         """The driver has appended records up to this offset, as the leader; ignored if the node no longer leads."""
         core = self._begin(now_ms)
-        if not core.is_over and isinstance(core.role, Leader):
+        if not core.is_stopped and isinstance(core.role, Leader):
             assert end_offset <= core.log.end.offset, (end_offset, core.log.end)
             serving.appended(core)
         return self._end()
@@ -251,14 +255,14 @@ class Raft:
     def flushed(self, now_ms: int, end_offset: int) -> list[Effect]:
         """Everything before this offset is durable here: a `Flush` was carried out; no other event came in between."""
         core = self._begin(now_ms)
-        if not core.is_over and isinstance(core.role, Leader):
+        if not core.is_stopped and isinstance(core.role, Leader):
             serving.flushed(core, end_offset)
         return self._end()
 
     def frozen(self, now_ms: int, error: KafkaError | None) -> list[Effect]:
         """A `Freeze` was carried out; `error` if the snapshot is corrupt. No other event came in between."""
         core = self._begin(now_ms)
-        if not core.is_over:
+        if not core.is_stopped:
             following.snapshot_frozen(core, error)
         return self._end()
 
@@ -274,7 +278,7 @@ class Raft:
     ) -> list[Effect]:
         """Raise kraft.version as the leader of this epoch. Raises NotController, InvalidUpdateVersion."""
         core = self._begin(now_ms)
-        reconfiguration.upgrade(core, epoch=epoch, version=version, validate_only=validate_only)
+        reconfiguration.upgrade_kraft_version(core, epoch=epoch, version=version, validate_only=validate_only)
         return self._end()
 
     def shutdown(self, now_ms: int, *, timeout_ms: int = SHUTDOWN_TIMEOUT_MS) -> list[Effect]:
@@ -316,7 +320,7 @@ class Raft:
     def is_leader_of(self, epoch: int) -> bool:
         """Whether this node leads the epoch, and may append."""
         role = self._core.role
-        return isinstance(role, Leader) and role.epoch == epoch and not self._core.is_over
+        return isinstance(role, Leader) and role.epoch == epoch and not self._core.is_stopped
 
     @property
     def epoch_start_offset(self) -> int | None:

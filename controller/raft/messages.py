@@ -11,7 +11,8 @@ from uuid import UUID
 from controller.raft.core import Core
 from controller.raft.types import (
     LAST_EPOCH,
-    NOBODY,
+    NO_NODE,
+    NO_OFFSET,
     PARTITION,
     TOPIC,
     TOPIC_ID,
@@ -97,16 +98,16 @@ def is_other_cluster(core: Core, cluster_id: str | None) -> bool:
     return cluster_id is not None and cluster_id != core.settings.cluster_id
 
 
-def fences(core: Core, epoch: int, sender_id: int) -> ErrorCode | None:
+def validate_voter_only_request(core: Core, epoch: int, sender_id: int) -> ErrorCode | None:
     """The error for a Vote, BeginQuorumEpoch or EndQuorumEpoch with a stale or invalid epoch or sender, else None."""
     if epoch < core.epoch:
         return ErrorCode.fenced_leader_epoch
     return ErrorCode.invalid_request if sender_id < 0 or epoch >= LAST_EPOCH else None
 
 
-def is_for_me(core: Core, voter_id: int, directory_id: UUID) -> bool:
+def is_valid_voter_key(core: Core, voter_id: int, directory_id: UUID) -> bool:
     """Whether Vote or BeginQuorumEpoch is meant for this replica; version 0 names no voter, and is accepted."""
-    return voter_id < 0 or ReplicaKey(voter_id, directory_id).names(core.me)
+    return voter_id < 0 or ReplicaKey(voter_id, directory_id).names(core.local_key)
 
 
 # -- requests --------------------------------------------------------------------------------------------
@@ -118,8 +119,8 @@ def vote_request(core: Core, voter: ReplicaKey, *, pre_vote: bool) -> VoteReques
     row = vote.PartitionData(
         partition_index=PARTITION,
         replica_epoch=core.epoch,
-        replica_id=core.me.id,
-        replica_directory_id=core.me.directory_id,
+        replica_id=core.local_key.id,
+        replica_directory_id=core.local_key.directory_id,
         voter_directory_id=voter.directory_id,
         last_offset_epoch=end.epoch,
         last_offset=end.offset,
@@ -134,7 +135,7 @@ def begin_request(core: Core, voter: ReplicaKey) -> BeginQuorumEpochRequest:
     row = begin_quorum_epoch.PartitionData(
         partition_index=PARTITION,
         voter_directory_id=voter.directory_id,
-        leader_id=core.me.id,
+        leader_id=core.local_key.id,
         leader_epoch=core.epoch,
     )
     return BeginQuorumEpochRequest(
@@ -152,7 +153,7 @@ def end_request(core: Core, successors: Sequence[ReplicaKey]) -> EndQuorumEpochR
     """Announces to a voter that this node has resigned from the epoch, and the order of the next candidates."""
     row = end_quorum_epoch.PartitionData(
         partition_index=PARTITION,
-        leader_id=core.me.id,
+        leader_id=core.local_key.id,
         leader_epoch=core.epoch,
         preferred_candidates=[
             end_quorum_epoch.ReplicaInfo(candidate_id=key.id, candidate_directory_id=key.directory_id)
@@ -178,13 +179,13 @@ def fetch_request(core: Core) -> FetchRequest:
         current_leader_epoch=core.epoch,
         fetch_offset=end.offset,
         last_fetched_epoch=end.epoch,
-        replica_directory_id=core.me.directory_id,
-        high_watermark=NOBODY if core.high_watermark is None else core.high_watermark,
+        replica_directory_id=core.local_key.directory_id,
+        high_watermark=NO_OFFSET if core.high_watermark is None else core.high_watermark,
     )
     return FetchRequest(
         cluster_id=settings.cluster_id,
-        replica_id=core.me.id,
-        replica_state=fetch.ReplicaState(replica_id=core.me.id),
+        replica_id=core.local_key.id,
+        replica_state=fetch.ReplicaState(replica_id=core.local_key.id),
         max_wait_ms=settings.fetch_max_wait_ms,
         max_bytes=settings.fetch_max_bytes,
         topics=[fetch.FetchTopic(topic_id=TOPIC_ID, topic=TOPIC, partitions=[row])],
@@ -198,11 +199,11 @@ def fetch_snapshot_request(core: Core, snapshot: OffsetAndEpoch, *, position: in
         current_leader_epoch=core.epoch,
         snapshot_id=fetch_snapshot.SnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch),
         position=position,
-        replica_directory_id=core.me.directory_id,
+        replica_directory_id=core.local_key.directory_id,
     )
     return FetchSnapshotRequest(
         cluster_id=core.settings.cluster_id,
-        replica_id=core.me.id,
+        replica_id=core.local_key.id,
         max_bytes=core.settings.fetch_snapshot_max_bytes,
         topics=[fetch_snapshot.TopicSnapshot(name=TOPIC, partitions=[row])],
     )
@@ -219,9 +220,9 @@ def _leader_endpoint(core: Core, listener_name: str, endpoint: Callable[..., E])
     return [endpoint(node_id=core.leader_id, host=address.host, port=address.port)]
 
 
-def leader_or_nobody(core: Core) -> int:
+def leader_id_or_sentinel(core: Core) -> int:
     """The leader's id on the wire: -1 if it is not known."""
-    return NOBODY if core.leader_id is None else core.leader_id
+    return NO_NODE if core.leader_id is None else core.leader_id
 
 
 def vote_response(core: Core, error: ErrorCode, *, granted: bool, listener_name: str) -> VoteResponse:
@@ -229,7 +230,7 @@ def vote_response(core: Core, error: ErrorCode, *, granted: bool, listener_name:
     row = vote.PartitionDataResponse(
         partition_index=PARTITION,
         error_code=error,
-        leader_id=leader_or_nobody(core),
+        leader_id=leader_id_or_sentinel(core),
         leader_epoch=core.epoch,
         vote_granted=granted,
     )
@@ -243,7 +244,7 @@ def begin_response(core: Core, error: ErrorCode, *, listener_name: str) -> Begin
     row = begin_quorum_epoch.PartitionDataResponse(
         partition_index=PARTITION,
         error_code=error,
-        leader_id=leader_or_nobody(core),
+        leader_id=leader_id_or_sentinel(core),
         leader_epoch=core.epoch,
     )
     response = BeginQuorumEpochResponse(
@@ -258,7 +259,7 @@ def end_response(core: Core, error: ErrorCode, *, listener_name: str) -> EndQuor
     row = end_quorum_epoch.PartitionDataResponse(
         partition_index=PARTITION,
         error_code=error,
-        leader_id=leader_or_nobody(core),
+        leader_id=leader_id_or_sentinel(core),
         leader_epoch=core.epoch,
     )
     response = EndQuorumEpochResponse(
@@ -270,7 +271,9 @@ def end_response(core: Core, error: ErrorCode, *, listener_name: str) -> EndQuor
 
 def fetch_response(core: Core, row: fetch.PartitionData, *, listener_name: str) -> FetchResponse:
     """The response to Fetch around its partition's row."""
-    row.current_leader = fetch.LeaderIdAndEpoch(leader_id=leader_or_nobody(core), leader_epoch=core.epoch)
+    row.current_leader = fetch.LeaderIdAndEpoch(
+        leader_id=leader_id_or_sentinel(core), leader_epoch=core.epoch
+    )
     response = FetchResponse(
         responses=[fetch.FetchableTopicResponse(topic_id=TOPIC_ID, topic=TOPIC, partitions=[row])]
     )
@@ -283,7 +286,7 @@ def fetch_snapshot_response(
 ) -> FetchSnapshotResponse:
     """The response to FetchSnapshot around its partition's row."""
     row.current_leader = fetch_snapshot.LeaderIdAndEpoch(
-        leader_id=leader_or_nobody(core), leader_epoch=core.epoch
+        leader_id=leader_id_or_sentinel(core), leader_epoch=core.epoch
     )
     response = FetchSnapshotResponse(
         topics=[fetch_snapshot.TopicSnapshotResponse(name=TOPIC, partitions=[row])]

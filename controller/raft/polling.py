@@ -17,7 +17,7 @@ _MAX_CHANGES = 10
 def poll(core: Core) -> int:
     """Do everything that is due; returns when to run again, NEVER_MS if at no time."""
     for _ in range(_MAX_CHANGES):
-        if core.is_over or _stop(core):
+        if core.is_stopped or _stop(core):
             return NEVER_MS
         role = core.role
         at_ms = _poll_role(core)
@@ -33,14 +33,14 @@ def _stop(core: Core) -> bool:
     deadline_ms = core.shutdown_deadline_ms
     if deadline_ms is None:
         return False
-    has_remote_leader = core.leader_id is not None and core.leader_id != core.me.id
-    is_needed = core.is_voter and not core.voters.is_only_voter(core.me) and not has_remote_leader
+    has_remote_leader = core.leader_id is not None and core.leader_id != core.local_key.id
+    is_needed = core.is_voter and not core.voters.is_only_voter(core.local_key) and not has_remote_leader
     if is_needed and core.now_ms < deadline_ms:
         return False
     if isinstance(core.role, Leader):
-        serving.give_up(core, core.role)
+        serving.refuse_delayed_requests(core, core.role)
     core.effects.append(Stopped())
-    core.is_over = True
+    core.is_stopped = True
     return True
 
 
@@ -59,19 +59,19 @@ def _poll_role(core: Core) -> int:
 
 
 def _poll_leader(core: Core, role: Leader) -> int:
-    is_deposed = not role.followers.is_alone and core.now_ms >= role.check_quorum_deadline_ms
+    is_deposed = not role.followers.is_only_voter and core.now_ms >= role.check_quorum_deadline_ms
     if role.must_resign or is_deposed or core.shutdown_deadline_ms is not None:
         transitions.become_resigned(core)
         return core.now_ms
-    reconfiguration.expire(core)
-    serving.expire_parked(core)
-    role.followers.forget_gone_observers(now_ms=core.now_ms)
-    at_ms = epochs.send_begin(core)
-    if not role.followers.is_alone:
+    reconfiguration.expire_voter_change(core)
+    serving.expire_delayed_fetches(core)
+    role.followers.clear_inactive_observers(now_ms=core.now_ms)
+    at_ms = epochs.maybe_send_begin_quorum_epoch_requests(core)
+    if not role.followers.is_only_voter:
         at_ms = min(at_ms, role.check_quorum_deadline_ms)
     if role.voter_change is not None:
         at_ms = min(at_ms, role.voter_change.deadline_ms)
-    return min([at_ms, *(each.deadline_ms for each in core.parked)])
+    return min([at_ms, *(each.deadline_ms for each in core.delayed_fetches)])
 
 
 def _poll_nominee(core: Core, role: Candidate | Prospective) -> int:
@@ -79,9 +79,9 @@ def _poll_nominee(core: Core, role: Candidate | Prospective) -> int:
         if isinstance(role, Candidate):
             transitions.become_prospective(core)
         else:
-            voting.lose_pre_vote(core)
+            voting.transition_after_pre_vote_loss(core)
         return core.now_ms
-    at_ms = voting.send_votes(core)
+    at_ms = voting.maybe_send_vote_requests(core)
     return at_ms if core.shutdown_deadline_ms is not None else min(at_ms, role.election_deadline_ms)
 
 
@@ -92,7 +92,7 @@ def _poll_follower(core: Core, role: Follower) -> int:
     if not joining.send_voter_change(core):
         at_ms = following.send_fetch(core)
     else:
-        at_ms = core.peers.bootstrap_at_ms(core.now_ms)
+        at_ms = core.requests.bootstrap_ready_at_ms(core.now_ms)
     return min(at_ms, role.fetch_deadline_ms) if core.is_voter else at_ms
 
 
@@ -101,12 +101,12 @@ def _poll_unattached(core: Core, role: Unattached) -> int:
         if core.now_ms >= role.election_deadline_ms:
             transitions.become_prospective(core)
             return core.now_ms
-        return min(following.send_fetch_to_anybody(core), role.election_deadline_ms)
-    return following.send_fetch_to_anybody(core)
+        return min(following.maybe_send_fetch_to_any_bootstrap(core), role.election_deadline_ms)
+    return following.maybe_send_fetch_to_any_bootstrap(core)
 
 
 def _poll_resigned(core: Core, role: Resigned) -> int:
-    at_ms = epochs.send_end(core)
+    at_ms = epochs.maybe_send_end_quorum_epoch_requests(core)
     if core.shutdown_deadline_ms is not None:
         return at_ms
     if core.now_ms >= role.deadline_ms:

@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from controller.metadata import quorum_state
 from controller.metadata.log import MetadataLog
 from controller.metadata.log_cleaning import CLEAN_INTERVAL_MS, MetadataLogSettings
-from controller.metadata.maintenance import LogUpkeep
+from controller.metadata.maintenance import MetadataLogMaintenance
 from controller.raft.effects import (
     Committed,
     Effect,
@@ -45,7 +45,7 @@ from controller.raft.effects import (
     SnapshotLoaded,
     Stopped,
 )
-from controller.raft.listener_dispatch import Telling
+from controller.raft.listener_dispatch import ListenerDispatcher
 from controller.raft.listeners import Listeners, QuorumListener
 from controller.raft.machine import Raft
 from controller.raft.types import Address, LeaderAndEpoch, RaftSettings
@@ -126,21 +126,21 @@ class Quorum:
         self._wake = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self._settled: asyncio.Future[None] | None = None
-        self._is_over = False
+        self._is_stopped = False
         self._failure: BaseException | None = None
         self._sending: dict[asyncio.Task[None], None] = {}
         self._waiting: dict[asyncio.Future[Response], None] = {}
         #: Effects that were decided outside of the queue; they are carried out before the next event.
         self._owed: deque[list[Effect]] = deque()
         self._listeners = Listeners()
-        self._telling = Telling(
+        self._dispatcher = ListenerDispatcher(
             log,
             self._listeners,
             node_id=settings.node_id,
             epoch_start_offset=lambda: raft.epoch_start_offset,
             run_blocking=run_blocking,
         )
-        self._upkeep = LogUpkeep(log, now_ms=now_ms, run_blocking=run_blocking)
+        self._maintenance = MetadataLogMaintenance(log, now_ms=now_ms, run_blocking=run_blocking)
 
     @classmethod
     def open(
@@ -213,7 +213,7 @@ class Quorum:
                 self._enqueue(self._raft.shutdown)
                 await asyncio.wait([self._worker])
             self._end()
-            await self._upkeep.end()
+            await self._maintenance.end()
         await self._run_blocking(self._log.close)
 
     # -- state -----------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ class Quorum:
     @property
     def leader(self) -> LeaderAndEpoch:
         """The leader as far as this node knows; if it is this node, its listeners may not be notified of that yet."""
-        return self._telling.leader
+        return self._dispatcher.leader
 
     def leader_address(self) -> Address | None:
         """The leader's address on the controllers' listener; None if it is not known."""
@@ -253,18 +253,18 @@ class Quorum:
         return self._log.end_offset
 
     @property
-    def told_offset(self) -> int:
+    def applied_offset(self) -> int:
         """Last applied offset, exclusive: the end of the last batch that listeners were notified of; committed."""
         return self._listeners.end_offset
 
     @property
-    def told_bytes(self) -> int:
+    def applied_bytes(self) -> int:
         """Bytes of the log that listeners were notified of since the start, snapshots not counted."""
         return self._listeners.log_bytes
 
     @property
     def is_transaction_open(self) -> bool:
-        """Whether records before `told_offset` are held back until their metadata transaction ends."""
+        """Whether records before `applied_offset` are held back until their metadata transaction ends."""
         return self._listeners.is_transaction_open
 
     @property
@@ -279,7 +279,7 @@ class Quorum:
 
         Listeners are notified once it is committed. Raises NotController, also on an I/O error, which stops the node.
         """
-        if self._failure is not None or self._is_over or not self._raft.is_leader_of(epoch):
+        if self._failure is not None or self._is_stopped or not self._raft.is_leader_of(epoch):
             raise NotController("This node does not lead the metadata quorum any more.")
         try:
             chunk = self._log.append(
@@ -288,7 +288,7 @@ class Quorum:
         except (KafkaError, OSError) as error:
             self._fail(error)
             raise NotController("The metadata log cannot be written.") from error
-        self._telling.appended(chunk)
+        self._dispatcher.appended(chunk)
         if not self._is_append_queued:
             self._is_append_queued = True
             self._enqueue(self._decide_appended)
@@ -313,7 +313,7 @@ class Quorum:
         `listener_name`: the listener that received it; None: the first. A Fetch without news waits up to its
         `max_wait_ms`. Raises NotController when this node stops meanwhile, or has too many requests.
         """
-        if self._failure is not None or self._is_over:
+        if self._failure is not None or self._is_stopped:
             raise NotController("This node does not take part in the metadata quorum.")
         if len(self._waiting) >= MAX_WAITING_REQUESTS or len(self._events) >= MAX_WAITING_EVENTS:
             raise NotController("Too many requests wait for this node's replica of the metadata log.")
@@ -329,17 +329,17 @@ class Quorum:
         self._listeners.add(listener)
 
     def write_snapshot(self, copy: Callable[[], MetadataImage]) -> bool:
-        """Begin to write the image that `copy` returns as the snapshot before `told_offset`; whether it was begun.
+        """Begin to write the image that `copy` returns as the snapshot before `applied_offset`; whether it was begun.
 
         False if a snapshot is being written or exists already, or while a metadata transaction is open: its records
-        are before `told_offset`, but not in the image. Raises InvalidMetadata and OSError.
+        are before `applied_offset`, but not in the image. Raises InvalidMetadata and OSError.
         """
-        if self._is_over or self.is_transaction_open:
+        if self._is_stopped or self.is_transaction_open:
             return False
-        last_offset = self.told_offset - 1
+        last_offset = self.applied_offset - 1
         voters = self._raft.voters_at(last_offset)
-        return self._upkeep.begin_snapshot(
-            self.told_offset,
+        return self._maintenance.begin_snapshot(
+            self.applied_offset,
             copy,
             kraft_version=self._raft.kraft_version_at(last_offset),
             voters=None if voters is None else voters.to_record(),
@@ -363,9 +363,9 @@ class Quorum:
         try:
             snapshot = self._log.latest_snapshot
             if snapshot is not None and snapshot.offset > 0:
-                await self._telling.load_snapshot(snapshot)
+                await self._dispatcher.load_snapshot(snapshot)
             await self._carry_out(self._raft.start(self._raft_now_ms()))
-            while not self._is_over:
+            while not self._is_stopped:
                 if self._owed:
                     await self._carry_out(self._owed.popleft())
                 elif (decide := self._next()) is not None:
@@ -406,7 +406,7 @@ class Quorum:
             timer.cancel()
         if self._raft_now_ms() >= self._clean_at_ms:
             self._clean_at_ms = self._raft_now_ms() + CLEAN_INTERVAL_MS
-            await self._upkeep.clean()
+            await self._maintenance.clean()
 
     async def _carry_out(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -422,13 +422,13 @@ class Quorum:
                 case Reply():
                     _reply(effect)
                 case Committed():
-                    await self._telling.commits(effect.high_watermark)
+                    await self._dispatcher.commits(effect.high_watermark)
                 case LeaderChanged():
-                    self._telling.change_leader(effect.leader)
+                    self._dispatcher.change_leader(effect.leader)
                 case SnapshotLoaded():
-                    await self._telling.load_snapshot(effect.snapshot)
+                    await self._dispatcher.load_snapshot(effect.snapshot)
                 case Stopped():
-                    self._is_over = True
+                    self._is_stopped = True
                 case Fatal():
                     raise QuorumFailed(effect.reason)
 
@@ -484,10 +484,10 @@ class Quorum:
 
     def _end(self) -> None:
         """End leadership, cancel the requests in flight, and refuse those that wait for a response."""
-        self._is_over = True
+        self._is_stopped = True
         self._wake.set()
         with suppress(InvalidMetadata):  # a listener that cannot follow any more, and this is the end anyway
-            self._telling.end()
+            self._dispatcher.end()
         for task in list(self._sending):
             task.cancel()
         for answer in list(self._waiting):

@@ -44,7 +44,7 @@ class _Refused(Exception):
 # -- AddRaftVoter ----------------------------------------------------------------------------------------
 
 
-def answer_add(core: Core, request: AddRaftVoterRequest, token: object) -> None:
+def handle_add_voter_request(core: Core, request: AddRaftVoterRequest, token: object) -> None:
     """Handle AddRaftVoter: begin the addition, or refuse it."""
     try:
         _begin_addition(core, request, token)
@@ -65,7 +65,7 @@ def _begin_addition(core: Core, request: AddRaftVoterRequest, token: object) -> 
             ErrorCode.invalid_request,
             f"Add voter request didn't include the endpoint ({dict(endpoints)}) for the default listener {listener_name}",
         )
-    voters = _settled_voters(core, role, "adding")
+    voters = _committed_voters(core, role, "adding")
     if voter.id in voters.voters:
         raise _Refused(
             ErrorCode.duplicate_voter,
@@ -83,7 +83,7 @@ def _begin_addition(core: Core, request: AddRaftVoterRequest, token: object) -> 
     )
 
 
-def versions_answered(core: Core, sender_id: int, response: ApiVersionsResponse | None) -> Outcome:
+def handle_api_versions_response(core: Core, sender_id: int, response: ApiVersionsResponse | None) -> Outcome:
     """Handle the new voter's ApiVersions response, which has its kraft.version levels: append the new voter set.
 
     An error or no response (None) ends the change with REQUEST_TIMED_OUT.
@@ -138,14 +138,14 @@ def _append_addition(core: Core, change: VoterChange, supported: VersionRange) -
 # -- RemoveRaftVoter -------------------------------------------------------------------------------------
 
 
-def answer_remove(core: Core, request: RemoveRaftVoterRequest, token: object) -> None:
+def handle_remove_voter_request(core: Core, request: RemoveRaftVoterRequest, token: object) -> None:
     """Handle RemoveRaftVoter: append the smaller voter set, or refuse it."""
     try:
         role = _leader(core, request.cluster_id)
         voter = ReplicaKey(request.voter_id, request.voter_directory_id)
         if voter.id < 0 or voter.directory_id == ZERO_UUID:
             raise _Refused(ErrorCode.invalid_request, "Remove voter request didn't include a valid voter")
-        former = _settled_voters(core, role, "removing")
+        former = _committed_voters(core, role, "removing")
         voters = former.without_voter(voter)
         if voters is None:
             raise _Refused(
@@ -168,7 +168,7 @@ def answer_remove(core: Core, request: RemoveRaftVoterRequest, token: object) ->
 # -- UpdateRaftVoter -------------------------------------------------------------------------------------
 
 
-def answer_update(
+def handle_update_voter_request(
     core: Core, request: UpdateRaftVoterRequest, *, listener_name: str
 ) -> UpdateRaftVoterResponse:
     """Handle UpdateRaftVoter: a voter's current endpoints and kraft.version levels."""
@@ -204,9 +204,9 @@ def _update(core: Core, request: UpdateRaftVoterRequest) -> None:
     if role.voter_change is not None or role.high_watermark is None:
         raise _Refused(ErrorCode.request_timed_out)
     is_in_log = core.history.kraft_version >= RECONFIGURABLE
-    if is_in_log and not _is_settled(core, role):
+    if is_in_log and not _is_voter_set_committed(core, role):
         raise _Refused(ErrorCode.request_timed_out)
-    known = core.voters if is_in_log else role.told_voters
+    known = core.voters if is_in_log else role.reported_voters
     assert known is not None, role
     if core.history.kraft_version not in supported:
         raise _Refused(ErrorCode.invalid_request)
@@ -216,15 +216,15 @@ def _update(core: Core, request: UpdateRaftVoterRequest) -> None:
     if is_in_log:
         serving.append_control(core, [voters.to_record()])
     else:
-        role.told_voters = voters
-    if voter.key.id != core.me.id:
-        serving.heard(core, voter.key)
+        role.reported_voters = voters
+    if voter.key.id != core.local_key.id:
+        serving.record_contact(core, voter.key)
 
 
 # -- kraft.version ---------------------------------------------------------------------------------------
 
 
-def upgrade(core: Core, *, epoch: int, version: int, validate_only: bool) -> None:
+def upgrade_kraft_version(core: Core, *, epoch: int, version: int, validate_only: bool) -> None:
     """Raise kraft.version from 0 to 1: append the voter set, as the voters have reported it by UpdateRaftVoter.
 
     Raises NotController unless this node leads `epoch`; InvalidUpdateVersion for a downgrade, an unknown level, or
@@ -239,9 +239,9 @@ def upgrade(core: Core, *, epoch: int, version: int, validate_only: bool) -> Non
     what = f"Invalid upgrade of {KRAFT_VERSION} from version {known} to {version}"
     if version < known:
         raise InvalidUpdateVersion(f"{what} because the new version is a downgrade")
-    if version != RECONFIGURABLE or role.told_voters is None:
+    if version != RECONFIGURABLE or role.reported_voters is None:
         raise InvalidUpdateVersion(what)
-    voters = role.told_voters
+    voters = role.reported_voters
     if not core.settings.endpoints:
         raise InvalidUpdateVersion(
             f"{what} because this controller has no listener that voters could be told"
@@ -252,7 +252,7 @@ def upgrade(core: Core, *, epoch: int, version: int, validate_only: bool) -> Non
     assert all(key.directory_id != ZERO_UUID for key in voters.keys), voters
     if validate_only:
         return
-    role.told_voters = None
+    role.reported_voters = None
     messages: list[QuorumMessage] = [KRaftVersionRecord(k_raft_version=version), voters.to_record()]
     serving.append_control(core, messages)
 
@@ -260,7 +260,7 @@ def upgrade(core: Core, *, epoch: int, version: int, validate_only: bool) -> Non
 # -- common to all changes -------------------------------------------------------------------------------
 
 
-def expire(core: Core) -> None:
+def expire_voter_change(core: Core) -> None:
     """End a change that has timed out. If it is in the log already, it may still be committed."""
     role = core.role
     change = role.voter_change if isinstance(role, Leader) else None
@@ -274,19 +274,19 @@ def _leader(core: Core, cluster_id: str | None, *, epoch: int | None = None) -> 
             ErrorCode.inconsistent_cluster_id,
             f'The given id "{cluster_id}" doesn\'t match the cluster id "{core.settings.cluster_id}"',
         )
-    error = fetch_responses.leader_error(core, core.epoch if epoch is None else epoch)
+    error = fetch_responses.validate_leader_only_request(core, core.epoch if epoch is None else epoch)
     if error is not None:
         raise _Refused(error)
     assert isinstance(core.role, Leader), core.role
     return core.role
 
 
-def _is_settled(core: Core, role: Leader) -> bool:
+def _is_voter_set_committed(core: Core, role: Leader) -> bool:
     offset = core.history.voters_offset
     return offset is not None and role.high_watermark is not None and offset < role.high_watermark
 
 
-def _settled_voters(core: Core, role: Leader, what: str) -> VoterSet:
+def _committed_voters(core: Core, role: Leader, what: str) -> VoterSet:
     if role.voter_change is not None:
         raise _Refused(
             ErrorCode.request_timed_out,
@@ -303,7 +303,7 @@ def _settled_voters(core: Core, role: Leader, what: str) -> VoterSet:
             ErrorCode.unsupported_version,
             f"Cluster doesn't support {what} voter because the {KRAFT_VERSION} feature is {version}",
         )
-    if not _is_settled(core, role):
+    if not _is_voter_set_committed(core, role):
         raise _Refused(
             ErrorCode.request_timed_out,
             "Request timed out waiting for voters to commit the latest voter change at "

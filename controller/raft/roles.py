@@ -15,41 +15,41 @@ from controller.raft.voters import VoterSet
 
 
 @dataclass(slots=True)
-class Ballot:
+class EpochElection:
     """The votes of one election (Kafka's EpochElection), by voter: granted, refused, or None without a response."""
 
     voters: VoterSet
     votes: dict[int, bool | None]
 
     @classmethod
-    def begin(cls, voters: VoterSet, my_id: int) -> "Ballot":
+    def begin(cls, voters: VoterSet, local_id: int) -> "EpochElection":
         """The ballot with this replica's own vote, which is granted."""
-        return cls(voters, {id: True if id == my_id else None for id in voters.ids})
+        return cls(voters, {id: True if id == local_id else None for id in voters.ids})
 
-    def record(self, voter_id: int, *, granted: bool) -> None:
+    def record_vote(self, voter_id: int, *, granted: bool) -> None:
         """Record a response. Responses from non-voters are ignored."""
         if voter_id in self.votes:
             self.votes[voter_id] = granted
 
     @property
-    def granting(self) -> list[int]:
+    def granting_voters(self) -> list[int]:
         """The voters that have granted the vote."""
         return [id for id, granted in self.votes.items() if granted]
 
     @property
-    def unanswered(self) -> list[ReplicaKey]:
+    def unrecorded_voters(self) -> list[ReplicaKey]:
         """The voters that have not responded."""
         return [self.voters.voters[id].key for id, granted in self.votes.items() if granted is None]
 
     @property
-    def is_won(self) -> bool:
+    def is_vote_granted(self) -> bool:
         """A majority has granted it."""
-        return len(self.granting) >= self.voters.majority
+        return len(self.granting_voters) >= self.voters.majority
 
     @property
-    def is_lost(self) -> bool:
+    def is_vote_rejected(self) -> bool:
         """No majority can grant it any more."""
-        return len(self.granting) + len(self.unanswered) < self.voters.majority
+        return len(self.granting_voters) + len(self.unrecorded_voters) < self.voters.majority
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class Prospective:
     leader_id: int | None = None
     leader_endpoints: Endpoints = field(default_factory=dict)
     voted: ReplicaKey | None = None
-    ballot: Ballot
+    epoch_election: EpochElection
     election_deadline_ms: int
 
 
@@ -106,7 +106,7 @@ class Candidate:
     """Has started a new epoch, voted for itself, and requests votes."""
 
     epoch: int
-    ballot: Ballot
+    epoch_election: EpochElection
     election_deadline_ms: int
 
 
@@ -143,7 +143,7 @@ class Leader:
     voter_change: VoterChange | None = None
     #: The voters with the endpoints and directory ids that they have reported; kraft.version 0 only, where these are
     #: not in the log but needed for the upgrade to 1.
-    told_voters: VoterSet | None = None
+    reported_voters: VoterSet | None = None
     #: Resign at the next poll.
     must_resign: bool = False
 

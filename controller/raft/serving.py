@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from controller.raft import fetch_responses
-from controller.raft.core import Core, ParkedFetch, logger
+from controller.raft.core import Core, DelayedFetch, logger
 from controller.raft.log import Valid
 from controller.raft.messages import fetch_response, is_other_cluster, only_partition, voter_change_response
 from controller.raft.roles import Leader
@@ -19,10 +19,10 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse,
 from protocol.records.quorum import QuorumMessage
 
 #: Limit of delayed Fetches, each of another connection; one more is answered at once.
-MAX_PARKED: Final = 10_000
+MAX_DELAYED_FETCHES: Final = 10_000
 
 
-def answer_fetch(core: Core, request: FetchRequest, token: object, *, listener_name: str) -> None:
+def handle_fetch_request(core: Core, request: FetchRequest, token: object, *, listener_name: str) -> None:
     """Handle Fetch: reply at once, or delay it until there is news or its `max_wait_ms` is over."""
     if is_other_cluster(core, request.cluster_id):
         return core.reply(token, FetchResponse(error_code=ErrorCode.inconsistent_cluster_id))
@@ -30,15 +30,15 @@ def answer_fetch(core: Core, request: FetchRequest, token: object, *, listener_n
     if asked is None:
         return core.reply(token, FetchResponse(error_code=ErrorCode.invalid_request))
     replica = ReplicaKey(fetch_responses.replica_id(request), asked.replica_directory_id)
-    if fetch_responses.is_absurd(request, asked):
+    if fetch_responses.is_invalid(request, asked):
         row = fetch_responses.error_row(core, ErrorCode.invalid_request)
     else:
         row = _answer(core, asked, replica, max_bytes=request.max_bytes)
-    is_final = row.error_code != 0 or request.max_wait_ms == 0 or fetch_responses.is_news(row, asked)
-    if is_final or len(core.parked) >= MAX_PARKED:
+    is_final = row.error_code != 0 or request.max_wait_ms == 0 or fetch_responses.has_new_data(row, asked)
+    if is_final or len(core.delayed_fetches) >= MAX_DELAYED_FETCHES:
         return core.reply(token, fetch_response(core, row, listener_name=listener_name))
-    core.parked.append(
-        ParkedFetch(
+    core.delayed_fetches.append(
+        DelayedFetch(
             token=token,
             request=request,
             listener_name=listener_name,
@@ -66,7 +66,7 @@ def append_control(core: Core, messages: Sequence[QuorumMessage]) -> None:
 def appended(core: Core) -> None:
     """The leader's log has grown: complete delayed Fetches at once, before the records are durable on the leader."""
     end_offset = core.log.end.offset
-    _release(core, [each for each in core.parked if each.fetch_offset < end_offset])
+    _complete_delayed_fetches(core, [each for each in core.delayed_fetches if each.fetch_offset < end_offset])
     core.flush()
 
 
@@ -78,11 +78,11 @@ def flushed(core: Core, end_offset: int) -> None:
     advance(core)
 
 
-def heard(core: Core, replica: ReplicaKey) -> None:
+def record_contact(core: Core, replica: ReplicaKey) -> None:
     """Record contact with a replica by another request than Fetch, for check quorum."""
     role = core.role
     assert isinstance(role, Leader), role
-    if role.followers.heard(replica):
+    if role.followers.record_contact(replica):
         role.check_quorum_deadline_ms = core.now_ms + core.check_quorum_timeout_ms
 
 
@@ -94,31 +94,33 @@ def advance(core: Core) -> None:
     """
     role = core.role
     assert isinstance(role, Leader), role
-    offset = role.followers.committed_offset()
+    offset = role.followers.high_watermark_candidate()
     if offset is None or offset <= role.epoch_start_offset or offset <= (role.high_watermark or 0):
         return
     role.high_watermark = offset
     if core.high_watermark is None or offset > core.high_watermark:
-        core.commit(offset)
-    _release(core, list(core.parked))
+        core.update_high_watermark(offset)
+    _complete_delayed_fetches(core, list(core.delayed_fetches))
     change = role.voter_change
     if change is not None and change.offset is not None and offset > change.offset:
         end_change(core, ErrorCode.none)
     voters_offset = core.history.voters_offset
     if not core.is_voter and voters_offset is not None and offset > voters_offset:
-        logger.info("node %d is no voter any more and resigns from epoch %d", core.me.id, core.epoch)
+        logger.info("node %d is no voter any more and resigns from epoch %d", core.local_key.id, core.epoch)
         role.must_resign = True
 
 
-def expire_parked(core: Core) -> None:
+def expire_delayed_fetches(core: Core) -> None:
     """Complete the delayed Fetches whose `max_wait_ms` is over."""
-    _release(core, [each for each in core.parked if each.deadline_ms <= core.now_ms])
+    _complete_delayed_fetches(
+        core, [each for each in core.delayed_fetches if each.deadline_ms <= core.now_ms]
+    )
 
 
-def give_up(core: Core, former: Leader) -> None:
+def refuse_delayed_requests(core: Core, former: Leader) -> None:
     """This node has stopped leading: refuse delayed Fetches and the voter change with NOT_LEADER_OR_FOLLOWER."""
-    parked, core.parked = core.parked, []
-    for each in parked:
+    delayed, core.delayed_fetches = core.delayed_fetches, []
+    for each in delayed:
         row = fetch_responses.error_row(core, ErrorCode.not_leader_or_follower)
         core.reply(each.token, fetch_response(core, row, listener_name=each.listener_name))
     _end_change_of(core, former, ErrorCode.not_leader_or_follower)
@@ -139,35 +141,35 @@ def _end_change_of(core: Core, role: Leader, error: ErrorCode, message: str | No
 
 def _answer(core: Core, asked: FetchPartition, replica: ReplicaKey, *, max_bytes: int) -> PartitionData:
     """The row for a Fetch that has just arrived; the replica's progress is updated first."""
-    if (error := fetch_responses.leader_error(core, asked.current_leader_epoch)) is not None:
+    if (error := fetch_responses.validate_leader_only_request(core, asked.current_leader_epoch)) is not None:
         return fetch_responses.error_row(core, error)
     role = core.role
     assert isinstance(role, Leader), role
-    if replica.id == core.me.id:
-        core.note_namesake("fetches", replica.directory_id)
+    if replica.id == core.local_key.id:
+        core.log_duplicate_node_id("fetches", replica.directory_id)
         return fetch_responses.error_row(core, ErrorCode.unknown_server_error)
     validation = fetch_responses.validate(core, asked)
     if isinstance(validation, Valid) and replica.id >= 0:
         end_offset = core.log.end.offset
-        is_majority_heard = role.followers.fetched(
+        has_majority_contact = role.followers.fetched(
             replica, asked.fetch_offset, leader_end_offset=end_offset, now_ms=core.now_ms
         )
-        if is_majority_heard:
+        if has_majority_contact:
             role.check_quorum_deadline_ms = core.now_ms + core.check_quorum_timeout_ms
         advance(core)
-    return fetch_responses.row_for(core, role, validation, asked, max_bytes=max_bytes)
+    return fetch_responses.partition_row(core, role, validation, asked, max_bytes=max_bytes)
 
 
-def _release(core: Core, waiting: list[ParkedFetch]) -> None:
+def _complete_delayed_fetches(core: Core, waiting: list[DelayedFetch]) -> None:
     """Complete delayed Fetches. The replicas' progress is not updated again: their logs were known at arrival."""
     role = core.role
     if not waiting or not isinstance(role, Leader):
         return
     gone = {id(each) for each in waiting}
-    core.parked = [each for each in core.parked if id(each) not in gone]
+    core.delayed_fetches = [each for each in core.delayed_fetches if id(each) not in gone]
     for each in waiting:
         asked = only_partition(each.request.topics)
         assert asked is not None
         validation = fetch_responses.validate(core, asked)
-        row = fetch_responses.row_for(core, role, validation, asked, max_bytes=each.request.max_bytes)
+        row = fetch_responses.partition_row(core, role, validation, asked, max_bytes=each.request.max_bytes)
         core.reply(each.token, fetch_response(core, row, listener_name=each.listener_name))

@@ -18,11 +18,13 @@ from protocol.messages.fetch_snapshot import (
 )
 
 
-def answer(core: Core, request: FetchSnapshotRequest, *, listener_name: str) -> FetchSnapshotResponse:
+def handle_fetch_snapshot_request(
+    core: Core, request: FetchSnapshotRequest, *, listener_name: str
+) -> FetchSnapshotResponse:
     """Handle FetchSnapshot: a chunk of the requested snapshot.
 
     Errors: INVALID_REQUEST unless the request has exactly one partition (none: CVE-2026-83525, Kafka 4.3.1's
-    controller stops at that); UNKNOWN_TOPIC_OR_PARTITION for another partition; those of `fetching.leader_error`;
+    controller stops at that); UNKNOWN_TOPIC_OR_PARTITION for another partition; those of `fetching.validate_leader_only_request`;
     SNAPSHOT_NOT_FOUND, also for the bootstrap snapshot; POSITION_OUT_OF_RANGE.
     """
     if is_other_cluster(core, request.cluster_id):
@@ -47,21 +49,21 @@ def _unknown(request: FetchSnapshotRequest) -> FetchSnapshotResponse:
 def _answer(
     core: Core, asked: PartitionSnapshot, *, replica_id: int, max_bytes: int
 ) -> PartitionSnapshotResponse:
-    if (error := fetch_responses.leader_error(core, asked.current_leader_epoch)) is not None:
+    if (error := fetch_responses.validate_leader_only_request(core, asked.current_leader_epoch)) is not None:
         return PartitionSnapshotResponse(index=PARTITION, error_code=error)
     snapshot = OffsetAndEpoch(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
     chunk = None
     if snapshot != BOOTSTRAP_SNAPSHOT:
         chunk = core.log.snapshot_chunk(
-            snapshot, position=max(asked.position, 0), max_bytes=fetch_responses.bounded(max_bytes)
+            snapshot, position=max(asked.position, 0), max_bytes=fetch_responses.limited_bytes(max_bytes)
         )
     if chunk is None:
         return PartitionSnapshotResponse(index=PARTITION, error_code=ErrorCode.snapshot_not_found)
     data, size = chunk
     if not 0 <= asked.position < size:
         return PartitionSnapshotResponse(index=PARTITION, error_code=ErrorCode.position_out_of_range)
-    if replica_id >= 0 and replica_id != core.me.id:
-        serving.heard(core, ReplicaKey(replica_id, asked.replica_directory_id))
+    if replica_id >= 0 and replica_id != core.local_key.id:
+        serving.record_contact(core, ReplicaKey(replica_id, asked.replica_directory_id))
     return PartitionSnapshotResponse(
         index=PARTITION,
         snapshot_id=SnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch),

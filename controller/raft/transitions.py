@@ -5,18 +5,27 @@ refused when their leader stops leading; responses to requests of an earlier rol
 Source: QuorumState of Kafka 4.3.1.
 """
 
-from controller.metadata.quorum_state import QuorumState
+from controller.metadata.quorum_state import ElectionState
 from controller.raft import serving
 from controller.raft.core import Core, logger
 from controller.raft.follower_progress import Followers
-from controller.raft.roles import Ballot, Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
+from controller.raft.roles import (
+    Candidate,
+    EpochElection,
+    Follower,
+    Leader,
+    Prospective,
+    Resigned,
+    Role,
+    Unattached,
+)
 from controller.raft.types import NEVER_MS, RECONFIGURABLE, Endpoints, ReplicaKey
 from protocol.messages.k_raft_version_record import KRaftVersionRecord
 from protocol.messages.leader_change_message import LeaderChangeMessage, Voter
 from protocol.records.quorum import QuorumMessage
 
 
-def become_initial(core: Core, election: QuorumState | None) -> None:
+def become_initial(core: Core, election: ElectionState | None) -> None:
     """The role after a start, from `quorum-state` (None without that file) and the log."""
     end = core.log.end
     epoch = election.leader_epoch if election is not None else 0
@@ -30,17 +39,17 @@ def become_initial(core: Core, election: QuorumState | None) -> None:
         voted = (
             None if election.voted_id is None else ReplicaKey(election.voted_id, election.voted_directory_id)
         )
-        voted_for_me = voted is not None and voted.names(core.me)
+        voted_for_local = voted is not None and voted.names(core.local_key)
         is_open = election.leader_id is None
-        has_begun = is_open and voted_for_me and epoch > 0 and end.epoch == epoch
-        if election.leader_id == core.me.id or has_begun:
+        has_begun = is_open and voted_for_local and epoch > 0 and end.epoch == epoch
+        if election.leader_id == core.local_key.id or has_begun:
             # This node led the epoch, or was about to. Some of its records of the epoch may be lost: writing again
             # in the same epoch could give one (offset, epoch) to two records. (The records are not of another
             # leader of this epoch: they are fetched only after that leader is in `quorum-state`.)
             role = _resigned(core, epoch=epoch, successors=[])
-        elif is_open and voted_for_me and core.is_voter:
-            ballot = Ballot.begin(core.voters, core.me.id)
-            role = Candidate(epoch=epoch, ballot=ballot, election_deadline_ms=deadline_ms)
+        elif is_open and voted_for_local and core.is_voter:
+            epoch_election = EpochElection.begin(core.voters, core.local_key.id)
+            role = Candidate(epoch=epoch, epoch_election=epoch_election, election_deadline_ms=deadline_ms)
         elif election.leader_id is not None and (endpoints := core.voters.endpoints(election.leader_id)):
             role = _follower(core, epoch, election.leader_id, endpoints, voted)
         else:
@@ -48,7 +57,7 @@ def become_initial(core: Core, election: QuorumState | None) -> None:
                 epoch=epoch, leader_id=election.leader_id, voted=voted, election_deadline_ms=deadline_ms
             )
     _enter(core, role, durably=True)
-    if core.voters.is_only_voter(core.me):
+    if core.voters.is_only_voter(core.local_key):
         if isinstance(core.role, Candidate):
             become_leader(core)
         else:
@@ -65,7 +74,7 @@ def become_unattached(core: Core, epoch: int, *, leader_id: int | None = None) -
             deadline_ms = NEVER_MS
         case Candidate() | Unattached():
             deadline_ms = former.election_deadline_ms
-        case Prospective() if not former.ballot.is_lost:
+        case Prospective() if not former.epoch_election.is_vote_rejected:
             deadline_ms = former.election_deadline_ms
         case Resigned():
             deadline_ms = former.deadline_ms
@@ -73,7 +82,7 @@ def become_unattached(core: Core, epoch: int, *, leader_id: int | None = None) -
             deadline_ms = core.now_ms + core.random_election_timeout_ms()
     role = Unattached(epoch=epoch, leader_id=leader_id, voted=voted, election_deadline_ms=deadline_ms)
     _enter(core, role, durably=True)
-    core.peers.reset_all()
+    core.requests.reset_all()
 
 
 def vote_for(core: Core, candidate: ReplicaKey) -> None:
@@ -84,7 +93,7 @@ def vote_for(core: Core, candidate: ReplicaKey) -> None:
             role.voted, role.election_deadline_ms = candidate, deadline_ms
         case Prospective(voted=None) as role:
             role.voted, role.election_deadline_ms = candidate, deadline_ms
-            role.ballot = Ballot.begin(core.voters, core.me.id)
+            role.epoch_election = EpochElection.begin(core.voters, core.local_key.id)
         case _:
             raise AssertionError((candidate, core.role))
     core.persist()
@@ -93,12 +102,12 @@ def vote_for(core: Core, candidate: ReplicaKey) -> None:
 def become_follower(core: Core, epoch: int, leader_id: int, endpoints: Endpoints) -> None:
     """The epoch has a leader whose address is known."""
     assert endpoints, (epoch, leader_id)
-    assert leader_id != core.me.id, (epoch, leader_id)
+    assert leader_id != core.local_key.id, (epoch, leader_id)
     assert epoch >= core.epoch, (epoch, leader_id, core.role)
     assert epoch > core.epoch or not isinstance(core.role, Leader), (epoch, leader_id)
     voted = core.voted if epoch == core.epoch else None
     _enter(core, _follower(core, epoch, leader_id, endpoints, voted), durably=True)
-    core.peers.reset_all()
+    core.requests.reset_all()
 
 
 def become_prospective(core: Core) -> None:
@@ -110,12 +119,12 @@ def become_prospective(core: Core) -> None:
         leader_id=core.leader_id,
         leader_endpoints=core.leader_endpoints,
         voted=core.voted,
-        ballot=Ballot.begin(core.voters, core.me.id),
+        epoch_election=EpochElection.begin(core.voters, core.local_key.id),
         election_deadline_ms=core.now_ms + core.random_election_timeout_ms(),
     )
     _enter(core, role, durably=False)
-    core.peers.reset_all()
-    if role.ballot.is_won:
+    core.requests.reset_all()
+    if role.epoch_election.is_vote_granted:
         become_candidate(core)
 
 
@@ -125,12 +134,12 @@ def become_candidate(core: Core) -> None:
     assert isinstance(core.role, Prospective), core.role
     role = Candidate(
         epoch=core.epoch + 1,
-        ballot=Ballot.begin(core.voters, core.me.id),
+        epoch_election=EpochElection.begin(core.voters, core.local_key.id),
         election_deadline_ms=core.now_ms + core.random_election_timeout_ms(),
     )
     _enter(core, role, durably=True)
-    core.peers.reset_all()
-    if role.ballot.is_won:
+    core.requests.reset_all()
+    if role.epoch_election.is_vote_granted:
         become_leader(core)
 
 
@@ -138,31 +147,31 @@ def become_leader(core: Core) -> None:
     """The election is won: append the epoch's first records; older records are not committed before these are."""
     candidate = core.role
     assert isinstance(candidate, Candidate), candidate
-    assert candidate.ballot.is_won, candidate
+    assert candidate.epoch_election.is_vote_granted, candidate
     settings, history = core.settings, core.history
-    told_voters = None
+    reported_voters = None
     if history.kraft_version < RECONFIGURABLE:
-        told_voters = core.voters.with_directory(core.myself)
+        reported_voters = core.voters.with_directory(core.local_voter)
     role = Leader(
         epoch=core.epoch,
         epoch_start_offset=core.log.end.offset,
-        followers=Followers(core.voters, core.me),
+        followers=Followers(core.voters, core.local_key),
         check_quorum_deadline_ms=core.now_ms + core.check_quorum_timeout_ms,
         begin_quorum_at_ms=core.now_ms,
-        told_voters=told_voters,
+        reported_voters=reported_voters,
     )
     messages: list[QuorumMessage] = [
         LeaderChangeMessage(
-            leader_id=core.me.id,
+            leader_id=core.local_key.id,
             voters=[Voter(voter_id=id) for id in core.voters.ids],
-            granting_voters=[Voter(voter_id=id) for id in candidate.ballot.granting],
+            granting_voters=[Voter(voter_id=id) for id in candidate.epoch_election.granting_voters],
         )
     ]
     if history.kraft_version >= RECONFIGURABLE:
         is_in_log = history.voters_offset is not None and history.voters_offset >= 0
         # The only voter may have no listener: its former endpoints stay in the log.
-        updated = core.voters.with_updated(core.myself) if settings.endpoints else core.voters
-        assert updated is not None, (core.me, core.voters)
+        updated = core.voters.with_updated(core.local_voter) if settings.endpoints else core.voters
+        assert updated is not None, (core.local_key, core.voters)
         if not is_in_log or updated != core.voters:
             # The bootstrap snapshot is not replicated, so the log must have the voter set. Or this node's
             # endpoints have changed.
@@ -171,16 +180,16 @@ def become_leader(core: Core) -> None:
         "node %d leads epoch %d from offset %d", settings.node_id, role.epoch, role.epoch_start_offset
     )
     _enter(core, role, durably=True)
-    core.peers.reset_all()
+    core.requests.reset_all()
     serving.append_control(core, messages)
 
 
 def become_resigned(core: Core) -> None:
     """Resign: EndQuorumEpoch names the preferred successors."""
     assert isinstance(core.role, Leader), core.role
-    role = _resigned(core, epoch=core.epoch, successors=core.role.followers.successors())
+    role = _resigned(core, epoch=core.epoch, successors=core.role.followers.preferred_successors())
     _enter(core, role, durably=False)
-    core.peers.reset_all()
+    core.requests.reset_all()
 
 
 def _follower(
@@ -199,7 +208,7 @@ def _follower(
 def _resigned(core: Core, *, epoch: int, successors: list[ReplicaKey]) -> Resigned:
     return Resigned(
         epoch=epoch,
-        unacknowledged=set(core.voters.ids) - {core.me.id},
+        unacknowledged=set(core.voters.ids) - {core.local_key.id},
         preferred_successors=successors,
         deadline_ms=core.now_ms + core.random_election_timeout_ms(),
     )
@@ -207,11 +216,11 @@ def _resigned(core: Core, *, epoch: int, successors: list[ReplicaKey]) -> Resign
 
 def _enter(core: Core, role: Role, *, durably: bool) -> None:
     former, core.role = core.role, role
-    logger.debug("node %d: %s in epoch %d", core.me.id, type(role).__name__, role.epoch)
+    logger.debug("node %d: %s in epoch %d", core.local_key.id, type(role).__name__, role.epoch)
     if durably:
         core.persist()
     if isinstance(former, Follower) and former.download is not None:
         former.download.delete()
     if isinstance(former, Leader):
-        serving.give_up(core, former)
-    core.tell_leader()
+        serving.refuse_delayed_requests(core, former)
+    core.notify_leader()

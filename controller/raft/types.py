@@ -18,8 +18,10 @@ PARTITION: Final = 0
 TOPIC_ID: Final = METADATA_TOPIC_ID
 #: No time: larger than every time of the clock.
 NEVER_MS: Final = 2**62
-#: The wire's value for "no node" and "no offset".
-NOBODY: Final = -1
+#: The wire's values for an unknown node, offset and time.
+NO_NODE: Final = -1
+NO_OFFSET: Final = -1
+NO_TIMESTAMP: Final = -1
 #: The largest epoch of the wire format (int32). Elections do not reach it, and no node could be elected after it.
 LAST_EPOCH: Final = 2**31 - 1
 #: The kraft.version level from which the voter set is in the log and can be changed (KIP-853).

@@ -9,14 +9,14 @@ Source: KafkaRaftClient.handleVoteRequest, EpochState.canGrantVote of Kafka 4.3.
 
 from controller.raft import transitions
 from controller.raft.core import Core, logger
-from controller.raft.discovery import Outcome, error_of, refused, take_response
+from controller.raft.discovery import Outcome, error_of, handle_common_response, handle_unexpected_error
 from controller.raft.messages import (
     address_of,
-    fences,
-    is_for_me,
     is_other_cluster,
+    is_valid_voter_key,
     node_of,
     only_partition,
+    validate_voter_only_request,
     vote_request,
     vote_response,
 )
@@ -26,7 +26,7 @@ from protocol.error_code import ErrorCode
 from protocol.messages.vote import PartitionData, VoteRequest, VoteResponse
 
 
-def grants(role: Role, candidate: ReplicaKey, *, is_up_to_date: bool, is_pre_vote: bool) -> bool:
+def can_grant_vote(role: Role, candidate: ReplicaKey, *, is_up_to_date: bool, is_pre_vote: bool) -> bool:
     """Whether a replica in this role votes for a candidate of its own epoch.
 
     | role | pre-vote | vote |
@@ -52,17 +52,21 @@ def grants(role: Role, candidate: ReplicaKey, *, is_up_to_date: bool, is_pre_vot
             return role.leader_id is None and is_up_to_date
 
 
-def runs_first(role: Role, my_id: int, rival_id: int) -> bool:
+def takes_precedence(role: Role, local_id: int, rival_id: int) -> bool:
     """Whether this replica goes first of two with equal logs, so it refuses the pre-vote of the other.
 
     Followers whose Fetches complete together reach their fetch timeouts together. Each would get the other's pre-vote,
     vote for itself, and refuse the other: a split vote, and a second round an election timeout later. So the smaller id
     waits. Exception: the smaller id has refused this replica's pre-vote already, and is not asked again.
     """
-    return isinstance(role, Prospective) and my_id > rival_id and role.ballot.votes.get(rival_id) is not False
+    return (
+        isinstance(role, Prospective)
+        and local_id > rival_id
+        and role.epoch_election.votes.get(rival_id) is not False
+    )
 
 
-def answer_vote(core: Core, request: VoteRequest, *, listener_name: str) -> VoteResponse:
+def handle_vote_request(core: Core, request: VoteRequest, *, listener_name: str) -> VoteResponse:
     """Handle Vote: grant or refuse it. A later epoch in the request is adopted in both cases."""
     if is_other_cluster(core, request.cluster_id):
         return VoteResponse(error_code=ErrorCode.inconsistent_cluster_id)
@@ -78,19 +82,19 @@ def _decide(core: Core, voter_id: int, asked: PartitionData) -> tuple[ErrorCode,
     newest_record_epoch = asked.replica_epoch - (not asked.pre_vote)
     if asked.last_offset < 0 or asked.last_offset_epoch < 0 or asked.last_offset_epoch > newest_record_epoch:
         return ErrorCode.invalid_request, False
-    if (error := fences(core, asked.replica_epoch, asked.replica_id)) is not None:
+    if (error := validate_voter_only_request(core, asked.replica_epoch, asked.replica_id)) is not None:
         return error, False
     if asked.replica_epoch > core.epoch:
         transitions.become_unattached(core, asked.replica_epoch)
-    if not is_for_me(core, voter_id, asked.voter_directory_id):
+    if not is_valid_voter_key(core, voter_id, asked.voter_directory_id):
         return ErrorCode.invalid_voter_key, False
     candidate = ReplicaKey(asked.replica_id, asked.replica_directory_id)
-    if candidate.id == core.me.id:
-        core.note_namesake("asks for a vote", candidate.directory_id)
+    if candidate.id == core.local_key.id:
+        core.log_duplicate_node_id("asks for a vote", candidate.directory_id)
         return ErrorCode.none, False
     end, own_end = OffsetAndEpoch(asked.last_offset, asked.last_offset_epoch), core.log.end
-    granted = grants(core.role, candidate, is_up_to_date=end >= own_end, is_pre_vote=asked.pre_vote)
-    if asked.pre_vote and end == own_end and runs_first(core.role, core.me.id, candidate.id):
+    granted = can_grant_vote(core.role, candidate, is_up_to_date=end >= own_end, is_pre_vote=asked.pre_vote)
+    if asked.pre_vote and end == own_end and takes_precedence(core.role, core.local_key.id, candidate.id):
         granted = False
     if granted and not asked.pre_vote and core.voted is None:
         transitions.vote_for(core, candidate)
@@ -104,21 +108,21 @@ def _decide(core: Core, voter_id: int, asked: PartitionData) -> tuple[ErrorCode,
     return ErrorCode.none, granted
 
 
-def send_votes(core: Core) -> int:
+def maybe_send_vote_requests(core: Core) -> int:
     """Send Vote to the voters without a response while the election can be won; returns when to retry."""
     role = core.role
     assert isinstance(role, Prospective | Candidate), role
-    if role.ballot.is_lost:
+    if role.epoch_election.is_vote_rejected:
         return NEVER_MS
     pre_vote = isinstance(role, Prospective)
     again_ms = NEVER_MS
-    for voter in role.ballot.unanswered:
+    for voter in role.epoch_election.unrecorded_voters:
         at_ms = core.send_to_voter(voter.id, lambda to=voter: vote_request(core, to, pre_vote=pre_vote))  # type: ignore[misc]
         again_ms = min(again_ms, at_ms)
     return again_ms
 
 
-def vote_answered(core: Core, sender_id: int, response: VoteResponse) -> Outcome:
+def handle_vote_response(core: Core, sender_id: int, response: VoteResponse) -> Outcome:
     """Handle a response to Vote: record it; become candidate or leader if the ballot is won."""
     top_error = error_of(response.error_code)
     if top_error is ErrorCode.unsupported_version and isinstance(core.role, Prospective):
@@ -127,33 +131,33 @@ def vote_answered(core: Core, sender_id: int, response: VoteResponse) -> Outcome
         return Outcome.DONE
     row = only_partition(response.topics)
     if top_error is not ErrorCode.none or row is None:
-        return refused(core, sender_id, response, top_error)
+        return handle_unexpected_error(core, sender_id, response, top_error)
     leader_id = node_of(row.leader_id)
     endpoints = core.endpoints_of(leader_id, address_of(leader_id, response.node_endpoints))
     error = error_of(row.error_code)
-    outcome = take_response(core, error, leader_id, row.leader_epoch, endpoints)
-    if outcome is not Outcome.GO_ON:
+    outcome = handle_common_response(core, error, leader_id, row.leader_epoch, endpoints)
+    if outcome is not Outcome.CONTINUE:
         return outcome
     if error is not ErrorCode.none:
-        return refused(core, sender_id, response, error)
+        return handle_unexpected_error(core, sender_id, response, error)
     role = core.role
     if isinstance(role, Prospective | Candidate):
-        role.ballot.record(sender_id, granted=row.vote_granted)
-        if role.ballot.is_won:
+        role.epoch_election.record_vote(sender_id, granted=row.vote_granted)
+        if role.epoch_election.is_vote_granted:
             if isinstance(role, Prospective):
                 transitions.become_candidate(core)
             else:
                 transitions.become_leader(core)
-        elif role.ballot.is_lost and isinstance(role, Prospective):
-            lose_pre_vote(core)
+        elif role.epoch_election.is_vote_rejected and isinstance(role, Prospective):
+            transition_after_pre_vote_loss(core)
     return Outcome.DONE
 
 
-def lose_pre_vote(core: Core) -> None:
+def transition_after_pre_vote_loss(core: Core) -> None:
     """The pre-vote is lost, or timed out: become Follower if the leader's address is known, else Unattached."""
     role = core.role
     assert isinstance(role, Prospective), role
-    if role.leader_id is not None and role.leader_endpoints and role.leader_id != core.me.id:
+    if role.leader_id is not None and role.leader_endpoints and role.leader_id != core.local_key.id:
         transitions.become_follower(core, role.epoch, role.leader_id, role.leader_endpoints)
     else:
         transitions.become_unattached(core, role.epoch, leader_id=role.leader_id)

@@ -71,7 +71,7 @@ def files_of(folder):
                     header.partition_leader_epoch,
                     len(batch),
                 )
-                for header, batch in snapshots.sound_batches(path, Files())
+                for header, batch in snapshots.valid_batches(path, Files())
             ]
             found[name] = (
                 batches,

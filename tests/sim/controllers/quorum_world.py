@@ -18,7 +18,7 @@ from controller.controller import Controller
 from controller.metadata import snapshots
 from controller.metadata.log import MetadataLog
 from controller.metadata.log_cleaning import MetadataLogSettings
-from controller.metadata.snapshot_generator import Snapshotter
+from controller.metadata.snapshot_generator import SnapshotGenerator
 from controller.raft.quorum import Quorum
 from controller.raft.types import (
     Address,
@@ -136,7 +136,9 @@ class Node:
                 call_later=runtime.call_later,
             )
         quorum.subscribe(
-            Snapshotter(quorum, image=lambda: follower.image, settings=LOG_SETTINGS, now_ms=runtime.now_ms)
+            SnapshotGenerator(
+                quorum, image=lambda: follower.image, settings=LOG_SETTINGS, now_ms=runtime.now_ms
+            )
         )
         quorum.subscribe(self.world.oracle(self))
         self.is_up = True
@@ -149,7 +151,7 @@ class Node:
         if self.controller is not None:
             self.controller.stop()
         quorum = self.quorum
-        for task in (quorum._worker, quorum._upkeep.snapshotting, *quorum._sending):
+        for task in (quorum._worker, quorum._maintenance.snapshotting, *quorum._sending):
             if task is not None:
                 task.cancel()
         quorum._end()
@@ -357,7 +359,7 @@ class World:
             while True:
                 await asyncio.sleep(0.01)
                 up = [node for node in self.nodes.values() if node.is_up]
-                ends = {node.quorum.end_offset for node in up} | {node.quorum.told_offset for node in up}
+                ends = {node.quorum.end_offset for node in up} | {node.quorum.applied_offset for node in up}
                 if len(ends) == 1 and self.active:
                     return
 
@@ -386,7 +388,7 @@ class World:
             assert node.follower.image == first, node.node_id
             if node.controller is not None:
                 assert node.controller.image == first, node.node_id
-                assert node.controller.committed_offset == node.quorum.told_offset
+                assert node.controller.committed_offset == node.quorum.applied_offset
             assert replayed(node) == first, node.node_id
         for other in up[1:]:
             start_offset = max(node.quorum._log.log_start_offset for node in (up[0], other))
@@ -398,7 +400,7 @@ def chunks(node: Node, start_offset: int) -> list[Any]:
     log = node.quorum._log
     return [
         chunk
-        for chunk in log.chunks(log.log_start_offset, node.quorum.told_offset)
+        for chunk in log.chunks(log.log_start_offset, node.quorum.applied_offset)
         if chunk.base_offset >= start_offset
     ]
 
@@ -414,7 +416,7 @@ def replayed(node: Node) -> MetadataImage:
             image.replay_all(records)
         start_offset = snapshot.offset
     transactions = TransactionFilter()
-    for chunk in log.chunks(start_offset, node.quorum.told_offset):
+    for chunk in log.chunks(start_offset, node.quorum.applied_offset):
         located = transactions.take(enumerate(chunk.records, start=chunk.base_offset))
         image.replay_all(record for _, record in located)
     log.close()

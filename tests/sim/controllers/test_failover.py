@@ -131,9 +131,9 @@ def test_an_idle_quorum_shows_that_it_lives():
     async def story(world: World) -> None:
         await start(world)
         leader = await world.until_active()
-        before = leader.quorum.told_offset
+        before = leader.quorum.applied_offset
         await asyncio.sleep(10)
-        assert 19 <= leader.quorum.told_offset - before <= 21
+        assert 19 <= leader.quorum.applied_offset - before <= 21
         await finish(world)
 
     World(seed=4, observers=1).run(story)

@@ -19,7 +19,7 @@ from typing import Any
 from raft_events import Events
 from raft_node import Broken, Node
 
-from controller.metadata.quorum_state import QuorumState
+from controller.metadata.quorum_state import ElectionState
 from controller.raft.roles import Leader
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from protocol.records.batch import BatchHeader, batches
@@ -89,7 +89,7 @@ class Judge:
 
     # -- elections -------------------------------------------------------------------------------------------
 
-    def persisted(self, node: Node, state: QuorumState) -> None:
+    def persisted(self, node: Node, state: ElectionState) -> None:
         """A node has made its epoch and vote durable."""
         key = node.id, node.directory_number
         before = self._epochs.get(key, 0)

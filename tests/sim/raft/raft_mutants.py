@@ -14,7 +14,7 @@ from raft_node import Node
 
 from controller.metadata import quorum_state
 from controller.metadata.log import MetadataLog
-from controller.metadata.snapshot_store import PartFile
+from controller.metadata.snapshot_store import RawSnapshotWriter
 from controller.raft import reconfiguration, serving, voting
 from controller.raft.core import Core
 from controller.raft.effects import Flush
@@ -29,7 +29,7 @@ def vote_not_persisted() -> Iterator[None]:
     """The epoch is made durable, the vote in it is not: after a crash a node votes again."""
     write = quorum_state.write
 
-    def forgetful(directory: Any, state: quorum_state.QuorumState, files: Any) -> None:
+    def forgetful(directory: Any, state: quorum_state.ElectionState, files: Any) -> None:
         write(directory, replace(state, voted_id=None), files)
 
     with patch.object(quorum_state, "write", forgetful):
@@ -39,12 +39,12 @@ def vote_not_persisted() -> Iterator[None]:
 @contextmanager
 def vote_for_a_shorter_log() -> Iterator[None]:
     """Whoever asks gets the vote, whatever log it has."""
-    grants = voting.grants
+    grants = voting.can_grant_vote
 
     def generous(role: Role, candidate: Any, *, is_up_to_date: bool, is_pre_vote: bool) -> bool:
         return grants(role, candidate, is_up_to_date=True, is_pre_vote=is_pre_vote)
 
-    with patch.object(voting, "grants", generous):
+    with patch.object(voting, "can_grant_vote", generous):
         yield
 
 
@@ -76,7 +76,7 @@ def commits_records_of_older_epochs() -> Iterator[None]:
             role.epoch_start_offset = start
 
     # Split votes, as Kafka's voters have them, bring more leaders that begin on top of one another.
-    with patch.object(serving, "advance", early), patch.object(voting, "runs_first", lambda *_: False):
+    with patch.object(serving, "advance", early), patch.object(voting, "takes_precedence", lambda *_: False):
         yield
 
 
@@ -96,21 +96,21 @@ def follower_asks_for_more_before_it_has_flushed() -> Iterator[None]:
 @contextmanager
 def pre_vote_although_a_leader_lives() -> Iterator[None]:
     """A follower that fetches well says yes to whoever has lost the leader."""
-    grants = voting.grants
+    grants = voting.can_grant_vote
 
     def disloyal(role: Role, candidate: Any, *, is_up_to_date: bool, is_pre_vote: bool) -> bool:
         if is_pre_vote and isinstance(role, Follower):
             return is_up_to_date
         return grants(role, candidate, is_up_to_date=is_up_to_date, is_pre_vote=is_pre_vote)
 
-    with patch.object(voting, "grants", disloyal):
+    with patch.object(voting, "can_grant_vote", disloyal):
         yield
 
 
 @contextmanager
 def changes_voters_before_the_last_change_is_committed() -> Iterator[None]:
     """One change after the other: majorities of the first and the last voter set need not have a voter in common."""
-    with patch.object(reconfiguration, "_settled_voters", lambda core, role, what: core.voters):
+    with patch.object(reconfiguration, "_committed_voters", lambda core, role, what: core.voters):
         yield
 
 
@@ -124,13 +124,13 @@ def believes_any_log() -> Iterator[None]:
 @contextmanager
 def snapshot_not_flushed() -> Iterator[None]:
     """A snapshot counts before it is on the disk."""
-    freeze = PartFile.freeze
+    freeze = RawSnapshotWriter.freeze
 
-    def hasty(part: PartFile) -> None:
+    def hasty(part: RawSnapshotWriter) -> None:
         with patch.object(part._files, "fsync", lambda fd: None):
             freeze(part)
 
-    with patch.object(PartFile, "freeze", hasty):
+    with patch.object(RawSnapshotWriter, "freeze", hasty):
         yield
 
 

@@ -154,11 +154,11 @@ def follow(shell: Shell) -> Follower:
     listeners = Listeners()
     listeners.add(follower)
     snapshot = quorum._log.latest_snapshot
-    if snapshot is not None and 0 < snapshot.offset <= quorum.told_offset:
-        listeners.tell_snapshot(list(quorum._log.snapshot_records(snapshot)), snapshot)
-    for chunk in quorum._log.chunks(listeners.end_offset, quorum.told_offset):
-        listeners.tell_commit(chunk)
-    listeners.tell_leader(quorum._listeners.leader)
+    if snapshot is not None and 0 < snapshot.offset <= quorum.applied_offset:
+        listeners.notify_snapshot(list(quorum._log.snapshot_records(snapshot)), snapshot)
+    for chunk in quorum._log.chunks(listeners.end_offset, quorum.applied_offset):
+        listeners.notify_commit(chunk)
+    listeners.notify_leader(quorum._listeners.leader)
     quorum._listeners.add(follower)
     return follower
 

@@ -123,7 +123,7 @@ async def test_what_is_not_in_the_image_is_made_anew_by_who_becomes_active(shell
     # Where the registration stands is not known: who has read what was there when this controller began has read it.
     (broker,) = again.image.brokers.values()
     for behind, is_caught_up in ((2, False), (1, True)):
-        offset = shell.quorum.told_offset - behind
+        offset = shell.quorum.applied_offset - behind
         beat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=broker.epoch, current_metadata_offset=offset)
         response = await again.request(ApiKey.BROKER_HEARTBEAT, beat)
         assert response.is_caught_up == is_caught_up, behind
@@ -474,7 +474,7 @@ async def test_who_waits_too_long_is_told_so_and_it_may_still_come_true(shell: S
 
 async def lose_the_leadership(shell: Shell) -> None:
     """As when another voter has a later epoch: what Raft decides about it reaches the driver's listeners."""
-    shell.quorum._telling.change_leader(LeaderAndEpoch(2, 5))
+    shell.quorum._dispatcher.change_leader(LeaderAndEpoch(2, 5))
 
 
 async def test_what_was_not_committed_is_forgotten(shell: Shell):
@@ -540,7 +540,7 @@ async def test_kraft_version_is_raised_by_raft(tmp_path: Path):
         answer = await controller.request(ApiKey.UPDATE_FEATURES, request)
         assert answer.error_code == ErrorCode.none, answer
         assert shell.quorum.kraft_version == int(not is_dry)
-    assert shell.quorum.told_offset == shell.quorum.end_offset
+    assert shell.quorum.applied_offset == shell.quorum.end_offset
     await shell.stop()
     controller = await shell.start()
     assert shell.quorum.kraft_version == 1
@@ -716,6 +716,6 @@ async def test_who_stops_with_something_uncommitted_hears_of_it_in_vain(shell: S
     await lose_the_leadership(shell)
     with pytest.raises(NotController):
         await lost
-    (chunk,) = shell.quorum._log.chunks(shell.quorum.told_offset, shell.quorum.end_offset)
-    shell.quorum._listeners.tell_commit(chunk)
+    (chunk,) = shell.quorum._log.chunks(shell.quorum.applied_offset, shell.quorum.end_offset)
+    shell.quorum._listeners.notify_commit(chunk)
     shell.quorum._worker.cancel()

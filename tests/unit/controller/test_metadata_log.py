@@ -128,7 +128,7 @@ def test_a_log_behind_a_snapshot_sends_others_there(offset, epoch, expected):
     write(log, "e1:3 e3:4")
     for at in (4, 5, 6):
         take_snapshot(log, at)
-    log._store.forget_before(OffsetAndEpoch(5, 3), now_ms=0)
+    log._store.delete_before(OffsetAndEpoch(5, 3), now_ms=0)
     log._log.maybe_increment_log_start_offset(5)
     assert log.validate(offset, epoch) == expected
 

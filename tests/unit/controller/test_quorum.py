@@ -11,7 +11,7 @@ from controller_shell import Follower, Shell, create, follow, join
 
 from controller.metadata import snapshots
 from controller.metadata.log_cleaning import CLEAN_INTERVAL_MS, MetadataLogSettings
-from controller.metadata.snapshot_generator import Snapshotter
+from controller.metadata.snapshot_generator import SnapshotGenerator
 from controller.raft.effects import Send
 from controller.raft.types import Address, LeaderAndEpoch
 from protocol.errors import NotController, UnsupportedVersion
@@ -52,7 +52,7 @@ async def test_a_single_voter_leads_when_start_returns(shell: Shell):
     await shell.quorum.start()
     late = follow(shell)
     assert early.leaders == late.leaders == [LeaderAndEpoch(1, 1)]
-    assert early.end_offset == late.end_offset == shell.quorum.told_offset == shell.quorum.end_offset == 6
+    assert early.end_offset == late.end_offset == shell.quorum.applied_offset == shell.quorum.end_offset == 6
     assert early.records == late.records
     assert shell.quorum.is_only_voter
     # quorum-state (unknown leader, vote, leader), LeaderChange, its read, first records: no write more than needed
@@ -87,17 +87,17 @@ async def test_what_is_appended_beyond_the_bound_is_read_from_the_log(
     shell.blocked.append(event)
     append(shell, topic(1))
     monkeypatch.setattr(
-        "controller.raft.listener_dispatch.MAX_APPENDED_BYTES", shell.quorum._telling._appended_bytes
+        "controller.raft.listener_dispatch.MAX_APPENDED_BYTES", shell.quorum._dispatcher._appended_bytes
     )
     for number in range(2, 6):
         append(shell, topic(number))
-    assert len(shell.quorum._telling._appended) == 1
+    assert len(shell.quorum._dispatcher._appended) == 1
     event.set()
     shell.blocked.clear()
     await settle()
     await settle()
     assert follower.records[-5:] == [topic(number) for number in range(1, 6)]
-    assert shell.quorum._telling._appended_bytes == 0
+    assert shell.quorum._dispatcher._appended_bytes == 0
     append(shell, topic(6))
     await settle()
     assert follower.records[-1] == topic(6)
@@ -249,7 +249,7 @@ async def test_snapshots_take_the_place_of_the_log(shell: Shell):
     controller = shell.open()
     follower = follow(shell)
     shell.quorum.subscribe(
-        Snapshotter(shell.quorum, image=lambda: follower.image, settings=settings, now_ms=lambda: 0)
+        SnapshotGenerator(shell.quorum, image=lambda: follower.image, settings=settings, now_ms=lambda: 0)
     )
     await shell.quorum.start()
     await join(controller)
@@ -309,7 +309,7 @@ async def test_snapshots_that_are_due_and_cannot_be(
     shell.open()
     shell.quorum.subscribe(follower)
     shell.quorum.subscribe(
-        Snapshotter(shell.quorum, image=lambda: follower.image, settings=settings, now_ms=lambda: 0)
+        SnapshotGenerator(shell.quorum, image=lambda: follower.image, settings=settings, now_ms=lambda: 0)
     )
     tried: list[int] = []
 

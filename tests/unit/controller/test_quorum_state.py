@@ -8,15 +8,15 @@ from uuid import UUID
 import pytest
 
 from controller.metadata import quorum_state
-from controller.metadata.quorum_state import FILE_NAME, QuorumState
+from controller.metadata.quorum_state import FILE_NAME, ElectionState
 from protocol.metadata.image import InvalidMetadata
 from tests.harness.faulty_files import FaultyFiles, Loss
 
 HOME = Path("/log")
 DIRECTORY = UUID(int=0x27C6803CF7CB4F62AA6BCF53FD3ACD84)
 
-CONFIGURED = QuorumState(leader_epoch=2, leader_id=1, kraft_version=0, voters=(1, 2, 3))
-IN_LOG = QuorumState(
+CONFIGURED = ElectionState(leader_epoch=2, leader_id=1, kraft_version=0, voters=(1, 2, 3))
+IN_LOG = ElectionState(
     leader_epoch=7, leader_id=None, kraft_version=1, voted_id=2, voted_directory_id=DIRECTORY
 )
 
@@ -69,7 +69,7 @@ def test_kafkas_fields_in_kafkas_order(files, state, fields):
 
 def test_what_kafka_writes_is_read(files):
     put(files, b'{"leaderId":-1,"leaderEpoch":0,"votedId":-1,"currentVoters":null,"clusterId":"","appliedOffset":0,"data_version":0}')  # fmt: skip
-    assert quorum_state.read(HOME, files) == QuorumState(leader_epoch=0, leader_id=None, kraft_version=0)
+    assert quorum_state.read(HOME, files) == ElectionState(leader_epoch=0, leader_id=None, kraft_version=0)
 
 
 def test_no_file_is_no_state(files):

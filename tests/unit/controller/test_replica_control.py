@@ -15,7 +15,7 @@ from replica_control_model import BROKERS, PARTITIONS, Cluster
 from controller.partitions import alter_partition, leader_and_isr_updates, partition_change
 from controller.partitions.alter_partition import _check, _check_members
 from controller.partitions.draft import Draft
-from controller.partitions.partition_change import ElectionRules, _eligible, completed
+from controller.partitions.partition_change import ElectionRules, _target_elr, completed
 from protocol.error_code import ErrorCode
 from protocol.messages.alter_partition import BrokerState, PartitionData
 from protocol.metadata.image import PartitionImage
@@ -238,14 +238,14 @@ def keeping_the_lost(
     before: PartitionImage, wanted: PartitionImage, lost: Sequence[int], rules: ElectionRules
 ) -> tuple[int, ...]:
     """Unclean stops do not count for the ELR."""
-    return _eligible(before, wanted, (), rules)
+    return _target_elr(before, wanted, (), rules)
 
 
 def keeping_the_removed(
     before: PartitionImage, wanted: PartitionImage, lost: Sequence[int], rules: ElectionRules
 ) -> tuple[int, ...]:
     """As Kafka 4.3.1: who was reassigned away stays in the ELR."""
-    return _eligible(before, wanted._replace(replicas=BROKERS), lost, rules)
+    return _target_elr(before, wanted._replace(replicas=BROKERS), lost, rules)
 
 
 def completing_early(partition: PartitionImage) -> PartitionImage:
@@ -262,13 +262,13 @@ def completing_early(partition: PartitionImage) -> PartitionImage:
     [
         (alter_partition, "_check_members", ignoring_broker_epochs, "LeaderCandidateCompleteness"),
         (alter_partition, "_check", ignoring_partition_epochs, "ReplicationQuorumSuperset"),
-        (partition_change, "_eligible", keeping_the_lost, "LeaderCandidateCompleteness"),
-        (partition_change, "_eligible", keeping_the_removed, "who is eligible is a replica"),
+        (partition_change, "_target_elr", keeping_the_lost, "LeaderCandidateCompleteness"),
+        (partition_change, "_target_elr", keeping_the_removed, "who is eligible is a replica"),
         (partition_change, "completed", completing_early, "a reassignment ends"),
         (
             leader_and_isr_updates,
-            "without_unclean",
-            leader_and_isr_updates.without_broker,
+            "remove_from_isrs_and_elrs",
+            leader_and_isr_updates.remove_from_isrs,
             "LeaderCandidateCompleteness",
         ),
     ],

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from controller.metadata.quorum_state import QuorumState
+from controller.metadata.quorum_state import ElectionState
 from controller.raft.effects import (
     Committed,
     Effect,
@@ -290,7 +290,7 @@ class Replica:
         config: RaftSettings,
         *,
         log: MemoryLog | None = None,
-        election: QuorumState | None = None,
+        election: ElectionState | None = None,
         seed: int = 0,
         now_ms: int = START_MS,
     ) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from raft_support import CLUSTER_ID, LISTENER, MemoryLog, Replica, address, directory, dynamic_log, elected
 from raft_support import settings as raft_settings
 
-from controller.metadata.quorum_state import QuorumState
+from controller.metadata.quorum_state import ElectionState
 from controller.raft.effects import Committed, Fatal, LeaderChanged, Persist
 from controller.raft.types import TOPIC, TOPIC_ID
 from protocol.messages import begin_quorum_epoch as begin
@@ -292,7 +292,7 @@ ANSWERS: dict[type, st.SearchStrategy[Any]] = {
 
 
 def follower(voters: tuple[int, ...] = (1, 2, 3), **others: Any) -> Replica:
-    election = QuorumState(leader_epoch=1, leader_id=2, kraft_version=1)
+    election = ElectionState(leader_epoch=1, leader_id=2, kraft_version=1)
     settings = raft_settings(1, (), bootstrap_servers=(address(2), address(9)), **others)
     return Replica(settings, log=dynamic_log(*voters), election=election)
 
@@ -300,10 +300,10 @@ def follower(voters: tuple[int, ...] = (1, 2, 3), **others: Any) -> Replica:
 STARTS: dict[str, Callable[[], Replica]] = {
     "unattached": lambda: Replica(raft_settings(1)),
     "candidate": lambda: Replica(
-        raft_settings(1), election=QuorumState(leader_epoch=1, leader_id=None, voted_id=1, kraft_version=0)
+        raft_settings(1), election=ElectionState(leader_epoch=1, leader_id=None, voted_id=1, kraft_version=0)
     ),
     "resigned": lambda: Replica(
-        raft_settings(1), election=QuorumState(leader_epoch=1, leader_id=1, kraft_version=0)
+        raft_settings(1), election=ElectionState(leader_epoch=1, leader_id=1, kraft_version=0)
     ),
     "follower": lambda: follower(),
     "joining": lambda: follower((2, 3), auto_join_enable=True),

@@ -18,9 +18,9 @@ from raft_support import (
     settings,
 )
 
-from controller.metadata.quorum_state import QuorumState
+from controller.metadata.quorum_state import ElectionState
 from controller.raft.effects import LeaderChanged, Persist, Reply, Stopped
-from controller.raft.epochs import election_pause_ms
+from controller.raft.epochs import end_epoch_election_backoff_ms
 from controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from controller.raft.types import TOPIC, LeaderAndEpoch, OffsetAndEpoch, ReplicaKey
 from protocol.error_code import ErrorCode
@@ -33,8 +33,8 @@ from protocol.messages.vote import VoteRequest
 from protocol.messages.voters_record import VotersRecord
 
 
-def state(epoch: int, leader: int | None = None, voted: int | None = None, **others: Any) -> QuorumState:
-    return QuorumState(leader_epoch=epoch, leader_id=leader, voted_id=voted, kraft_version=0, **others)
+def state(epoch: int, leader: int | None = None, voted: int | None = None, **others: Any) -> ElectionState:
+    return ElectionState(leader_epoch=epoch, leader_id=leader, voted_id=voted, kraft_version=0, **others)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,9 @@ def state(epoch: int, leader: int | None = None, voted: int | None = None, **oth
         (state(3, leader=2, voted=3), 3, Follower, 3),
     ],
 )  # fmt: skip
-def test_the_role_after_a_start(election: QuorumState | None, log_epoch: int, role: type, epoch: int) -> None:
+def test_the_role_after_a_start(
+    election: ElectionState | None, log_epoch: int, role: type, epoch: int
+) -> None:
     log = MemoryLog()
     if log_epoch:
         log.append("a", epoch=log_epoch)
@@ -270,7 +272,7 @@ def test_who_runs_first_when_the_leader_goes(
 
 def test_successors_are_known_by_their_disks() -> None:
     keys = [ReplicaKey(1, UUID(int=9)), key(2)]
-    assert election_pause_ms(keys, key(1), election_backoff_max_ms=1_000) == 1_000
+    assert end_epoch_election_backoff_ms(keys, key(1), election_backoff_max_ms=1_000) == 1_000
 
 
 @pytest.mark.parametrize(

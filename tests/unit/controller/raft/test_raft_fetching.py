@@ -65,7 +65,7 @@ def test_nobody_gets_more_at_once_than_a_bound(leader: Replica, monkeypatch: pyt
     everything = row_of(leader.ask(asked)).records
     assert everything == leader.log.read(1, max_bytes=10_000)
     leader.log.snapshot(OffsetAndEpoch(3, 0))
-    monkeypatch.setattr("controller.raft.fetch_responses.MAX_ANSWER_BYTES", 70)
+    monkeypatch.setattr("controller.raft.fetch_responses.MAX_RESPONSE_BYTES", 70)
     assert row_of(leader.ask(asked)).records == leader.log.read(1, max_bytes=70) < everything
     piece = piece_of(leader.ask(snapshot_request(leader, max_bytes=2**31 - 1)))
     assert len(piece.unaligned_records or b"") == 70

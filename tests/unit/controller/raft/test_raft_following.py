@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from raft_support import LISTENER, MemoryLog, Replica, address, directory, fetch_answer, settings
 
-from controller.metadata.quorum_state import QuorumState
+from controller.metadata.quorum_state import ElectionState
 from controller.raft.effects import Committed, Fatal, Flush, Freeze, LeaderChanged, Send, SnapshotLoaded
 from controller.raft.following import truncation_offset
 from controller.raft.roles import Follower, Prospective, Unattached
@@ -23,7 +23,7 @@ EPOCH = 5
 
 def follower(log: MemoryLog | None = None, **others: Any) -> Replica:
     """Node 1 follows node 2 in epoch 5, and has sent its first Fetch."""
-    state = QuorumState(leader_epoch=EPOCH, leader_id=2, kraft_version=0)
+    state = ElectionState(leader_epoch=EPOCH, leader_id=2, kraft_version=0)
     replica = Replica(settings(1, **others), log=log, election=state)
     assert isinstance(replica.role, Follower)
     return replica
@@ -80,7 +80,7 @@ def test_records_are_durable_before_the_next_fetch() -> None:
 def test_a_broker_does_not_flush() -> None:
     replica = Replica(
         settings(9, can_become_voter=False),
-        election=QuorumState(leader_epoch=EPOCH, leader_id=2, kraft_version=0),
+        election=ElectionState(leader_epoch=EPOCH, leader_id=2, kraft_version=0),
     )
     effects = answer_fetch(replica, fetch_answer(records_of(1)))
     assert Flush not in [type(each) for each in effects]
@@ -242,7 +242,7 @@ def test_a_leader_is_found_through_bootstrap_servers_and_durably_before_its_reco
     servers = (address(7), address(8))
     replica = Replica(
         settings(9, (), bootstrap_servers=servers, can_become_voter=False),
-        election=QuorumState(leader_epoch=3, leader_id=None, kraft_version=1),
+        election=ElectionState(leader_epoch=3, leader_id=None, kraft_version=1),
     )
     (sent,) = replica.sent(FetchRequest)
     assert sent.to in servers

@@ -139,9 +139,9 @@ def test_a_leader_that_hears_no_majority_resigns(count: int) -> None:
 
 def test_observers_and_other_disks_are_no_majority() -> None:
     followers = Followers(voter_set(1, 2, 3), key(1))
-    assert not followers.heard(ReplicaKey(2, directory(9)))
-    assert not followers.heard(key(9))
-    assert followers.heard(key(2))
+    assert not followers.record_contact(ReplicaKey(2, directory(9)))
+    assert not followers.record_contact(key(9))
+    assert followers.record_contact(key(2))
 
 
 def test_voters_that_do_not_fetch_are_told_of_the_epoch_again_and_again() -> None:
@@ -179,9 +179,9 @@ def test_a_replica_is_caught_up_when_it_reaches_what_there_was_at_its_last_fetch
 def test_observers_that_are_gone_are_forgotten() -> None:
     followers = Followers(voter_set(1), key(1))
     followers.fetched(key(9), 0, leader_end_offset=0, now_ms=1_000)
-    followers.forget_gone_observers(now_ms=1_000 + OBSERVER_SESSION_TIMEOUT_MS - 1)
+    followers.clear_inactive_observers(now_ms=1_000 + OBSERVER_SESSION_TIMEOUT_MS - 1)
     assert key(9) in followers.observers
-    followers.forget_gone_observers(now_ms=1_000 + OBSERVER_SESSION_TIMEOUT_MS)
+    followers.clear_inactive_observers(now_ms=1_000 + OBSERVER_SESSION_TIMEOUT_MS)
     assert key(9) not in followers.observers
 
 
@@ -191,13 +191,13 @@ def test_progress_survives_a_change_of_the_voter_set() -> None:
     followers.fetched(key(3), 7, leader_end_offset=9, now_ms=1)
     followers.flushed(9)
     followers.set_voters(voter_set(1, 2, 3))
-    assert followers.committed_offset() == 7
+    assert followers.high_watermark_candidate() == 7
     assert not followers.observers
     followers.set_voters(voter_set(2, 3))  # the leader itself is out: it does not count
-    assert followers.committed_offset() == 5
+    assert followers.high_watermark_candidate() == 5
     followers.flushed(10)
     assert followers.observers[key(1)].end_offset == 10
-    assert followers.successors() == [key(3), key(2)]
+    assert followers.preferred_successors() == [key(3), key(2)]
 
 
 def test_a_voter_that_was_only_configured_gets_its_directory_with_kraft_version_1() -> None:

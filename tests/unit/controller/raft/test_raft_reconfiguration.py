@@ -21,7 +21,7 @@ from raft_support import (
     voter_set,
 )
 
-from controller.metadata.quorum_state import QuorumState
+from controller.metadata.quorum_state import ElectionState
 from controller.raft.roles import Follower, Leader, Resigned
 from controller.raft.types import Address, ReplicaKey, VersionRange
 from controller.raft.voters import Voter
@@ -434,7 +434,7 @@ def follower_of_2(**others: Any) -> Replica:
     voters = others.pop("voters", (1, 2, 3))
     static = others.pop("static", ())
     log = None if static else dynamic_log(*voters)
-    state = QuorumState(leader_epoch=5, leader_id=2, kraft_version=0 if static else 1)
+    state = ElectionState(leader_epoch=5, leader_id=2, kraft_version=0 if static else 1)
     return Replica(settings(1, static, **others), log=log, election=state)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from raft_support import LISTENER, MemoryLog, address, dynamic_log, key, voter_set
 
 from controller.raft.history import QuorumHistory
-from controller.raft.peers import Peers
+from controller.raft.request_manager import RequestManager
 from controller.raft.types import NEVER_MS, Address, Node, OffsetAndEpoch, ReplicaKey, VersionRange
 from controller.raft.voters import Voter, VoterSet
 from protocol.messages.k_raft_version_record import KRaftVersionRecord
@@ -138,56 +138,56 @@ def test_configured_voters_hold_as_long_as_the_log_says_nothing() -> None:
 A, B = Node(-2, address(1)), Node(-3, address(2))
 
 
-def peers() -> Peers:
-    return Peers([A, B], retry_backoff_ms=20, request_timeout_ms=2_000, random=Random(1))
+def peers() -> RequestManager:
+    return RequestManager([A, B], retry_backoff_ms=20, request_timeout_ms=2_000, random=Random(1))
 
 
 def test_a_request_at_a_time_and_a_pause_after_a_failure() -> None:
     known = peers()
     assert known.is_ready(A, 0)
-    known.sent(A, 1, 0)
+    known.on_request_sent(A, 1, 0)
     assert not known.is_ready(A, 1_999)
     assert known.ready_at_ms(A, 0) == 2_000
-    assert known.is_expected(A.id, 1)
-    assert not known.is_expected(A.id, 2)
-    known.answered(A.id, 2, 5, well=True)  # another one
+    assert known.is_response_expected(A.id, 1)
+    assert not known.is_response_expected(A.id, 2)
+    known.on_response_result(A.id, 2, 5, well=True)  # another one
     assert not known.is_ready(A, 5)
-    known.answered(A.id, 1, 5, well=False)
+    known.on_response_result(A.id, 1, 5, well=False)
     assert known.is_backing_off(A, 24)
     assert known.is_ready(A, 25)
-    known.sent(A, 3, 30)
-    known.answered(A.id, 3, 31, well=True)
+    known.on_request_sent(A, 3, 30)
+    known.on_response_result(A.id, 3, 31, well=True)
     assert known.is_ready(A, 31)
 
 
 def test_an_answer_that_does_not_come() -> None:
     known = peers()
-    known.sent(A, 1, 0)
-    assert known.has_any_in_flight(1_999)
-    assert not known.has_timed_out(A, 1_999)
-    assert known.has_timed_out(A, 2_000)
-    assert not known.has_any_in_flight(2_000)
+    known.on_request_sent(A, 1, 0)
+    assert known.has_any_inflight_request(1_999)
+    assert not known.has_request_timed_out(A, 1_999)
+    assert known.has_request_timed_out(A, 2_000)
+    assert not known.has_any_inflight_request(2_000)
     known.reset(A)
-    assert not known.is_expected(A.id, 1)
+    assert not known.is_response_expected(A.id, 1)
 
 
 def test_nobody_is_asked_who_leads_while_anything_is_under_way() -> None:
     known = peers()
-    assert known.ready_bootstrap(0) in (A, B)
-    known.sent(Node(7, address(7)), 1, 0)
-    assert known.ready_bootstrap(10) is None
-    assert known.bootstrap_at_ms(10) == 2_000
-    known.answered(7, 1, 10, well=True)
+    assert known.find_ready_bootstrap_server(0) in (A, B)
+    known.on_request_sent(Node(7, address(7)), 1, 0)
+    assert known.find_ready_bootstrap_server(10) is None
+    assert known.bootstrap_ready_at_ms(10) == 2_000
+    known.on_response_result(7, 1, 10, well=True)
     for node in (A, B):
-        known.sent(node, 2, 10)
-        known.answered(node.id, 2, 12, well=False)
-    assert known.ready_bootstrap(13) is None
-    assert known.bootstrap_at_ms(13) == 32
+        known.on_request_sent(node, 2, 10)
+        known.on_response_result(node.id, 2, 12, well=False)
+    assert known.find_ready_bootstrap_server(13) is None
+    assert known.bootstrap_ready_at_ms(13) == 32
     known.reset_all()
-    assert known.ready_bootstrap(13) in (A, B)
+    assert known.find_ready_bootstrap_server(13) in (A, B)
 
 
 def test_without_bootstrap_servers_nobody_is_asked() -> None:
-    known = Peers([], retry_backoff_ms=20, request_timeout_ms=2_000, random=Random(1))
-    assert known.ready_bootstrap(0) is None
-    assert known.bootstrap_at_ms(0) == NEVER_MS
+    known = RequestManager([], retry_backoff_ms=20, request_timeout_ms=2_000, random=Random(1))
+    assert known.find_ready_bootstrap_server(0) is None
+    assert known.bootstrap_ready_at_ms(0) == NEVER_MS

@@ -17,13 +17,22 @@ from raft_support import (
     voter_set,
 )
 
-from controller.metadata.quorum_state import QuorumState
+from controller.metadata.quorum_state import ElectionState
 from controller.raft.effects import Persist, Reply
 from controller.raft.follower_progress import Followers
-from controller.raft.roles import Ballot, Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
+from controller.raft.roles import (
+    Candidate,
+    EpochElection,
+    Follower,
+    Leader,
+    Prospective,
+    Resigned,
+    Role,
+    Unattached,
+)
 from controller.raft.types import TOPIC, OffsetAndEpoch, ReplicaKey, VersionRange
 from controller.raft.voters import Voter
-from controller.raft.voting import grants
+from controller.raft.voting import can_grant_vote
 from protocol.error_code import ErrorCode
 from protocol.messages import vote
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -67,7 +76,9 @@ def unattached(**fields: Any) -> Unattached:
 
 
 def prospective(**fields: Any) -> Prospective:
-    return Prospective(epoch=1, ballot=Ballot.begin(VOTERS, 1), election_deadline_ms=0, **fields)
+    return Prospective(
+        epoch=1, epoch_election=EpochElection.begin(VOTERS, 1), election_deadline_ms=0, **fields
+    )
 
 
 def follower(*, has_fetched: bool) -> Follower:
@@ -81,7 +92,7 @@ def follower(*, has_fetched: bool) -> Follower:
     )
 
 
-CANDIDATE = Candidate(epoch=1, ballot=Ballot.begin(VOTERS, 1), election_deadline_ms=0)
+CANDIDATE = Candidate(epoch=1, epoch_election=EpochElection.begin(VOTERS, 1), election_deadline_ms=0)
 RESIGNED = Resigned(epoch=1, unacknowledged=set(), deadline_ms=0)
 LEADER = Leader(
     epoch=1,
@@ -118,10 +129,10 @@ LEADER = Leader(
 def test_votes_by_role(
     role: Role, *, pre_vote: bool, pre_vote_behind: bool, vote: bool, vote_behind: bool
 ) -> None:
-    assert grants(role, key(2), is_up_to_date=True, is_pre_vote=True) is pre_vote
-    assert grants(role, key(2), is_up_to_date=False, is_pre_vote=True) is pre_vote_behind
-    assert grants(role, key(2), is_up_to_date=True, is_pre_vote=False) is vote
-    assert grants(role, key(2), is_up_to_date=False, is_pre_vote=False) is vote_behind
+    assert can_grant_vote(role, key(2), is_up_to_date=True, is_pre_vote=True) is pre_vote
+    assert can_grant_vote(role, key(2), is_up_to_date=False, is_pre_vote=True) is pre_vote_behind
+    assert can_grant_vote(role, key(2), is_up_to_date=True, is_pre_vote=False) is vote
+    assert can_grant_vote(role, key(2), is_up_to_date=False, is_pre_vote=False) is vote_behind
 
 
 @pytest.mark.parametrize(
@@ -148,7 +159,7 @@ def test_one_vote_in_an_epoch_durable_before_it_is_given_and_across_restarts() -
     effects = [each for each in replica.history if isinstance(each, Persist | Reply)]
     assert isinstance(effects[-1], Reply)
     assert effects[-2] == Persist(
-        QuorumState(
+        ElectionState(
             leader_epoch=1,
             leader_id=None,
             kraft_version=0,
@@ -198,7 +209,7 @@ BAD = [
 
 @pytest.mark.parametrize(("asked", "top_error", "error"), BAD)
 def test_bad_votes_are_refused(asked: VoteRequest, top_error: ErrorCode, error: ErrorCode | None) -> None:
-    state = QuorumState(leader_epoch=4, leader_id=None, kraft_version=0)
+    state = ElectionState(leader_epoch=4, leader_id=None, kraft_version=0)
     replica = Replica(settings(1), election=state)
     answer = replica.ask(asked)
     assert answer.error_code == top_error
@@ -418,7 +429,7 @@ def test_a_prospective_gives_its_vote_and_begins_anew() -> None:
     assert row_of(replica.ask(request(2, epoch=5))).vote_granted
     assert isinstance(replica.role, Prospective)
     assert replica.role.voted == key(2)
-    assert replica.role.ballot.granting == [1]
+    assert replica.role.epoch_election.granting_voters == [1]
     assert replica.election is not None
     assert replica.election.voted_id == 2
 

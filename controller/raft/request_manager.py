@@ -25,7 +25,7 @@ class _Connection:
     until_ms: int
 
 
-class Peers:
+class RequestManager:
     """The request state of all nodes that this one sends requests to."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Peers:
         known = self._connections.get(node.id)
         return known is not None and known.correlation_id is None and now_ms < known.until_ms
 
-    def has_timed_out(self, node: Node, now_ms: int) -> bool:
+    def has_request_timed_out(self, node: Node, now_ms: int) -> bool:
         """Whether its last request has timed out."""
         known = self._connections.get(node.id)
         return known is not None and known.correlation_id is not None and now_ms >= known.until_ms
@@ -57,22 +57,22 @@ class Peers:
         known = self._connections.get(node.id)
         return now_ms if known is None else max(now_ms, known.until_ms)
 
-    def has_any_in_flight(self, now_ms: int) -> bool:
+    def has_any_inflight_request(self, now_ms: int) -> bool:
         """Whether any request is in flight. Two Fetches at a time would return the same records twice."""
         return any(
             each.correlation_id is not None and now_ms < each.until_ms for each in self._connections.values()
         )
 
-    def ready_bootstrap(self, now_ms: int) -> Node | None:
+    def find_ready_bootstrap_server(self, now_ms: int) -> Node | None:
         """A random node that may know the leader; None while any request is in flight, or all of them back off."""
-        if not self._bootstrap or self.has_any_in_flight(now_ms):
+        if not self._bootstrap or self.has_any_inflight_request(now_ms):
             return None
         first = self._random.randrange(len(self._bootstrap))
         in_turn = self._bootstrap[first:] + self._bootstrap[:first]
         return next((node for node in in_turn if self.is_ready(node, now_ms)), None)
 
-    def bootstrap_at_ms(self, now_ms: int) -> int:
-        """When `ready_bootstrap` may return a node again; NEVER_MS if there are no such nodes."""
+    def bootstrap_ready_at_ms(self, now_ms: int) -> int:
+        """When `find_ready_bootstrap_server` may return a node again; NEVER_MS if there are no such nodes."""
         if not self._bootstrap:
             return NEVER_MS
         in_flight = [
@@ -84,18 +84,18 @@ class Peers:
             max(in_flight) if in_flight else min(self.ready_at_ms(node, now_ms) for node in self._bootstrap)
         )
 
-    def sent(self, node: Node, correlation_id: int, now_ms: int) -> None:
+    def on_request_sent(self, node: Node, correlation_id: int, now_ms: int) -> None:
         """A request was sent."""
         self._connections[node.id] = _Connection(correlation_id, now_ms + self._request_timeout_ms)
 
-    def is_expected(self, node_id: int, correlation_id: int) -> bool:
+    def is_response_expected(self, node_id: int, correlation_id: int) -> bool:
         """Whether this request is the last one sent to the node, and still awaits its response."""
         known = self._connections.get(node_id)
         return known is not None and known.correlation_id == correlation_id
 
-    def answered(self, node_id: int, correlation_id: int, now_ms: int, *, well: bool) -> None:
+    def on_response_result(self, node_id: int, correlation_id: int, now_ms: int, *, well: bool) -> None:
         """The request succeeded (`well`), or failed: an error response, or none. Ignored unless it is expected."""
-        if not self.is_expected(node_id, correlation_id):
+        if not self.is_response_expected(node_id, correlation_id):
             return
         if well:
             del self._connections[node_id]
