@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from controller.metadata.quorum_state import ElectionState
+from controller.raft.control_record_history import ControlRecordHistory
 from controller.raft.effects import (
     Committed,
     Effect,
@@ -23,7 +24,6 @@ from controller.raft.effects import (
     Send,
     SnapshotLoaded,
 )
-from controller.raft.history import QuorumHistory
 from controller.raft.log import RaftLog, SnapshotDownload
 from controller.raft.request_manager import RequestManager
 from controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
@@ -73,7 +73,7 @@ class Core:
 
     settings: RaftSettings
     log: RaftLog
-    history: QuorumHistory
+    history: ControlRecordHistory
     requests: RequestManager
     random: "Random"
     role: Role

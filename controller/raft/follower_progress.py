@@ -34,7 +34,7 @@ class Progress:
     #: Where the leader's log ended at the last Fetch.
     leader_end_offset: int | None = None
 
-    def fetched(self, end_offset: int, *, leader_end_offset: int, now_ms: int) -> None:
+    def update(self, end_offset: int, *, leader_end_offset: int, now_ms: int) -> None:
         """Record a Fetch at `end_offset`.
 
         A replica that reaches the leader's log end offset of its previous Fetch was caught up at that Fetch. Without
@@ -96,18 +96,20 @@ class Followers:
         """A replica's progress, voter or not."""
         return self._find(key, self.voters)
 
-    def flushed(self, end_offset: int) -> None:
+    def update_local_state(self, end_offset: int) -> None:
         """Record what the leader itself has made durable."""
         mine = self.find(self._local_key)
         assert mine is not None, self.voters
         mine.end_offset = max(mine.end_offset or 0, end_offset)
 
-    def fetched(self, key: ReplicaKey, end_offset: int, *, leader_end_offset: int, now_ms: int) -> bool:
+    def update_replica_state(
+        self, key: ReplicaKey, end_offset: int, *, leader_end_offset: int, now_ms: int
+    ) -> bool:
         """Record a replica's Fetch at `end_offset`; the result is that of `record_contact`."""
         progress = self.find(key)
         if progress is None:
             progress = self.observers[key] = Progress(key)
-        progress.fetched(end_offset, leader_end_offset=leader_end_offset, now_ms=now_ms)
+        progress.update(end_offset, leader_end_offset=leader_end_offset, now_ms=now_ms)
         return self.record_contact(key)
 
     def record_contact(self, key: ReplicaKey) -> bool:

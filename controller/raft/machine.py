@@ -46,14 +46,15 @@ Where the rules are:
 |---|---|
 | `transitions` | what each transition keeps, persists, starts and ends |
 | `voting` | when a replica grants a vote or pre-vote (KIP-996) |
-| `epochs` | BeginQuorumEpoch, EndQuorumEpoch; the order of candidates after a leader has resigned |
+| `quorum_epochs` | BeginQuorumEpoch, EndQuorumEpoch; the order of candidates after a leader has resigned |
 | `discovery` | the epoch and leader in every message |
-| `leading` | follower progress, the majority's offset, check quorum (KAFKA-15489) |
-| `fetching`, `serving` | the leader's response to Fetch; delayed Fetches; the high watermark |
-| `following` | responses to Fetch and FetchSnapshot, on the follower; truncation (KIP-595) |
-| `snapshots` | FetchSnapshot (KIP-630), on the leader |
-| `reconfiguration`, `joining` | changes of the voter set, on the leader and on the voter (KIP-853) |
-| `describing` | DescribeQuorum (KIP-595, KIP-836) |
+| `follower_progress` | follower progress, the majority's offset, check quorum (KAFKA-15489) |
+| `leader_fetch`, `fetch_responses`, `delayed_fetches` | Fetch, on the leader: replica progress, the response, how long it is delayed |
+| `high_watermark` | the leader's log: when the high watermark advances, and what that completes |
+| `follower_fetch` | Fetch, on the follower: responses, truncation (KIP-595) |
+| `leader_fetch_snapshot`, `follower_fetch_snapshot` | FetchSnapshot (KIP-630), on the leader and on the follower |
+| `reconfiguration`, `voter_updates` | changes of the voter set, on the leader and on the voter (KIP-853) |
+| `describe_quorum` | DescribeQuorum (KIP-595, KIP-836) |
 | `polling` | timeouts and retries |
 
 What differs from Kafka 4.3.1 on purpose:
@@ -80,21 +81,23 @@ from typing import TYPE_CHECKING, Any
 
 from controller.metadata.quorum_state import ElectionState
 from controller.raft import (
-    describing,
-    epochs,
-    following,
-    joining,
+    describe_quorum,
+    follower_fetch,
+    follower_fetch_snapshot,
+    high_watermark,
+    leader_fetch,
+    leader_fetch_snapshot,
     polling,
+    quorum_epochs,
     reconfiguration,
-    serving,
-    snapshots,
     transitions,
+    voter_updates,
     voting,
 )
+from controller.raft.control_record_history import ControlRecordHistory
 from controller.raft.core import Core
 from controller.raft.discovery import Outcome
 from controller.raft.effects import Effect, Send
-from controller.raft.history import QuorumHistory
 from controller.raft.log import RaftLog
 from controller.raft.request_manager import RequestManager
 from controller.raft.roles import Leader, Role, Unattached
@@ -144,7 +147,7 @@ class Raft:
         self._core = Core(
             settings=settings,
             log=log,
-            history=QuorumHistory(log, static_voters),
+            history=ControlRecordHistory(log, static_voters),
             requests=requests,
             random=random,
             role=Unattached(epoch=0, election_deadline_ms=NEVER_MS),
@@ -177,7 +180,7 @@ class Raft:
         response: Response
         match request:
             case FetchRequest():
-                return serving.handle_fetch_request(core, request, token, listener_name=listener_name)
+                return leader_fetch.handle_fetch_request(core, request, token, listener_name=listener_name)
             case AddRaftVoterRequest():
                 return reconfiguration.handle_add_voter_request(core, request, token)
             case RemoveRaftVoterRequest():
@@ -185,15 +188,19 @@ class Raft:
             case VoteRequest():
                 response = voting.handle_vote_request(core, request, listener_name=listener_name)
             case BeginQuorumEpochRequest():
-                response = epochs.handle_begin_quorum_epoch_request(
+                response = quorum_epochs.handle_begin_quorum_epoch_request(
                     core, request, listener_name=listener_name
                 )
             case EndQuorumEpochRequest():
-                response = epochs.handle_end_quorum_epoch_request(core, request, listener_name=listener_name)
+                response = quorum_epochs.handle_end_quorum_epoch_request(
+                    core, request, listener_name=listener_name
+                )
             case FetchSnapshotRequest():
-                response = snapshots.handle_fetch_snapshot_request(core, request, listener_name=listener_name)
+                response = leader_fetch_snapshot.handle_fetch_snapshot_request(
+                    core, request, listener_name=listener_name
+                )
             case DescribeQuorumRequest():
-                response = describing.handle_describe_quorum_request(core, request)
+                response = describe_quorum.handle_describe_quorum_request(core, request)
             case UpdateRaftVoterRequest():
                 response = reconfiguration.handle_update_voter_request(
                     core, request, listener_name=listener_name
@@ -225,17 +232,17 @@ class Raft:
             case None:
                 return Outcome.BACK_OFF
             case FetchResponse():
-                return following.handle_fetch_response(core, sender_id, response)
+                return follower_fetch.handle_fetch_response(core, sender_id, response)
             case FetchSnapshotResponse():
-                return following.handle_fetch_snapshot_response(core, sender_id, response)
+                return follower_fetch_snapshot.handle_fetch_snapshot_response(core, sender_id, response)
             case VoteResponse():
                 return voting.handle_vote_response(core, sender_id, response)
             case BeginQuorumEpochResponse() | EndQuorumEpochResponse():
-                return epochs.handle_quorum_epoch_response(core, sender_id, response)
+                return quorum_epochs.handle_quorum_epoch_response(core, sender_id, response)
             case UpdateRaftVoterResponse():
-                return joining.handle_update_voter_response(core, sender_id, response)
+                return voter_updates.handle_update_voter_response(core, sender_id, response)
             case AddRaftVoterResponse() | RemoveRaftVoterResponse():
-                return joining.handle_voter_change_response(core, sender_id, response)
+                return voter_updates.handle_voter_change_response(core, sender_id, response)
             case _:
                 raise TypeError(f"no response of a quorum: {type(response).__name__}")
 
@@ -249,21 +256,21 @@ class Raft:
         core = self._begin(now_ms)
         if not core.is_stopped and isinstance(core.role, Leader):
             assert end_offset <= core.log.end.offset, (end_offset, core.log.end)
-            serving.appended(core)
+            high_watermark.appended(core)
         return self._end()
 
     def flushed(self, now_ms: int, end_offset: int) -> list[Effect]:
         """Everything before this offset is durable here: a `Flush` was carried out; no other event came in between."""
         core = self._begin(now_ms)
         if not core.is_stopped and isinstance(core.role, Leader):
-            serving.flushed(core, end_offset)
+            high_watermark.flushed(core, end_offset)
         return self._end()
 
     def frozen(self, now_ms: int, error: KafkaError | None) -> list[Effect]:
         """A `Freeze` was carried out; `error` if the snapshot is corrupt. No other event came in between."""
         core = self._begin(now_ms)
         if not core.is_stopped:
-            following.snapshot_frozen(core, error)
+            follower_fetch_snapshot.snapshot_frozen(core, error)
         return self._end()
 
     def resign(self, now_ms: int, epoch: int) -> list[Effect]:

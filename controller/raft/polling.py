@@ -4,7 +4,16 @@
 and returns that time. Source: KafkaRaftClient.pollCurrentState of Kafka 4.3.1.
 """
 
-from controller.raft import epochs, following, joining, reconfiguration, serving, transitions, voting
+from controller.raft import (
+    delayed_fetches,
+    follower_fetch,
+    high_watermark,
+    quorum_epochs,
+    reconfiguration,
+    transitions,
+    voter_updates,
+    voting,
+)
 from controller.raft.core import Core
 from controller.raft.effects import Stopped
 from controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
@@ -38,7 +47,7 @@ def _stop(core: Core) -> bool:
     if is_needed and core.now_ms < deadline_ms:
         return False
     if isinstance(core.role, Leader):
-        serving.refuse_delayed_requests(core, core.role)
+        high_watermark.refuse_delayed_requests(core, core.role)
     core.effects.append(Stopped())
     core.is_stopped = True
     return True
@@ -64,9 +73,9 @@ def _poll_leader(core: Core, role: Leader) -> int:
         transitions.become_resigned(core)
         return core.now_ms
     reconfiguration.expire_voter_change(core)
-    serving.expire_delayed_fetches(core)
+    delayed_fetches.expire(core)
     role.followers.clear_inactive_observers(now_ms=core.now_ms)
-    at_ms = epochs.maybe_send_begin_quorum_epoch_requests(core)
+    at_ms = quorum_epochs.maybe_send_begin_quorum_epoch_requests(core)
     if not role.followers.is_only_voter:
         at_ms = min(at_ms, role.check_quorum_deadline_ms)
     if role.voter_change is not None:
@@ -89,8 +98,8 @@ def _poll_follower(core: Core, role: Follower) -> int:
     if core.is_voter and core.now_ms >= role.fetch_deadline_ms:
         transitions.become_prospective(core)
         return core.now_ms
-    if not joining.send_voter_change(core):
-        at_ms = following.send_fetch(core)
+    if not voter_updates.send_voter_change(core):
+        at_ms = follower_fetch.send_fetch(core)
     else:
         at_ms = core.requests.bootstrap_ready_at_ms(core.now_ms)
     return min(at_ms, role.fetch_deadline_ms) if core.is_voter else at_ms
@@ -101,12 +110,12 @@ def _poll_unattached(core: Core, role: Unattached) -> int:
         if core.now_ms >= role.election_deadline_ms:
             transitions.become_prospective(core)
             return core.now_ms
-        return min(following.maybe_send_fetch_to_any_bootstrap(core), role.election_deadline_ms)
-    return following.maybe_send_fetch_to_any_bootstrap(core)
+        return min(follower_fetch.maybe_send_fetch_to_any_bootstrap(core), role.election_deadline_ms)
+    return follower_fetch.maybe_send_fetch_to_any_bootstrap(core)
 
 
 def _poll_resigned(core: Core, role: Resigned) -> int:
-    at_ms = epochs.maybe_send_end_quorum_epoch_requests(core)
+    at_ms = quorum_epochs.maybe_send_end_quorum_epoch_requests(core)
     if core.shutdown_deadline_ms is not None:
         return at_ms
     if core.now_ms >= role.deadline_ms:

@@ -12,7 +12,7 @@ in effect as soon as it is in the log: the new set commits it.
 Source: AddVoterHandler, RemoveVoterHandler, UpdateVoterHandler, KRaftVersionUpgrade of Kafka 4.3.1.
 """
 
-from controller.raft import fetch_responses, serving
+from controller.raft import fetch_responses, high_watermark
 from controller.raft.core import Core, logger
 from controller.raft.discovery import Outcome, error_of
 from controller.raft.messages import endpoints_of, is_other_cluster, voter_change_response
@@ -95,7 +95,7 @@ def handle_api_versions_response(core: Core, sender_id: int, response: ApiVersio
     error = ErrorCode.broker_not_available if response is None else error_of(response.error_code)
     if response is None or error is not ErrorCode.none:
         reason = f"Aborted add voter operation for since API_VERSIONS returned an error {error.name}"
-        serving.end_change(core, ErrorCode.request_timed_out, reason)
+        high_watermark.complete_voter_change(core, ErrorCode.request_timed_out, reason)
         return Outcome.BACK_OFF
     supported = next(
         (
@@ -109,7 +109,7 @@ def handle_api_versions_response(core: Core, sender_id: int, response: ApiVersio
         _append_addition(core, change, supported)
     except _Refused as refused:
         logger.info("voter %s is not added: %s", change.voter, refused.message)
-        serving.end_change(core, refused.error, refused.message)
+        high_watermark.complete_voter_change(core, refused.error, refused.message)
     return Outcome.DONE
 
 
@@ -214,11 +214,11 @@ def _update(core: Core, request: UpdateRaftVoterRequest) -> None:
     if voters is None:
         raise _Refused(ErrorCode.voter_not_found)
     if is_in_log:
-        serving.append_control(core, [voters.to_record()])
+        high_watermark.append_control(core, [voters.to_record()])
     else:
         role.reported_voters = voters
     if voter.key.id != core.local_key.id:
-        serving.record_contact(core, voter.key)
+        high_watermark.record_contact(core, voter.key)
 
 
 # -- kraft.version ---------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ def upgrade_kraft_version(core: Core, *, epoch: int, version: int, validate_only
         return
     role.reported_voters = None
     messages: list[QuorumMessage] = [KRaftVersionRecord(k_raft_version=version), voters.to_record()]
-    serving.append_control(core, messages)
+    high_watermark.append_control(core, messages)
 
 
 # -- common to all changes -------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ def expire_voter_change(core: Core) -> None:
     role = core.role
     change = role.voter_change if isinstance(role, Leader) else None
     if change is not None and change.deadline_ms <= core.now_ms:
-        serving.end_change(core, ErrorCode.request_timed_out)
+        high_watermark.complete_voter_change(core, ErrorCode.request_timed_out)
 
 
 def _leader(core: Core, cluster_id: str | None, *, epoch: int | None = None) -> Leader:
@@ -316,4 +316,4 @@ def _append(core: Core, change: VoterChange, voters: VoterSet) -> None:
     logger.info("voters: %s -> %s", core.voters.keys, voters.keys)
     assert core.voters.has_overlapping_majority(voters), (core.voters, voters)
     change.offset = core.log.end.offset
-    serving.append_control(core, [voters.to_record()])
+    high_watermark.append_control(core, [voters.to_record()])

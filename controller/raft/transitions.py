@@ -6,7 +6,7 @@ Source: QuorumState of Kafka 4.3.1.
 """
 
 from controller.metadata.quorum_state import ElectionState
-from controller.raft import serving
+from controller.raft import high_watermark
 from controller.raft.core import Core, logger
 from controller.raft.follower_progress import Followers
 from controller.raft.roles import (
@@ -181,7 +181,7 @@ def become_leader(core: Core) -> None:
     )
     _enter(core, role, durably=True)
     core.requests.reset_all()
-    serving.append_control(core, messages)
+    high_watermark.append_control(core, messages)
 
 
 def become_resigned(core: Core) -> None:
@@ -222,5 +222,5 @@ def _enter(core: Core, role: Role, *, durably: bool) -> None:
     if isinstance(former, Follower) and former.download is not None:
         former.download.delete()
     if isinstance(former, Leader):
-        serving.refuse_delayed_requests(core, former)
+        high_watermark.refuse_delayed_requests(core, former)
     core.notify_leader()

@@ -15,7 +15,7 @@ from raft_node import Node
 from controller.metadata import quorum_state
 from controller.metadata.log import MetadataLog
 from controller.metadata.snapshot_store import RawSnapshotWriter
-from controller.raft import reconfiguration, serving, voting
+from controller.raft import high_watermark, reconfiguration, voting
 from controller.raft.core import Core
 from controller.raft.effects import Flush
 from controller.raft.log import Valid
@@ -51,20 +51,20 @@ def vote_for_a_shorter_log() -> Iterator[None]:
 @contextmanager
 def leader_counts_what_it_has_not_flushed() -> Iterator[None]:
     """The leader's own vote for an offset is given when it has appended."""
-    appended = serving.appended
+    appended = high_watermark.appended
 
     def hasty(core: Core) -> None:
-        serving.flushed(core, core.log.end.offset)
+        high_watermark.flushed(core, core.log.end.offset)
         appended(core)
 
-    with patch.object(serving, "appended", hasty):
+    with patch.object(high_watermark, "appended", hasty):
         yield
 
 
 @contextmanager
 def commits_records_of_older_epochs() -> Iterator[None]:
     """A majority is enough, also for records that a former leader wrote (figure 8 of the Raft paper)."""
-    advance = serving.advance
+    advance = high_watermark.advance
 
     def early(core: Core) -> None:
         role = core.role
@@ -76,7 +76,10 @@ def commits_records_of_older_epochs() -> Iterator[None]:
             role.epoch_start_offset = start
 
     # Split votes, as Kafka's voters have them, bring more leaders that begin on top of one another.
-    with patch.object(serving, "advance", early), patch.object(voting, "takes_precedence", lambda *_: False):
+    with (
+        patch.object(high_watermark, "advance", early),
+        patch.object(voting, "takes_precedence", lambda *_: False),
+    ):
         yield
 
 

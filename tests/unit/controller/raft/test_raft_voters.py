@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raft_support import LISTENER, MemoryLog, address, dynamic_log, key, voter_set
 
-from controller.raft.history import QuorumHistory
+from controller.raft.control_record_history import ControlRecordHistory
 from controller.raft.request_manager import RequestManager
 from controller.raft.types import NEVER_MS, Address, Node, OffsetAndEpoch, ReplicaKey, VersionRange
 from controller.raft.voters import Voter, VoterSet
@@ -93,7 +93,7 @@ def test_an_overlapping_majority_is_one(mine: set[int], others: set[int]) -> Non
 
 def test_the_history_of_a_log() -> None:
     log = dynamic_log(1)
-    history = QuorumHistory(log, VoterSet({}))
+    history = ControlRecordHistory(log, VoterSet({}))
     assert (history.voters, history.voters_offset, history.kraft_version) == (voter_set(1), -1, 1)
     log.append("a", "b", epoch=1)
     end = log.append_control([voter_set(1, 2).to_record()], epoch=1, now_ms=0)
@@ -117,7 +117,7 @@ def test_the_history_of_a_log_that_begins_with_a_snapshot() -> None:
     log.snapshot(OffsetAndEpoch(10, 3), [KRaftVersionRecord(k_raft_version=1), voter_set(1, 2).to_record()])
     log.truncate_to_latest_snapshot()
     log.append_control([voter_set(1).to_record()], epoch=4, now_ms=0)
-    history = QuorumHistory(log, voter_set(9))
+    history = ControlRecordHistory(log, voter_set(9))
     assert (history.voters, history.voters_offset, history.kraft_version) == (voter_set(1), 10, 1)
     assert (history.voters_at(9), history.kraft_version_at(9)) == (voter_set(1, 2), 1)
     assert (history.voters_at(8), history.kraft_version_at(8)) == (None, 0)
@@ -125,7 +125,7 @@ def test_the_history_of_a_log_that_begins_with_a_snapshot() -> None:
 
 def test_configured_voters_hold_as_long_as_the_log_says_nothing() -> None:
     log = MemoryLog()
-    history = QuorumHistory(log, voter_set(1, 2))
+    history = ControlRecordHistory(log, voter_set(1, 2))
     assert (history.voters, history.voters_offset, history.voters_at(0)) == (voter_set(1, 2), None, None)
     history.read(log.append_control([voter_set(3).to_record()], epoch=1, now_ms=0))
     assert history.voters == voter_set(3)

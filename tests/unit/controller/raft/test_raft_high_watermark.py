@@ -163,7 +163,7 @@ def test_a_replica_is_caught_up_when_it_reaches_what_there_was_at_its_last_fetch
     followers = Followers(voter_set(1), key(1))
 
     def fetched(offset: int, leader_end: int, now_ms: int) -> int | None:
-        followers.fetched(key(9), offset, leader_end_offset=leader_end, now_ms=now_ms)
+        followers.update_replica_state(key(9), offset, leader_end_offset=leader_end, now_ms=now_ms)
         return followers.observers[key(9)].last_caught_up_ms
 
     assert fetched(0, 10, 1_000) is None
@@ -178,7 +178,7 @@ def test_a_replica_is_caught_up_when_it_reaches_what_there_was_at_its_last_fetch
 
 def test_observers_that_are_gone_are_forgotten() -> None:
     followers = Followers(voter_set(1), key(1))
-    followers.fetched(key(9), 0, leader_end_offset=0, now_ms=1_000)
+    followers.update_replica_state(key(9), 0, leader_end_offset=0, now_ms=1_000)
     followers.clear_inactive_observers(now_ms=1_000 + OBSERVER_SESSION_TIMEOUT_MS - 1)
     assert key(9) in followers.observers
     followers.clear_inactive_observers(now_ms=1_000 + OBSERVER_SESSION_TIMEOUT_MS)
@@ -187,15 +187,15 @@ def test_observers_that_are_gone_are_forgotten() -> None:
 
 def test_progress_survives_a_change_of_the_voter_set() -> None:
     followers = Followers(voter_set(1, 2), key(1))
-    followers.fetched(key(2), 5, leader_end_offset=9, now_ms=1)
-    followers.fetched(key(3), 7, leader_end_offset=9, now_ms=1)
-    followers.flushed(9)
+    followers.update_replica_state(key(2), 5, leader_end_offset=9, now_ms=1)
+    followers.update_replica_state(key(3), 7, leader_end_offset=9, now_ms=1)
+    followers.update_local_state(9)
     followers.set_voters(voter_set(1, 2, 3))
     assert followers.high_watermark_candidate() == 7
     assert not followers.observers
     followers.set_voters(voter_set(2, 3))  # the leader itself is out: it does not count
     assert followers.high_watermark_candidate() == 5
-    followers.flushed(10)
+    followers.update_local_state(10)
     assert followers.observers[key(1)].end_offset == 10
     assert followers.preferred_successors() == [key(3), key(2)]
 
@@ -203,7 +203,7 @@ def test_progress_survives_a_change_of_the_voter_set() -> None:
 def test_a_voter_that_was_only_configured_gets_its_directory_with_kraft_version_1() -> None:
     followers = Followers(voter_set(1, 2), key(1))
     followers.voters[2].key = ReplicaKey(2)
-    followers.fetched(key(2), 5, leader_end_offset=9, now_ms=1)
+    followers.update_replica_state(key(2), 5, leader_end_offset=9, now_ms=1)
     followers.set_voters(voter_set(1, 2))
     assert followers.voters[2].key == key(2)
     assert followers.voters[2].end_offset == 5

@@ -12,7 +12,7 @@ Checked once per fetch timeout. Source: KafkaRaftClient.pollFollowerAsVoter, pol
 
 from controller.raft.core import Core
 from controller.raft.discovery import Outcome, error_of, handle_common_response, handle_unexpected_error
-from controller.raft.following import leader_node
+from controller.raft.follower_common import leader_node
 from controller.raft.messages import node_of
 from controller.raft.roles import Follower
 from controller.raft.types import RECONFIGURABLE, SUPPORTED_KRAFT_VERSIONS, Address

@@ -20,7 +20,7 @@ from raft_support import (
 
 from controller.metadata.quorum_state import ElectionState
 from controller.raft.effects import LeaderChanged, Persist, Reply, Stopped
-from controller.raft.epochs import end_epoch_election_backoff_ms
+from controller.raft.quorum_epochs import end_epoch_election_backoff_ms
 from controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from controller.raft.types import TOPIC, LeaderAndEpoch, OffsetAndEpoch, ReplicaKey
 from protocol.error_code import ErrorCode

@@ -8,7 +8,7 @@ from raft_support import LISTENER, MemoryLog, Replica, address, directory, fetch
 
 from controller.metadata.quorum_state import ElectionState
 from controller.raft.effects import Committed, Fatal, Flush, Freeze, LeaderChanged, Send, SnapshotLoaded
-from controller.raft.following import truncation_offset
+from controller.raft.follower_fetch import truncation_offset
 from controller.raft.roles import Follower, Prospective, Unattached
 from controller.raft.types import TOPIC, TOPIC_ID, LeaderAndEpoch, OffsetAndEpoch
 from protocol.error_code import ErrorCode

@@ -40,7 +40,7 @@ class _Values(Generic[_T]):
         del self.offsets[index:], self.values[index:]
 
 
-class QuorumHistory:
+class ControlRecordHistory:
     """The control records of the log that describe the quorum, as values by offset."""
 
     def __init__(self, log: RaftLog, static_voters: VoterSet) -> None:

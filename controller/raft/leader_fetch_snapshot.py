@@ -3,7 +3,7 @@
 Source: KafkaRaftClient.handleFetchSnapshotRequest of Kafka 4.3.1.
 """
 
-from controller.raft import fetch_responses, serving
+from controller.raft import fetch_responses, high_watermark
 from controller.raft.core import Core
 from controller.raft.messages import fetch_snapshot_response, is_other_cluster, only_partition
 from controller.raft.types import BOOTSTRAP_SNAPSHOT, PARTITION, OffsetAndEpoch, ReplicaKey
@@ -24,7 +24,7 @@ def handle_fetch_snapshot_request(
     """Handle FetchSnapshot: a chunk of the requested snapshot.
 
     Errors: INVALID_REQUEST unless the request has exactly one partition (none: CVE-2026-83525, Kafka 4.3.1's
-    controller stops at that); UNKNOWN_TOPIC_OR_PARTITION for another partition; those of `fetching.validate_leader_only_request`;
+    controller stops at that); UNKNOWN_TOPIC_OR_PARTITION for another partition; those of `fetch_responses.validate_leader_only_request`;
     SNAPSHOT_NOT_FOUND, also for the bootstrap snapshot; POSITION_OUT_OF_RANGE.
     """
     if is_other_cluster(core, request.cluster_id):
@@ -63,7 +63,7 @@ def _answer(
     if not 0 <= asked.position < size:
         return PartitionSnapshotResponse(index=PARTITION, error_code=ErrorCode.position_out_of_range)
     if replica_id >= 0 and replica_id != core.local_key.id:
-        serving.record_contact(core, ReplicaKey(replica_id, asked.replica_directory_id))
+        high_watermark.record_contact(core, ReplicaKey(replica_id, asked.replica_directory_id))
     return PartitionSnapshotResponse(
         index=PARTITION,
         snapshot_id=SnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch),

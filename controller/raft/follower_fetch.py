@@ -1,0 +1,157 @@
+"""Fetch, on a follower or observer: where it is sent, and what a response does to the log.
+
+    Fetch ----> records              append, make durable, fetch the next ones
+           |--> diverging_epoch      truncate the log there, and fetch again
+           |--> snapshot_id          FetchSnapshot (`follower_fetch_snapshot`)
+           '--> another leader/epoch follow that one
+
+A voter fetches more only after its records are durable: `Flush` stands before the next `Send`. The same holds for every
+node after a truncation: the records appended next must not be on the disk together with the truncated ones.
+Source: KafkaRaftClient.handleFetchResponse, maybeSendFetchToBestNode of Kafka 4.3.1; KIP-595.
+"""
+
+from controller.raft.core import Core, logger
+from controller.raft.discovery import Outcome, error_of, handle_unexpected_error
+from controller.raft.follower_common import (
+    handle_current_leader,
+    leader_node,
+    reset_fetch_timeout,
+    update_follower_high_watermark,
+)
+from controller.raft.follower_fetch_snapshot import begin_snapshot_download
+from controller.raft.log import RaftLog
+from controller.raft.messages import (
+    fetch_request,
+    fetch_snapshot_request,
+    only_partition,
+)
+from controller.raft.roles import Follower
+from controller.raft.types import NEVER_MS, OffsetAndEpoch
+from protocol.error_code import ErrorCode
+from protocol.errors import CorruptMessage
+from protocol.messages.fetch import FetchResponse, PartitionData
+from protocol.schema import Request
+
+
+def send_fetch(core: Core) -> int:
+    """Send the next Fetch or FetchSnapshot to the leader; returns when to check again.
+
+    While the leader does not respond, Fetches go to bootstrap servers or other voters: there may be a new leader.
+    """
+    role = core.role
+    assert isinstance(role, Follower), role
+    if role.is_freezing:
+        return NEVER_MS
+    node = leader_node(core, role)
+    if node is None or core.requests.is_backing_off(node, core.now_ms):
+        again_ms = maybe_send_fetch_to_any_bootstrap(core)
+    elif core.requests.has_request_timed_out(node, core.now_ms):
+        core.requests.reset(node)
+        again_ms = maybe_send_fetch_to_any_bootstrap(core)
+    elif not core.requests.has_any_inflight_request(core.now_ms):
+        core.send(node, lambda: _next_request(core, role))
+        again_ms = core.requests.ready_at_ms(node, core.now_ms)
+    else:
+        again_ms = core.requests.bootstrap_ready_at_ms(core.now_ms)
+    return again_ms
+
+
+def _next_request(core: Core, role: Follower) -> Request:
+    if role.download is not None:
+        assert role.snapshot_id is not None
+        return fetch_snapshot_request(core, role.snapshot_id, position=role.download.size)
+    return fetch_request(core)
+
+
+def maybe_send_fetch_to_any_bootstrap(core: Core) -> int:
+    """Send a Fetch to one of the bootstrap servers or voters to find the leader; returns when to retry."""
+    node = core.requests.find_ready_bootstrap_server(core.now_ms)
+    if node is not None:
+        core.send(node, lambda: fetch_request(core))
+    return core.requests.bootstrap_ready_at_ms(core.now_ms)
+
+
+def truncation_offset(log: RaftLog, diverging: OffsetAndEpoch) -> int:
+    """The offset to truncate to, for a log that agrees with the leader's log up to `diverging` at most.
+
+    The leader reports its largest epoch that is not after ours, and where that epoch ends. If this log has the epoch,
+    too, the smaller of the two end offsets counts. Otherwise only our records of earlier epochs may agree
+    (KIP-595, "Log reconciliation"), and the next Fetch reports the last of those.
+
+    Example: the leader has epoch 1 in [0, 5) and epoch 3 from 5 on; this log has epoch 1 in [0, 4) and epoch 2 in
+    [4, 9). To a Fetch at 9 with epoch 2 the leader reports epoch 1, end 5. This log truncates to 4.
+    """
+    if diverging.epoch == 0:
+        return min(diverging.offset, log.end.offset)
+    mine = log.end_offset_for_epoch(diverging.epoch)
+    return min(mine.offset, diverging.offset) if mine.epoch == diverging.epoch else mine.offset
+
+
+# -- Fetch -----------------------------------------------------------------------------------------------
+
+
+def handle_fetch_response(core: Core, sender_id: int, response: FetchResponse) -> Outcome:
+    """Handle a response to Fetch: of the leader, or of another node that was asked for the leader."""
+    error = error_of(response.error_code)
+    row: PartitionData | None = only_partition(response.responses)
+    if error is not ErrorCode.none or row is None:
+        return handle_unexpected_error(core, sender_id, response, error)
+    error = error_of(row.error_code)
+    outcome = handle_current_leader(core, error, row, response)
+    if outcome is not Outcome.CONTINUE:
+        return outcome
+    role = core.role
+    if error is not ErrorCode.none or not isinstance(role, Follower):
+        return handle_unexpected_error(core, sender_id, response, error)
+    if row.diverging_epoch.epoch >= 0:
+        outcome = _truncate(core, OffsetAndEpoch(row.diverging_epoch.end_offset, row.diverging_epoch.epoch))
+    elif row.snapshot_id.epoch >= 0 or row.snapshot_id.end_offset >= 0:
+        outcome = begin_snapshot_download(
+            core, role, OffsetAndEpoch(row.snapshot_id.end_offset, row.snapshot_id.epoch)
+        )
+    else:
+        outcome = _append(core, role, row)
+    if outcome is Outcome.DONE:
+        reset_fetch_timeout(core, role)
+    return outcome
+
+
+def _truncate(core: Core, diverging: OffsetAndEpoch) -> Outcome:
+    offset = truncation_offset(core.log, diverging)
+    if offset < core.log.high_watermark:
+        core.fail(
+            f"The leader of epoch {core.epoch} has other records than this node from offset {offset} on, though "
+            f"everything before {core.log.high_watermark} is committed: it, or a majority before it, has lost data."
+        )
+        return Outcome.BACK_OFF
+    core.log.truncate_to(offset)
+    core.flush()
+    core.history.truncate(offset)
+    logger.info(
+        "node %d has truncated its log to %d for the leader of epoch %d",
+        core.local_key.id,
+        offset,
+        core.epoch,
+    )
+    return Outcome.DONE
+
+
+def _append(core: Core, role: Follower, row: PartitionData) -> Outcome:
+    outcome = Outcome.DONE
+    end_offset = core.log.end.offset
+    if row.records:
+        try:
+            core.log.append_as_follower(row.records, epoch=role.epoch)
+        except (
+            CorruptMessage
+        ) as error:  # the fault of the leader or the network; an I/O error here ends the node
+            logger.warning(
+                "records from leader %d cannot be appended at %d: %s", role.leader_id, end_offset, error
+            )
+            outcome = Outcome.BACK_OFF
+        if core.log.end.offset > end_offset:
+            core.history.read(end_offset)
+            if core.is_voter or core.settings.can_become_voter:
+                core.flush()
+    update_follower_high_watermark(core, row.high_watermark)
+    return outcome
