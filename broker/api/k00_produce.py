@@ -20,7 +20,7 @@ from uuid import UUID
 from broker.api import Api, Buffers
 from broker.api.current_leader import name_leaders
 from broker.reads.fetch_sessions import PartitionKey
-from broker.replicas.delayed_produce import Awaited, Commitment, Flush
+from broker.replicas.delayed_produce import FlushPartitionStatus, PartitionStatus, ProducePartitionStatus
 from broker.replicas.partition import Partition
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -83,7 +83,7 @@ class UnansweredError(MalformedMessage):
     """A Produce with acks=0 failed. It has no response, so its connection is closed to report the failure."""
 
 
-Waiting = list[tuple[Awaited, PartitionProduceResponse]]
+Waiting = list[tuple[PartitionStatus, PartitionProduceResponse]]
 
 
 class Late(NamedTuple):
@@ -148,14 +148,14 @@ def _answer(
         return _encode(response, context, broker)
 
     def respond() -> Buffers:
-        for commitment, row in waiting:
-            if commitment.error is not None:
-                row.error_code = commitment.error.code
-                row.error_message = commitment.error.message
+        for status, row in waiting:
+            if status.error is not None:
+                row.error_code = status.error.code
+                row.error_message = status.error.message
         return _encode(response, context, broker)
 
-    return broker.replicas.when_settled(
-        [commitment for commitment, _ in waiting], timeout_ms=request.timeout_ms, respond=respond
+    return broker.replicas.respond_when_complete(
+        [status for status, _ in waiting], timeout_ms=request.timeout_ms, respond=respond
     )
 
 
@@ -250,9 +250,9 @@ def _append(
         current_leader=_NO_LEADER,
     )
     if acks == -1 and partition.log.high_watermark <= info.last_offset:
-        waiting.append((Commitment(partition, info.last_offset + 1), row))
+        waiting.append((ProducePartitionStatus(partition, info.last_offset + 1), row))
     elif acks == 1 and partition.log.is_flush_due:
-        waiting.append((Flush(partition, info.last_offset + 1), row))
+        waiting.append((FlushPartitionStatus(partition, info.last_offset + 1), row))
     return row
 
 

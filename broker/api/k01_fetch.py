@@ -18,9 +18,11 @@ from uuid import UUID
 
 from broker.api import Api, Buffers
 from broker.api.current_leader import name_leaders
-from broker.reads.fetch import Answers, FetchParams, fetch
+from broker.reads.fetch import fetch
 from broker.reads.fetch_contexts import begin_fetch
+from broker.reads.fetch_params import FetchParams
 from broker.reads.fetch_sessions import FetchedPartition, PartitionKey
+from broker.reads.response_rows import ResponseRows
 from broker.replication.replica_selector import ClientMetadata
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -44,7 +46,7 @@ READ_COMMITTED: Final = 1
 #: The replica id of a copy of a partition between log directories.
 FUTURE_REPLICA: Final = -3
 
-_TELL_LEADER: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
+_ERRORS_WITH_LEADER: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 
 
 def handle_raw(
@@ -85,11 +87,11 @@ def handle_raw(
         is_read_committed=is_read_committed,
     )
 
-    def respond(answers: Answers) -> Buffers:
-        error_code, session_id = fetching.finish(answers, now_ms=replicas.runtime.now_ms())
-        response = FetchResponse(error_code=error_code, session_id=session_id, responses=_by_topic(answers))
+    def respond(rows: ResponseRows) -> Buffers:
+        error_code, session_id = fetching.finish(rows, now_ms=replicas.runtime.now_ms())
+        response = FetchResponse(error_code=error_code, session_id=session_id, responses=_by_topic(rows))
         if version >= 16:
-            _name_leaders(response, answers, context, broker)
+            _name_leaders(response, rows, context, broker)
         return codec.encode_response(version, context.correlation_id, response)
 
     return fetch(replicas, fetching, params, respond)
@@ -130,11 +132,11 @@ def _forgotten(request: FetchRequest, *, by_id: bool) -> list[PartitionKey]:
     ]
 
 
-def _by_topic(answers: Answers) -> list[FetchableTopicResponse]:
+def _by_topic(rows: ResponseRows) -> list[FetchableTopicResponse]:
     """Group consecutive rows of one topic; a topic may occur again later."""
     topics: list[FetchableTopicResponse] = []
     last: str | UUID | None = None
-    for fetched, row in answers:
+    for fetched, row in rows:
         topic = fetched.key[0]
         if topic != last:
             last = topic
@@ -149,9 +151,9 @@ def _by_topic(answers: Answers) -> list[FetchableTopicResponse]:
 
 
 def _name_leaders(
-    response: FetchResponse, answers: Answers, context: RequestContext, broker: BrokerServices
+    response: FetchResponse, rows: ResponseRows, context: RequestContext, broker: BrokerServices
 ) -> None:
-    refused = [(fetched.key, row) for fetched, row in answers if row.error_code in _TELL_LEADER]
+    refused = [(fetched.key, row) for fetched, row in rows if row.error_code in _ERRORS_WITH_LEADER]
     response.node_endpoints = name_leaders(
         refused, context, broker, leader=LeaderIdAndEpoch, endpoint=NodeEndpoint
     )

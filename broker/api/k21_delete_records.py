@@ -10,7 +10,7 @@ Touches: broker.partition. Waits until every live replica has deleted them, for 
 from asyncio import Future
 
 from broker.api import Api
-from broker.replicas.delayed_produce import Deletion
+from broker.replicas.delayed_produce import DeleteRecordsPartitionStatus
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
 from protocol.api_keys import ApiKey
@@ -32,7 +32,7 @@ def handle(
     request: DeleteRecordsRequest, context: RequestContext, broker: BrokerServices
 ) -> "DeleteRecordsResponse | Future[DeleteRecordsResponse]":
     """Handle each partition separately; respond when all are done."""
-    deletions: list[tuple[DeleteRecordsPartitionResult, Deletion]] = []
+    statuses: list[tuple[DeleteRecordsPartitionResult, DeleteRecordsPartitionStatus]] = []
     topics = []
     for topic in request.topics:
         rows = []
@@ -40,31 +40,33 @@ def handle(
             row = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)
             rows.append(row)
             try:
-                deletions.append((row, _delete(topic.name, asked, broker)))
+                statuses.append((row, _delete(topic.name, asked, broker)))
             except KafkaError as error:
                 row.error_code = error.code
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=rows))
 
     def respond() -> DeleteRecordsResponse:
-        for row, deletion in deletions:
-            if deletion.error is not None:
-                row.error_code = deletion.error.code
+        for row, status in statuses:
+            if status.error is not None:
+                row.error_code = status.error.code
             else:
-                assert deletion.low_watermark is not None
-                row.low_watermark = deletion.low_watermark
+                assert status.low_watermark is not None
+                row.low_watermark = status.low_watermark
         return DeleteRecordsResponse(topics=topics)
 
-    return broker.replicas.when_settled(
-        [deletion for _, deletion in deletions], timeout_ms=max(0, request.timeout_ms), respond=respond
+    return broker.replicas.respond_when_complete(
+        [status for _, status in statuses], timeout_ms=max(0, request.timeout_ms), respond=respond
     )
 
 
-def _delete(topic: str, asked: DeleteRecordsPartition, broker: BrokerServices) -> Deletion:
+def _delete(
+    topic: str, asked: DeleteRecordsPartition, broker: BrokerServices
+) -> DeleteRecordsPartitionStatus:
     partition = broker.replicas.partition(TopicPartition(topic, asked.partition_index))
     if topic in INTERNAL_TOPICS:
         raise InvalidTopic(f"Clients cannot delete records of {topic}")
     offset = partition.delete_records(None if asked.offset == HIGH_WATERMARK else asked.offset)
-    return Deletion(partition, offset)
+    return DeleteRecordsPartitionStatus(partition, offset)
 
 
 API = Api(key=ApiKey.DELETE_RECORDS, versions=range(3), handle=handle)

@@ -56,11 +56,11 @@ class FetchContext:
         """The partitions to read, in this order. A view of mutable state: copy it before changing the session."""
         return self.asked.values()
 
-    def must_answer(self, fetched: FetchedPartition, answer: AnswerRow) -> bool:
+    def must_send(self, fetched: FetchedPartition, answer: AnswerRow) -> bool:
         """Whether the response includes this row."""
         return True
 
-    def settle(self, fetched: FetchedPartition) -> None:
+    def mark_clean(self, fetched: FetchedPartition) -> None:
         """This partition has no new data until it changes."""
 
     def finish(self, answers: Answers[Row], *, now_ms: int) -> tuple[ErrorCode, int]:
@@ -102,7 +102,7 @@ class OpeningFetchContext(FetchContext):
 
         def partitions() -> dict[PartitionKey, FetchedPartition]:
             for fetched, answer in answers:
-                fetched.remember(answer)
+                fetched.record_sent(answer)
             return {fetched.key: fetched for fetched, _ in answers}
 
         session = self._cache.open(
@@ -135,11 +135,11 @@ class IncrementalFetchContext(FetchContext):
         """The dirty partitions: those that may have new data."""
         return self._session.dirty
 
-    def must_answer(self, fetched: FetchedPartition, answer: AnswerRow) -> bool:
+    def must_send(self, fetched: FetchedPartition, answer: AnswerRow) -> bool:
         """Only a row that differs from the last one sent."""
-        return fetched.has_news(answer)
+        return fetched.is_changed(answer)
 
-    def settle(self, fetched: FetchedPartition) -> None:
+    def mark_clean(self, fetched: FetchedPartition) -> None:
         """Remove it from the dirty partitions until its partition changes."""
         self._session.dirty.pop(fetched, None)
 
@@ -150,7 +150,7 @@ class IncrementalFetchContext(FetchContext):
             answers.clear()
             return ErrorCode.invalid_fetch_session_epoch, session.session_id
         for fetched, answer in answers:
-            fetched.remember(answer)
+            fetched.record_sent(answer)
             if answer.records and fetched in session.dirty:
                 del session.dirty[fetched]
                 session.dirty[fetched] = None

@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
+from broker.replicas.partition import Partition
+
 if TYPE_CHECKING:
     from random import Random
-
-    from broker.replicas.partition import Partition
 
 #: The key of a partition in a Fetch: (topic name or topic id, partition index).
 PartitionKey = tuple[str | UUID, int]
@@ -98,7 +98,7 @@ class FetchedPartition:
         self.appended_bytes = 0
         self.read_bytes = 0
 
-    def watch(self, partition: "Partition | None") -> None:
+    def watch(self, partition: Partition | None) -> None:
         """Watch `partition` for changes (None: no partition) instead of the one watched so far."""
         if self.watched is not partition:
             if self.watched is not None:
@@ -115,7 +115,7 @@ class FetchedPartition:
         self.session = None
         self.watch(None)
 
-    def has_news(self, answer: AnswerRow) -> bool:
+    def is_changed(self, answer: AnswerRow) -> bool:
         """Whether an incremental response must include this row (Kafka's CachedPartition.maybeUpdateResponseData)."""
         return bool(
             answer.records
@@ -126,7 +126,7 @@ class FetchedPartition:
             or answer.diverging_epoch.epoch >= 0
         )
 
-    def remember(self, answer: AnswerRow) -> None:
+    def record_sent(self, answer: AnswerRow) -> None:
         """Record the offsets of the row that is sent."""
         # After an error the next row counts as changed, so that the client learns that the error is over. After a
         # divergence too: the follower truncates its log, and adopts no offset of that row.

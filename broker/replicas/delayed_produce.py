@@ -1,35 +1,36 @@
-"""Delayed produce and delayed DeleteRecords: wait until records are on the whole ISR, or deleted from all replicas.
+"""Delayed Produce and DeleteRecords: wait until each partition's records are on the whole ISR, or deleted on all replicas.
 
     append -> [committed already] -> respond
-    append -> park -> the high watermark passes, leadership ends, the ISR shrinks, or a timeout -> respond
+    append -> watch -> the high watermark passes, leadership ends, the ISR shrinks, or a timeout -> respond
 
     delete -> [deleted everywhere already] -> respond
-    delete -> park -> the low watermark passes, leadership ends, or a timeout -> respond
+    delete -> watch -> the low watermark passes, leadership ends, or a timeout -> respond
 
 An offset identifies records within one leadership only: a leader that becomes a follower may truncate them, and have
-other records at the same offset when it leads again. A delayed operation therefore keeps the leader epoch in which it
-started. It fails with NOT_LEADER_OR_FOLLOWER if the broker has not led without interruption since, also if it is
+other records at the same offset when it leads again. Each partition's status therefore keeps the leader epoch in which
+it began. It fails with NOT_LEADER_OR_FOLLOWER if the broker has not led without interruption since, also if it is
 checked only after the broker leads again.
 
-Source: Kafka's DelayedProduce and DelayedDeleteRecords. They keep no epoch: Kafka checks them as soon as a partition
-becomes a follower, and they wait from the append on. Here a request may wait for a thread in between, and the role may
-change twice within one turn of the loop. With one replica an operation never waits for followers.
+Source: Kafka's DelayedProduce and DelayedDeleteRecords, with their ProducePartitionStatus and
+DeleteRecordsPartitionStatus. They keep no epoch: Kafka checks them as soon as a partition becomes a follower, and they
+wait from the append on. Here a request may wait for a thread in between, and the role may change twice within one turn
+of the loop. With one replica an operation never waits for followers.
 """
 
 from abc import ABC, abstractmethod
-from asyncio import AbstractEventLoop, Future
-from collections.abc import Callable, Sequence
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
+from broker.purgatory.delayed_response import DelayedResponse
 from broker.replicas.partition import Partition
-from broker.replicas.purgatory import Purgatory
 from protocol.errors import KafkaError, RequestTimedOut
 
 T = TypeVar("T")
 
 
-class Awaited(ABC):
-    """One partition's condition of a delayed operation: `offset` is reached, in the present leadership.
+class PartitionStatus(ABC):
+    """One partition's part of a delayed operation: it waits for `offset`, in the present leadership.
 
     Created in the same turn of the loop in which the records were appended or deleted: the partition's leader epoch
     is still that of the append.
@@ -41,10 +42,10 @@ class Awaited(ABC):
         self.partition = partition
         self.offset = offset
         self.leader_epoch = partition.leader_epoch
-        #: Why the offset will not be reached, or not known to be; None if it is reached, or while it is unsettled.
+        #: Why the offset will not be reached, or not known to be; None if it is reached, or while it is pending.
         self.error: KafkaError | None = None
 
-    def is_settled(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the wait is over: the offset is reached, or `error` says why it will not be."""
         try:
             return self._is_reached()
@@ -63,7 +64,7 @@ class Awaited(ABC):
         """Raises KafkaError if the offset will not be reached, or not known to be."""
 
 
-class Commitment(Awaited):
+class ProducePartitionStatus(PartitionStatus):
     """Waits until all records before `offset` of one partition are on the whole ISR (acks=all)."""
 
     __slots__ = ()
@@ -72,7 +73,7 @@ class Commitment(Awaited):
         return self.partition.is_committed(self.offset, leader_epoch=self.leader_epoch)
 
 
-class Flush(Awaited):
+class FlushPartitionStatus(PartitionStatus):
     """Waits until all records before `offset` of one partition are on this broker's disk (acks=1, flush.messages)."""
 
     __slots__ = ()
@@ -81,14 +82,14 @@ class Flush(Awaited):
         return self.partition.is_flushed(self.offset, leader_epoch=self.leader_epoch)
 
 
-class Deletion(Awaited):
+class DeleteRecordsPartitionStatus(PartitionStatus):
     """Waits until no live replica serves records before `offset` of one partition (DeleteRecords)."""
 
     __slots__ = ("low_watermark",)
 
     def __init__(self, partition: Partition, offset: int) -> None:
         super().__init__(partition, offset)
-        #: The smallest log start offset of all live replicas; None until settled, or with an error.
+        #: The smallest log start offset of all live replicas; None while pending, or with an error.
         self.low_watermark: int | None = None
 
     def _is_reached(self) -> bool:
@@ -99,45 +100,30 @@ class Deletion(Awaited):
         return True
 
 
-def when_settled(
-    awaited: Sequence[Awaited],
-    *,
-    timeout_ms: int,
-    purgatory: Purgatory,
-    loop: AbstractEventLoop,
-    respond: Callable[[], T],
-) -> "T | Future[T]":
-    """`respond()` if everything awaited is settled; else a future of it, completed when it is, or after `timeout_ms`.
+class DelayedAcknowledgement(DelayedResponse[T]):
+    """The response to a Produce or DeleteRecords, when the statuses of all its partitions are complete."""
 
-    It checks before it waits: a signal that was sent earlier is not repeated, and the request may have waited for a
-    thread since the append. An exception that `respond` raises later becomes the future's. A cancelled future stops
-    waiting.
-    """
-    unsettled = [each for each in awaited if not each.is_settled()]
-    if not unsettled:
-        return respond()
-    future: Future[T] = loop.create_future()
+    __slots__ = ("_pending", "_respond")
 
-    def is_satisfied() -> bool:
-        unsettled[:] = [each for each in unsettled if not each.is_settled()]
-        return not unsettled
+    def __init__(
+        self, loop: AbstractEventLoop, statuses: Sequence[PartitionStatus], respond: Callable[[], T]
+    ) -> None:
+        super().__init__(loop)
+        self._pending = statuses
+        self._respond = respond
 
-    def complete(is_timed_out: bool) -> None:
-        if is_timed_out and not is_satisfied():
-            for each in unsettled:
-                each.time_out()
-        if future.done():
-            return
-        try:
-            future.set_result(respond())
-        except Exception as error:  # noqa: BLE001 - raised where the future is awaited
-            future.set_exception(error)
+    def watch_keys(self) -> tuple[Hashable, ...]:
+        """The partitions that are not complete."""
+        return tuple({status.partition: None for status in self._pending})
 
-    delayed = purgatory.watch(
-        [each.partition for each in unsettled],
-        timeout_ms=timeout_ms,
-        is_satisfied=is_satisfied,
-        complete=complete,
-    )
-    future.add_done_callback(lambda _: delayed.abandon())
-    return future
+    def can_complete(self) -> bool:
+        """Whether every partition is complete."""
+        self._pending = pending = [status for status in self._pending if not status.is_complete()]
+        return not pending
+
+    def respond(self) -> T:
+        """At the deadline, partitions that are not complete by then get REQUEST_TIMED_OUT."""
+        if self._pending and not self.can_complete():
+            for status in self._pending:
+                status.time_out()
+        return self._respond()

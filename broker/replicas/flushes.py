@@ -6,8 +6,8 @@
 
 Invariant: while a flush is due, the leader's high watermark does not pass its recovery point. So records that are not
 on the disk are neither returned to consumers nor acknowledged to acks=all. A request with acks=1 waits for this
-broker's flush (`delayed_produce.Flush`). A follower flushes before its next fetch, which the leader counts as its
-acknowledgement.
+broker's flush (`delayed_produce.FlushPartitionStatus`). A follower flushes before its next fetch, which the leader
+counts as its acknowledgement.
 
 Source: Kafka's UnifiedLog.append, which flushes synchronously.
 """

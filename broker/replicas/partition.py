@@ -14,10 +14,9 @@ Source: Kafka's Partition.
 from collections.abc import Callable, Hashable
 from uuid import UUID
 
-from broker.reads.fetch_sessions import FetchSession
 from broker.replicas.cluster_view import ClusterView
 from broker.replicas.following import FollowingReplica
-from broker.replication.leader_state import FollowerProgress, LeaderState
+from broker.replication.leader_state import FetchClock, FollowerProgress, LeaderState
 from protocol.errors import (
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
@@ -282,7 +281,7 @@ class Partition(FollowingReplica):
         fetch_offset: int,
         log_start_offset: int,
         broker_epoch: int | None,
-        session: FetchSession | None,
+        session: FetchClock | None,
         now_ms: int,
     ) -> None:
         """Record the Fetch of a follower that passed `check_follower`: it has everything before `fetch_offset`."""

@@ -12,7 +12,7 @@ Source: Kafka's Partition.
 from collections.abc import Callable, Hashable
 from uuid import UUID
 
-from broker.reads.fetch_sessions import FetchedPartition
+from broker.replicas.watchers import Watcher
 from protocol.errors import FencedLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange, UnknownLeaderEpoch
 from protocol.types import TopicPartition
 from storage.log import Log
@@ -60,8 +60,8 @@ class Replica:
         #: The high watermark that this epoch's leader has reported, maybe beyond the own log end; for a follower only.
         self.leader_high_watermark: int | None = None
         #: Partitions of fetch sessions, notified of every change (`fetch_sessions`); followers' ones of appends, too.
-        self.watchers: dict[FetchedPartition, None] = {}
-        self.follower_watchers: dict[FetchedPartition, None] = {}
+        self.watchers: dict[Watcher, None] = {}
+        self.follower_watchers: dict[Watcher, None] = {}
         #: Bytes appended here by this process: the difference of two readings is what was appended in between.
         self.appended_bytes = 0
         self._told_log_start_offset = log.log_start_offset
@@ -142,7 +142,7 @@ class Replica:
         self._wake(self.follower_watchers)
         self._signal(self)
 
-    def _wake(self, watchers: "dict[FetchedPartition, None]") -> None:
+    def _wake(self, watchers: dict[Watcher, None]) -> None:
         signal = self._signal
         for fetched in watchers:
             session = fetched.session

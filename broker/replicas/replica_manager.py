@@ -15,16 +15,16 @@ from typing import Protocol, TypeVar
 from uuid import UUID
 
 from broker.metadata_cache import MetadataCache
+from broker.purgatory.delayed_operation import DelayedOperationPurgatory
 from broker.reads.fetch_sessions import FetchSessionCache, PartitionKey
 from broker.reads.preferred_read_replica import ClosestReplica
 from broker.replicas.cluster_view import ClusterView
-from broker.replicas.delayed_produce import Awaited, Commitment, when_settled
+from broker.replicas.delayed_produce import DelayedAcknowledgement, PartitionStatus, ProducePartitionStatus
 from broker.replicas.flushes import Flushes
 from broker.replicas.leader_throttle import LeaderThrottle
 from broker.replicas.log_creator import CreatedLog, LogCreator
 from broker.replicas.log_moves import LogMoves
 from broker.replicas.partition import Partition
-from broker.replicas.purgatory import Purgatory
 from broker.replication.replica_selector import ReplicaSelector
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import (
@@ -114,8 +114,10 @@ class ReplicaManager:
         #: Holds back followers of throttled partitions.
         self.throttle = LeaderThrottle(leader_quota, node_id=node_id, now_ms=now_ms)
         self.fetch_sessions = FetchSessionCache(slots=fetch_session_slots, random=runtime.random)
-        #: Fetches that wait for records, and appends that wait for the ISR.
-        self.purgatory = Purgatory(call_later=runtime.call_later, call_soon=runtime.loop.call_soon)
+        #: Delayed Fetch, Produce and DeleteRecords requests.
+        self.purgatory = DelayedOperationPurgatory(
+            call_later=runtime.call_later, call_soon=runtime.loop.call_soon
+        )
         #: Replicas that are being moved to other log directories.
         self.moves = LogMoves(
             runtime=runtime,
@@ -442,36 +444,17 @@ class ReplicaManager:
             self._followers.unfollow(partition)
             self._followers.follow(partition)
 
-    # -- waiting for the high watermark -----------------------------------------------------------------
+    # -- waiting for replicas --------------------------------------------------------------------------
 
-    def when_committed(
-        self, partition: Partition, end_offset: int, *, timeout_ms: int
-    ) -> "Future[None] | None":
-        """None if every record before `end_offset` is on the whole ISR; else a future that completes when they are.
-
-        Precondition: the caller has not awaited anything since the append, so the records are of the present
-        leadership. Raises what `Partition.is_committed` raises; so does the future, and RequestTimedOut. Cancel the
-        future to stop waiting.
-        """
-        commitment = Commitment(partition, end_offset)
-
-        def respond() -> None:
-            if commitment.error is not None:
-                raise commitment.error
-
-        return self.when_settled([commitment], timeout_ms=timeout_ms, respond=respond)
-
-    def when_settled(
-        self, awaited: Sequence[Awaited], *, timeout_ms: int, respond: Callable[[], T]
+    def respond_when_complete(
+        self, statuses: Sequence[PartitionStatus], *, timeout_ms: int, respond: Callable[[], T]
     ) -> "T | Future[T]":
-        """`delayed_produce.when_settled` in this broker's purgatory."""
-        return when_settled(
-            awaited,
-            timeout_ms=timeout_ms,
-            purgatory=self.purgatory,
-            loop=self.runtime.loop,
-            respond=respond,
-        )
+        """`respond()` if all statuses are complete; else a future of it, completed when they are, or at the timeout.
+
+        An exception that `respond` raises later becomes the future's. A cancelled future stops waiting.
+        """
+        delayed = DelayedAcknowledgement(self.runtime.loop, statuses, respond)
+        return delayed.try_complete_else_watch(self.purgatory, timeout_ms=timeout_ms)
 
     # -- for coordinators, which keep their state in a topic of this broker ----------------------------
 
@@ -489,8 +472,19 @@ class ReplicaManager:
     def committed(
         self, topic_partition: TopicPartition, end_offset: int, *, timeout_ms: int
     ) -> "Future[None] | None":
-        """`when_committed` by the partition's name; `end_offset` is the last offset appended, plus one."""
-        return self.when_committed(self.partition(topic_partition), end_offset, timeout_ms=timeout_ms)
+        """None if every record before `end_offset` is on the whole ISR; else a future that completes when they are.
+
+        Precondition: the caller has not awaited anything since the append, so the records are of the present
+        leadership. Raises what `partition` and `Partition.is_committed` raise; so does the future, and
+        RequestTimedOut. Cancel the future to stop waiting.
+        """
+        status = ProducePartitionStatus(self.partition(topic_partition), end_offset)
+
+        def respond() -> None:
+            if status.error is not None:
+                raise status.error
+
+        return self.respond_when_complete([status], timeout_ms=timeout_ms, respond=respond)
 
     def replica_log(self, topic_partition: TopicPartition) -> Log:
         """The log of a partition that this broker hosts, to be replayed. Raises what `partition` raises."""

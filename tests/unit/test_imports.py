@@ -16,8 +16,6 @@ PACKAGES = ("runtime", "protocol", "storage", "remote", "controller", "broker", 
 #: Circles that are being removed.
 _KNOWN = {
     ("storage.truncation", "storage.log_files"),
-    ("broker.replicas.replica", "broker.reads.fetch_sessions"),
-    ("broker.replicas.partition", "broker.reads.fetch_sessions"),
 }
 
 

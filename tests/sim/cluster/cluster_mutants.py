@@ -14,7 +14,7 @@ from broker.groups.loader import ReplicaLog
 from broker.groups.log_state import LogState
 from broker.groups.resuming import Resumable
 from broker.replicas.cluster_view import ClusterView
-from broker.replicas.delayed_produce import Awaited
+from broker.replicas.delayed_produce import PartitionStatus
 from broker.replicas.partition import Partition
 from broker.replicas.replica_fetcher import ReplicaFetcher
 from broker.replication.follower import Action, Follower
@@ -202,16 +202,16 @@ def an_offset_is_all_that_is_waited_for() -> Iterator[None]:
 @contextmanager
 def nothing_is_looked_at_before_it_waits() -> Iterator[None]:
     """What was reached before a request is parked is seen at the next signal."""
-    is_settled = Awaited.is_settled
-    parked: dict[Awaited, None] = {}
+    is_complete = PartitionStatus.is_complete
+    parked: dict[PartitionStatus, None] = {}
 
-    def is_settled_later(self: Awaited) -> bool:
+    def is_complete_later(self: PartitionStatus) -> bool:
         if self in parked:
-            return is_settled(self)
+            return is_complete(self)
         parked[self] = None
         return False
 
-    with patch.object(Awaited, "is_settled", is_settled_later):
+    with patch.object(PartitionStatus, "is_complete", is_complete_later):
         yield
 
 

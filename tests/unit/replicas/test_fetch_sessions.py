@@ -58,7 +58,7 @@ def answer_all(context, *, now_ms=0, **fields):
     answers = []
     for fetched in list(context.candidates()):
         told = row(fetched.key, **fields)
-        if context.must_answer(fetched, told):
+        if context.must_send(fetched, told):
             answers.append((fetched, told))
     error, session_id = context.finish(answers, now_ms=now_ms)
     return error, session_id, [fetched.key for fetched, _ in answers]
@@ -230,7 +230,7 @@ def test_the_other_isolation_level_makes_everything_worth_a_look():
     session_id = open_session(cache, A0, A1)
     context = begin(cache, session_id=session_id, epoch=1)
     for fetched in list(context.candidates()):
-        context.settle(fetched)
+        context.mark_clean(fetched)
     assert not context.candidates()
     context = begin(cache, session_id=session_id, epoch=2, is_read_committed=True)
     assert len(context.candidates()) == 2
@@ -411,7 +411,7 @@ def fetch_like_the_broker(context, partitions):
             answer = row(fetched.key, error_code=3, high_watermark=-1, log_start_offset=-1)
             rows[fetched.key] = "unknown"
             answers.append((fetched, answer))
-            assert context.must_answer(fetched, answer)
+            assert context.must_send(fetched, answer)
             continue
         has_records = fetched.request.fetch_offset < partition.high_watermark
         answer = row(
@@ -420,11 +420,11 @@ def fetch_like_the_broker(context, partitions):
             log_start_offset=partition.log_start_offset,
             records=b"batch" if has_records else b"",
         )
-        if context.must_answer(fetched, answer):
+        if context.must_send(fetched, answer):
             answers.append((fetched, answer))
             rows[fetched.key] = (partition.high_watermark, partition.log_start_offset, has_records)
         elif not has_records:
-            context.settle(fetched)
+            context.mark_clean(fetched)
     error, session_id = context.finish(answers, now_ms=0)
     assert error == ErrorCode.none
     return session_id, rows

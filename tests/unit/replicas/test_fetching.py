@@ -8,11 +8,12 @@ from random import Random
 import pytest
 from replicas_support import NODE_ID, PartitionOnDisk, batch, follower_fetches, image
 
-from broker.reads.fetch import FetchParams, fetch
+from broker.purgatory.delayed_operation import DelayedOperationPurgatory
+from broker.reads.fetch import fetch
 from broker.reads.fetch_contexts import begin_fetch
+from broker.reads.fetch_params import FetchParams
 from broker.reads.fetch_sessions import FetchedPartition, FetchSessionCache
 from broker.replicas.leader_throttle import LeaderThrottle
-from broker.replicas.purgatory import Purgatory
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import ErrorCode, KafkaStorageError, UnknownTopicOrPartition
 from protocol.messages.fetch import FetchPartition
@@ -30,7 +31,9 @@ class Hosting:
 
     def __init__(self, runtime, *, session_slots=10):
         self.runtime = runtime
-        self.purgatory = Purgatory(call_later=runtime.call_later, call_soon=runtime.loop.call_soon)
+        self.purgatory = DelayedOperationPurgatory(
+            call_later=runtime.call_later, call_soon=runtime.loop.call_soon
+        )
         self.sessions = FetchSessionCache(slots=session_slots, random=Random(1))
         unbounded = ReplicationQuota(rate=lambda: sys.maxsize)
         self.throttle = LeaderThrottle(unbounded, node_id=NODE_ID, now_ms=runtime.now_ms)

@@ -49,7 +49,7 @@ def test_only_fetch_responses_borrow():
         for path in (ROOT / folder).rglob("*.py")
         if "lend=True" in path.read_text()
     }
-    assert found == {"broker/reads/fetch.py"}
+    assert found == {"broker/reads/read_from_log.py"}
 
 
 @pytest.mark.parametrize(

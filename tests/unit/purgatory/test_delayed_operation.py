@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.replicas.purgatory import Purgatory
+from broker.purgatory.delayed_operation import DelayedOperation, DelayedOperationPurgatory
 
 
 class FakeTimer:
@@ -48,17 +48,32 @@ class FakeLoop:
                 timer.fire()
 
 
-class Operation:
-    """Satisfied once `is_ready`; notes how it was completed."""
+class Operation(DelayedOperation):
+    """Can be completed once `is_ready`; notes how it was completed: at the deadline or before."""
 
-    def __init__(self) -> None:
-        self.is_ready = False
+    def __init__(self, on_complete: Callable[[], object] | None = None) -> None:
+        super().__init__()
+        self.is_ready = self.is_expired = False
         self.asked_count = 0
         self.completed: list[bool] = []
+        self.keys: tuple[object, ...] = ()
+        self._then = on_complete
 
-    def is_satisfied(self) -> bool:
+    def watch_keys(self) -> tuple[object, ...]:
+        return self.keys
+
+    def can_complete(self) -> bool:
         self.asked_count += 1
         return self.is_ready
+
+    def expire(self) -> None:
+        self.is_expired = True
+        super().expire()
+
+    def on_complete(self) -> None:
+        self.completed.append(self.is_expired)
+        if self._then is not None:
+            self._then()
 
 
 @pytest.fixture
@@ -68,18 +83,17 @@ def loop():
 
 @pytest.fixture
 def purgatory(loop):
-    return Purgatory(call_later=loop.call_later, call_soon=loop.call_soon)
+    return DelayedOperationPurgatory(call_later=loop.call_later, call_soon=loop.call_soon)
 
 
 def watch(purgatory, operation, *keys, timeout_ms=1000):
-    return purgatory.watch(
-        keys, timeout_ms=timeout_ms, is_satisfied=operation.is_satisfied, complete=operation.completed.append
-    )
+    operation.keys = keys
+    purgatory.watch(operation, timeout_ms=timeout_ms)
 
 
 def assert_empty(purgatory, loop):
     assert purgatory.delayed_count == 0
-    assert not purgatory._waiting
+    assert not purgatory._watched
     assert all(timer.is_cancelled for timer in loop.timers)
 
 
@@ -137,11 +151,11 @@ def test_time_over(loop, purgatory):
     assert_empty(purgatory, loop)
 
 
-def test_an_abandoned_operation_never_completes(loop, purgatory):
+def test_a_cancelled_operation_never_completes(loop, purgatory):
     operation = Operation()
-    delayed = watch(purgatory, operation, "p")
-    delayed.abandon()
-    delayed.abandon()
+    watch(purgatory, operation, "p")
+    operation.cancel()
+    operation.cancel()
     operation.is_ready = True
     purgatory.signal("p")
     loop.turn()
@@ -156,14 +170,13 @@ def test_a_signal_for_nobody_schedules_nothing(loop, purgatory):
 
 
 def test_completing_may_watch_and_signal_again(loop, purgatory):
-    first, second = Operation(), Operation()
-    first.is_ready = second.is_ready = True
-
-    def again(is_timed_out: bool) -> None:
+    def again() -> None:
         watch(purgatory, second, "p")
         purgatory.signal("p")
 
-    purgatory.watch(["p"], timeout_ms=1000, is_satisfied=first.is_satisfied, complete=again)
+    first, second = Operation(again), Operation()
+    first.is_ready = second.is_ready = True
+    watch(purgatory, first, "p")
     purgatory.signal("p")
     loop.turn()
     assert second.completed == []
@@ -172,17 +185,12 @@ def test_completing_may_watch_and_signal_again(loop, purgatory):
     assert_empty(purgatory, loop)
 
 
-def test_one_completion_may_abandon_another(loop, purgatory):
-    first, second = Operation(), Operation()
+def test_one_completion_may_cancel_another(loop, purgatory):
+    second = Operation()
+    first = Operation(second.cancel)
     first.is_ready = second.is_ready = True
-    others = []
-    purgatory.watch(
-        ["p"],
-        timeout_ms=1000,
-        is_satisfied=first.is_satisfied,
-        complete=lambda is_timed_out: [other.abandon() for other in others],
-    )
-    others.append(watch(purgatory, second, "p"))
+    watch(purgatory, first, "p")
+    watch(purgatory, second, "p")
     purgatory.signal("p")
     loop.turn()
     assert second.completed == []
@@ -198,53 +206,54 @@ def test_one_completion_may_abandon_another(loop, purgatory):
             st.tuples(st.just("signal"), st.integers(0, 3), st.none()),
             st.tuples(st.just("turn"), st.none(), st.none()),
             st.tuples(st.just("advance"), st.integers(1, 3), st.none()),
-            st.tuples(st.just("abandon"), st.integers(0, 9), st.none()),
+            st.tuples(st.just("cancel"), st.integers(0, 9), st.none()),
         ),
         max_size=40,
     )
 )
 def test_every_operation_ends_exactly_once(steps):
     loop = FakeLoop()
-    purgatory = Purgatory(call_later=loop.call_later, call_soon=loop.call_soon)
+    purgatory = DelayedOperationPurgatory(call_later=loop.call_later, call_soon=loop.call_soon)
     operations = []
-    abandoned = set()
+    cancelled = set()
     for what, argument, extra in steps:
         if what == "watch":
             operation = Operation()
-            operations.append((operation, watch(purgatory, operation, *argument, timeout_ms=extra * 1000)))
+            operations.append(operation)
+            watch(purgatory, operation, *argument, timeout_ms=extra * 1000)
         elif what == "ready" and argument < len(operations):
-            operations[argument][0].is_ready = True
-        elif what == "abandon" and argument < len(operations):
-            if not operations[argument][0].completed:
-                abandoned.add(argument)
-            operations[argument][1].abandon()
+            operations[argument].is_ready = True
+        elif what == "cancel" and argument < len(operations):
+            if not operations[argument].completed:
+                cancelled.add(argument)
+            operations[argument].cancel()
         elif what == "signal":
             purgatory.signal(argument)
         elif what == "turn":
             loop.turn()
         elif what == "advance":
             loop.advance(argument)
-        alive = sum(not delayed.is_done for _, delayed in operations)
+        alive = sum(not operation.is_done for operation in operations)
         assert purgatory.delayed_count == alive
     loop.turn()
     loop.advance(100)
-    for at, (operation, _) in enumerate(operations):
-        assert len(operation.completed) == (0 if at in abandoned else 1)
+    for at, operation in enumerate(operations):
+        assert len(operation.completed) == (0 if at in cancelled else 1)
     assert_empty(purgatory, loop)
 
 
-@pytest.mark.parametrize("way", ["satisfied", "time over", "abandoned"])
+@pytest.mark.parametrize("way", ["completed", "time over", "cancelled"])
 def test_who_has_waited_is_freed_without_the_collector(loop, purgatory, way):
     operation = Operation()
-    operation.delayed = watch(purgatory, operation, "p")
+    watch(purgatory, operation, "p")
     operation.is_ready = True
     freed = weakref.ref(operation)
-    if way == "satisfied":
-        purgatory.check("p")
+    if way == "completed":
+        purgatory.check_and_complete("p")
     elif way == "time over":
-        operation.delayed.expire()
+        operation.expire()
     else:
-        operation.delayed.abandon()
+        operation.cancel()
     loop.timers.clear()
     gc.disable()
     try:
@@ -252,3 +261,14 @@ def test_who_has_waited_is_freed_without_the_collector(loop, purgatory, way):
         assert freed() is None
     finally:
         gc.enable()
+
+
+def test_an_operation_is_watched_once(loop, purgatory):
+    operation = Operation()
+    watch(purgatory, operation, "p")
+    with pytest.raises(AssertionError):
+        watch(purgatory, operation, "p")
+    done = Operation()
+    done.cancel()
+    with pytest.raises(AssertionError):
+        watch(purgatory, done, "p")

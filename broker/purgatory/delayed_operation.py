@@ -1,0 +1,160 @@
+"""Delayed operation and its purgatory: a request that cannot be answered yet waits for its condition or its deadline.
+
+An operation has watch keys (a partition, a fetch session), a condition and a deadline. Code that changes a key's
+object calls `signal`; the conditions of the operations under that key are then checked.
+
+    created --watch--> watched
+    watched --signal, and the condition holds--> completed
+            --the deadline---------------------> completed, whatever the condition
+            --cancel---------------------------> cancelled: its connection is closed
+
+Invariants: an operation ends once, by exactly one of the three ways. It is removed from every key first and completed
+afterwards, so that its completion never finds it watched. It is checked in the turn of the loop in which it is
+watched, since a signal is not repeated. An operation that waits for an offset keeps the leader epoch in which it
+began, because an offset names records within one leadership only.
+
+An operation is one object and one timer: no task, no queue entry of its own. Operations are bounded by the
+connections, each of which has one request in process.
+
+Source: Kafka's DelayedOperation and DelayedOperationPurgatory, which keeps completed operations in its lists until
+they exceed a purge interval; here they are removed at once, since a single event loop needs no locks for it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable
+from typing import Protocol
+
+
+class Timer(Protocol):
+    """A scheduled deadline, as `call_later` returns it."""
+
+    def cancel(self) -> None:
+        """Cancel the timer: it does not fire any more."""
+
+
+class DelayedOperation(ABC):
+    """One operation; see the module. It is watched at most once."""
+
+    __slots__ = ("_keys", "_purgatory", "_timer", "is_done")
+
+    def __init__(self) -> None:
+        #: Completed or cancelled.
+        self.is_done = False
+        #: While it is watched.
+        self._purgatory: DelayedOperationPurgatory | None = None
+        self._keys: tuple[Hashable, ...] = ()
+        self._timer: Timer | None = None
+
+    @abstractmethod
+    def watch_keys(self) -> tuple[Hashable, ...]:
+        """Its watch keys, each once; called when it is watched."""
+
+    @abstractmethod
+    def can_complete(self) -> bool:
+        """Whether the condition holds. Must not raise."""
+
+    @abstractmethod
+    def on_complete(self) -> None:
+        """Called once, when the condition holds or the deadline has passed. Must not raise."""
+
+    def try_complete(self) -> bool:
+        """Complete if the condition holds; whether this call has completed it."""
+        # The check itself may have ended the operation (unintended, but it may fail its future).
+        return not self.is_done and self.can_complete() and self.force_complete()
+
+    def force_complete(self) -> bool:
+        """Complete, whatever the condition; whether this call has completed it."""
+        if self.is_done:
+            return False
+        self._end()
+        self.on_complete()
+        return True
+
+    def expire(self) -> None:
+        """The deadline has passed (the timer's callback)."""
+        self.force_complete()
+
+    def cancel(self) -> None:
+        """The response is not awaited any more: end without completing."""
+        if not self.is_done:
+            self._end()
+
+    def watched_by(self, purgatory: "DelayedOperationPurgatory", timer: Timer) -> tuple[Hashable, ...]:
+        """Called by the purgatory that watches this operation from now on; returns its keys."""
+        assert self._purgatory is None, "an operation is watched once"
+        assert not self.is_done, "an operation that has ended does not wait"
+        self._purgatory, self._timer = purgatory, timer
+        self._keys = keys = self.watch_keys()
+        return keys
+
+    def _end(self) -> None:
+        assert not self.is_done, "an operation ends once"
+        self.is_done = True
+        if (timer := self._timer) is not None:
+            timer.cancel()
+            self._timer = None
+        if (purgatory := self._purgatory) is not None:
+            purgatory.remove(self, self._keys)
+
+
+class DelayedOperationPurgatory:
+    """Watched operations by watch key; see the module."""
+
+    __slots__ = ("_call_later", "_call_soon", "_signalled", "_watched", "delayed_count")
+
+    def __init__(
+        self,
+        *,
+        call_later: Callable[[float, Callable[[], None]], Timer],
+        call_soon: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self._call_later = call_later
+        self._call_soon = call_soon
+        self._watched: dict[Hashable, dict[DelayedOperation, None]] = {}
+        self._signalled: dict[Hashable, None] = {}
+        #: Operations that wait now.
+        self.delayed_count = 0
+
+    def watch(self, operation: DelayedOperation, *, timeout_ms: int) -> None:
+        """Watch the operation until its condition holds after a signal for one of its keys, or for `timeout_ms`.
+
+        Precondition: the caller has checked the condition, or has read what it depends on, in this turn of the loop.
+        """
+        watched = self._watched
+        for key in operation.watched_by(self, self._call_later(timeout_ms / 1000, operation.expire)):
+            if (operations := watched.get(key)) is None:
+                watched[key] = {operation: None}
+            else:
+                operations[operation] = None
+        self.delayed_count += 1
+
+    def signal(self, key: Hashable) -> None:
+        """The object of `key` has changed: check its operations after the present callback (Kafka's ActionQueue).
+
+        Not at once: the producer whose append is being handled gets its response first, and several appends
+        in one socket read wake a consumer once. Cost: one dictionary look-up if no operation waits.
+        """
+        if key in self._watched:
+            if not self._signalled:
+                self._call_soon(self._check_signalled)
+            self._signalled[key] = None
+
+    def check_and_complete(self, key: Hashable) -> int:
+        """Check the operations of `key` now; returns how many were completed."""
+        return sum([operation.try_complete() for operation in list(self._watched.get(key, ()))])
+
+    def remove(self, operation: DelayedOperation, keys: tuple[Hashable, ...]) -> None:
+        """Remove an operation from its keys (called by the operation as it ends)."""
+        watched = self._watched
+        for key in keys:
+            operations = watched[key]
+            del operations[operation]
+            if not operations:
+                del watched[key]
+        self.delayed_count -= 1
+        assert self.delayed_count >= 0, self.delayed_count
+
+    def _check_signalled(self) -> None:
+        keys, self._signalled = self._signalled, {}
+        for key in keys:
+            self.check_and_complete(key)

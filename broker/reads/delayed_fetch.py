@@ -1,0 +1,97 @@
+"""Delayed Fetch (Kafka's DelayedFetch): it waits until `min_bytes` can be read, or for `max_wait_ms`.
+
+It completes when a partition that it reads is deleted or led elsewhere, when the request's leader epoch is not the
+partition's any more, when enough bytes have arrived, or when a follower can advance its high watermark. Then it reads
+all of its partitions again: what was read before is not kept.
+
+Source: Kafka's DelayedFetch. Kafka watches a fetch under each of its partitions; here a fetch of a session is watched
+under the session alone.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+from broker.purgatory.delayed_response import DelayedResponse
+from broker.reads.fetch_contexts import FetchContext
+from broker.reads.fetch_params import FetchParams
+from broker.reads.follower_fetch import TURNS_FOR_PRODUCERS, is_high_watermark_stale
+from broker.reads.read_from_log import LogReads
+from broker.reads.response_rows import ResponseRows
+from broker.replicas.replica_manager import ReplicaManager
+
+T = TypeVar("T")
+
+
+class DelayedFetch(DelayedResponse[T]):
+    """See the module. `reads` has read the partitions in this turn of the loop, and not found enough."""
+
+    __slots__ = ("_context", "_params", "_reads", "_replicas", "_respond", "_yielded_turns")
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        context: FetchContext,
+        params: FetchParams,
+        reads: LogReads,
+        respond: Callable[[ResponseRows], T],
+    ) -> None:
+        super().__init__(replicas.runtime.loop)
+        self._replicas = replicas
+        self._context = context
+        self._params = params
+        self._reads = reads
+        self._respond = respond
+        #: Turns of the loop that a follower's fetch has yielded to producers.
+        self._yielded_turns = 0
+
+    def watch_keys(self) -> tuple[Hashable, ...]:
+        """The session; without one, the partitions."""
+        context = self._context
+        if context.session is not None:
+            return (context.session,)
+        return tuple({fetched.partition: None for fetched in context.asked.values() if fetched.partition})
+
+    def can_complete(self) -> bool:
+        """Whether enough can be read now, or a row will be an error."""
+        params = self._params
+        size_bytes = 0
+        is_stale = False
+        for fetched in self._context.candidates():
+            partition = fetched.partition
+            if partition is None:
+                # Not hosted at the last read: that error can wait, see PATIENT_ERRORS. A partition that is new in
+                # the session is read with the others.
+                continue
+            request = fetched.request
+            if (
+                partition.is_deleted
+                or request.current_leader_epoch not in (-1, partition.leader_epoch)
+                or (params.must_lead and not partition.is_leader)
+            ):
+                return True
+            if params.replica_id is None:
+                end = partition.readable_end(is_read_committed=params.is_read_committed)
+            else:
+                end = partition.log.log_end_offset
+                is_stale = is_stale or is_high_watermark_stale(fetched, partition.log)
+                if self._replicas.throttle.is_held_back(partition, params.replica_id):
+                    continue
+            if request.fetch_offset < end:
+                if params.min_bytes <= 1:
+                    return True
+                arrived = partition.appended_bytes - fetched.appended_bytes
+                size_bytes += min(fetched.read_bytes + arrived, request.partition_max_bytes)
+        if is_stale and self._yielded_turns < TURNS_FOR_PRODUCERS:
+            self._yielded_turns += 1
+            self.check_soon()
+            is_stale = False
+        return is_stale or size_bytes >= params.min_bytes
+
+    def check_soon(self) -> None:
+        """Check the condition again in the next turn of the loop."""
+        for key in self._keys:
+            self._replicas.purgatory.signal(key)
+
+    def respond(self) -> T:
+        """Read all partitions again, and respond."""
+        return self._respond(self._reads.read(may_block=True))

@@ -1,0 +1,250 @@
+"""Reads of one Fetch: its partitions in order, up to the request's limits (ReplicaManager.readFromLog).
+
+Each row's records reduce the limit of the next ones; the first batch found is sent even if it is larger than every
+limit, so that a consumer always makes progress (KIP-74). A row may be a redirection to a nearer replica
+(`preferred_read_replica.py`). From a follower a consumer may read what that follower knows to be committed:
+
+| fetch offset at a follower | response (KIP-392) |
+|---|---|
+| below the log start (case 3) | OFFSET_OUT_OF_RANGE, with log start offset and high watermark |
+| up to the high watermark | records |
+| up to the log end (case 1), or below the leader's high watermark (case 2) | OFFSET_NOT_AVAILABLE |
+| beyond (case 4) | OFFSET_OUT_OF_RANGE, with log start offset and high watermark |
+
+Source: Kafka's ReplicaManager.readFromLog and Partition.fetchRecords.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from uuid import UUID
+
+from broker.reads.fetch_contexts import FetchContext
+from broker.reads.fetch_params import FetchParams
+from broker.reads.fetch_sessions import FetchedPartition
+from broker.reads.follower_fetch import check_follower, is_high_watermark_stale, record_progress
+from broker.reads.response_rows import (
+    NO_DIVERGENCE,
+    NO_LEADER,
+    NO_SNAPSHOT,
+    PATIENT_ERRORS,
+    ResponseRows,
+    aborted_transactions,
+    error_row,
+    redirection_row,
+)
+from broker.replicas.partition import Partition
+from broker.replicas.replica_manager import ReplicaManager
+from protocol.errors import KafkaError, OffsetOutOfRange
+from protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from storage.log import WouldBlock
+
+
+class LogReads:
+    """Reads the partitions of one Fetch, once or several times. Its state is that of the last `read`."""
+
+    __slots__ = (
+        "_context",
+        "_hosted",
+        "_is_first",
+        "_params",
+        "_replicas",
+        "cold_reads",
+        "is_high_watermark_stale",
+        "is_urgent",
+        "size_bytes",
+    )
+
+    def __init__(self, replicas: ReplicaManager, context: FetchContext, params: FetchParams) -> None:
+        self._replicas = replicas
+        self._hosted = replicas.hosted
+        self._context = context
+        self._params = params
+        #: A follower's progress is recorded once, when its fetch arrives.
+        self._is_first = True
+        #: Reads data that is not in memory; to be called in a thread, before the next read.
+        self.cold_reads: list[Callable[[], object]] = []
+        #: A follower's fetch: even a response without records would advance the follower's high watermark.
+        self.is_high_watermark_stale = False
+        #: One of the rows must be sent at once.
+        self.is_urgent = False
+        #: The size of all records read.
+        self.size_bytes = 0
+
+    def read(self, *, may_block: bool) -> ResponseRows:
+        """The rows to send. Unless it may block, data that is not in memory is left out, and noted in `cold_reads`."""
+        context, replica_id = self._context, self._params.replica_id
+        rows: ResponseRows = []
+        limit_bytes = self._params.max_bytes
+        size_bytes = patient_count = 0
+        is_urgent = False
+        for fetched in list(context.candidates()):
+            row = self._read(fetched, limit_bytes=limit_bytes, is_first=not size_bytes, may_block=may_block)
+            count = fetched.read_bytes = len(row.records or b"")
+            if count and replica_id is not None:
+                count = fetched.read_bytes = self._hold_back(fetched, row, replica_id)
+            if count:
+                size_bytes += count
+                limit_bytes = max(0, limit_bytes - count)
+                assert fetched.partition is not None
+                if fetched.partition.is_behind_active_segment(fetched.request.fetch_offset):
+                    is_urgent = True
+            elif row.error_code:
+                if row.error_code in PATIENT_ERRORS:
+                    patient_count += 1
+                else:
+                    is_urgent = True
+            elif row.diverging_epoch is not NO_DIVERGENCE or row.preferred_read_replica >= 0:
+                is_urgent = True
+            elif replica_id is not None:
+                assert fetched.partition is not None
+                if is_high_watermark_stale(fetched, fetched.partition.log):
+                    # Regardless of what was sent before: the follower may have ignored that response as outdated.
+                    self.is_high_watermark_stale = True
+                    rows.append((fetched, row))
+                    continue
+            if context.must_send(fetched, row):
+                rows.append((fetched, row))
+            elif self._is_at_end(fetched, row):
+                context.mark_clean(fetched)
+        self._is_first = False
+        self.size_bytes = size_bytes
+        self.is_urgent = is_urgent or patient_count == len(context.asked)
+        return rows
+
+    def _hold_back(self, fetched: FetchedPartition, row: PartitionData, replica_id: int) -> int:
+        """The size of the row's records for a follower: of all, or 0, without records, while it is throttled."""
+        assert fetched.partition is not None
+        if self._replicas.throttle.is_held_back(fetched.partition, replica_id):
+            row.records = b""
+        return len(row.records or b"")
+
+    def _is_at_end(self, fetched: FetchedPartition, row: PartitionData) -> bool:
+        """Whether there is nothing left to read until the partition changes."""
+        if self._params.replica_id is None:
+            end = row.last_stable_offset if self._params.is_read_committed else row.high_watermark
+        else:
+            assert fetched.partition is not None
+            end = fetched.partition.log.log_end_offset
+        return fetched.request.fetch_offset >= end
+
+    def _read(
+        self, fetched: FetchedPartition, *, limit_bytes: int, is_first: bool, may_block: bool
+    ) -> PartitionData:
+        """Read one row. One long function for speed: a fetch of 1,000 partitions calls it 1,000 times."""
+        params, request = self._params, fetched.request
+        partition = self._hosted.get(fetched.key)
+        if fetched.watched is not partition and fetched.session is not None:
+            fetched.watch(partition)
+        try:
+            if partition is None:
+                raise self._why_missing(fetched)
+            fetched.partition = partition
+            divergence = NO_DIVERGENCE
+            if (
+                not partition.is_leader
+                or partition.leader_epoch != request.current_leader_epoch != -1
+                or request.last_fetched_epoch >= 0
+                or params.replica_id is not None
+            ):
+                divergence = self._check(partition, fetched)
+            log = partition.log
+            if params.client is not None and (row := self._redirect(partition, fetched)) is not None:
+                return row
+            fetched.appended_bytes = partition.appended_bytes
+            high_watermark, last_stable_offset = log.high_watermark, log.last_stable_offset
+            log_start_offset = log.log_start_offset
+            end = last_stable_offset if params.is_read_committed else high_watermark
+            if params.replica_id is not None:
+                end = log.log_end_offset
+            records: bytes | memoryview = b""
+            aborted: list[AbortedTransaction] | None = [] if params.is_read_committed else None
+            if divergence is not NO_DIVERGENCE:
+                aborted = None
+            elif request.fetch_offset != end:
+                read = log.read(
+                    request.fetch_offset,
+                    max_bytes=min(request.partition_max_bytes, limit_bytes),
+                    max_offset=end,
+                    min_one_message=is_first,
+                    may_block=may_block,
+                    lend=True,
+                )
+                if read.is_first_batch_incomplete:
+                    # A client cannot use part of a batch: it fetches again with a larger limit.
+                    aborted = None
+                else:
+                    records = read.records
+                    if params.is_read_committed:
+                        aborted = aborted_transactions(log, fetch_offset=request.fetch_offset, end_offset=end)
+        except WouldBlock:
+            max_bytes = min(request.partition_max_bytes, limit_bytes)
+            self.cold_reads.append(
+                partial(log.warm_up, request.fetch_offset, max_bytes=max_bytes, max_offset=end)
+            )
+        except KafkaError as error:
+            return self._refusal(fetched, error)
+        return PartitionData(
+            partition_index=fetched.key[1],
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
+            log_start_offset=log_start_offset,
+            diverging_epoch=divergence,
+            current_leader=NO_LEADER,
+            snapshot_id=NO_SNAPSHOT,
+            aborted_transactions=aborted,
+            records=records,
+        )
+
+    def _check(self, partition: Partition, fetched: FetchedPartition) -> EpochEndOffset:
+        """Raise unless this broker may serve the row; returns where the sender's log diverges from ours, if it does.
+
+        Records a follower's progress, unless its log diverges or its fetch offset is out of range.
+        """
+        params, request = self._params, fetched.request
+        epoch, is_follower = request.current_leader_epoch, params.replica_id is not None
+        partition.local_log(None if epoch == -1 else epoch, must_lead=params.must_lead)
+        if is_follower:
+            check_follower(partition, params, has_leader_epoch=epoch != -1)
+        elif not partition.is_leader:
+            partition.check_offset_is_known(request.fetch_offset)
+        if request.last_fetched_epoch >= 0:
+            found = partition.diverging_epoch(
+                last_fetched_epoch=request.last_fetched_epoch, fetch_offset=request.fetch_offset
+            )
+            if found is not None:
+                return EpochEndOffset(epoch=found[0], end_offset=found[1])
+        if is_follower and self._is_first:
+            record_progress(partition, fetched, params, now_ms=self._replicas.runtime.now_ms())
+        return NO_DIVERGENCE
+
+    def _redirect(self, partition: Partition, fetched: FetchedPartition) -> PartitionData | None:
+        """A row with the preferred read replica instead of records; None: read from this one."""
+        assert self._params.client is not None
+        preferred = self._replicas.closest_replica.choose(
+            partition, self._params.client, fetched.request.fetch_offset
+        )
+        if preferred is None:
+            return None
+        return redirection_row(fetched.key[1], partition.log, preferred_read_replica=preferred)
+
+    def _why_missing(self, fetched: FetchedPartition) -> KafkaError:
+        """The error of a partition that is not hosted.
+
+        As in Kafka, a session keeps the name of a topic id: a deleted topic is not reported as an unknown id.
+        """
+        topic, last = fetched.key[0], fetched.partition
+        if fetched.topic_name is None and isinstance(topic, UUID):
+            fetched.topic_name = (
+                self._replicas.topic_name(topic) if last is None else last.topic_partition.topic
+            )
+        fetched.partition = None
+        return self._replicas.why_not_hosted(fetched.key, known_name=fetched.topic_name)
+
+    def _refusal(self, fetched: FetchedPartition, error: KafkaError) -> PartitionData:
+        row = error_row(fetched.key[1], error.code, version=self._params.version)
+        partition = fetched.partition
+        if partition is not None and not partition.is_leader and isinstance(error, OffsetOutOfRange):
+            # So that the consumer can distinguish too small from too large (KIP-392, cases 3 and 4).
+            row.high_watermark = partition.log.high_watermark
+            row.log_start_offset = partition.log.log_start_offset
+        return row

@@ -1,0 +1,73 @@
+"""Rows of a Fetch response (Kafka's FetchPartitionData): errors, redirections, and what most rows have in common."""
+
+from typing import Final
+
+from broker.reads.fetch_sessions import FetchedPartition
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    LeaderIdAndEpoch,
+    PartitionData,
+    SnapshotId,
+)
+from storage.log import Log
+
+#: The rows of one response, in the order of reading.
+ResponseRows = list[tuple[FetchedPartition, PartitionData]]
+
+# Fields of nearly every row. Shared, since a row is created for every partition of every fetch: they must
+# not be changed.
+NO_DIVERGENCE: Final = EpochEndOffset()
+NO_LEADER: Final = LeaderIdAndEpoch()
+NO_SNAPSHOT: Final = SnapshotId()
+
+#: Errors found before any read. If the fetch has other partitions to wait for, these errors wait too: otherwise a
+#: consumer of one deleted topic would fetch in a tight loop.
+PATIENT_ERRORS: Final = frozenset({ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition})
+
+
+def error_row(index: int, code: ErrorCode, *, version: int) -> PartitionData:
+    """A row without records and offsets."""
+    if code == ErrorCode.kafka_storage_error and version <= 5:
+        # Clients of these versions do not retry after this error.
+        code = ErrorCode.not_leader_or_follower
+    return PartitionData(
+        partition_index=index,
+        error_code=code,
+        high_watermark=-1,
+        diverging_epoch=NO_DIVERGENCE,
+        current_leader=NO_LEADER,
+        snapshot_id=NO_SNAPSHOT,
+        # As in Kafka, whose rows differ in this field where no log was read; no client depends on it.
+        aborted_transactions=[] if code in PATIENT_ERRORS else None,
+        records=b"",
+    )
+
+
+def redirection_row(index: int, log: Log, *, preferred_read_replica: int) -> PartitionData:
+    """A row without records that names the preferred read replica (KIP-392)."""
+    return PartitionData(
+        partition_index=index,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        diverging_epoch=NO_DIVERGENCE,
+        current_leader=NO_LEADER,
+        snapshot_id=NO_SNAPSHOT,
+        aborted_transactions=None,
+        preferred_read_replica=preferred_read_replica,
+        records=b"",
+    )
+
+
+def aborted_transactions(log: Log, *, fetch_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    """The aborted transactions that a read-committed consumer skips between these offsets.
+
+    `end_offset` is the last stable offset rather than the end of the records read: the client ignores a transaction
+    that begins later, and receives it again with its records.
+    """
+    return [
+        AbortedTransaction(producer_id=found.producer_id, first_offset=found.first_offset)
+        for found in log.aborted_transactions(fetch_offset, end_offset)
+    ]
