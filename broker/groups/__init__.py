@@ -2,14 +2,17 @@
 
 | module | content |
 |---|---|
-| `group` | a group (Kafka's ClassicGroup): its state, members and rules of membership; has the transitions |
+| `group_state` | the states of a group and their transitions (ClassicGroupState) |
+| `group` | a group (ClassicGroup): its members, generation and protocols, and the rules of membership |
 | `joining`, `syncing`, `leaving`, `sessions` | the effects of each request, and of timers, on a group |
 | `rebalance` | the join phase, which all of them may start or end |
 | `storing` | the continuation after a group's record is committed or could not be written |
-| `offsets` | committed offsets: look-up, expiry, open transactions |
-| `shard` | the groups of one partition of `__consumer_offsets`: requests in, records and responses out |
-| `loader`, `shard_runner`, `timers` | the shell of a shard: replays it, appends its records, runs its timers |
-| `coordinator` | the outer shell: follows leadership, finds a group's shard, maps errors to responses |
+| `offsets`, `offset_manager` | committed offsets: look-up, open transactions; requests about them, expiry (OffsetMetadataManager) |
+| `shard` | groups and offsets of one partition of `__consumer_offsets`: requests in, records out (GroupCoordinatorShard) |
+| `log_state`, `loader`, `group_restoring`, `resuming` | the replay of a partition, and its groups (CoordinatorLoaderImpl) |
+| `shard_runtime`, `record_writer`, `cleanup`, `timers` | the shell of a shard: actions, appends, expiry, timers (CoordinatorContext) |
+| `coordinator_runtime` | the shards that this broker leads: loads and unloads them (CoordinatorRuntime) |
+| `coordinator` | the service: finds a group's shard, maps errors to responses (GroupCoordinatorService) |
 
 Except for the shells everything is synchronous and without a clock: `now_ms` comes in, `actions` come out.
 """

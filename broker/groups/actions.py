@@ -25,7 +25,7 @@ def session_slot(member_id: str) -> TimerSlot:
 
 
 @dataclass(slots=True, frozen=True)
-class JoinPhaseOver:
+class JoinPhaseExpired:
     """The rebalance timeout of the join phase has expired."""
 
     @property
@@ -35,7 +35,7 @@ class JoinPhaseOver:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class InitialDelayOver:
+class InitialDelayExpired:
     """The initial delay of a group that was empty, `delay_ms`, has expired; up to `remaining_ms` more may follow."""
 
     delay_ms: int
@@ -48,7 +48,7 @@ class InitialDelayOver:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class SyncPhaseOver:
+class SyncPhaseExpired:
     """The rebalance timeout for this generation's SyncGroup requests has expired."""
 
     generation_id: int
@@ -60,7 +60,7 @@ class SyncPhaseOver:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class SessionOver:
+class SessionExpired:
     """The member's session timeout has expired without a request from it."""
 
     member_id: str
@@ -71,7 +71,7 @@ class SessionOver:
         return session_slot(self.member_id)
 
 
-Timer = JoinPhaseOver | InitialDelayOver | SyncPhaseOver | SessionOver
+Timer = JoinPhaseExpired | InitialDelayExpired | SyncPhaseExpired | SessionExpired
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

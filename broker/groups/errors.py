@@ -10,7 +10,7 @@ from protocol.errors import ErrorCode, KafkaError
 _E = ErrorCode
 
 #: An error code that clients do not expect from a coordinator -> one that they handle correctly.
-_TOLD_AS: Final = {
+_CLIENT_CODES: Final = {
     _E.unknown_topic_or_partition: _E.coordinator_not_available,
     _E.not_enough_replicas: _E.coordinator_not_available,
     _E.request_timed_out: _E.coordinator_not_available,
@@ -25,6 +25,6 @@ _TOLD_AS: Final = {
 }
 
 
-def told_to_members(error: KafkaError) -> ErrorCode:
+def client_error_code(error: KafkaError) -> ErrorCode:
     """The error code for a client whose request writes to the offsets topic."""
-    return _TOLD_AS.get(error.code, error.code)
+    return _CLIENT_CODES.get(error.code, error.code)

@@ -1,15 +1,6 @@
-"""Classic group: its state machine, its members, and the rules of membership.
+"""Classic group (Kafka's ClassicGroup): its members, generation, protocols and parked requests.
 
-    Empty ---------------> PreparingRebalance     the first member joins
-    PreparingRebalance --> CompletingRebalance    all have joined, or the rebalance timeout passed: a new generation
-    PreparingRebalance --> Empty                  no member joined: a new generation without members
-    CompletingRebalance -> Stable                 the leader's assignment is in the log
-    CompletingRebalance -> PreparingRebalance     a member joined, left, changed, or did not sync in time
-    Stable --------------> PreparingRebalance     the same, or the leader rejoined
-    any -----------------> Dead                   deleted, or coordinated by another broker from now on
-
-A generation begins with CompletingRebalance: every member that gets a JoinGroup response then has the same
-generation id, protocol and leader. Only one generation exists at a time, and generation ids only increase.
+`group_state.py` has its states and their transitions; the modules named after the requests decide when they happen.
 
 Members are kept in the order in which they joined. That order decides what depends on hash maps in Kafka:
 the next leader when the leader is removed, and the protocol that wins a tied vote.
@@ -19,11 +10,10 @@ ids), KIP-389 (group.max.size).
 """
 
 from collections import Counter
-from enum import Enum
-from typing import Final
 
 from broker.groups.actions import Action, AnswerJoin, AnswerSync
 from broker.groups.config import GroupConfig
+from broker.groups.group_state import ALLOWED_FROM, GroupState
 from broker.groups.member import Member, Protocols
 from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from protocol.errors import (
@@ -40,30 +30,8 @@ from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMem
 from protocol.messages.sync_group import SyncGroupResponse
 
 
-class GroupState(Enum):
-    """The states, with the names that responses use."""
-
-    EMPTY = "Empty"
-    PREPARING_REBALANCE = "PreparingRebalance"
-    COMPLETING_REBALANCE = "CompletingRebalance"
-    STABLE = "Stable"
-    DEAD = "Dead"
-
-
-_S = GroupState
-
-#: State -> the states from which it may be entered.
-ALLOWED_FROM: Final[dict[GroupState, frozenset[GroupState]]] = {
-    _S.EMPTY: frozenset({_S.PREPARING_REBALANCE}),
-    _S.PREPARING_REBALANCE: frozenset({_S.EMPTY, _S.COMPLETING_REBALANCE, _S.STABLE}),
-    _S.COMPLETING_REBALANCE: frozenset({_S.PREPARING_REBALANCE}),
-    _S.STABLE: frozenset({_S.COMPLETING_REBALANCE}),
-    _S.DEAD: frozenset(_S),
-}
-
-
 class ClassicGroup:
-    """State and membership. The modules named after the requests decide how they change."""
+    """See the module."""
 
     def __init__(
         self,
@@ -100,12 +68,12 @@ class ClassicGroup:
         self.subscribed_topics: frozenset[str] | None = None
         #: A member joined during the initial delay, which may be extended.
         self.is_new_member_added = False
-        #: No member joined within the rebalance timeout; the join phase was restarted.
-        self.is_deserted = False
+        #: The join phase was restarted, because no member joined within the rebalance timeout.
+        self.has_restarted_join_phase = False
         #: Invariant: the number of members with a join_waiter.
         self.awaiting_join_count = 0
         #: Protocol -> number of members that support it.
-        self._speakers: Counter[str] = Counter()
+        self._support_counts: Counter[str] = Counter()
 
     # State
 
@@ -115,7 +83,7 @@ class ClassicGroup:
         self.previous_state = self.state
         self.state = state
         self.state_timestamp_ms = now_ms
-        self.is_deserted = False
+        self.has_restarted_join_phase = False
 
     @property
     def can_rebalance(self) -> bool:
@@ -138,7 +106,7 @@ class ClassicGroup:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
-        self._speakers.update(member.protocol_names)
+        self._support_counts.update(member.protocol_names)
         member.join_waiter = join_waiter
         self.awaiting_join_count += join_waiter is not None
         self.pending_join.pop(member.member_id, None)
@@ -153,7 +121,7 @@ class ClassicGroup:
         member = self.members.pop(member_id, None)
         if member is None:
             return []
-        self._speakers.subtract(member.protocol_names)
+        self._support_counts.subtract(member.protocol_names)
         if member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]
         actions = self.answer_join(
@@ -180,9 +148,9 @@ class ClassicGroup:
         actions = self.answer_join(
             member, JoinGroupResponse(error_code=ErrorCode.rebalance_in_progress, member_id=member.member_id)
         )
-        self._speakers.subtract(member.protocol_names)
+        self._support_counts.subtract(member.protocol_names)
         member.protocols = protocols
-        self._speakers.update(member.protocol_names)
+        self._support_counts.update(member.protocol_names)
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
         member.join_waiter = join_waiter
@@ -226,7 +194,7 @@ class ClassicGroup:
         return member
 
     @property
-    def has_everybody_joined(self) -> bool:
+    def has_all_members_joined(self) -> bool:
         """Whether all members wait for the next generation, and no assigned id is pending."""
         return len(self.members) == self.awaiting_join_count and not self.pending_join
 
@@ -237,24 +205,24 @@ class ClassicGroup:
 
     # Protocols
 
-    def can_speak(self, protocol_type: str, names: frozenset[str]) -> bool:
+    def supports_protocols(self, protocol_type: str, names: frozenset[str]) -> bool:
         """Whether a protocol that all members support remains with a member of this type and these protocols."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and names)
         return protocol_type == self.protocol_type and any(
-            self._speakers[name] == len(self.members) for name in names
+            self._support_counts[name] == len(self.members) for name in names
         )
 
     def select_protocol(self) -> str:
         """The protocol with the most first-choice votes, among those that all members support."""
         assert self.members, self.group_id
-        candidates = {name for name, count in self._speakers.items() if count == len(self.members)}
+        candidates = {name for name, count in self._support_counts.items() if count == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
     # Generations
 
-    def elect_leader_that_joined(self) -> bool:
+    def elect_joined_leader(self) -> bool:
         """Elect a leader among the members that have joined, preferably the present one; False if none has joined."""
         if self.leader_id is None:
             return False
@@ -338,17 +306,20 @@ class ClassicGroup:
 
     # Checks of other requests
 
-    def check_offset_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+    def check_offset_commit(
+        self, member_id: str, group_instance_id: str | None, *, generation_id: int | None
+    ) -> None:
         """Raise if this member may not commit now; a group without members accepts commits of any client.
 
-        `generation_id` is -1 for a client that is not a member: an admin, or a consumer with manual assignment.
+        `generation_id` is None for a client that is not a member: an admin, or a consumer with manual assignment.
         """
         if self.state is GroupState.DEAD:
             raise CoordinatorNotAvailable(f"group {self.group_id} is dead")
-        if generation_id < 0 and self.state is GroupState.EMPTY:
-            return
-        if generation_id < 0 and not member_id and group_instance_id is None:
-            raise UnknownMemberId(f"group {self.group_id} has members: only they commit")
+        if generation_id is None:
+            if self.state is GroupState.EMPTY:
+                return
+            if not member_id and group_instance_id is None:
+                raise UnknownMemberId(f"group {self.group_id} has members: only they commit")
         self.check_member(member_id, group_instance_id)
         if generation_id != self.generation_id:
             raise IllegalGeneration(f"{generation_id=} is not {self.generation_id}")

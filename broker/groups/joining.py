@@ -9,17 +9,18 @@ Source: GroupMetadataManager.classicGroupJoin of Kafka 4.3.
 
 from dataclasses import dataclass
 
-from broker.groups.actions import Action, AnswerJoin, SessionOver, SetTimer, StaticMemberStored, Store
-from broker.groups.group import ClassicGroup, GroupState
+from broker.groups.actions import Action, AnswerJoin, SessionExpired, SetTimer, StaticMemberStored, Store
+from broker.groups.group import ClassicGroup
+from broker.groups.group_metadata import group_value
+from broker.groups.group_state import GroupState
 from broker.groups.member import Member, Protocols
 from broker.groups.rebalance import (
-    complete_join_if_everybody_is_here,
-    keep_session,
+    maybe_complete_join,
     prepare_rebalance,
     rebalance_or_complete,
-    shown,
+    restart_session_timer,
+    truncated_reason,
 )
-from broker.groups.recording import group_value
 from protocol.errors import ErrorCode, InconsistentGroupProtocol, KafkaError
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -54,10 +55,14 @@ def join(group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, *, now_
             _refuse(joiner, ErrorCode.group_max_size_reached, member_id=""),
         ]
     try:
-        if not group.can_speak(request.protocol_type, frozenset(name for name, _ in _protocols(request))):
-            raise InconsistentGroupProtocol(f"group {group.group_id} speaks {group.protocol_type}")
+        if not group.supports_protocols(
+            request.protocol_type, frozenset(name for name, _ in _protocols(request))
+        ):
+            raise InconsistentGroupProtocol(
+                f"group {group.group_id} ({group.protocol_type}) and the member have no protocol in common"
+            )
         if request.member_id:
-            return _join_again(group, request, joiner, now_ms=now_ms)
+            return _rejoin(group, request, joiner, now_ms=now_ms)
         return _join_as_new(group, request, joiner, now_ms=now_ms)
     except KafkaError as error:
         return [_refuse(joiner, error.code, member_id=request.member_id)]
@@ -87,15 +92,13 @@ def _join_as_new(
     if instance_id is None and joiner.version >= _FIRST_VERSION_WITH_KNOWN_MEMBER_ID:
         group.pending_join[member_id] = None
         return [
-            SetTimer(SessionOver(member_id=member_id), request.session_timeout_ms),
+            SetTimer(SessionExpired(member_id=member_id), request.session_timeout_ms),
             _refuse(joiner, ErrorCode.member_id_required, member_id=member_id),
         ]
     return _add_member(group, request, joiner, member_id, now_ms=now_ms)
 
 
-def _join_again(
-    group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, *, now_ms: int
-) -> list[Action]:
+def _rejoin(group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, *, now_ms: int) -> list[Action]:
     if request.member_id in group.pending_join and request.group_instance_id is None:
         return _add_member(group, request, joiner, request.member_id, now_ms=now_ms)
     member = group.check_member(request.member_id, request.group_instance_id)
@@ -112,7 +115,7 @@ def _join_again(
         case GroupState.EMPTY | GroupState.DEAD:
             return [_refuse(joiner, ErrorCode.unknown_member_id, member_id=request.member_id)]
     if is_rebalance_due:
-        reason = f"member {member.member_id} joins again: {shown(request.reason)}"
+        reason = f"member {member.member_id} rejoins: {truncated_reason(request.reason)}"
         return [
             *_update_member(group, request, member, joiner.waiter),
             *rebalance_or_complete(group, reason, now_ms=now_ms),
@@ -141,9 +144,9 @@ def _add_member(
     if not group.members:
         group.protocol_type = request.protocol_type
     group.add(member, joiner.waiter)
-    reason = f"member {member_id} joins: {shown(request.reason)}"
+    reason = f"member {member_id} joins: {truncated_reason(request.reason)}"
     return [
-        SetTimer(SessionOver(member_id=member_id), NEW_MEMBER_JOIN_TIMEOUT_MS),
+        SetTimer(SessionExpired(member_id=member_id), NEW_MEMBER_JOIN_TIMEOUT_MS),
         *rebalance_or_complete(group, reason, now_ms=now_ms),
     ]
 
@@ -179,7 +182,7 @@ def _replace_static_member(
         old_session_timeout_ms=member.session_timeout_ms,
         can_skip_assignment=joiner.version >= _FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
     )
-    actions.append(keep_session(member))
+    actions.append(restart_session_timer(member))
     actions += _update_member(group, request, member, joiner.waiter)
     match group.state:
         case GroupState.STABLE if group.select_protocol() == group.protocol_name:
@@ -195,7 +198,7 @@ def _replace_static_member(
             return actions + prepare_rebalance(group, reason, now_ms=now_ms)
         case _:
             assert group.state is GroupState.PREPARING_REBALANCE, group.state
-            return actions + complete_join_if_everybody_is_here(group, now_ms=now_ms)
+            return actions + maybe_complete_join(group, now_ms=now_ms)
 
 
 def _protocols(request: JoinGroupRequest) -> Protocols:

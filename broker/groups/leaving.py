@@ -1,8 +1,9 @@
 """LeaveGroup: members leave by themselves, or an admin removes them (KIP-345, batched by instance id)."""
 
 from broker.groups.actions import Action, CancelTimer, session_slot
-from broker.groups.group import ClassicGroup, GroupState
-from broker.groups.rebalance import complete_join_if_everybody_is_here, rebalance_or_complete, shown
+from broker.groups.group import ClassicGroup
+from broker.groups.group_state import GroupState
+from broker.groups.rebalance import maybe_complete_join, rebalance_or_complete, truncated_reason
 from protocol.errors import KafkaError, UnknownMemberId
 from protocol.messages.leave_group import MemberIdentity, MemberResponse
 
@@ -13,7 +14,7 @@ def leave(
     """Remove these members; an error of one row does not affect the others. One rebalance for all of them."""
     rows: list[MemberResponse] = []
     actions: list[Action] = []
-    gone: list[str] = []
+    left: list[str] = []
     for leaver in leavers:
         row = MemberResponse(member_id=leaver.member_id, group_instance_id=leaver.group_instance_id)
         rows.append(row)
@@ -23,13 +24,13 @@ def leave(
             row.error_code = error.code
             continue
         actions += [*group.remove(member_id), CancelTimer(session_slot(member_id))]
-        gone.append(f"{member_id} ({shown(leaver.reason)})")
-    if gone:
+        left.append(f"{member_id} ({truncated_reason(leaver.reason)})")
+    if left:
         match group.state:
             case GroupState.STABLE | GroupState.COMPLETING_REBALANCE:
-                actions += rebalance_or_complete(group, f"left: {', '.join(gone)}", now_ms=now_ms)
+                actions += rebalance_or_complete(group, f"members left: {', '.join(left)}", now_ms=now_ms)
             case GroupState.PREPARING_REBALANCE:
-                actions += complete_join_if_everybody_is_here(group, now_ms=now_ms)
+                actions += maybe_complete_join(group, now_ms=now_ms)
             case GroupState.EMPTY | GroupState.DEAD:
                 pass
     return rows, actions

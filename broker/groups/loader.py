@@ -82,7 +82,7 @@ async def _replay(piece: "_Piece", state: LogState, runtime: Runtime) -> None:
             payload = await runtime.run_blocking(payload_of, header, batch, pool=Pool.LOADING)
         except KafkaError as error:
             if piece.is_wanted():
-                state.pass_over(header, error)
+                state.skip_batch(header, error)
         else:
             await in_turns(runtime, piece.batch(header, payload))
         await in_turns(runtime, piece.small_batches())
@@ -108,7 +108,7 @@ class _Piece:
             try:
                 payload = _small_payload(header, batch)
             except KafkaError as error:
-                self._state.pass_over(header, error)
+                self._state.skip_batch(header, error)
                 continue
             if payload is None:
                 self._large = found

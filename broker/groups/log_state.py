@@ -62,12 +62,14 @@ class LogState:
                 if number % _RECORDS_A_STEP == 0:
                     yield
         except KafkaError as error:
-            self.pass_over(header, error)
+            self.skip_batch(header, error)
         self.next_offset = header.next_offset
 
-    def pass_over(self, header: BatchHeader, error: KafkaError) -> None:
-        """Skip a batch of which some or all records cannot be read."""
-        logger.warning("%s: batch %d is passed over: %s", self.topic_partition, header.base_offset, error)
+    def skip_batch(self, header: BatchHeader, error: KafkaError) -> None:
+        """Skip a batch of which some or all records cannot be decoded."""
+        logger.warning(
+            "%s: the batch at offset %d is skipped: %s", self.topic_partition, header.base_offset, error
+        )
         self.next_offset = header.next_offset
 
     def _end_transaction(self, producer_id: int, record: Record) -> None:
@@ -84,7 +86,9 @@ class LogState:
                 return
             offset = None if value is None else decode_offset(value)
         except (UnknownRecordKind, MalformedMessage) as error:
-            logger.warning("%s: record %d is passed over: %s", self.topic_partition, record.offset, error)
+            logger.warning(
+                "%s: the record at offset %d is skipped: %s", self.topic_partition, record.offset, error
+            )
             return
         at = OffsetAt(key.group, key.topic, key.partition)
         if offset is None:

@@ -28,8 +28,8 @@ class Member:
     is_new: bool = False
 
     @property
-    def is_alive_by_waiting(self) -> bool:
-        """A parked request replaces heartbeats: a client sends none while it waits.
+    def has_satisfied_heartbeat(self) -> bool:
+        """Whether a parked request replaces heartbeats: a client sends none while it waits.
 
         Not for a new member: its client may have retried under another id, and the member with the first id
         would never expire.
@@ -46,11 +46,11 @@ class Member:
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
-        raise AssertionError(f"member {self.member_id} does not speak {protocol!r}")
+        raise AssertionError(f"member {self.member_id} does not support protocol {protocol!r}")
 
     def vote(self, candidates: Container[str]) -> str:
         """The candidate that it prefers; at least one of its protocols must be a candidate."""
         for name, _ in self.protocols:
             if name in candidates:
                 return name
-        raise AssertionError(f"member {self.member_id} speaks none of {candidates}")
+        raise AssertionError(f"member {self.member_id} supports none of {candidates}")

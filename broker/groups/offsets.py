@@ -1,4 +1,7 @@
-"""Committed offsets of groups, and pending ones of open transactions (Kafka's OffsetMetadataManager)."""
+"""Offset store: committed offsets of groups, and pending ones of open transactions.
+
+Source: OffsetMetadataManager.Offsets and OffsetAndMetadata of Kafka 4.3.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -9,7 +12,7 @@ from protocol.types import ZERO_UUID
 
 
 class CommittedOffset(NamedTuple):
-    """A committed offset of a group (Kafka's OffsetAndMetadata).
+    """A committed offset of a group.
 
     A tuple of numbers and strings only: a broker has millions of them, and the garbage collector does not track such
     tuples. As tracked objects, a million of them blocked the loop for 0.1 s in each collection.

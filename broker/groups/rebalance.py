@@ -12,17 +12,18 @@ from broker.groups.actions import (
     Action,
     CancelTimer,
     EmptyGenerationStored,
-    InitialDelayOver,
-    JoinPhaseOver,
-    SessionOver,
+    InitialDelayExpired,
+    JoinPhaseExpired,
+    SessionExpired,
     SetTimer,
     Store,
-    SyncPhaseOver,
+    SyncPhaseExpired,
     session_slot,
 )
-from broker.groups.group import ClassicGroup, GroupState
+from broker.groups.group import ClassicGroup
+from broker.groups.group_metadata import group_value
+from broker.groups.group_state import GroupState
 from broker.groups.member import Member
-from broker.groups.recording import group_value
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupResponse
 
@@ -34,57 +35,57 @@ MIN_JOIN_PHASE_MS: Final = 1_000
 _MAX_REASON: Final = 255
 
 
-def shown(reason: str | None) -> str:
-    """A client's reason, truncated for the log."""
+def truncated_reason(reason: str | None) -> str:
+    """A client's reason for joining or leaving (KIP-800), truncated for the log."""
     return (reason or "no reason given")[:_MAX_REASON]
 
 
-def keep_session(member: Member) -> SetTimer:
-    """Contact with the member: restart its session timer."""
-    return SetTimer(SessionOver(member_id=member.member_id), member.session_timeout_ms)
+def restart_session_timer(member: Member) -> SetTimer:
+    """Restart the member's session timer: it has contacted the coordinator, or gets a response."""
+    return SetTimer(SessionExpired(member_id=member.member_id), member.session_timeout_ms)
 
 
 def rebalance_or_complete(group: ClassicGroup, reason: str, *, now_ms: int) -> list[Action]:
     """The membership has changed: start a rebalance, or check whether the present join phase can end."""
     if group.can_rebalance:
         return prepare_rebalance(group, reason, now_ms=now_ms)
-    return complete_join_if_everybody_is_here(group, now_ms=now_ms)
+    return maybe_complete_join(group, now_ms=now_ms)
 
 
 def prepare_rebalance(group: ClassicGroup, reason: str, *, now_ms: int) -> list[Action]:
     """Start a join phase: all members have to rejoin; the response to a heartbeat or parked SyncGroup says so."""
     actions: list[Action] = []
     if group.state is GroupState.COMPLETING_REBALANCE:
-        actions += drop_assignments(group, ErrorCode.rebalance_in_progress)
+        actions += reset_assignments(group, ErrorCode.rebalance_in_progress)
     group.pending_sync.clear()
     actions.append(CancelTimer(SYNC_SLOT))
     is_initial = group.state is GroupState.EMPTY
     group.transition_to(GroupState.PREPARING_REBALANCE, now_ms=now_ms)
-    logger.info(
-        "group %s prepares a rebalance after generation %d: %s", group.group_id, group.generation_id, reason
-    )
+    logger.info("group %s: rebalance after generation %d: %s", group.group_id, group.generation_id, reason)
     if is_initial:
         # Members of a new application start one after the other; without the delay, each would cause a rebalance.
         delay_ms = group.config.initial_rebalance_delay_ms
         remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-        timer = InitialDelayOver(delay_ms=delay_ms, remaining_ms=remaining_ms)
+        timer = InitialDelayExpired(delay_ms=delay_ms, remaining_ms=remaining_ms)
         return [*actions, SetTimer(timer, delay_ms)]
-    if group.has_everybody_joined:
+    if group.has_all_members_joined:
         return actions + complete_join(group, now_ms=now_ms)
-    return [*actions, SetTimer(JoinPhaseOver(), group.rebalance_timeout_ms)]
+    return [*actions, SetTimer(JoinPhaseExpired(), group.rebalance_timeout_ms)]
 
 
-def extend_initial_delay(group: ClassicGroup, timer: InitialDelayOver, *, now_ms: int) -> list[Action]:
+def extend_or_end_initial_delay(
+    group: ClassicGroup, timer: InitialDelayExpired, *, now_ms: int
+) -> list[Action]:
     """The initial delay is over: extend it if a member joined, up to the rebalance timeout in all."""
     if not group.is_new_member_added or timer.remaining_ms == 0:
         return complete_join(group, now_ms=now_ms)
     group.is_new_member_added = False
     delay_ms = min(group.config.initial_rebalance_delay_ms, timer.remaining_ms)
     remaining_ms = max(timer.remaining_ms - timer.delay_ms, 0)
-    return [SetTimer(InitialDelayOver(delay_ms=delay_ms, remaining_ms=remaining_ms), delay_ms)]
+    return [SetTimer(InitialDelayExpired(delay_ms=delay_ms, remaining_ms=remaining_ms), delay_ms)]
 
 
-def complete_join_if_everybody_is_here(group: ClassicGroup, *, now_ms: int) -> list[Action]:
+def maybe_complete_join(group: ClassicGroup, *, now_ms: int) -> list[Action]:
     """End the join phase early, when the last member that it waits for has joined, left or expired.
 
     The initial join phase never ends early: it waits for members that are not known yet. Kafka until 3.9 does the
@@ -94,7 +95,7 @@ def complete_join_if_everybody_is_here(group: ClassicGroup, *, now_ms: int) -> l
     if (
         group.state is not GroupState.PREPARING_REBALANCE
         or group.previous_state is GroupState.EMPTY
-        or not group.has_everybody_joined
+        or not group.has_all_members_joined
     ):
         return []
     return complete_join(group, now_ms=now_ms)
@@ -112,11 +113,14 @@ def complete_join(group: ClassicGroup, *, now_ms: int) -> list[Action]:
         if member.join_waiter is None and member.group_instance_id is None:
             actions += group.remove(member.member_id)
             actions.append(CancelTimer(session_slot(member.member_id)))
-    if group.members and not group.elect_leader_that_joined():
-        if not group.is_deserted:
-            group.is_deserted = True
-            logger.warning("group %s: no member joined within the rebalance timeout", group.group_id)
-        return [*actions, SetTimer(JoinPhaseOver(), max(group.rebalance_timeout_ms, MIN_JOIN_PHASE_MS))]
+    if group.members and not group.elect_joined_leader():
+        if not group.has_restarted_join_phase:
+            group.has_restarted_join_phase = True
+            logger.warning(
+                "group %s: no member joined within the rebalance timeout; the join phase restarts",
+                group.group_id,
+            )
+        return [*actions, SetTimer(JoinPhaseExpired(), max(group.rebalance_timeout_ms, MIN_JOIN_PHASE_MS))]
     group.start_next_generation(now_ms=now_ms)
     if not group.members:
         logger.info("group %s is empty since generation %d", group.group_id, group.generation_id)
@@ -128,19 +132,18 @@ def complete_join(group: ClassicGroup, *, now_ms: int) -> list[Action]:
     for member in group.members.values():
         is_leader = member.member_id == group.leader_id
         actions += group.answer_join(member, group.join_response(member.member_id, with_members=is_leader))
-        actions.append(keep_session(member))
+        actions.append(restart_session_timer(member))
         member.is_new = False
         group.pending_sync[member.member_id] = None
-    timer = SyncPhaseOver(generation_id=group.generation_id)
+    timer = SyncPhaseExpired(generation_id=group.generation_id)
     return [*actions, SetTimer(timer, group.rebalance_timeout_ms)]
 
 
-def drop_assignments(group: ClassicGroup, error: ErrorCode) -> list[Action]:
+def reset_assignments(group: ClassicGroup, error: ErrorCode) -> list[Action]:
     """Discard the generation's assignments, and answer the parked SyncGroups with `error`."""
     actions: list[Action] = []
     for member in group.members.values():
         member.assignment = b""
-        told = group.answer_sync(member, SyncGroupResponse(error_code=error))
-        if told:
-            actions += [*told, keep_session(member)]
+        if answered := group.answer_sync(member, SyncGroupResponse(error_code=error)):
+            actions += [*answered, restart_session_timer(member)]
     return actions

@@ -9,21 +9,22 @@ from typing import assert_never
 from broker.groups.actions import (
     Action,
     CancelTimer,
-    InitialDelayOver,
-    JoinPhaseOver,
-    SessionOver,
-    SyncPhaseOver,
+    InitialDelayExpired,
+    JoinPhaseExpired,
+    SessionExpired,
+    SyncPhaseExpired,
     Timer,
     session_slot,
 )
-from broker.groups.group import ClassicGroup, GroupState
+from broker.groups.group import ClassicGroup
+from broker.groups.group_state import GroupState
 from broker.groups.rebalance import (
     complete_join,
-    complete_join_if_everybody_is_here,
-    extend_initial_delay,
-    keep_session,
+    extend_or_end_initial_delay,
+    maybe_complete_join,
     prepare_rebalance,
     rebalance_or_complete,
+    restart_session_timer,
 )
 from protocol.errors import CoordinatorNotAvailable, ErrorCode, IllegalGeneration, UnknownMemberId
 from protocol.messages.heartbeat import HeartbeatRequest
@@ -44,7 +45,9 @@ def heartbeat(group: ClassicGroup, request: HeartbeatRequest) -> tuple[ErrorCode
     if group.state is GroupState.EMPTY:
         raise UnknownMemberId(f"group {group.group_id} has no members")
     is_rebalancing = group.state is GroupState.PREPARING_REBALANCE
-    return (ErrorCode.rebalance_in_progress if is_rebalancing else ErrorCode.none), [keep_session(member)]
+    return (ErrorCode.rebalance_in_progress if is_rebalancing else ErrorCode.none), [
+        restart_session_timer(member)
+    ]
 
 
 def on_timer(group: ClassicGroup, timer: Timer, *, now_ms: int) -> list[Action]:
@@ -52,13 +55,13 @@ def on_timer(group: ClassicGroup, timer: Timer, *, now_ms: int) -> list[Action]:
     if group.state is GroupState.DEAD:
         return []
     match timer:
-        case SessionOver():
+        case SessionExpired():
             return _expire_session(group, timer.member_id, now_ms=now_ms)
-        case JoinPhaseOver():
+        case JoinPhaseExpired():
             return complete_join(group, now_ms=now_ms)
-        case InitialDelayOver():
-            return extend_initial_delay(group, timer, now_ms=now_ms)
-        case SyncPhaseOver():
+        case InitialDelayExpired():
+            return extend_or_end_initial_delay(group, timer, now_ms=now_ms)
+        case SyncPhaseExpired():
             return _expire_pending_sync(group, timer, now_ms=now_ms)
         case _:
             assert_never(timer)
@@ -68,21 +71,21 @@ def _expire_session(group: ClassicGroup, member_id: str, *, now_ms: int) -> list
     member = group.members.get(member_id)
     if member is None and member_id not in group.pending_join:
         return []  # It has left, or was replaced by another process of the same instance.
-    if member is not None and member.is_alive_by_waiting:
+    if member is not None and member.has_satisfied_heartbeat:
         return []  # The response to its parked request restarts its session.
-    logger.info("group %s: the session of member %s is over", group.group_id, member_id)
+    logger.info("group %s: session of member %s expired; the member is removed", group.group_id, member_id)
     actions = group.remove(member_id)
     match group.state:
         case GroupState.STABLE | GroupState.COMPLETING_REBALANCE if member is not None:
-            reason = f"the session of member {member_id} is over"
+            reason = f"session of member {member_id} expired"
             return actions + rebalance_or_complete(group, reason, now_ms=now_ms)
         case GroupState.PREPARING_REBALANCE:
-            return actions + complete_join_if_everybody_is_here(group, now_ms=now_ms)
+            return actions + maybe_complete_join(group, now_ms=now_ms)
         case _:
             return actions
 
 
-def _expire_pending_sync(group: ClassicGroup, timer: SyncPhaseOver, *, now_ms: int) -> list[Action]:
+def _expire_pending_sync(group: ClassicGroup, timer: SyncPhaseExpired, *, now_ms: int) -> list[Action]:
     """Remove the members that took part in the join phase and sent no SyncGroup."""
     is_current = timer.generation_id == group.generation_id
     if not is_current or group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
@@ -93,13 +96,13 @@ def _expire_pending_sync(group: ClassicGroup, timer: SyncPhaseOver, *, now_ms: i
     actions: list[Action] = []
     for member_id in missing:
         actions += [*group.remove(member_id), CancelTimer(session_slot(member_id))]
-    reason = f"{', '.join(missing)} did not sync in time"
+    reason = f"members {', '.join(missing)} sent no SyncGroup within the rebalance timeout"
     return actions + prepare_rebalance(group, reason, now_ms=now_ms)
 
 
 def on_loaded(group: ClassicGroup, *, now_ms: int) -> list[Action]:
     """The group was loaded from the log: restart all sessions, since members may have had no coordinator meanwhile."""
-    actions: list[Action] = [keep_session(member) for member in group.members.values()]
+    actions: list[Action] = [restart_session_timer(member) for member in group.members.values()]
     if len(group.members) > group.config.max_size:
         actions += prepare_rebalance(group, "group.max.size is smaller than before", now_ms=now_ms)
     return actions

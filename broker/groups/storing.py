@@ -14,8 +14,9 @@ from broker.groups.actions import (
     StaticMemberStored,
     Stored,
 )
-from broker.groups.group import ClassicGroup, GroupState
-from broker.groups.rebalance import drop_assignments, keep_session, rebalance_or_complete
+from broker.groups.group import ClassicGroup
+from broker.groups.group_state import GroupState
+from broker.groups.rebalance import rebalance_or_complete, reset_assignments, restart_session_timer
 from broker.groups.syncing import assignment_response
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupResponse
@@ -34,11 +35,15 @@ def on_stored(group: ClassicGroup, stored: Stored, error: ErrorCode | None, *, n
         case EmptyGenerationStored():
             if error is not None:
                 # After a crash the previous generation would be loaded. The sessions of its members would expire soon.
-                logger.warning("group %s: empty generation not written: %s", group.group_id, error.name)
+                logger.warning(
+                    "group %s: the record of its empty generation is not written: %s",
+                    group.group_id,
+                    error.name,
+                )
             return []
         case NewGroupStored():
             # Without a record in the log the group does not exist; clients with an assigned id join again.
-            return [] if error is None else end(group, error, now_ms=now_ms)
+            return [] if error is None else end_group(group, error, now_ms=now_ms)
         case _:
             assert_never(stored)
 
@@ -51,13 +56,12 @@ def _on_assignment_stored(
         return []  # Another rebalance has started since; its generation gets its own assignment.
     if error is not None:
         reason = f"the assignment was not written: {error.name}"
-        return drop_assignments(group, error) + rebalance_or_complete(group, reason, now_ms=now_ms)
+        return reset_assignments(group, error) + rebalance_or_complete(group, reason, now_ms=now_ms)
     actions: list[Action] = []
     for member in group.members.values():
         member.assignment = stored.assignments.get(member.member_id, b"")
-        told = group.answer_sync(member, assignment_response(group, member))
-        if told:
-            actions += [*told, keep_session(member)]
+        if answered := group.answer_sync(member, assignment_response(group, member)):
+            actions += [*answered, restart_session_timer(member)]
     group.transition_to(GroupState.STABLE, now_ms=now_ms)
     return actions
 
@@ -69,9 +73,9 @@ def _on_static_member_stored(
     if member is None or member.join_waiter is None or group.state is not GroupState.STABLE:
         return []  # It was replaced again, or a rebalance answers its JoinGroup.
     if error is None:
-        is_told_members = stored.can_skip_assignment and member.member_id == group.leader_id
+        is_skipping_leader = stored.can_skip_assignment and member.member_id == group.leader_id
         response = group.join_response(
-            member.member_id, with_members=is_told_members, skip_assignment=is_told_members
+            member.member_id, with_members=is_skipping_leader, skip_assignment=is_skipping_leader
         )
         if not stored.can_skip_assignment:
             # An older client would assign again if the response named it as the leader: it gets the old leader's id.
@@ -91,11 +95,11 @@ def _on_static_member_stored(
             join_waiter=None,
         ),
         *group.replace_static_member(stored.group_instance_id, new_member_id=stored.old_member_id),
-        keep_session(member),
+        restart_session_timer(member),
     ]
 
 
-def end(group: ClassicGroup, error: ErrorCode, *, now_ms: int) -> list[Action]:
+def end_group(group: ClassicGroup, error: ErrorCode, *, now_ms: int) -> list[Action]:
     """Make the group Dead here (deleted, or coordinated by another broker), and answer parked requests with `error`."""
     group.transition_to(GroupState.DEAD, now_ms=now_ms)
     actions: list[Action] = []

@@ -6,9 +6,10 @@ Source: GroupMetadataManager.classicGroupSync of Kafka 4.3.
 import logging
 
 from broker.groups.actions import SYNC_SLOT, Action, AnswerSync, AssignmentStored, CancelTimer, Store
-from broker.groups.group import ClassicGroup, GroupState
+from broker.groups.group import ClassicGroup
+from broker.groups.group_metadata import group_value
+from broker.groups.group_state import GroupState
 from broker.groups.member import Member
-from broker.groups.recording import group_value
 from protocol.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
@@ -68,11 +69,13 @@ def _store_assignment(group: ClassicGroup, request: SyncGroupRequest) -> Store:
 
     Members that the leader left out get an empty assignment; assignments for unknown members are ignored.
     """
-    brought = {row.member_id: bytes(row.assignment) for row in request.assignments}
-    assignments = {member_id: brought.get(member_id, b"") for member_id in group.members}
-    left_out = assignments.keys() - brought.keys()
+    provided = {row.member_id: bytes(row.assignment) for row in request.assignments}
+    assignments = {member_id: provided.get(member_id, b"") for member_id in group.members}
+    left_out = assignments.keys() - provided.keys()
     if left_out:
-        logger.warning("the leader of group %s assigned nothing to %s", group.group_id, sorted(left_out))
+        logger.warning(
+            "group %s: the leader sent no assignment for members %s", group.group_id, sorted(left_out)
+        )
     stored = AssignmentStored(generation_id=group.generation_id, assignments=assignments)
     return Store(value=group_value(group, assignments), then=stored)
 

@@ -23,7 +23,7 @@ from cluster_world import World
 
 from broker.groups.config import OFFSETS_TOPIC
 from broker.groups.log_state import LogState
-from broker.groups.shard_runner import ShardRunner
+from broker.groups.shard_runtime import ShardRuntime
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -193,15 +193,15 @@ def slow_loads(world: World) -> Iterator[None]:
 @contextmanager
 def loads_are_true(world: World) -> Iterator[None]:
     """LoadedIsTheLog: what a coordinator has loaded, by one replay or by several that went on, is what its log says."""
-    begin = ShardRunner._begin_sessions
+    begin = ShardRuntime._begin_sessions
 
-    def begin_checked(self: ShardRunner) -> Iterator[None]:
+    def begin_checked(self: ShardRuntime) -> Iterator[None]:
         if not self.is_closed:
             with world.simulation.threads.paused():
                 _check(self)
         return begin(self)
 
-    def _check(runner: ShardRunner) -> None:
+    def _check(runner: ShardRuntime) -> None:
         log = runner._log.replica_log(runner.topic_partition)
         assert isinstance(log, Log), log
         said = LogState(runner.topic_partition)
@@ -211,7 +211,7 @@ def loads_are_true(world: World) -> Iterator[None]:
         if (loaded.groups, loaded.offsets._by_group) != (said.groups, said.offsets._by_group):
             world.failures.append(Violated(f"LoadedIsTheLog: up to {loaded.next_offset}, {said.next_offset}"))
 
-    with patch.object(ShardRunner, "_begin_sessions", begin_checked):
+    with patch.object(ShardRuntime, "_begin_sessions", begin_checked):
         yield
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from broker.groups import shard_runner
+from broker.groups import shard_runtime
 from broker.groups.loader import ReplicaLog
 from broker.groups.log_state import LogState
 from broker.groups.resuming import Resumable
@@ -246,13 +246,13 @@ def a_replay_goes_on_whatever_the_log_says() -> Iterator[None]:
 @contextmanager
 def a_load_that_is_broken_off_counts_as_complete() -> Iterator[None]:
     """A coordinator that leads again goes on from the end of its log."""
-    keep = shard_runner.resumable
+    keep = shard_runtime.resumable
 
     def keep_early(state: LogState, log: ReplicaLog) -> Resumable | None:
         state.next_offset = log.log_end_offset
         return keep(state, log)
 
-    with patch.object(shard_runner, "resumable", keep_early):
+    with patch.object(shard_runtime, "resumable", keep_early):
         yield
 
 

@@ -13,12 +13,13 @@ from broker.groups.actions import (
     TimerSlot,
 )
 from broker.groups.config import GroupConfig
-from broker.groups.group import ClassicGroup, GroupState
+from broker.groups.group import ClassicGroup
+from broker.groups.group_metadata import group_from_value
+from broker.groups.group_state import GroupState
 from broker.groups.joining import Joiner, join
 from broker.groups.leaving import leave
-from broker.groups.recording import group_from_value
 from broker.groups.sessions import heartbeat, on_loaded, on_timer
-from broker.groups.storing import end, on_stored
+from broker.groups.storing import end_group, on_stored
 from broker.groups.syncing import sync
 from protocol.coordinator.group_records import GroupMetadataValue
 from protocol.errors import ErrorCode, KafkaError
@@ -175,7 +176,7 @@ class Stage:
 
     def restart(self) -> None:
         """Another broker, or this one again, reads the group from the log."""
-        self.do(end(self.group, ErrorCode.not_coordinator, now_ms=self.now_ms))
+        self.do(end_group(self.group, ErrorCode.not_coordinator, now_ms=self.now_ms))
         self.timers.clear()
         self.appended.clear()
         if self.log:

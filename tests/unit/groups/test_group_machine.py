@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.groups.group import GroupState
+from broker.groups.group_state import GroupState
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import MemberIdentity
 from tests.unit.groups.groups_support import Stage

@@ -3,13 +3,16 @@
 About KIP-800.
 """
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.actions import JoinPhaseOver, SetTimer
+from broker.groups.actions import JoinPhaseExpired, SetTimer
 from broker.groups.config import GroupConfig
-from broker.groups.group import ALLOWED_FROM, ClassicGroup, GroupState
+from broker.groups.group import ClassicGroup
+from broker.groups.group_state import ALLOWED_FROM, GroupState
 from broker.groups.partitioner import java_hash, partition_for
 from broker.groups.rebalance import complete_join, prepare_rebalance
 from broker.groups.sessions import heartbeat
@@ -81,9 +84,10 @@ def stable() -> Stage:
 )  # fmt: skip
 def test_who_may_commit(stage, member, generation, instance, commit):
     group = stage().group
-    generation_id = -1 if generation is None else group.generation_id + generation
+    generation_id = None if generation is None else group.generation_id + generation
     member_id = next((known for known in group.members if member and known.startswith(member)), member)
-    assert code_of(group.check_offset_commit, member_id, instance, generation_id) is commit
+    check = partial(group.check_offset_commit, generation_id=generation_id)
+    assert code_of(check, member_id, instance) is commit
 
 
 @pytest.mark.parametrize(
@@ -314,7 +318,7 @@ def test_members_that_do_not_come_are_waited_for_with_patience(caplog, rebalance
         prepare_rebalance(stage.group, "anything", now_ms=0)
         for _ in range(3):
             actions = complete_join(stage.group, now_ms=0)
-            assert actions[-1] == SetTimer(JoinPhaseOver(), again_ms)
+            assert actions[-1] == SetTimer(JoinPhaseExpired(), again_ms)
         assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
         stage.join("a")
 

@@ -5,6 +5,7 @@ from uuid import UUID
 import pytest
 
 from broker.groups.config import GroupConfig
+from broker.groups.group_metadata import group_from_value
 from broker.groups.offsets import (
     CommittedOffset,
     OffsetAt,
@@ -13,7 +14,6 @@ from broker.groups.offsets import (
     offset_key,
     offset_value,
 )
-from broker.groups.recording import group_from_value
 from broker.groups.shard import Shard
 from protocol.coordinator.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from protocol.coordinator.record_codec import GroupRecord, encode
@@ -274,10 +274,10 @@ def test_a_deleted_topics_offsets_go_in_all_groups_but_not_its_namesakes():
     shard = shard_with()
     commit(shard, ("t", 0, 1), ("u", 0, 1), group="g")
     commit(shard, ("t", 5, 1), group="h")
-    gone = [shard.forget_topics(group, [(_ID, "t")], limit=100) for group in ("g", "h", "none")]
+    gone = [shard.delete_topics(group, [(_ID, "t")], limit=100) for group in ("g", "h", "none")]
     assert [tombstones(records) for records in gone] == [[("t", 0)], [("t", 5)], []]
-    assert shard.forget_topics("g", [(_OTHER_ID, "t")], limit=100) == []
-    assert tombstones(shard.forget_topics("g", [(_ID, "t"), (_ID, "u")], limit=1)) == [("t", 0)]
+    assert shard.delete_topics("g", [(_OTHER_ID, "t")], limit=100) == []
+    assert tombstones(shard.delete_topics("g", [(_ID, "t"), (_ID, "u")], limit=1)) == [("t", 0)]
 
 
 def at(offset: int, record_offset: int) -> CommittedOffset:

@@ -61,10 +61,10 @@ class Story:
     def change_leader(self) -> None:
         self.epoch += 1
         if self.is_led:
-            self.world.groups.on_resigned(PARTITION, self.epoch)
+            self.world.groups.shards.on_resigned(PARTITION, self.epoch)
         else:
             self.world.log.epoch = self.epoch
-            self.world.groups.on_leader(PARTITION, self.epoch)
+            self.world.groups.shards.on_leader(PARTITION, self.epoch)
         self.is_led = not self.is_led
 
     def commit(self) -> None:
@@ -117,7 +117,7 @@ class Story:
         for batch in self.batches:
             header = read_header(batch)
             deque(expected.replay_batch(header, payload_of(header, memoryview(batch))), maxlen=0)
-        state = self.world.groups._runners[PARTITION].state
+        state = self.world.groups.shards.by_partition[PARTITION].state
         for group in GROUPS:
             assert state.offsets.of_group(group) == expected.offsets.of_group(group), group
         assert state.groups == expected.groups

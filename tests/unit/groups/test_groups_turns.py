@@ -97,28 +97,28 @@ def test_turns_are_short():
         groups.start()
         await tasks_are_done()
         longest["load"] = turns.longest_s()
-        shard = groups._runners[PARTITION].shard
+        shard = groups.shards.by_partition[PARTITION].shard
         assert (len(shard.groups), len(shard.groups["large"].members)) == (1_701, 5_000)
 
-        kept = groups._runners[PARTITION].state
-        groups.on_resigned(PARTITION, 1)
+        kept = groups.shards.by_partition[PARTITION].state
+        groups.shards.on_resigned(PARTITION, 1)
         await tasks_are_done()
         longest["unload"] = turns.longest_s()
-        groups.on_leader(PARTITION, 2)
+        groups.shards.on_leader(PARTITION, 2)
         await tasks_are_done()
-        assert groups._runners[PARTITION].state is kept
+        assert groups.shards.by_partition[PARTITION].state is kept
         longest["load again"] = turns.longest_s()
 
         groups.on_topics_deleted([(_TOPIC, "t")])
         await tasks_are_done()
         assert kept.offsets.group_ids == []
         longest["forget a topic"] = turns.longest_s()
-        await groups._expire_all()
-        assert list(groups._runners[PARTITION].shard.groups) == ["large"]
+        await groups.shards.expire_all()
+        assert list(groups.shards.by_partition[PARTITION].shard.groups) == ["large"]
         longest["expire"] = turns.longest_s()
 
-        groups.on_resigned(PARTITION, 2)
-        groups._give_up(PARTITION, groups._left[PARTITION])
+        groups.shards.on_resigned(PARTITION, 2)
+        groups.shards.drop_resumable(PARTITION, groups.shards.resumables[PARTITION])
         await tasks_are_done()
         longest["give up"] = turns.longest_s()
         turns.stop()

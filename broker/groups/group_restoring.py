@@ -1,4 +1,7 @@
-"""Groups from the replayed records of a partition, when the replay has reached the log end (onLoaded in Kafka)."""
+"""Restoring of groups from the replayed records of a partition, when the replay has reached the log end.
+
+Source: GroupCoordinatorShard.onLoaded and GroupMetadataManager.onLoaded of Kafka 4.3.
+"""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -6,8 +9,8 @@ from typing import Final
 
 from broker.groups.config import GroupConfig
 from broker.groups.group import ClassicGroup
+from broker.groups.group_metadata import group_from_value
 from broker.groups.log_state import LogState
-from broker.groups.recording import group_from_value
 from broker.groups.shard import Shard
 from protocol.coordinator.record_codec import UnknownRecordKind, decode_group
 from protocol.errors import MalformedMessage
@@ -20,7 +23,7 @@ logger = logging.getLogger(__name__)
 _LARGE_RECORD_BYTES: Final = 32 * 1024
 
 
-async def revive(
+async def restore_groups(
     shard: Shard, state: LogState, *, config: GroupConfig, runtime: Runtime, is_wanted: Callable[[], bool]
 ) -> None:
     """Fill `shard` with the groups of `state`. Stops early, after any group, when `is_wanted` becomes False.
@@ -36,22 +39,27 @@ async def revive(
             if len(value) > _LARGE_RECORD_BYTES:
                 large[group_id] = value
             else:
-                _add(shard, _made(state, group_id, value, config))
+                _add(shard, _build(state, group_id, value, config))
             yield
 
     await in_turns(runtime, small_groups())
     for group_id, value in large.items():
         if is_wanted():
-            made = await runtime.run_blocking(_made, state, group_id, value, config, pool=Pool.LOADING)
-            _add(shard, made)
+            group = await runtime.run_blocking(_build, state, group_id, value, config, pool=Pool.LOADING)
+            _add(shard, group)
     await in_turns(runtime, _groups_of_offsets(shard, state, now_ms=runtime.now_ms(), is_wanted=is_wanted))
 
 
-def _made(state: LogState, group_id: str, value: bytes, config: GroupConfig) -> ClassicGroup | None:
+def _build(state: LogState, group_id: str, value: bytes, config: GroupConfig) -> ClassicGroup | None:
     try:
         return group_from_value(group_id, decode_group(value), config)
     except (UnknownRecordKind, MalformedMessage) as error:
-        logger.warning("%s: group %s is passed over: %s", state.topic_partition, group_id, error)
+        logger.warning(
+            "%s: group %s is skipped, its record cannot be decoded: %s",
+            state.topic_partition,
+            group_id,
+            error,
+        )
         return None
 
 

@@ -6,7 +6,8 @@ Source: GroupCoordinatorRecordHelpers.newGroupMetadataRecord and ClassicGroup of
 from collections.abc import Mapping
 
 from broker.groups.config import GroupConfig
-from broker.groups.group import ClassicGroup, GroupState
+from broker.groups.group import ClassicGroup
+from broker.groups.group_state import GroupState
 from broker.groups.member import Member
 from protocol.coordinator.group_records import GroupMetadataValue, MemberMetadata
 from protocol.errors import MalformedMessage
@@ -78,7 +79,7 @@ def group_from_value(group_id: str, value: GroupMetadataValue, config: GroupConf
             )
         )
     if group.members and group.leader_id not in group.members:
-        # The leader must be a member, or no join phase could end (`elect_leader_that_joined` looks it up).
+        # The leader must be a member, or no join phase could end (`elect_joined_leader` looks it up).
         group.leader_id = next(iter(group.members))
     group.subscribed_topics = group.compute_subscribed_topics()
     return group

@@ -1,0 +1,99 @@
+"""Cleanup of a shard: tombstones for expired offsets, for groups without offsets, and for offsets of deleted topics.
+
+Each step of an iterator is one short turn of the loop, with one batch at most. Tombstones are appended in the step that
+found them: no commit comes in between.
+
+Source: cleanupGroupMetadata and onPartitionsDeleted of Kafka's GroupCoordinatorShard.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+from uuid import UUID
+
+from broker.groups.answers import error_of
+from broker.groups.record_writer import RecordWriter
+from broker.groups.shard import Shard
+from protocol.coordinator.record_codec import GroupRecord
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+#: Maximum tombstones of a batch, if they need not be in one batch: two milliseconds of the loop.
+MAX_TOMBSTONES_A_BATCH: Final = 200
+#: Groups examined in one step if no tombstone is found: less than a millisecond.
+_GROUPS_A_STEP: Final = 50
+#: The errors of a batch that exceeds the topic's maximum message size, or its segment size.
+_TOO_LARGE: Final = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
+
+
+class Cleanup:
+    """See the module. The shard must be loaded."""
+
+    def __init__(self, shard: Shard, writer: RecordWriter, topic_partition: TopicPartition) -> None:
+        self._shard = shard
+        self._writer = writer
+        self._topic_partition = topic_partition
+
+    def expire(self, *, now_ms: int) -> Iterator[None]:
+        """Delete expired offsets, and groups that are empty without them."""
+
+        def expired(group_id: str, limit: int) -> list[GroupRecord]:
+            group = self._shard.groups.get(group_id)
+            return [] if group is None else self._shard.expire(group, now_ms=now_ms, limit=limit)
+
+        return self._delete(list(self._shard.groups), expired)
+
+    def delete_topics(self, topics: Iterable[tuple[UUID, str]]) -> Iterator[None]:
+        """Delete the offsets of these deleted topics (id, name)."""
+
+        def deleted(group_id: str, limit: int) -> list[GroupRecord]:
+            return self._shard.delete_topics(group_id, topics, limit=limit)
+
+        return self._delete(self._shard.offsets.group_ids, deleted)
+
+    def _delete(self, group_ids: list[str], find: Callable[[str, int], list[GroupRecord]]) -> Iterator[None]:
+        """Append the tombstones that `find` returns for each group, in batches of bounded size."""
+        records: list[GroupRecord] = []
+        for number, group_id in enumerate(group_ids, start=1):
+            records += find(group_id, MAX_TOMBSTONES_A_BATCH)
+            while len(records) >= MAX_TOMBSTONES_A_BATCH:
+                if not self._write(records):
+                    return
+                yield
+                written, records = records, find(group_id, MAX_TOMBSTONES_A_BATCH)
+                if records and records[0] in written:
+                    records = []  # Too large for any batch.
+            if number % _GROUPS_A_STEP == 0:
+                if not self._write(records):
+                    return
+                records = []
+                yield
+        self._write(records)
+
+    def _write(self, records: list[GroupRecord]) -> bool:
+        """Append and replay records without waiting for followers; whether the log accepts more.
+
+        A batch that is too large for the topic is halved. Any other error ends the loop: the next batch would probably
+        fail, too, and expired offsets are found again by the next run.
+        """
+        batches = deque([records] if records else [])  # bounded: halves of one batch
+        while batches:
+            batch = batches.popleft()
+            try:
+                _, pending = self._writer.append_and_replay(batch)
+            except KafkaError as error:
+                is_too_large = error.code in _TOO_LARGE
+                if is_too_large and len(batch) > 1:
+                    half = len(batch) // 2
+                    batches.extendleft((batch[half:], batch[:half]))
+                    continue
+                logger.warning("%s: tombstones were not written: %s", self._topic_partition, error)
+                if is_too_large:
+                    continue
+                return False
+            if pending is not None:  # Not awaited, but its exception must be retrieved, or asyncio logs it.
+                pending.add_done_callback(error_of)
+        return True

@@ -1,0 +1,146 @@
+"""Coordinator runtime: the shards that this broker leads, loaded and unloaded as leadership of their partitions changes.
+
+    no shard --on_leader--> loading, one partition after the other --> active --on_resigned--> kept for `KEPT_S` --> discarded
+                                    ^------------------ on_leader -------------------------------'
+
+Source: CoordinatorRuntime (scheduleLoadOperation, scheduleUnloadOperation) of Kafka 4.3.
+"""
+
+from asyncio import Lock, Semaphore
+from collections.abc import Iterable, Iterator
+from typing import Final
+from uuid import UUID
+
+from broker.groups.config import OFFSETS_TOPIC, GroupConfig
+from broker.groups.coordinator_log import CoordinatorLog
+from broker.groups.log_state import LogState
+from broker.groups.resuming import KEPT_S, Resumable
+from broker.groups.shard_runtime import ShardRuntime
+from protocol.errors import CoordinatorNotAvailable, NotCoordinator
+from protocol.types import TopicPartition
+from runtime import Runtime
+from runtime.turns import in_turns
+
+#: Maximum number of partitions loaded at the same time; Kafka's CoordinatorLoaderImpl has one thread, too.
+LOADS_AT_ONCE: Final = 1
+
+
+class CoordinatorRuntime:
+    """See the module. A `LeadershipListener` of the offsets topic."""
+
+    def __init__(self, *, config: GroupConfig, log: CoordinatorLog, runtime: Runtime) -> None:
+        self._config = config
+        self._log = log
+        self._runtime = runtime
+        #: Partition of the offsets topic -> its shard.
+        self.by_partition: dict[int, ShardRuntime] = {}
+        #: The replayed state of partitions whose leadership has ended within the last `KEPT_S`.
+        self.resumables: dict[int, Resumable] = {}
+        self._loads = Semaphore(LOADS_AT_ONCE)
+        #: One partition is unloaded at a time: fifty tasks together would block the loop for a tenth of a second.
+        self._unloads = Lock()
+        self.is_active = False
+
+    def start(self) -> None:
+        """Load the partitions that this broker leads, and follow leadership changes from now on."""
+        self.is_active = True
+        self._log.listen(OFFSETS_TOPIC, self)
+        self._schedule_expiry()
+
+    def stop(self) -> None:
+        """Answer all waiting requests, and cancel all timers."""
+        self.is_active = False
+        for shard in self.by_partition.values():
+            for _ in shard.close():
+                pass
+        self.by_partition.clear()
+        self.resumables.clear()
+
+    def shard(self, partition: int) -> ShardRuntime:
+        """The shard of a partition of the offsets topic. Raises NotCoordinator; CoordinatorNotAvailable before `start`."""
+        if not self.is_active:
+            raise CoordinatorNotAvailable("the coordinator does not run")
+        shard = self.by_partition.get(partition)
+        if shard is None:
+            raise NotCoordinator(f"{OFFSETS_TOPIC}-{partition} is not led here")
+        return shard
+
+    # Leadership
+
+    def on_leader(self, partition: int, leader_epoch: int) -> None:
+        """Load the partition, unless this broker led it already: then its state is that of the log."""
+        led = self.by_partition.get(partition)
+        if not self.is_active or (led is not None and not led.is_closed):
+            return
+        topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
+        state = self._take_resumable(topic_partition) or LogState(topic_partition)
+        shard = ShardRuntime(state, config=self._config, log=self._log, runtime=self._runtime)
+        self.by_partition[partition] = shard
+        self._runtime.create_task(self._load(shard), name=f"load {topic_partition} of epoch {leader_epoch}")
+
+    async def _load(self, shard: ShardRuntime) -> None:
+        async with self._loads:
+            await shard.load()
+
+    def on_resigned(self, partition: int, leader_epoch: int) -> None:
+        """Unload the partition. Its replayed state is kept for `KEPT_S`: this broker may lead it again soon."""
+        shard = self.by_partition.pop(partition, None)
+        if shard is None:
+            return
+        self._in_turns(shard.close(), f"unload {shard.topic_partition}")
+        resumable = shard.resumable()
+        if resumable is None:
+            self._discard(shard.state)
+            return
+        self.resumables[partition] = resumable
+        self._runtime.call_later(KEPT_S, self.drop_resumable, partition, resumable)
+
+    def _take_resumable(self, topic_partition: TopicPartition) -> LogState | None:
+        """The replayed state of the partition's previous leadership, if it is still valid."""
+        resumable = self.resumables.pop(topic_partition.partition, None)
+        if resumable is None or resumable.is_of(self._log.replica_log(topic_partition)):
+            return resumable and resumable.state
+        self._discard(resumable.state)
+        return None
+
+    def drop_resumable(self, partition: int, resumable: Resumable) -> None:
+        """The partition was led by other brokers for `KEPT_S`: free the memory."""
+        if self.resumables.get(partition) is resumable:
+            del self.resumables[partition]
+            self._discard(resumable.state)
+
+    def _discard(self, state: LogState) -> None:
+        self._in_turns(state.discard(), f"discard {state.topic_partition}")
+
+    def _in_turns(self, steps: Iterator[None], name: str) -> None:
+        self._runtime.create_task(self._unload(steps), name=name)
+
+    async def _unload(self, steps: Iterator[None]) -> None:
+        async with self._unloads:
+            await in_turns(self._runtime, steps)
+
+    # Cleanup
+
+    def on_topics_deleted(self, topics: Iterable[tuple[UUID, str]]) -> None:
+        """Delete the committed offsets of these topics (id, name)."""
+        self._runtime.create_task(self._delete_topics(list(topics)), name="delete offsets of deleted topics")
+
+    async def _delete_topics(self, deleted: list[tuple[UUID, str]]) -> None:
+        for partition in list(self.by_partition):
+            if (shard := self.by_partition.get(partition)) is not None:
+                await shard.delete_topics(deleted)
+
+    def _schedule_expiry(self) -> None:
+        self._runtime.call_later(self._config.offsets_retention_check_interval_ms / 1000, self._expire)
+
+    def _expire(self) -> None:
+        if self.is_active:
+            self._runtime.create_task(self.expire_all(), name="expire committed offsets")
+
+    async def expire_all(self) -> None:
+        """Delete expired offsets and groups of all shards, and schedule the next run."""
+        try:
+            for shard in list(self.by_partition.values()):
+                await shard.expire()
+        finally:
+            self._schedule_expiry()

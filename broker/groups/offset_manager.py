@@ -1,0 +1,234 @@
+"""Offset metadata manager: OffsetCommit, OffsetFetch and OffsetDelete of groups, and the expiry of their offsets.
+
+Requests in, records and responses out; the `OffsetStore` changes when the records are replayed. Whether a group permits
+a request is the group's decision (`ClassicGroup.check_offset_commit` and others).
+
+Source: OffsetMetadataManager of Kafka 4.3.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
+from uuid import UUID
+
+from broker.groups.actions import Action
+from broker.groups.config import GroupConfig
+from broker.groups.group import ClassicGroup
+from broker.groups.group_state import GroupState
+from broker.groups.offsets import CommittedOffset, OffsetAt, OffsetStore, offset_key, offset_value
+from broker.groups.rebalance import restart_session_timer
+from protocol.coordinator.record_codec import GroupRecord
+from protocol.errors import ErrorCode, GroupIdNotFound, IllegalGeneration
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+
+#: The largest timestamp of a record. Kafka's sum overflows: there an offset to be kept indefinitely expires at once.
+_NEVER_MS: Final = 2**63 - 1
+
+_FIRST_COMMIT_VERSION_WITH_GROUP_ID_NOT_FOUND: Final = 9
+
+
+class OffsetManager:
+    """See the module."""
+
+    def __init__(self, config: GroupConfig, store: OffsetStore) -> None:
+        self._config = config
+        self._store = store
+
+    # OffsetCommit
+
+    def commit(
+        self, group: ClassicGroup | None, request: OffsetCommitRequest, *, version: int, now_ms: int
+    ) -> tuple[list[GroupRecord], OffsetCommitResponse, list[Action]]:
+        """The records of a commit; its topics exist and have names. A commit restarts the member's session timer.
+
+        Raises what `ClassicGroup.check_offset_commit` does, and for a group that does not exist
+        GroupIdNotFound, or IllegalGeneration for clients that do not know that error.
+        """
+        generation_id = request.generation_id_or_member_epoch
+        actions: list[Action] = []
+        if group is not None:
+            group.check_offset_commit(
+                request.member_id,
+                request.group_instance_id,
+                generation_id=None if generation_id < 0 else generation_id,
+            )
+            if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+                actions.append(restart_session_timer(group.members[request.member_id]))
+        elif generation_id >= 0:
+            if version >= _FIRST_COMMIT_VERSION_WITH_GROUP_ID_NOT_FOUND:
+                raise GroupIdNotFound(f"Group {request.group_id} not found.")
+            raise IllegalGeneration(f"group {request.group_id} does not exist")
+        retention_ms = request.retention_time_ms
+        expire_timestamp_ms = None if retention_ms == -1 else min(now_ms + retention_ms, _NEVER_MS)
+        records: list[GroupRecord] = []
+        response = OffsetCommitResponse()
+        for topic in request.topics:
+            rows = []
+            for asked in topic.partitions:
+                error = ErrorCode.none
+                if len(asked.committed_metadata or "") > self._config.offset_metadata_max_bytes:
+                    error = ErrorCode.offset_metadata_too_large
+                else:
+                    offset = _committed(
+                        topic, asked, commit_timestamp_ms=now_ms, expire_timestamp_ms=expire_timestamp_ms
+                    )
+                    at = OffsetAt(request.group_id, topic.name, asked.partition_index)
+                    records.append(GroupRecord(offset_key(at), offset_value(offset)))
+                rows.append(
+                    OffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=error)
+                )
+            response.topics.append(
+                OffsetCommitResponseTopic(topic_id=topic.topic_id, name=topic.name, partitions=rows)
+            )
+        return records, response, actions
+
+    # OffsetFetch
+
+    def fetch(self, asked: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
+        """Committed offsets of the requested partitions, or of all if `topics` is null."""
+        offsets = self._store.of_group(asked.group_id)
+        topics = asked.topics
+        if topics is None:
+            topics = [
+                OffsetFetchRequestTopics(name=name, partition_indexes=list(offsets[name])) for name in offsets
+            ]
+        return OffsetFetchResponseGroup(
+            group_id=asked.group_id,
+            topics=[self._fetch_topic(asked.group_id, topic, require_stable) for topic in topics],
+        )
+
+    def _fetch_topic(
+        self, group_id: str, topic: OffsetFetchRequestTopics, require_stable: bool
+    ) -> OffsetFetchResponseTopics:
+        offsets = self._store.of_group(group_id).get(topic.name, {})
+        rows = []
+        for partition in topic.partition_indexes:
+            row = OffsetFetchResponsePartitions(partition_index=partition, committed_offset=-1)
+            rows.append(row)
+            if require_stable and self._store.is_pending(OffsetAt(group_id, topic.name, partition)):
+                row.error_code = ErrorCode.unstable_offset_commit
+                continue
+            offset = offsets.get(partition)
+            if offset is not None and offset.is_for(topic.topic_id):
+                row.committed_offset = offset.offset
+                row.committed_leader_epoch = -1 if offset.leader_epoch is None else offset.leader_epoch
+                row.metadata = offset.metadata
+        return OffsetFetchResponseTopics(topic_id=topic.topic_id, name=topic.name, partitions=rows)
+
+    # Tombstones: OffsetDelete, DeleteGroups, deleted topics, expiry
+
+    def delete(
+        self, group: ClassicGroup, request: OffsetDeleteRequest
+    ) -> tuple[list[GroupRecord], OffsetDeleteResponse]:
+        """Tombstones for offsets of topics without subscription (KIP-496). Raises GroupIdNotFound, NonEmptyGroup."""
+        group.check_offset_delete()
+        records: list[GroupRecord] = []
+        response = OffsetDeleteResponse()
+        for topic in request.topics:
+            is_subscribed = group.is_subscribed_to(topic.name)
+            error = ErrorCode.group_subscribed_to_topic if is_subscribed else ErrorCode.none
+            rows = [
+                OffsetDeleteResponsePartition(partition_index=asked.partition_index, error_code=error)
+                for asked in topic.partitions
+            ]
+            response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
+            if not is_subscribed:
+                records += self._delete_topic(group.group_id, topic)
+        return records, response
+
+    def _delete_topic(self, group_id: str, topic: OffsetDeleteRequestTopic) -> list[GroupRecord]:
+        asked = (OffsetAt(group_id, topic.name, row.partition_index) for row in topic.partitions)
+        return [
+            tombstone(at) for at in asked if self._store.get(at) is not None or self._store.is_pending(at)
+        ]
+
+    def delete_all(self, group_id: str) -> list[GroupRecord]:
+        """Tombstones for all offsets of a group, those of open transactions included."""
+        committed = [
+            OffsetAt(group_id, topic, partition)
+            for topic, partitions in self._store.of_group(group_id).items()
+            for partition in partitions
+        ]
+        return [tombstone(at) for at in dict.fromkeys(committed + self._store.pending_of(group_id))]
+
+    def delete_topics(
+        self, group_id: str, topics: Iterable[tuple[UUID, str]], *, limit: int
+    ) -> list[GroupRecord]:
+        """Tombstones for the group's offsets of deleted topics (id, name); at most `limit`."""
+        found = (at for topic_id, name in topics for at in self._store.of_topic(group_id, name, topic_id))
+        return [tombstone(at) for at in islice(dict.fromkeys(found), limit)]
+
+    def expire(self, group: ClassicGroup, *, now_ms: int, limit: int) -> list[GroupRecord]:
+        """Tombstones for the group's expired offsets; at most `limit`, the first ones."""
+        return [tombstone(at) for at in islice(self._expired(group, now_ms=now_ms), limit)]
+
+    def has_offsets_besides(self, group_id: str, deleted: list[GroupRecord]) -> bool:
+        """Whether the group keeps committed or pending offsets after these tombstones of committed ones."""
+        kept = sum(map(len, self._store.of_group(group_id).values())) - len(deleted)
+        return kept > 0 or self._store.has_pending(group_id)
+
+    def _expired(self, group: ClassicGroup, *, now_ms: int) -> Iterator[OffsetAt]:
+        """Retention counts from the commit; in a group whose members have all left, from when it became empty.
+
+        In a group with members only offsets of topics without subscription expire, which requires a stable consumer
+        group: the subscriptions of others are unknown.
+        """
+        is_stable_consumer_group = (
+            group.is_consumer_group
+            and group.subscribed_topics is not None
+            and group.state is GroupState.STABLE
+        )
+        is_empty = group.state is GroupState.EMPTY
+        if group.protocol_type is not None and not is_empty and not is_stable_consumer_group:
+            return iter(())
+        empty_since_ms = group.state_timestamp_ms if group.protocol_type is not None and is_empty else None
+        return self._store.expired(
+            group.group_id,
+            is_kept=group.is_subscribed_to,
+            base_ms=lambda offset: offset.commit_timestamp_ms if empty_since_ms is None else empty_since_ms,
+            retention_ms=self._config.offsets_retention_ms,
+            now_ms=now_ms,
+        )
+
+
+def tombstone(at: OffsetAt) -> GroupRecord:
+    """The record that deletes an offset."""
+    return GroupRecord(offset_key(at), None)
+
+
+def _committed(
+    topic: OffsetCommitRequestTopic,
+    asked: OffsetCommitRequestPartition,
+    *,
+    commit_timestamp_ms: int,
+    expire_timestamp_ms: int | None,
+) -> CommittedOffset:
+    return CommittedOffset(
+        offset=asked.committed_offset,
+        leader_epoch=None if asked.committed_leader_epoch == -1 else asked.committed_leader_epoch,
+        metadata=asked.committed_metadata or "",
+        commit_timestamp_ms=commit_timestamp_ms,
+        expire_timestamp_ms=expire_timestamp_ms,
+        topic_id=topic.topic_id.int or None,
+    )

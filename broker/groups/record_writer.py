@@ -1,0 +1,146 @@
+"""Appends of one shard's records, and responses that wait until the records are committed.
+
+A record is replayed as soon as it is appended; the response follows when the high watermark has passed it.
+
+Source: CoordinatorRuntime.CoordinatorContext (append, deferredEventQueue) of Kafka 4.3.
+"""
+
+from asyncio import Future
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from broker.groups.answers import Answer, error_of
+from broker.groups.config import GroupConfig
+from broker.groups.coordinator_log import CoordinatorLog
+from broker.groups.log_state import LogState
+from protocol.coordinator.group_records import GroupMetadataKey
+from protocol.coordinator.record_codec import GroupRecord, encode
+from protocol.errors import KafkaError, NotCoordinator, NotEnoughReplicasAfterAppend, UnknownServerError
+from protocol.records.builder import build_batch, simple_records
+from runtime import Runtime
+
+A = TypeVar("A")
+
+
+class Replay(Protocol):
+    """Applies an appended record to the shard."""
+
+    def __call__(self, record: GroupRecord, *, record_offset: int) -> None:
+        """`record_offset` is its offset in the offsets topic."""
+
+
+class RecordWriter:
+    """See the module; for the time that this broker leads the shard's partition."""
+
+    def __init__(
+        self, state: LogState, *, config: GroupConfig, log: CoordinatorLog, runtime: Runtime, replay: Replay
+    ) -> None:
+        self._state = state
+        self._topic_partition = state.topic_partition
+        self._config = config
+        self._log = log
+        self._runtime = runtime
+        self._replay = replay
+        self._is_closed = False
+        #: The log end at loading; None once it is known to be committed. Kafka also reads to the log end, and
+        #: returns what it has read after the high watermark has passed it (CoordinatorRuntime).
+        self._loaded_end: int | None = None
+        #: Group -> the end offset of its last append of offsets, unless that is known to be committed.
+        self._uncommitted: dict[str, int] = {}
+
+    def on_loaded(self) -> None:
+        """The state was loaded up to its `next_offset`, which need not be committed yet."""
+        self._loaded_end = self._state.next_offset
+
+    def close(self) -> None:
+        """The leadership has ended: what waits is answered with NOT_COORDINATOR when its append completes."""
+        self._is_closed = True
+
+    def append(self, records: Sequence[GroupRecord]) -> tuple[int, "Future[None] | None"]:
+        """Append the records in one batch: (first offset, a future of the commit or None if committed).
+
+        Raises KafkaError; then nothing was written. Also if a value does not fit into a record.
+        """
+        try:
+            pairs = [encode(record) for record in records]
+        except ValueError as error:
+            raise UnknownServerError(str(error)) from error
+        batch = build_batch(
+            simple_records(pairs, timestamp=self._runtime.now_ms()),
+            compression=self._config.offsets_topic_compression,
+        )
+        appended = self._log.append_as_coordinator(self._topic_partition, batch)
+        pending = self._committed(appended.last_offset + 1)
+        self._state.note_appended(first_offset=appended.first_offset, last_offset=appended.last_offset)
+        for record, (_, value) in zip(records, pairs, strict=True):
+            if isinstance(record.key, GroupMetadataKey):
+                self._state.note_group(record.key.group, value)
+        return appended.first_offset, pending
+
+    def append_and_replay(self, records: Sequence[GroupRecord]) -> tuple[int, "Future[None] | None"]:
+        """The same, and replay them: (end offset, a future of the commit or None). Raises KafkaError."""
+        first_offset, pending = self.append(records)
+        for record_offset, record in enumerate(records, start=first_offset):
+            self._replay(record, record_offset=record_offset)
+        return first_offset + len(records), pending
+
+    def write(
+        self, records: list[GroupRecord], group_id: str, answer: Callable[[KafkaError | None], A]
+    ) -> Answer[A]:
+        """Append these records in one batch, replay them, and answer when they are committed."""
+        if not records:
+            return answer(None)
+        try:
+            end_offset, pending = self.append_and_replay(records)
+        except KafkaError as error:
+            return answer(error)
+        self._uncommitted[group_id] = end_offset
+        return self._when(pending, group_id, end_offset, answer)
+
+    def when_committed(self, group_id: str, answer: Callable[[KafkaError | None], A]) -> Answer[A]:
+        """Answer when all that was loaded or appended for the group is committed: then it cannot be lost any more."""
+        end_offset = self._uncommitted.get(group_id, self._loaded_end)
+        if end_offset is None:
+            return answer(None)
+        try:
+            pending = self._committed(end_offset)
+        except NotEnoughReplicasAfterAppend:
+            pending = None  # The high watermark has passed it, which is enough for a read.
+        except KafkaError as error:
+            return answer(error)
+        return self._when(pending, group_id, end_offset, answer)
+
+    def _committed(self, end_offset: int) -> "Future[None] | None":
+        return self._log.committed(
+            self._topic_partition, end_offset, timeout_ms=self._config.offsets_commit_timeout_ms
+        )
+
+    def _when(
+        self,
+        pending: "Future[None] | None",
+        group_id: str,
+        end_offset: int,
+        answer: Callable[[KafkaError | None], A],
+    ) -> Answer[A]:
+        if pending is None:
+            self._note_committed(group_id, end_offset)
+            return answer(None)
+        answered: Future[A] = self._runtime.loop.create_future()
+
+        def complete(done: "Future[None]") -> None:
+            error = error_of(done)  # in any case: an exception that is not retrieved is logged by asyncio
+            if self._is_closed:
+                error = NotCoordinator()
+            elif error is None:
+                self._note_committed(group_id, end_offset)
+            if not answered.done():
+                answered.set_result(answer(error))
+
+        pending.add_done_callback(complete)
+        return answered
+
+    def _note_committed(self, group_id: str, end_offset: int) -> None:
+        if self._uncommitted.get(group_id) == end_offset:
+            del self._uncommitted[group_id]
+        if self._loaded_end is not None and end_offset >= self._loaded_end:
+            self._loaded_end = None
