@@ -1,16 +1,6 @@
 """UnifiedLog: one replica's log, which a partition's leader and followers append to, truncate and read.
 
-                     log start       last stable     high watermark      log end
-                         |                |                 |               |
-    ... (deleted) -------[== committed ===|== undecided ====|= not yet ====]
-                                                               replicated
-
-    segments  [ 0 ........ ][ 4711 ........ ][ 9000 .......]   <- the last one is active
-                        recovery point  ^ everything before is on the disk
-
-Invariants: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset,
-log_start_offset <= local_log_start_offset <= log_end_offset, and recovery_point <= log_end_offset. They are asserted
-where one of the offsets is set or moves back (`_check_offsets`).
+Its offsets, and their invariants, are drawn in `log_offsets.py`.
 
 The steps of an append: validate (leader only), assign the leader epoch, roll if the segment is full, check the
 producers, one write, update the producer state. Nothing waits for the disk: a batch is safe because other
@@ -44,6 +34,7 @@ from storage.flush_counter import FlushCounter
 from storage.leader_epoch_cache import LeaderEpochCache
 from storage.log_config import LogConfig
 from storage.log_files import segment_settings
+from storage.log_offsets import LogOffsets, start_offsets
 from storage.log_reader import LogRead
 from storage.producer_state import (
     NO_UPDATES,
@@ -90,16 +81,18 @@ class Log(LogTruncation):
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.segments = loaded.segments
-        self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = loaded.log_end_offset
-        self.recovery_point = self._checkpointed_to = loaded.recovery_point
-        #: Until a leader or a checkpoint gives a higher one, only deleted records are known to be committed.
-        self.high_watermark = loaded.log_start_offset
+        self.offsets = LogOffsets(
+            log_start_offset=loaded.log_start_offset,
+            local_log_start_offset=loaded.local_log_start_offset,
+            log_end_offset=loaded.log_end_offset,
+            recovery_point=loaded.recovery_point,
+            first_unstable_offset=producers.first_unstable_offset,
+            # Compaction leaves gaps, too.
+            first_gap_offset=None if config.is_compacted else loaded.first_gap_offset,
+        )
+        self._checkpointed_to = loaded.recovery_point
         self.leader_epochs = epochs
         self.producers = producers
-        #: After a crash: the offset from which on batches may be missing that other replicas have, as an unflushed
-        #: closed segment has lost its end; None: there is no gap, or the topic is compacted, which leaves gaps, too.
-        self.doubtful_from = None if config.is_compacted else loaded.doubtful_from
         #: For flush.ms.
         self.last_flushed_ms = now_ms
         self.flush_wanted_to = None
@@ -155,6 +148,7 @@ class Log(LogTruncation):
             is_clean=is_clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            is_tiered=config.remote_storage_enable,
             epochs=epochs,
             producers=producers,
         )
@@ -229,9 +223,10 @@ class Log(LogTruncation):
         """
         if self._failure is not None or self._is_closed:
             raise self._unavailable()
+        offsets = self.offsets
         validated = validate(
             records,
-            first_offset=self.log_end_offset,
+            first_offset=offsets.log_end_offset,
             now_ms=now_ms,
             config=self.config,
             leader_epoch=leader_epoch,
@@ -266,10 +261,10 @@ class Log(LogTruncation):
             AppendInfo,
             (
                 header.base_offset,
-                self.log_end_offset - 1,
+                offsets.log_end_offset - 1,
                 validated.max_timestamp,
                 validated.log_append_time_ms,
-                self.log_start_offset,
+                offsets.log_start_offset,
                 False,
                 validated.size_bytes,
                 header.records_count,
@@ -351,9 +346,11 @@ class Log(LogTruncation):
         try:
             segment.append(headers, buffers, size_bytes)
             # Before anything else can fail: an offset must not be assigned twice.
-            self.log_end_offset = last_offset + 1
+            self.offsets.advance_end(first_offset=headers[0].base_offset, end_offset=last_offset + 1)
             if updates is not NO_UPDATES:
                 apply_updates(self.producers, updates, segment)
+                if updates.next_batch is None:
+                    self.offsets.set_first_unstable(self.producers.first_unstable_offset)
         except OSError as error:
             raise self._failed(error) from error
         self.producers.map_end_offset = last_offset + 1
@@ -402,27 +399,39 @@ class Log(LogTruncation):
                 _LOG.info("%s: removing %d segments: %s", self.directory, len(found.segments), found.reason)
                 self._remove(found.segments, now_ms)
                 removed += len(found.segments)
-                start = self.segments.first.base_offset
-                if start > self.log_start_offset:
-                    self._set_log_start_offset(start)
+                self._on_first_segments_removed()
+
+    def _on_first_segments_removed(self) -> None:
+        log_start_offset, local_log_start_offset = start_offsets(
+            log_start_offset=self.log_start_offset,
+            first_segment_offset=self.segments.first.base_offset,
+            is_tiered=self.config.remote_storage_enable,
+        )
+        if log_start_offset > self.log_start_offset:
+            self._advance_log_start(log_start_offset)
+        self.offsets.advance_local_log_start(local_log_start_offset)
 
     # -- offsets -----------------------------------------------------------------------------------
 
     def update_high_watermark(self, offset: int) -> int:
         """Set the high watermark, bounded by [log start, log end] and by a gap; returns the new value."""
-        end = self.log_end_offset if self.doubtful_from is None else self.doubtful_from
-        self.high_watermark = max(min(offset, end), self.log_start_offset)
-        self.producers.on_high_watermark(self.high_watermark)
-        self._check_offsets()
-        return self.high_watermark
+        offsets, gap = self.offsets, self.offsets.first_gap_offset
+        end = offsets.log_end_offset if gap is None else gap
+        offset = max(min(offset, end), offsets.local_log_start_offset)
+        self.producers.on_high_watermark(offset)
+        offsets.reset_high_watermark(offset, first_unstable_offset=self.producers.first_unstable_offset)
+        return offset
 
     def maybe_increment_high_watermark(self, offset: int) -> bool:
         """Advance the high watermark; False if `offset` is not beyond it."""
-        assert offset <= self.log_end_offset, (offset, self.log_end_offset)
-        if offset <= self.high_watermark:
+        offsets = self.offsets
+        if offset <= offsets.high_watermark:
             return False
-        self.high_watermark = offset
-        self.producers.on_high_watermark(offset)
+        if offsets.first_unstable_offset is None:
+            offsets.advance_high_watermark(offset)
+        else:
+            self.producers.on_high_watermark(offset)
+            offsets.advance_high_watermark(offset, first_unstable_offset=self.producers.first_unstable_offset)
         return True
 
     def maybe_increment_log_start_offset(self, offset: int, *, reason: str = "") -> bool:
@@ -439,15 +448,14 @@ class Log(LogTruncation):
             return False
         _LOG.info("%s: log start offset %d (%s)", self.directory, offset, reason)
         with self._io():
-            self._set_log_start_offset(offset)
+            self._advance_log_start(offset)
         return True
 
-    def _set_log_start_offset(self, offset: int) -> None:
-        self.log_start_offset = offset
-        self.high_watermark = max(self.high_watermark, offset)
+    def _advance_log_start(self, offset: int) -> None:
+        self.offsets.advance_log_start(offset)
         self.leader_epochs.truncate_from_start(offset)
         self.producers.on_log_start_offset(offset, latest_snapshot_offset=self._snapshots.latest)
-        self._check_offsets()
+        self.offsets.set_first_unstable(self.producers.first_unstable_offset)
 
     # -- configuration -----------------------------------------------------------------------------
 

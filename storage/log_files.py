@@ -59,8 +59,6 @@ class LogFiles(LogReader):
 
     directory: Path
     config: LogConfig
-    #: Everything before it is on the disk.
-    recovery_point: int
     #: The recovery point in the checkpoint on the disk is not beyond this offset.
     _checkpointed_to: int
     #: End offset of the closed segments that wait for their flush; None without any.
@@ -82,18 +80,6 @@ class LogFiles(LogReader):
     _name_changes: FlushCounter
     #: Truncations of the active segment, perhaps down to its first byte.
     _cuts: FlushCounter
-
-    def _check_offsets(self) -> None:
-        """Assert the invariants of storage.log."""
-        start, high_watermark, end = self.log_start_offset, self.high_watermark, self.log_end_offset
-        assert start <= self.last_stable_offset <= high_watermark <= end, (
-            self.directory,
-            start,
-            high_watermark,
-            end,
-        )
-        assert start <= self.local_log_start_offset <= end, (self.directory, start, self.segments.first, end)
-        assert self.recovery_point <= end, (self.directory, self.recovery_point, end)
 
     def roll(self, now_ms: int, *, base_offset: int = 0) -> Segment:
         """Close the active segment and create the next one at the log end offset, or at `base_offset` if that is later.
@@ -123,7 +109,7 @@ class LogFiles(LogReader):
     def _forget_flushed_batches(self, closed: Segment) -> None:
         """All batches of a closed segment are flushed, but not its indexes: ensure that it is flushed again."""
         if self._checkpointed_to < self.recovery_point:
-            self.recovery_point = closed.base_offset
+            self.offsets.move_recovery_point_back(closed.base_offset)
         elif closed.has_changed_indexes or not self._cuts.all_flushed:
             # After a start, or a truncation to this very offset: after a crash recovery would trust these indexes, and
             # the bytes that the file may have beyond the truncation's end.
@@ -213,11 +199,15 @@ class LogFiles(LogReader):
         return point
 
     def log_start_to_write(self) -> int | None:
-        """The log start offset of this log for the checkpoint; None: it is the first segment's base offset."""
+        """The log start offset of this log for the checkpoint; None: it is the first segment's base offset.
+
+        Of a tiered log it is always written, as the first segment says nothing about it.
+        """
         start, limit = self.log_start_offset, self.checkpoint_limit
         if limit is not None:
             start = min(start, limit.offset)
-        return start if start > self.segments.first.base_offset else None
+        is_explicit = self.config.remote_storage_enable or start > self.segments.first.base_offset
+        return start if is_explicit else None
 
     @property
     def is_flush_due(self) -> bool:
@@ -281,7 +271,7 @@ class LogFiles(LogReader):
         if self.truncations == truncations:
             if active is not self.segments.active:
                 end = min(end, active.base_offset)
-            self.recovery_point = max(self.recovery_point, min(end, self.log_end_offset))
+            self.offsets.advance_recovery_point(max(self.recovery_point, min(end, self.log_end_offset)))
             if self.flush_wanted_to is not None and self.flush_wanted_to <= self.recovery_point:
                 self.flush_wanted_to = None
 

@@ -17,6 +17,7 @@ from protocol.types import TopicPartition
 from storage.files import Files
 from storage.index import TimestampOffset
 from storage.leader_epoch_cache import LeaderEpochCache
+from storage.log_offsets import LogOffsets
 from storage.producer_state import ProducerStateManager
 from storage.segment import Segment
 from storage.segments import Segments
@@ -45,12 +46,7 @@ class LogReader:
 
     topic_partition: TopicPartition
     leader_epochs: LeaderEpochCache
-    #: Earliest offset that can be read. Invariant: log_start_offset <= high_watermark <= log_end_offset.
-    log_start_offset: int
-    #: Next offset to be written.
-    log_end_offset: int
-    #: End of the committed records, exclusive.
-    high_watermark: int
+    offsets: LogOffsets
     producers: ProducerStateManager
     segments: Segments
     _files: Files
@@ -64,17 +60,39 @@ class LogReader:
         return self.segments.size_bytes
 
     @property
+    def log_start_offset(self) -> int:
+        """Earliest readable offset, in either tier."""
+        return self.offsets.log_start_offset
+
+    @property
     def local_log_start_offset(self) -> int:
-        """Earliest offset in local segments; later than `log_start_offset` only with tiering."""
-        return max(self.segments.first.base_offset, self.log_start_offset)
+        """Earliest offset in local segments."""
+        return self.offsets.local_log_start_offset
 
     @property
     def last_stable_offset(self) -> int:
         """End, exclusive, of what read_committed consumers may read (KIP-98)."""
-        unstable = self.producers.first_unstable_offset
-        if unstable is None or unstable >= self.high_watermark:
-            return self.high_watermark
-        return max(unstable, self.log_start_offset)
+        return self.offsets.last_stable_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """End, exclusive, of the committed records."""
+        return self.offsets.high_watermark
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything before it is on the disk."""
+        return self.offsets.recovery_point
+
+    @property
+    def log_end_offset(self) -> int:
+        """Next offset to be written."""
+        return self.offsets.log_end_offset
+
+    @property
+    def first_gap_offset(self) -> int | None:
+        """See `LogOffsets.first_gap_offset`."""
+        return self.offsets.first_gap_offset
 
     @property
     def latest_epoch(self) -> int | None:
@@ -110,10 +128,10 @@ class LogReader:
         segment = active = segments.active
         # Read before the log end: a thread must not get a concurrent append, which may be beyond `max_offset`.
         size = active.size
-        log_end = self.log_end_offset
-        if not self.log_start_offset <= offset <= log_end:
+        log_start, log_end = self.offsets.log_start_offset, self.offsets.log_end_offset
+        if not log_start <= offset <= log_end:
             raise OffsetOutOfRange(
-                f"Offset {offset} of {self.topic_partition} is not in [{self.log_start_offset}, {log_end}]"
+                f"Offset {offset} of {self.topic_partition} is not in [{log_start}, {log_end}]"
             )
         if max_offset is None or max_offset > log_end:
             max_offset = log_end

@@ -24,6 +24,7 @@ from storage import file_names
 from storage.files import Files
 from storage.index import MAX_RELATIVE_OFFSET, CorruptIndex
 from storage.leader_epoch_cache import LeaderEpochCache
+from storage.log_offsets import start_offsets
 from storage.producer_state import ProducerStateManager
 from storage.segment import Segment
 from storage.segment_files import SegmentSettings
@@ -56,6 +57,8 @@ class Loading:
     recovery_point: int
     #: From the checkpoint; the first segment may begin later.
     log_start_offset: int
+    #: Whether records before the first segment may be in the remote tier.
+    is_tiered: bool
     epochs: LeaderEpochCache
     producers: ProducerStateManager
 
@@ -67,10 +70,11 @@ class Loaded:
     segments: Segments
     snapshots: SnapshotFiles
     log_start_offset: int
+    local_log_start_offset: int
     log_end_offset: int
     recovery_point: int
-    #: See `Log.doubtful_from`.
-    doubtful_from: int | None
+    #: See `LogOffsets.first_gap_offset`.
+    first_gap_offset: int | None
 
 
 def load(loading: Loading) -> Loaded:
@@ -79,14 +83,18 @@ def load(loading: Loading) -> Loaded:
     snapshots = SnapshotFiles(loading.directory, loading.files, _offsets(names, file_names.PRODUCER_SNAPSHOT))
     segments = _load_segments(loading, names)
     snapshots.remove_stray([segment.base_offset for segment in segments] or [0])
-    doubtful_from = None
+    first_gap_offset = None
     if not loading.is_clean and segments:
-        segments, doubtful_from = _recover(loading, segments, snapshots)
+        segments, first_gap_offset = _recover(loading, segments, snapshots)
     end_offset = _end_offset(segments[-1]) if segments else 0
     if not segments or end_offset < loading.log_start_offset:
-        segments = [_begin_anew(loading, segments)]
+        segments = [_restart_empty(loading, segments)]
         end_offset = loading.log_start_offset
-    log_start_offset = max(loading.log_start_offset, segments[0].base_offset)
+    log_start_offset, local_log_start_offset = start_offsets(
+        log_start_offset=loading.log_start_offset,
+        first_segment_offset=segments[0].base_offset,
+        is_tiered=loading.is_tiered,
+    )
     _check_epochs(loading, segments, end_offset)
     # In this order: an epoch that is moved to the start of an empty log has no batch; the next opening would remove it.
     loading.epochs.truncate_from_start(log_start_offset)
@@ -111,10 +119,13 @@ def load(loading: Loading) -> Loaded:
         segments=Segments(segments),
         snapshots=snapshots,
         log_start_offset=log_start_offset,
+        local_log_start_offset=local_log_start_offset,
         log_end_offset=end_offset,
         # Only a flush may move it: what has just been recovered may not be on the disk yet.
         recovery_point=end_offset if loading.is_clean else min(loading.recovery_point, end_offset),
-        doubtful_from=doubtful_from if doubtful_from is not None and doubtful_from < end_offset else None,
+        first_gap_offset=first_gap_offset
+        if first_gap_offset is not None and first_gap_offset < end_offset
+        else None,
     )
 
 
@@ -237,7 +248,7 @@ def _end_offset(segment: Segment) -> int:
         return _recover_segment(segment, None, None)[0]
 
 
-def _begin_anew(loading: Loading, segments: list[Segment]) -> Segment:
+def _restart_empty(loading: Loading, segments: list[Segment]) -> Segment:
     if segments:
         _LOG.warning(
             "%s ends before its log start offset %d: its segments are removed",

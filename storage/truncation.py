@@ -58,7 +58,6 @@ class _Prepared(NamedTuple):
 class LogTruncation(LogFiles):
     """The truncating part of a log; see the module, and storage.log.Log."""
 
-    doubtful_from: int | None
     #: Removals of segments at the log's end: no segment before them may be truncated until they are on the disk.
     _removals: FlushCounter
     #: Decides the content of the directory's checkpoints; the job writes them.
@@ -226,7 +225,10 @@ class LogTruncation(LogFiles):
     def _truncate(self, offset: int, later: Sequence[Segment], now_ms: int) -> None:
         """Remove the segments `later`, and everything from `offset` on in the segment before them."""
         prepared = self._prepared_for(offset)
-        self._forget_flushed(offset, log_start_offset=min(self.log_start_offset, offset))
+        log_start_offset = min(self.log_start_offset, offset)
+        must_write = self._must_write_checkpoints(offset, log_start_offset)
+        self.offsets.begin_truncation(offset)
+        self._note_truncation(must_write=must_write)
         if later:
             self._remove(later[::-1], now_ms)  # the newest first, so that a crash leaves no gap
             self._removals.on_change()
@@ -239,31 +241,28 @@ class LogTruncation(LogFiles):
         for fd in active.take_replaced_fds():
             close = partial(self._files.close, fd)
             self.deleted_files.append(DeletedFiles(now_ms + self.config.file_delete_delay_ms, close, close))
-        self.log_end_offset = offset
-        self.leader_epochs.truncate_from_end(self.log_end_offset)
-        self.high_watermark = min(self.high_watermark, self.log_end_offset)
-        self._reload_producers(None if prepared is None else prepared.producers, now_ms)
+        self.leader_epochs.truncate_from_end(offset)
+        self._reload_producers(offset, None if prepared is None else prepared.producers, now_ms)
+        self.offsets.truncate(offset, first_unstable_offset=self.producers.first_unstable_offset)
         self._entry_changes.on_change()
         self._cuts.on_change()
-        self._check_offsets()
 
-    def _forget_flushed(self, offset: int, *, log_start_offset: int) -> None:
-        """Before files change: everything from `offset` on no longer counts as flushed."""
-        must_write = self._goes_back(offset, log_start_offset) and not self._is_written(
-            min(offset, log_start_offset)
+    def _must_write_checkpoints(self, recovery_point: int, log_start_offset: int) -> bool:
+        """Whether the checkpoints on the disk may be beyond these offsets. Asked before the offsets move back."""
+        return self._goes_back(recovery_point, log_start_offset) and not self._is_written(
+            min(recovery_point, log_start_offset)
         )
-        self.log_start_offset = log_start_offset
+
+    def _note_truncation(self, *, must_write: bool) -> None:
+        """The offsets have moved back; the files have not changed yet."""
         self.truncations += 1
-        self.recovery_point = min(self.recovery_point, offset)
-        if self.doubtful_from is not None and offset <= self.doubtful_from:
-            self.doubtful_from = None
         if must_write:
             self._on_unflushed().complete()
         self._checkpointed_to = min(self._checkpointed_to, self.recovery_point)
         self._prepared = self._bound = None
 
-    def _reload_producers(self, prepared: ProducerStateManager | None, now_ms: int) -> None:
-        first_offset, end_offset = self.segments.first.base_offset, self.log_end_offset
+    def _reload_producers(self, end_offset: int, prepared: ProducerStateManager | None, now_ms: int) -> None:
+        first_offset = self.segments.first.base_offset
         if prepared is not None:
             self._snapshots.remove_outside(first_offset, end_offset)
             self.producers.replace(prepared)
@@ -279,11 +278,14 @@ class LogTruncation(LogFiles):
     ) -> None:
         """Remove everything; the empty log starts at `offset`. Raises KafkaStorageError."""
         with self._io():
+            start = offset if log_start_offset is None else log_start_offset
             # After a crash the old segments may be there again: recovery must check all of them.
-            self._forget_flushed(
-                min(offset, self.segments.first.base_offset),
-                log_start_offset=offset if log_start_offset is None else log_start_offset,
+            checked_from = min(offset, self.segments.first.base_offset)
+            must_write = self._must_write_checkpoints(checked_from, start)
+            self.offsets.restart(
+                offset, log_start_offset=start, recovery_point=min(self.recovery_point, checked_from)
             )
+            self._note_truncation(must_write=must_write)
             old = list(self.segments)
             for segment in old:
                 self._put_aside(segment, now_ms)
@@ -292,8 +294,5 @@ class LogTruncation(LogFiles):
             self.segments = Segments([self._create_segment(offset, now_ms)])
             self.leader_epochs.clear()
             self.producers.reset(offset)
-            self.log_end_offset = offset
-            self.high_watermark = offset
             self.flush_wanted_to = None
             self._entry_changes.on_change()
-        self._check_offsets()

@@ -46,8 +46,11 @@ def offset_for_timestamp(
     start offset: consumers may have seen a larger one from an older leader (KIP-207).
     """
     log = partition.log
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+    if timestamp == EARLIEST:
         return _earliest(log)
+    if timestamp == EARLIEST_LOCAL:
+        start = log.local_log_start_offset
+        return TimestampOffset(-1, start, log.epoch_for_offset(start))
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         # There is no remote tier: the offset is unknown, on the wire (-1, -1, -1) including the epoch.
         return None

@@ -79,7 +79,7 @@ class LocalLog(Protocol):
         """The leader epoch of the last record; None in a log that has none."""
 
     @property
-    def doubtful_from(self) -> int | None:
+    def first_gap_offset(self) -> int | None:
         """The offset from which a crash may have lost records in the middle of the log; None: nowhere."""
 
     def epoch_for_offset(self, offset: int) -> int | None:
@@ -233,9 +233,9 @@ class Follower:
         if not self._is_current(asked):
             return None
         self._assert_reconciled(asked)
-        if (doubtful_from := self._log.doubtful_from) is not None:
+        if (first_gap_offset := self._log.first_gap_offset) is not None:
             # Only after a leader has answered: before that, this may be the only copy of the records after the gap.
-            return self._truncate_to(doubtful_from)
+            return self._truncate_to(first_gap_offset)
         return Append(
             leader_epoch=self.leader_epoch,
             records=answer.records,
@@ -344,7 +344,7 @@ class Follower:
 
         The leader counts everything before the fetch offset as replicated, so a fetch offset is never beyond it.
         """
-        doubtful_from = self._log.doubtful_from
-        if doubtful_from is None:
+        first_gap_offset = self._log.first_gap_offset
+        if first_gap_offset is None:
             return self._log.log_end_offset, self._log.latest_epoch
-        return doubtful_from, self._log.epoch_for_offset(doubtful_from - 1)
+        return first_gap_offset, self._log.epoch_for_offset(first_gap_offset - 1)

@@ -73,7 +73,7 @@ class Appended:
             return
         reached = None
         for batch in batches_of(log, max(start, log.log_start_offset), end):
-            if reached not in (None, batch.base_offset) and log.doubtful_from is None:
+            if reached not in (None, batch.base_offset) and log.first_gap_offset is None:
                 raise Violated(f"ValidReplicaState: {partition} on {machine}: {batch} behind {reached}")
             reached = batch.next_offset
             for offset in range(batch.base_offset, batch.next_offset):

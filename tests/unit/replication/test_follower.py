@@ -28,7 +28,7 @@ class Log:
     epochs: dict[int, int] = field(default_factory=dict)
     high_watermark: int = 0
     log_start_offset: int = 0
-    doubtful_from: int | None = None
+    first_gap_offset: int | None = None
 
     @property
     def latest_epoch(self) -> int | None:
@@ -108,14 +108,14 @@ def test_records_are_appended_in_the_epoch_they_were_asked_in():
 
 
 def test_what_is_behind_a_gap_goes_when_the_leader_has_answered():
-    log = Log(12, {0: 0, 2: 6, 3: 8}, doubtful_from=7)
+    log = Log(12, {0: 0, 2: 6, 3: 8}, first_gap_offset=7)
     follower, question = fetching(log)
     # To its leader a follower has all that is before what it asks for: it would be in the ISR, and then cut itself off.
     assert (question.fetch_offset, question.last_fetched_epoch) == (7, 2)
     answer = Records(records=memoryview(b"..."), high_watermark=20, log_start_offset=3)
     assert follower.on_records(question, answer) == TruncateTo(offset=7)
     log.truncate_to(7)
-    log.doubtful_from = None
+    log.first_gap_offset = None
     follower.on_truncated()
     asked = follower.question()
     assert isinstance(asked, FetchRecords)

@@ -158,12 +158,12 @@ def test_a_bug_in_a_decision_stops_one_partition(simulation, caplog):
             write(leader, 0, b"first")
             await until(lambda: end(follower, 0) == 1)
             # Somebody else writes into a follower's log: its end is not the one that the leader was asked of.
-            follower.partition(at(0)).log.log_end_offset += 1
+            follower.partition(at(0)).log.offsets.log_end_offset += 1
             for index in (0, 1):
                 write(leader, index, b"second")
             await until(lambda: end(follower, 1) == 1)
             await until(lambda: "orders-0 is not followed any more" in caplog.text)
-            follower.partition(at(0)).log.log_end_offset -= 1
+            follower.partition(at(0)).log.offsets.log_end_offset -= 1
             cluster.elect(at(0), 1)
             await until(lambda: values(follower, 0) == [b"first", b"second"])
 

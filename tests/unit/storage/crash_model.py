@@ -278,7 +278,7 @@ class Checks:
             opened = {number: it.transaction_first_offset for number, it in known.items() if it.transaction_first_offset is not None}  # fmt: skip
             assert opened == naive.open
             # All that it has counts as replicated, but for what is behind a gap.
-            end = log.log_end_offset if log.doubtful_from is None else log.doubtful_from
+            end = log.log_end_offset if log.first_gap_offset is None else log.first_gap_offset
             assert log.last_stable_offset == min([*naive.open.values(), end])
             aborted = [it[:3] for it in log.aborted_transactions(0, EVERYTHING)]
             assert aborted == naive.aborted

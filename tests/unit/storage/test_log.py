@@ -382,6 +382,27 @@ def test_truncate_fully(log):
     assert open_log(log.directory, log_start_offset=500).log_end_offset == 502
 
 
+def test_log_start_and_local_log_start_of_a_tiered_log(tmp_path):
+    """Retention of local segments, and a start without them, leave the log start where it is (KIP-405)."""
+    config = LogConfig(segment_bytes=300, remote_storage_enable=True, retention_bytes=300)
+    log = open_log(tmp_path / "l", config=config)
+    fill(log, 10, value=b"x" * 100)
+    log.update_high_watermark(10)
+    assert log.apply_retention(NOW_MS) > 0
+    local = log.segments.first.base_offset
+    assert (log.log_start_offset, log.local_log_start_offset) == (0, local)
+    assert log.log_start_to_write() == 0
+    log.maybe_increment_log_start_offset(1)
+    assert (log.log_start_offset, log.local_log_start_offset) == (1, local)
+    log.close()
+    for is_clean in (True, False):
+        again = open_log(log.directory, config=config, log_start_offset=1, is_clean=is_clean)
+        assert (again.log_start_offset, again.local_log_start_offset) == (1, local)
+        assert again.high_watermark == local  # what is in the remote tier was committed
+    not_tiered = open_log(log.directory, log_start_offset=1)
+    assert (not_tiered.log_start_offset, not_tiered.local_log_start_offset) == (local, local)
+
+
 def test_truncation_of_an_epoch_without_records(log):
     fill(log, 1)
     log.assign_epoch(3, log.log_end_offset)

@@ -233,14 +233,14 @@ def test_a_gap_is_remembered_until_it_is_truncated_away(crashed, directory):
     log = recover(directory)
     whole = crashed[1][0]
     assert contents(log) == [item for item in whole if not start <= item[0].base_offset < end]
-    assert log.doubtful_from == start
+    assert log.first_gap_offset == start
     assert (
         log.update_high_watermark(log.log_end_offset) == start
     )  # a reader of what is committed would pass over it
     log.truncate_to(end + 2, now_ms=NOW_MS)
-    assert log.doubtful_from == start
+    assert log.first_gap_offset == start
     log.truncate_to(start, now_ms=NOW_MS)
-    assert log.doubtful_from is None
+    assert log.first_gap_offset is None
     for header, data in whole:
         if header.base_offset >= start:
             log.append_as_follower(
@@ -248,13 +248,13 @@ def test_a_gap_is_remembered_until_it_is_truncated_away(crashed, directory):
             )
     assert contents(log) == whole
     log.close_files()
-    assert recover(directory).doubtful_from is None
+    assert recover(directory).first_gap_offset is None
 
 
 def test_a_compacted_log_may_have_gaps(directory):
     with_a_gap(directory)
     log = recover(directory, config=replace(CONFIG, cleanup_policy=("compact",)))
-    assert log.doubtful_from is None
+    assert log.first_gap_offset is None
 
 
 @pytest.mark.parametrize(("is_clean", "recovery_point"), [(True, 0), (False, 41)])
@@ -262,7 +262,7 @@ def test_what_was_flushed_may_have_gaps(directory, is_clean, recovery_point):
     """Compaction leaves them."""
     with_a_gap(directory)
     options = {"is_clean": is_clean, "recovery_point": recovery_point, "config": CONFIG}
-    assert open_log(directory, **options).doubtful_from is None
+    assert open_log(directory, **options).first_gap_offset is None
 
 
 @pytest.mark.parametrize("past_the_gap", [False, True])
@@ -270,7 +270,7 @@ def test_what_is_before_the_log_start_is_not_missed(directory, past_the_gap):
     start, end = with_a_gap(directory)
     at = end if past_the_gap else start + 1
     log = open_log(directory, is_clean=False, log_start_offset=at, config=CONFIG)
-    assert log.doubtful_from == (None if past_the_gap else at)
+    assert log.first_gap_offset == (None if past_the_gap else at)
 
 
 def test_log_that_ends_before_its_start_begins_anew(directory):
