@@ -102,13 +102,11 @@ class FetchedPartition:
         """Watch `partition` for changes (None: no partition) instead of the one watched so far."""
         if self.watched is not partition:
             if self.watched is not None:
-                self.watched.watchers.pop(self, None)
-                self.watched.follower_watchers.pop(self, None)
+                self.watched.watchers.remove(self)
             self.watched = partition
             if partition is not None:
                 is_follower = self.session is not None and self.session.is_privileged
-                watchers = partition.follower_watchers if is_follower else partition.watchers
-                watchers[self] = None
+                partition.watchers.add(self, is_follower=is_follower)
 
     def leave_session(self) -> None:
         """The session is closed, or has forgotten this partition: it watches no partition any more."""

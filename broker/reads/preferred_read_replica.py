@@ -1,6 +1,6 @@
-"""Preferred read replica of a consumer (KIP-392): the selector's choice among the leader and in-sync followers.
+"""Preferred read replica of a consumer (KIP-392): asks the selector, with the racks and addresses of the brokers.
 
-leader, and followers in the ISR that have the offset
+`broker.replication.follower_reads.candidates`
   -- PartitionView, with racks and lags --> replica.selector.class -- chosen --> PreferredReadReplica
 
 Source: ReplicaManager.findPreferredReadReplica of Kafka 4.3.1.
@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from broker.metadata_cache import MetadataCache
 from broker.replicas.partition import Partition
+from broker.replication.follower_reads import candidates
 from broker.replication.replica_selector import ClientMetadata, PartitionView, ReplicaSelector, ReplicaView
 
 logger = logging.getLogger(__name__)
@@ -33,11 +34,7 @@ class ClosestReplica:
         self._now_ms = now_ms
 
     def choose(self, partition: Partition, client: ClientMetadata, fetch_offset: int) -> int | None:
-        """The broker id of the follower that this consumer should read from; None: this leader.
-
-        Only members of the ISR that have the offset can be chosen: another replica may lag without bound, and its
-        consumers with it.
-        """
+        """The broker id of the follower that this consumer should read from; None: this leader."""
         leader_state = partition.leader_state
         if leader_state is None or self.selector is None:
             return None
@@ -45,16 +42,9 @@ class ClosestReplica:
         leader = self._view(self._node_id, client, log_end_offset=log.log_end_offset, ms_since_caught_up=0)
         followers = [
             self._view(
-                replica,
-                client,
-                log_end_offset=progress.log_end_offset,
-                ms_since_caught_up=now_ms - (progress.caught_up_ms or 0),
+                replica, client, log_end_offset=log_end_offset, ms_since_caught_up=now_ms - caught_up_ms
             )
-            for replica, progress in sorted(leader_state.followers.items())
-            if replica in leader_state.isr
-            and progress.log_end_offset is not None
-            and progress.log_start_offset is not None
-            and progress.log_start_offset <= fetch_offset <= progress.log_end_offset
+            for replica, log_end_offset, caught_up_ms in candidates(leader_state, fetch_offset)
         ]
         view = PartitionView(replicas=[leader, *followers], leader=leader)
         try:

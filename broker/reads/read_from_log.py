@@ -206,7 +206,7 @@ class LogReads:
         if is_follower:
             check_follower(partition, params, has_leader_epoch=epoch != -1)
         elif not partition.is_leader:
-            partition.check_offset_is_known(request.fetch_offset)
+            partition.check_fetch_offset(request.fetch_offset)
         if request.last_fetched_epoch >= 0:
             found = partition.diverging_epoch(
                 last_fetched_epoch=request.last_fetched_epoch, fetch_offset=request.fetch_offset

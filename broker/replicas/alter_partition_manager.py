@@ -103,11 +103,13 @@ class AlterPartitionManager:
                 ApiKey.ALTER_PARTITION, self._message(list(epochs))
             )
         except (KafkaError, OSError, TimeoutError) as error:
-            logger.warning("%d ISR changes were not answered: %r", len(epochs), error)
+            logger.warning("AlterPartition for %d partitions failed, it is retried: %r", len(epochs), error)
             return list(epochs)
         if response.error_code != ErrorCode.none:
             # Also a stale broker epoch: the broker is registering again.
-            logger.warning("ISR changes were refused: %s", ErrorCode(response.error_code).name)
+            logger.warning(
+                "AlterPartition was refused, it is retried: %s", ErrorCode(response.error_code).name
+            )
             return list(epochs)
         rows: dict[tuple[Any, int], PartitionDataResponse] = {
             (topic.topic_id, row.partition_index): row
@@ -117,7 +119,7 @@ class AlterPartitionManager:
         return [
             partition
             for partition, epoch in epochs.items()
-            if not _settle(
+            if not _complete(
                 partition, epoch, rows.get((partition.topic_id, partition.topic_partition.partition))
             )
         ]
@@ -146,14 +148,14 @@ class AlterPartitionManager:
         )
 
 
-def _settle(partition: Partition, leader_epoch: int, row: PartitionDataResponse | None) -> bool:
+def _complete(partition: Partition, leader_epoch: int, row: PartitionDataResponse | None) -> bool:
     """Notify the partition if the change was refused; False if it has to be retried."""
     if row is None:
         return False
     if row.error_code == ErrorCode.none:
-        logger.info("%s: the ISR will be %s", partition, row.isr)
+        logger.info("%s: the controller accepts the ISR %s", partition, row.isr)
         return True
-    logger.info("%s: another ISR was refused: %s", partition, ErrorCode(row.error_code).name)
+    logger.info("%s: the controller refuses the proposed ISR: %s", partition, ErrorCode(row.error_code).name)
     if row.error_code in _NOT_DONE:
         partition.on_isr_refused(leader_epoch=leader_epoch)
         return True

@@ -19,15 +19,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, assert_never
 from uuid import UUID
 
-from broker.replicas.copying import adopt_offsets, append_copy
+from broker.replicas.follower_actions import FollowerActions
+from broker.replicas.follower_replica import FollowerReplica
 from broker.replicas.partition import Partition
-from broker.replicas.truncating import truncate
 from broker.replication.follower import (
     Action,
-    Append,
     AskBounds,
     Bounds,
     Divergence,
@@ -35,8 +34,6 @@ from broker.replication.follower import (
     Follower,
     Records,
     ReplicaState,
-    TruncateFullyAndStartAt,
-    TruncateTo,
 )
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import (
@@ -75,6 +72,7 @@ class _Move:
         "is_caught_up",
         "is_flushed",
         "partition",
+        "replica",
         "resumes_at_ms",
     )
 
@@ -82,6 +80,7 @@ class _Move:
         self.partition = partition
         self.current = partition.log
         self.future = future
+        self.replica = FollowerReplica(future, source="the log that it replaces")
         self.follower = Follower(future)
         #: The future log was complete at one time: its directory is reported to the controller.
         self.is_caught_up = False
@@ -132,6 +131,7 @@ class LogMoves:
         self._image = image
         self._quota = quota
         self._on_promoted = on_promoted
+        self._actions = FollowerActions(runtime, pool=Pool.UPKEEP)
         #: Called when `directory_of` a partition changes, with (topic id, index); the broker reports to the controller.
         self.on_directory: Callable[[tuple[UUID, int]], None] = lambda place: None
         self._moves: dict[Partition, _Move] = {}
@@ -171,7 +171,7 @@ class LogMoves:
             return
         if self._logs.offline_dirs:
             # One of them may contain a future log already, and a replica must not have two.
-            raise KafkaStorageError(f"{[*self._logs.offline_dirs]} is offline: nothing moves")
+            raise KafkaStorageError(f"{[*self._logs.offline_dirs]} is offline: no replica can be moved")
         self._logs.moving.create(
             partition.topic_partition, path, topic_id=partition.topic_id, now_ms=self._runtime.now_ms()
         )
@@ -186,9 +186,9 @@ class LogMoves:
         try:
             future.assign_topic_id(partition.topic_id)
         except KafkaError as error:
-            logger.error("%s does not move: %s", partition, error)
+            logger.error("%s: the log directory move is not possible: %s", partition, error)
             return
-        logger.info("%s moves to %s", partition, future.directory.parent)
+        logger.info("%s: moving to log directory %s", partition, future.directory.parent)
         self._moves[partition] = _Move(partition, future)
         if self._task is None or self._task.done():
             self._task = self._runtime.supervise(self._run, name="log-moves")
@@ -202,7 +202,7 @@ class LogMoves:
         """Stop copying; the caller decides about the future log."""
         move = self._moves.pop(partition, None)
         if move is not None and move.is_caught_up:
-            self._tell_directory(partition)
+            self._report_directory(partition)
 
     def directory_of(self, partition: Partition) -> Path:
         """The directory to report to the controller: the future log's once it was complete, else the current log's."""
@@ -242,13 +242,13 @@ class LogMoves:
             # Other tasks run, and may cancel the move.
             await asyncio.sleep(0)
             if self._moves.get(move.partition) is move:
-                self._settle(move)
+                self._complete(move)
         except KafkaError as error:
             # A failing disk takes its directory offline; a damaged log stays until an operator repairs it.
-            logger.error("%s moves no further: %s", move.partition, error)
+            logger.error("%s: the log directory move has failed: %s", move.partition, error)
             move.follower.on_failure()
         except Exception:
-            logger.exception("%s moves no further", move.partition)
+            logger.exception("%s: the log directory move has failed", move.partition)
             move.follower.on_failure()
             move.resumes_at_ms = self._runtime.now_ms() + _BACKOFF_MS
         return has_copied
@@ -258,7 +258,8 @@ class LogMoves:
         partition, follower = move.partition, move.follower
         if partition.leader_epoch < 0:
             return False
-        await self._carry_out(move, follower.follow(partition.leader_epoch))
+        move.replica.follow(partition.leader_epoch)
+        await self._execute(move, follower.follow(partition.leader_epoch))
         match follower.question():
             case FetchRecords() as asked:
                 try:
@@ -267,18 +268,20 @@ class LogMoves:
                     follower.on_out_of_range(asked)
                     return True
                 if isinstance(answer, Divergence):
-                    await self._carry_out(move, follower.on_divergence(asked, answer))
+                    await self._execute(move, follower.on_divergence(asked, answer))
                     return True
-                await self._carry_out(move, follower.on_records(asked, answer))
+                await self._execute(move, follower.on_records(asked, answer))
                 self._quota.record(len(answer.records), now_ms=self._runtime.now_ms())
                 return bool(answer.records)
             case AskBounds() as asked_bounds:
                 log = move.current
                 bounds = Bounds(log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset)
-                await self._carry_out(move, follower.on_bounds(asked_bounds, bounds))
+                await self._execute(move, follower.on_bounds(asked_bounds, bounds))
                 return True
             case None:
                 return False
+            case unknown:
+                assert_never(unknown)
 
     async def _read(self, move: _Move, asked: FetchRecords) -> Records | Divergence:
         """Read as a leader does for a Fetch. Raises OffsetOutOfRange, CorruptMessage, KafkaStorageError."""
@@ -308,29 +311,15 @@ class LogMoves:
             log_start_offset=log.log_start_offset,
         )
 
-    async def _carry_out(self, move: _Move, action: Action | None) -> None:
-        future, follower, now_ms = move.future, move.follower, self._runtime.now_ms()
-        match action:
-            case Append():
-                if len(action.records):
-                    append_copy(future, action.records, leader_epoch=action.leader_epoch, now_ms=now_ms)
-                adopt_offsets(
-                    future,
-                    high_watermark=action.high_watermark,
-                    log_start_offset=action.log_start_offset,
-                    reason="the log's that it replaces",
-                )
-                follower.on_appended(action)
-            case TruncateTo() | TruncateFullyAndStartAt():
-                if await truncate(
-                    self._runtime,
-                    future,
-                    future,
-                    action,
-                    pool=Pool.UPKEEP,
-                    is_wanted=lambda: self._moves.get(move.partition) is move,
-                ):
-                    follower.on_truncated()
+    async def _execute(self, move: _Move, action: Action | None) -> None:
+        rest = self._actions.execute(
+            action,
+            move.follower,
+            move.replica,
+            is_wanted=lambda: self._moves.get(move.partition) is move,
+        )
+        if rest is not None:
+            await rest
 
     async def _flush(self, move: _Move) -> None:
         move.is_flushed = True
@@ -340,20 +329,24 @@ class LogMoves:
 
     # -- promotion ---------------------------------------------------------------------------------------
 
-    def _settle(self, move: _Move) -> None:
+    def _complete(self, move: _Move) -> None:
         """Report a complete copy's directory to the controller, or promote it once the metadata log has that."""
         partition = move.partition
         at = partition.topic_partition
         if self._logs.get(at) is not move.current or self._logs.future_logs.get(at) is not move.future:
             # One of the two directories has failed.
-            logger.warning("%s moves no more to %s", partition, move.future.directory.parent)
+            logger.warning(
+                "%s: the move to log directory %s is cancelled, since a directory has failed",
+                partition,
+                move.future.directory.parent,
+            )
             self.forget(partition)
         elif move.has_all:
             if self._is_known(move):
                 self._promote(move)
             elif not move.is_caught_up:
                 move.is_caught_up = True
-                self._tell_directory(partition)
+                self._report_directory(partition)
 
     def _is_known(self, move: _Move) -> bool:
         """Whether the metadata image has the future log's directory; True below the version that has directories."""
@@ -371,9 +364,9 @@ class LogMoves:
         partition = move.partition
         future = self._logs.moving.promote(partition.topic_partition, now_ms=self._runtime.now_ms())
         del self._moves[partition]
-        logger.info("%s is in %s now", partition, future.directory.parent)
+        logger.info("%s: moved to log directory %s", partition, future.directory.parent)
         partition.replace_log(future)
         self._on_promoted(partition)
 
-    def _tell_directory(self, partition: Partition) -> None:
+    def _report_directory(self, partition: Partition) -> None:
         self.on_directory((partition.topic_id, partition.topic_partition.partition))

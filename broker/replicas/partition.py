@@ -5,22 +5,30 @@
     FOLLOWER  --image names us-----------> LEADER  (a new leader epoch)
     any       --topic deleted------------> removed: every request fails with NOT_LEADER_OR_FOLLOWER
 
-The role comes from the metadata log only. `broker.replication.leader_state` decides what followers' fetches mean for
-the ISR and the high watermark. What does not depend on leading is in `replica.py` and `following.py`.
+The role comes from the metadata log only. A partition consists of its log, the follower's part
+(`follower_replica`), the leader's part (`broker.replication.leader_state` decides what followers' fetches mean for the
+ISR and the high watermark), and its watchers.
+
+A request carries its sender's current leader epoch, and is rejected when it differs from the partition's (KIP-320).
 
 Source: Kafka's Partition.
 """
 
 from collections.abc import Callable, Hashable
+from typing import assert_never
 from uuid import UUID
 
 from broker.replicas.cluster_view import ClusterView
-from broker.replicas.following import FollowingReplica
-from broker.replication.leader_state import FetchClock, FollowerProgress, LeaderState
+from broker.replicas.follower_replica import FollowerReplica
+from broker.replicas.watchers import Watchers
+from broker.replication.follower_reads import OffsetOnFollower, offset_on_follower
+from broker.replication.leader_state import FetchClock, LeaderState
 from protocol.errors import (
+    FencedLeaderEpoch,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
+    OffsetNotAvailable,
     OffsetOutOfRange,
     PolicyViolation,
     UnknownLeaderEpoch,
@@ -32,19 +40,31 @@ from storage.log import AppendInfo, Log
 from storage.validation import ValidatedRecords
 
 
-class Partition(FollowingReplica):
-    """See the module."""
+class Partition:
+    """See the module. Everything is synchronous and belongs to the loop's thread."""
 
     __slots__ = (
         "_cluster",
         "_directories",
         "_flush",
         "_leads_since_epoch",
+        "_notified_log_start_offset",
         "_propose_isr",
+        "appended_bytes",
+        "follower",
+        "is_deleted",
+        "is_leader",
         "isr",
+        "leader_epoch",
+        "leader_id",
         "leader_state",
+        "log",
+        "node_id",
         "partition_epoch",
         "replicas",
+        "topic_id",
+        "topic_partition",
+        "watchers",
     )
 
     def __init__(
@@ -62,10 +82,22 @@ class Partition(FollowingReplica):
         """`propose_isr` asks the controller for `leader_state.proposed_isr`; `flush` flushes the log in a thread
         (flush.messages), then calls `on_flushed`.
         """
-        super().__init__(topic_partition, topic_id=topic_id, node_id=node_id, log=log, signal=signal)
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.node_id = node_id
+        self.log = log
+        #: Notified of every change; `signal` notifies the purgatory.
+        self.watchers = Watchers(self, signal=signal)
+        #: The log as a follower changes it.
+        self.follower = FollowerReplica(log, listener=self)
         self._cluster = cluster
         self._propose_isr = propose_isr
         self._flush = flush
+        self.leader_id: int | None = None
+        self.is_leader = False
+        self.is_deleted = False
+        # Older than any epoch, so that the first image is a new one.
+        self.leader_epoch = -1
         self.partition_epoch = -1
         #: Leader state of the present epoch; None unless it leads.
         self.leader_state: LeaderState | None = None
@@ -75,6 +107,12 @@ class Partition(FollowingReplica):
         #: The log directory of each replica; empty if no record names them.
         self._directories: tuple[UUID, ...] = ()
         self.isr: frozenset[int] = frozenset()
+        #: Bytes appended here by this process: the difference of two readings is what was appended in between.
+        self.appended_bytes = 0
+        self._notified_log_start_offset = log.log_start_offset
+
+    def __str__(self) -> str:
+        return str(self.topic_partition)
 
     # -- role -----------------------------------------------------------------------------------------
 
@@ -94,10 +132,9 @@ class Partition(FollowingReplica):
         self.replicas = image.replicas
         self._directories = image.directories
         self.isr = frozenset(image.isr)
-        if is_new_epoch:
-            self.leader_high_watermark = None
         if not self.is_leader:
             self.leader_state = None
+            self.follower.follow(self.leader_epoch)
         elif is_new_epoch or self.leader_state is None:
             self._begin_leader_epoch()
         else:
@@ -110,6 +147,7 @@ class Partition(FollowingReplica):
         return is_new_epoch
 
     def _begin_leader_epoch(self) -> None:
+        self.follower.stop()
         # An entry in the epoch cache for every leader epoch, also one without records: a follower that
         # asks for this epoch must get its start offset (KIP-101).
         start_offset = self.log.log_end_offset
@@ -129,7 +167,7 @@ class Partition(FollowingReplica):
 
     def replace_log(self, log: Log) -> None:
         """The replica has moved to another log directory; `log` is a complete copy (`log_moves`)."""
-        self.log = log
+        self.log = self.follower.log = log
         self.notify()
 
     def resign(self) -> None:
@@ -139,6 +177,104 @@ class Partition(FollowingReplica):
         self.leader_id = None
         self.leader_state = None
         self.notify()
+
+    # -- leader epochs --------------------------------------------------------------------------------
+
+    def local_log(self, current_leader_epoch: int | None, *, must_lead: bool) -> Log:
+        """The log, if this broker leads in the peer's current leader epoch (None: any); or follows, unless `must_lead`.
+
+        Raises FencedLeaderEpoch, UnknownLeaderEpoch (KIP-320), NotLeaderOrFollower, in this order.
+        """
+        if current_leader_epoch is not None and current_leader_epoch != self.leader_epoch:
+            if current_leader_epoch < self.leader_epoch:
+                raise FencedLeaderEpoch(
+                    f"{self}: leader epoch {current_leader_epoch} is fenced, the present one is {self.leader_epoch}"
+                )
+            raise UnknownLeaderEpoch(
+                f"{self}: leader epoch {current_leader_epoch} is not known here yet, {self.leader_epoch} is"
+            )
+        if (must_lead and not self.is_leader) or self.is_deleted:
+            raise NotLeaderOrFollower(f"{self} is not led by broker {self.node_id} but by {self.leader_id}")
+        return self.log
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def is_behind_active_segment(self, offset: int) -> bool:
+        """Whether `offset` is in an inactive segment: a read ends with its segment, so waiting does not extend it."""
+        return offset < self.log.segments.active.base_offset
+
+    def readable_end(self, *, is_read_committed: bool) -> int:
+        """The first offset that a consumer must not see yet."""
+        return self.log.last_stable_offset if is_read_committed else self.log.high_watermark
+
+    def diverging_epoch(self, *, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
+        """Where a log that ends at `fetch_offset` in `last_fetched_epoch` diverges from ours; None: it does not.
+
+        Returns (largest epoch of ours <= `last_fetched_epoch`, its end offset, exclusive). Raises OffsetOutOfRange if
+        no epoch that old or new is known, or the offset is before the log start.
+        Source: KIP-595; Kafka's Partition.readRecords.
+        """
+        known = self.log.end_offset_for_epoch(last_fetched_epoch)
+        if known is None:
+            raise OffsetOutOfRange(f"{self}: epoch {last_fetched_epoch} is not known here")
+        if fetch_offset < self.log.log_start_offset:
+            raise OffsetOutOfRange(f"{self}: {fetch_offset} is before {self.log.log_start_offset}")
+        epoch, end_offset = known
+        return known if epoch < last_fetched_epoch or end_offset < fetch_offset else None
+
+    def end_offset_for_epoch(self, epoch: int, *, current_leader_epoch: int | None) -> tuple[int, int] | None:
+        """(largest known epoch <= `epoch`, its end offset), or None; leaders only (KIP-101, KIP-279).
+
+        -1 is the epoch of a peer that has none; its end is unknown (None).
+        """
+        log = self.local_log(current_leader_epoch, must_lead=True)
+        return None if epoch == -1 else log.end_offset_for_epoch(epoch)
+
+    def check_fetch_offset(self, fetch_offset: int) -> None:
+        """Raise if a consumer fetches from this follower at an offset that it does not serve (KIP-392).
+
+        Raises OffsetNotAvailable (cases 1 and 2: the consumer retries), OffsetOutOfRange (cases 3 and 4).
+        """
+        log = self.log
+        case = offset_on_follower(
+            fetch_offset,
+            log_start_offset=log.log_start_offset,
+            high_watermark=log.high_watermark,
+            log_end_offset=log.log_end_offset,
+            leader_high_watermark=self.follower.leader_high_watermark,
+        )
+        match case:
+            case OffsetOnFollower.READABLE:
+                return
+            case OffsetOnFollower.NOT_KNOWN_COMMITTED | OffsetOnFollower.NOT_REPLICATED:
+                raise OffsetNotAvailable(
+                    f"{self}: {fetch_offset} is beyond the high watermark {log.high_watermark} of broker {self.node_id}"
+                )
+            case OffsetOnFollower.DELETED | OffsetOnFollower.NOT_EXISTING:
+                raise OffsetOutOfRange(
+                    f"{self}: {fetch_offset} is not in the log of broker {self.node_id}, [{log.log_start_offset}, "
+                    f"{log.log_end_offset})"
+                )
+            case _:
+                assert_never(case)
+
+    # -- change ---------------------------------------------------------------------------------------
+
+    def on_replicated(self, size_bytes: int) -> None:
+        """The follower's part has appended batches."""
+        self.appended_bytes += size_bytes
+
+    def notice_retention(self) -> bool:
+        """Notify watchers if the log start offset has moved without a request (retention); whether it has."""
+        if self.log.log_start_offset == self._notified_log_start_offset:
+            return False
+        self.notify()
+        return True
+
+    def notify(self) -> None:
+        """Notify watchers of a change that a fetch may wait for: offsets, role or existence."""
+        self._notified_log_start_offset = self.log.log_start_offset
+        self.watchers.notify()
 
     # -- writing --------------------------------------------------------------------------------------
 
@@ -180,7 +316,7 @@ class Partition(FollowingReplica):
         if leader_state.followers:
             for progress in leader_state.followers.values():
                 progress.on_append(old_end_offset=old_end_offset)
-            self._notify_followers()
+            self.watchers.notify_followers()
             # The only member of the ISR commits what it appends.
             if len(leader_state.maximal_isr) == 1 and self._advance_high_watermark():
                 self.notify()
@@ -193,7 +329,7 @@ class Partition(FollowingReplica):
         if self._advance_high_watermark():
             self.notify()
         else:
-            self._signal(self)
+            self.watchers.check_delayed()
 
     def is_flushed(self, end_offset: int, *, leader_epoch: int) -> bool:
         """Whether every record before `end_offset` is flushed, as far as flush.messages requires.
@@ -289,7 +425,7 @@ class Partition(FollowingReplica):
         assert leader_state is not None, str(self)
         progress = leader_state.followers[replica_id]
         if progress.session is not session:
-            self._note_overtaken(progress)
+            self.watchers.note_overtaken(progress.session)
         old_end_offset, old_start_offset = progress.log_end_offset, progress.log_start_offset
         progress.on_fetch(
             fetch_offset=fetch_offset,
@@ -304,16 +440,7 @@ class Partition(FollowingReplica):
         if fetch_offset != old_end_offset and self._advance_high_watermark():
             self.notify()
         elif log_start_offset != old_start_offset:
-            self._signal(self)  # DeleteRecords waits for the low watermark
-
-    def _note_overtaken(self, progress: FollowerProgress) -> None:
-        """The follower's fetch session changed; rows kept in the previous one are read again with its next request.
-
-        The previous session may still be the current one: a late request of an earlier connection changes it, too.
-        """
-        for fetched in self.follower_watchers:
-            if fetched.session is not None and fetched.session is progress.session:
-                fetched.session.overtaken[fetched] = None
+            self.watchers.check_delayed()  # DeleteRecords waits for the low watermark
 
     # -- the ISR and the high watermark ---------------------------------------------------------------
 

@@ -12,17 +12,17 @@ Source: ReplicaFetcherThread, RemoteLeaderEndPoint of Kafka 4.3.1.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVarTuple
+from typing import Final, TypeVarTuple, assert_never
 from uuid import UUID
 
 from broker.network.client import Address, ClientSettings, Disconnected, NodeClient
 from broker.reads.list_offsets import EARLIEST, LATEST
 from broker.replicas.flushes import flush_log
+from broker.replicas.follower_actions import FollowerActions
 from broker.replicas.partition import Partition
-from broker.replicas.truncating import Truncation, carry_out, next_job, truncate
 from broker.replication.follower import (
     Action,
     Append,
@@ -145,8 +145,9 @@ class ReplicaFetcher:
         self._work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_failing = False
-        #: Truncations that run as tasks, since they wait for the disk.
-        self._truncations: set[asyncio.Task[None]] = set()
+        self._actions = FollowerActions(runtime, pool=Pool.FLUSHES)
+        #: Actions that run as tasks, since they wait for the disk.
+        self._waiting_actions: set[asyncio.Task[None]] = set()
 
     def __bool__(self) -> bool:
         return bool(self._fetch_states)
@@ -163,7 +164,7 @@ class ReplicaFetcher:
         self.unfollow(partition)
         fetch_state = PartitionFetchState(partition)
         self._fetch_states[fetch_state.key] = fetch_state
-        self._carry_out(fetch_state, fetch_state.follower.follow, partition.leader_epoch)
+        self._execute(fetch_state, fetch_state.follower.follow, partition.leader_epoch)
         self._note(fetch_state)
         if self._task is None:
             self._task = self._runtime.supervise(self._run, name=f"fetcher-{self._leader_id}")
@@ -184,16 +185,16 @@ class ReplicaFetcher:
             self._note(fetch_state)
 
     async def stop(self) -> None:
-        """Send no more requests, start no more truncations, and close the connection.
+        """Send no more requests, start no more actions, and close the connection.
 
-        A running truncation ends with the job that is in a thread: a thread cannot be stopped, and the files that it
+        A running action ends with the job that is in a thread: a thread cannot be stopped, and the files that it
         has created must be removed.
         """
         for fetch_state in self._fetch_states.values():
             fetch_state.is_removed = True
         if self._task is not None:
             self._task.cancel()
-        tasks = [*self._truncations, *([] if self._task is None else [self._task])]
+        tasks = [*self._waiting_actions, *([] if self._task is None else [self._task])]
         if tasks:
             await asyncio.wait(tasks)
         await self._client.close()
@@ -231,13 +232,13 @@ class ReplicaFetcher:
     def _on_failure(self, error: Exception) -> None:
         # An unavailable broker is retried after each backoff, and logged as a warning only once.
         level = logging.DEBUG if self._is_failing else logging.WARNING
-        logger.log(level, "fetching from broker %d failed: %s", self._leader_id, error)
+        logger.log(level, "Fetch from broker %d failed: %s", self._leader_id, error)
         self._is_failing = True
         self._session.on_refusal(is_gone=False)
 
     def _on_success(self) -> None:
         if self._is_failing:
-            logger.info("broker %d answers again", self._leader_id)
+            logger.info("broker %d works again", self._leader_id)
             self._is_failing = False
 
     async def _rest(self) -> None:
@@ -303,7 +304,9 @@ class ReplicaFetcher:
             versions=_FETCH_VERSIONS,
         )
         if response.error_code != ErrorCode.none:
-            logger.info("broker %d: %s", self._leader_id, ErrorCode(response.error_code).name)
+            logger.info(
+                "Fetch from broker %d failed: %s", self._leader_id, ErrorCode(response.error_code).name
+            )
             is_gone = response.error_code in _SESSION_IS_GONE
             self._session.on_refusal(is_gone=is_gone)
             if not is_gone and response.error_code != ErrorCode.invalid_fetch_session_epoch:
@@ -369,26 +372,26 @@ class ReplicaFetcher:
                 divergence = Divergence(
                     epoch=row.diverging_epoch.epoch, end_offset=row.diverging_epoch.end_offset
                 )
-                logger.info("%s: the leader's log parts from ours: %s", fetch_state.partition, divergence)
-                self._carry_out(fetch_state, follower.on_divergence, asked, divergence)
+                logger.info("%s: the log diverges from the leader's: %s", fetch_state.partition, divergence)
+                self._execute(fetch_state, follower.on_divergence, asked, divergence)
             case ErrorCode.none:
                 answer = Records(
                     records=memoryview(row.records or b""),
                     high_watermark=row.high_watermark,
                     log_start_offset=row.log_start_offset,
                 )
-                self._carry_out(fetch_state, follower.on_records, asked, answer)
+                self._execute(fetch_state, follower.on_records, asked, answer)
             case ErrorCode.offset_out_of_range:
                 follower.on_out_of_range(asked)
             case ErrorCode.fenced_leader_epoch:
-                logger.info("%s: leader epoch %d is over", fetch_state.partition, asked.leader_epoch)
+                logger.info("%s: leader epoch %d is fenced", fetch_state.partition, asked.leader_epoch)
                 follower.on_fenced(asked)
             case code:
                 # Usually one of the two brokers does not know the newest epoch or the topic yet: the request is
                 # retried, and a repeated error is logged at DEBUG.
                 level = logging.DEBUG if code == fetch_state.refusal else logging.INFO
                 name = ErrorCode(code).name
-                logger.log(level, "%s: broker %d says %s", fetch_state.partition, self._leader_id, name)
+                logger.log(level, "%s: broker %d returned %s", fetch_state.partition, self._leader_id, name)
                 fetch_state.refusal = code
                 self._delay([fetch_state])
         self._note(fetch_state)
@@ -406,8 +409,10 @@ class ReplicaFetcher:
             asked = AskBounds(leader_epoch=fetch_state.follower.leader_epoch)
             if end_error is start_error is ErrorCode.none:
                 bounds = Bounds(log_start_offset=start, log_end_offset=end)
-                logger.warning("%s: our log's end is not in the leader's: %s", fetch_state.partition, bounds)
-                self._carry_out(fetch_state, fetch_state.follower.on_bounds, asked, bounds)
+                logger.warning(
+                    "%s: the log end is out of the leader's range: %s", fetch_state.partition, bounds
+                )
+                self._execute(fetch_state, fetch_state.follower.on_bounds, asked, bounds)
             elif ErrorCode.fenced_leader_epoch in (end_error, start_error):
                 fetch_state.follower.on_fenced(asked)
             else:
@@ -444,61 +449,36 @@ class ReplicaFetcher:
 
     # -- actions -----------------------------------------------------------------------------------
 
-    def _carry_out(
+    def _execute(
         self, fetch_state: PartitionFetchState, decide: Callable[[*Heard], Action | None], *heard: *Heard
     ) -> None:
         """Execute the follower's decision on the log; a log that cannot be written is not followed any more.
 
         `decide` is called in here, so that a bug in it, too, stops one partition and not the fetcher.
         """
-        partition, follower, now_ms = fetch_state.partition, fetch_state.follower, self._runtime.now_ms()
+        partition = fetch_state.partition
         with self._failures(fetch_state):
-            match action := decide(*heard):
-                case None:
-                    return
-                case Append():
-                    partition.append_as_follower(
-                        action.records,
-                        leader_epoch=action.leader_epoch,
-                        high_watermark=action.high_watermark,
-                        log_start_offset=action.log_start_offset,
-                        now_ms=now_ms,
-                    )
-                    self._on_bytes(partition, len(action.records))
-                    follower.on_appended(action)
-                case TruncateTo():
-                    if action.offset < partition.log.log_end_offset:
-                        logger.info("%s: truncating to %d", partition, action.offset)
-                    self._truncate(fetch_state, action)
-                case TruncateFullyAndStartAt():
-                    logger.warning("%s: beginning anew at %d", partition, action.offset)
-                    self._truncate(fetch_state, action)
-
-    def _truncate(self, fetch_state: PartitionFetchState, action: Truncation) -> None:
-        """Truncate at once, or by a task if it has to wait for the disk; the follower sends no request meanwhile."""
-        partition, now_ms = fetch_state.partition, self._runtime.now_ms()
-        if next_job(partition.log, action, now_ms=now_ms) is None:
-            carry_out(partition, action, now_ms=now_ms)
-            fetch_state.follower.on_truncated()
-            return
-        task = self._runtime.create_task(
-            self._truncate_slowly(fetch_state, action), name=f"truncation of {partition}"
-        )
-        self._truncations.add(task)
-        task.add_done_callback(self._truncations.discard)
-
-    async def _truncate_slowly(self, fetch_state: PartitionFetchState, action: Truncation) -> None:
-        partition, log = fetch_state.partition, fetch_state.partition.log
-        with self._failures(fetch_state):
-            if await truncate(
-                self._runtime,
-                log,
-                partition,
+            action = decide(*heard)
+            _log_action(partition, action)
+            rest = self._actions.execute(
                 action,
-                pool=Pool.FLUSHES,
-                is_wanted=lambda: not fetch_state.is_removed and partition.log is log,
-            ):
-                fetch_state.follower.on_truncated()
+                fetch_state.follower,
+                partition.follower,
+                is_wanted=lambda: not fetch_state.is_removed,
+            )
+            if type(action) is Append:
+                self._on_bytes(partition, len(action.records))
+            if rest is not None:
+                task = self._runtime.create_task(
+                    self._complete(fetch_state, rest), name=f"truncation of {partition}"
+                )
+                self._waiting_actions.add(task)
+                task.add_done_callback(self._waiting_actions.discard)
+
+    async def _complete(self, fetch_state: PartitionFetchState, rest: Coroutine[None, None, None]) -> None:
+        """Complete an action that has to wait; the other partitions continue, this one sends no request meanwhile."""
+        with self._failures(fetch_state):
+            await rest
         if not fetch_state.is_removed:
             self._note(fetch_state)
 
@@ -510,18 +490,39 @@ class ReplicaFetcher:
             yield
         except CorruptMessage as error:
             if follower.state is ReplicaState.TRUNCATING:
-                logger.error("%s is not followed any more, its log cannot be truncated: %s", partition, error)
+                logger.error(
+                    "%s: replication stops until the next leader epoch, the log cannot be truncated: %s",
+                    partition,
+                    error,
+                )
                 follower.on_failure()
                 return
             # Possibly damaged in transit; a leader with a failing disk is detected by its own readers.
-            logger.error("%s: broker %d sends what cannot be appended: %s", partition, self._leader_id, error)
+            logger.error(
+                "%s: records from broker %d cannot be appended: %s", partition, self._leader_id, error
+            )
             self._delay([fetch_state])
         except KafkaStorageError as error:
-            logger.error("%s is not followed any more: %s", partition, error)
+            logger.error("%s: replication stops until the next leader epoch: %s", partition, error)
             follower.on_failure()
         except Exception:
-            logger.exception("%s is not followed any more", partition)
+            logger.exception("%s: replication stops until the next leader epoch", partition)
             follower.on_failure()
+
+
+def _log_action(partition: Partition, action: Action | None) -> None:
+    match action:
+        case TruncateTo():
+            if action.offset < partition.log.log_end_offset:
+                logger.info("%s: truncating to offset %d", partition, action.offset)
+        case TruncateFullyAndStartAt():
+            logger.warning(
+                "%s: removing all records, to start at offset %d of the leader", partition, action.offset
+            )
+        case Append() | None:
+            pass
+        case _:
+            assert_never(action)
 
 
 def _by_topic(rows: Mapping[Key, FetchPartition]) -> list[FetchTopic]:

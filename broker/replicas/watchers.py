@@ -1,32 +1,86 @@
-"""Watchers of a partition: the rows of fetch sessions, which are notified of each change (`broker.reads.fetch_sessions`).
+"""Watchers of one partition: rows of fetch sessions, and requests in the purgatory, that a change of it may complete.
 
-Declared here, so that partitions do not depend on what reads them.
+    appended, not committed yet  -> followers' rows, purgatory
+    committed, truncated, moved log start, another role -> all rows, purgatory
+
+A row is marked in its session (`dirty`), so that the session's next Fetch reads the partition again (KIP-227).
+Source: none in Kafka, whose fetch sessions iterate over all their partitions.
 """
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
-from broker.replication.leader_state import FetchClock
 
-
-class WatchingSession(FetchClock, Protocol):
-    """The fetch session of a watcher, and the watch key of its delayed Fetch."""
-
-    def __hash__(self) -> int:
-        """By identity."""
+class WatchingSession(Hashable, Protocol):
+    """A fetch session (`broker.reads.fetch_sessions`)."""
 
     @property
-    def dirty(self) -> MutableMapping[Any, None]:
-        """The watchers whose partitions have changed since they were last read to the end."""
+    def dirty(self) -> dict[Any, None]:
+        """Its rows whose partitions have changed."""
 
     @property
-    def overtaken(self) -> MutableMapping[Any, None]:
-        """A follower's watchers whose partitions another request of the follower has named meanwhile."""
+    def overtaken(self) -> dict[Any, None]:
+        """Its rows that another session of the same follower has named meanwhile."""
 
 
-class Watcher(Protocol):
-    """A row of a fetch session."""
+class Watcher(Hashable, Protocol):
+    """A partition's row in a fetch session."""
 
     @property
     def session(self) -> WatchingSession | None:
-        """None once the session is closed, or has forgotten the partition."""
+        """The session; None for a row outside of one."""
+
+
+class Watchers:
+    """See the module. Followers' rows are also marked for records that consumers must not see yet."""
+
+    __slots__ = ("_key", "_signal", "consumers", "followers")
+
+    def __init__(self, key: Hashable, *, signal: Callable[[Hashable], None]) -> None:
+        """`signal` completes what waits for its argument in the purgatory: `key`, or a fetch session."""
+        self._key = key
+        self._signal = signal
+        self.consumers: dict[Watcher, None] = {}
+        self.followers: dict[Watcher, None] = {}
+
+    def add(self, watcher: Watcher, *, is_follower: bool) -> None:
+        """Begin to notify this row's session."""
+        (self.followers if is_follower else self.consumers)[watcher] = None
+
+    def remove(self, watcher: Watcher) -> None:
+        """Notify this row's session no more."""
+        self.consumers.pop(watcher, None)
+        self.followers.pop(watcher, None)
+
+    def notify(self) -> None:
+        """Offsets that consumers see, the role, or the existence of the partition has changed."""
+        if self.consumers:
+            self._mark(self.consumers)
+        self.notify_followers()
+
+    def notify_followers(self) -> None:
+        """Records were appended, which consumers must not see yet."""
+        if self.followers:
+            self._mark(self.followers)
+        self._signal(self._key)
+
+    def check_delayed(self) -> None:
+        """Something that no row shows has changed, such as the low watermark: requests in the purgatory are checked."""
+        self._signal(self._key)
+
+    def note_overtaken(self, session: object) -> None:
+        """A follower's fetch session has changed from `session`: what that one's row says is read again.
+
+        The previous session may still be the current one: a late request of an earlier connection changes it, too.
+        """
+        for watcher in self.followers:
+            if watcher.session is not None and watcher.session is session:
+                watcher.session.overtaken[watcher] = None
+
+    def _mark(self, watchers: dict[Watcher, None]) -> None:
+        signal = self._signal
+        for watcher in watchers:
+            session = watcher.session
+            if session is not None:
+                session.dirty[watcher] = None
+                signal(session)

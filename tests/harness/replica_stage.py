@@ -35,6 +35,7 @@ from unittest.mock import patch
 from broker.network.client import ClientSettings, Disconnected
 from broker.reads.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from broker.replicas import replica_fetcher, replica_fetcher_manager
+from broker.replicas.follower_replica import FollowerReplica
 from broker.replicas.partition import Partition
 from broker.replication.follower import Follower
 from broker.replication.replica_selector import RackAwareReplicaSelector
@@ -128,7 +129,7 @@ class Line:
 _VERSIONS = {ApiKey.FETCH: 18, ApiKey.LIST_OFFSETS: 11}
 #: More than replica.fetch.backoff.ms: until it asks again.
 _BACKOFF_S = 1.1
-_TRUNCATE_TO = Partition.truncate_to
+_TRUNCATE_TO = FollowerReplica.truncate_to
 
 
 async def _awaited(response: Any) -> Any:
@@ -201,7 +202,9 @@ class Stage:
         with (
             patch.object(replica_fetcher_manager, "NodeClient", self._line),
             patch.object(replica_fetcher, "Follower", self._follower),
-            patch.object(Partition, "truncate_to", lambda *args, **named: self._truncate_to(*args, **named)),
+            patch.object(
+                FollowerReplica, "truncate_to", lambda *args, **named: self._truncate_to(*args, **named)
+            ),
         ):
             self._simulation.run(self._play(line))
         self._note_commits()
@@ -211,11 +214,12 @@ class Stage:
     def _line(self, runtime: Runtime, *, client_id: str, settings: ClientSettings) -> Line:
         return Line(self, int(client_id.split("-")[1]))
 
-    def _truncate_to(self, partition: Partition, offset: int, *, now_ms: int) -> None:
-        end = partition.log.log_end_offset
+    def _truncate_to(self, replica: FollowerReplica, offset: int, *, now_ms: int) -> None:
+        end = replica.log.log_end_offset
         if offset < end:
-            self.tell(f"{self.name_of(partition.node_id)} truncates {end} to {offset}")
-        _TRUNCATE_TO(partition, offset, now_ms=now_ms)
+            name = next(name for name in self.names if self.partition(name).follower is replica)
+            self.tell(f"{name} truncates {end} to {offset}")
+        _TRUNCATE_TO(replica, offset, now_ms=now_ms)
 
     def close(self) -> None:
         """The end of the play."""

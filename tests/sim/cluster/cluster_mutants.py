@@ -15,6 +15,7 @@ from broker.groups.log_state import LogState
 from broker.groups.resuming import Resumable
 from broker.replicas.cluster_view import ClusterView
 from broker.replicas.delayed_produce import PartitionStatus
+from broker.replicas.follower_replica import FollowerReplica
 from broker.replicas.partition import Partition
 from broker.replicas.replica_fetcher import ReplicaFetcher
 from broker.replication.follower import Action, Follower
@@ -155,12 +156,12 @@ def no_epoch_without_records() -> Iterator[None]:
 @contextmanager
 def followers_serve_all_that_they_have() -> Iterator[None]:
     """A follower takes its log's end for the high watermark, and consumers read up to there."""
-    append = Partition.append_as_follower
+    append = FollowerReplica.append
 
-    def generous(self: Partition, records: memoryview, *, high_watermark: int, **others: Any) -> None:
+    def generous(self: FollowerReplica, records: memoryview, *, high_watermark: int, **others: Any) -> None:
         append(self, records, high_watermark=2**62, **others)
 
-    with patch.object(Partition, "append_as_follower", generous):
+    with patch.object(FollowerReplica, "append", generous):
         yield
 
 

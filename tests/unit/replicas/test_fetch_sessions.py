@@ -19,6 +19,7 @@ from broker.reads.fetch_sessions import (
     FetchSessionCache,
     next_epoch,
 )
+from broker.replicas.watchers import Watchers
 from protocol.errors import (
     ErrorCode,
     FetchSessionIdNotFound,
@@ -370,12 +371,10 @@ class FakePartition:
 
     high_watermark: int = 0
     log_start_offset: int = 0
-    watchers: dict[FetchedPartition, None] = field(default_factory=dict)
-    follower_watchers: dict[FetchedPartition, None] = field(default_factory=dict)
+    watchers: Watchers = field(default_factory=lambda: Watchers("t-0", signal=lambda key: None))
 
     def notify(self):
-        for fetched in self.watchers:
-            fetched.session.dirty[fetched] = None
+        self.watchers.notify()
 
 
 @dataclass
@@ -484,7 +483,7 @@ def test_dirty_sets_tell_what_a_walk_through_everything_tells(steps):
             assert rows == naive.fetch(partitions)
             epoch += 1
             for key, gone in partitions.items():
-                watching = {fetched.key for fetched in gone.watchers}
+                watching = {fetched.key for fetched in gone.watchers.consumers}
                 assert watching <= {key}
                 if key not in naive.offsets:
                     assert not watching

@@ -48,7 +48,7 @@ class Hosting:
     def add(self, folder, key=KEY, **config) -> PartitionOnDisk:
         folder.mkdir(exist_ok=True)
         on_disk = PartitionOnDisk(folder, **config)
-        on_disk.partition._signal = self.purgatory.signal
+        on_disk.partition.watchers._signal = self.purgatory.signal
         on_disk.partition.apply(image())
         self.hosted[key] = on_disk.partition
         return on_disk
@@ -528,7 +528,7 @@ def test_a_session_tells_news_only_and_waits_as_a_whole(simulation, hosting, tmp
         waiting = hosting.fetch({}, session=(session_id, 3), forgotten=[OTHER_KEY])
         second.append(b"c")
         assert await waiting == {}
-        assert not second.partition.watchers
+        assert not second.partition.watchers.consumers
 
     simulation.run(main())
     assert hosting.purgatory.delayed_count == 0

@@ -300,7 +300,7 @@ def test_what_was_asked_for_in_another_epoch_is_asserted_not_to_be_appended(on_d
     """The second of the TLA+ rules; nor is anything that others send appended by who leads."""
     on_disk.partition.apply(image(leader=leader, epoch=5, replicas=(1, 2)))
     with pytest.raises(AssertionError):
-        on_disk.partition.append_as_follower(
+        on_disk.partition.follower.append(
             memoryview(batch(b"a")),
             leader_epoch=leader_epoch,
             high_watermark=0,

@@ -12,8 +12,8 @@ from replicas_support import NOW_MS, TOPIC_ID, batch, follower_fetches, image
 from broker.api import k00_produce, k02_list_offsets, k21_delete_records
 from broker.groups.config import OFFSETS_TOPIC, GroupConfig
 from broker.groups.coordinator import GroupCoordinator
-from broker.replicas.truncating import next_job, truncate
-from broker.replication.follower import TruncateTo
+from broker.replicas.follower_actions import FollowerActions
+from broker.replication.follower import Follower, ReplicaState
 from protocol.errors import CorruptMessage, ErrorCode, NotLeaderOrFollower
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -54,11 +54,11 @@ def change_leader(broker, leader, index=0):
 def follow_and_lead_again(broker, partition, *theirs):
     """Broker 2 leads for a moment; it has nothing of what is not committed, and appends its own."""
     change_leader(broker, 2)
-    partition.truncate_to(partition.log.high_watermark, now_ms=NOW_MS)
+    partition.follower.truncate_to(partition.log.high_watermark, now_ms=NOW_MS)
     if theirs:
         data = batch(*theirs, key=b"k", base_offset=partition.log.log_end_offset)
         data[12:16] = partition.leader_epoch.to_bytes(4, "big")
-        partition.append_as_follower(
+        partition.follower.append(
             memoryview(data),
             leader_epoch=partition.leader_epoch,
             high_watermark=0,
@@ -66,6 +66,17 @@ def follow_and_lead_again(broker, partition, *theirs):
             now_ms=NOW_MS,
         )
     change_leader(broker, 1)
+
+
+def truncation(broker, partition, offset, *, is_wanted):
+    """A follower that truncates, and the part of that which waits for the disk."""
+    follower = Follower(partition.log)
+    follower.follow(partition.leader_epoch)
+    action = follower._truncate_to(offset)
+    actions = FollowerActions(broker.runtime, pool=Pool.FLUSHES)
+    rest = actions.execute(action, follower, partition.follower, is_wanted=is_wanted)
+    assert rest is not None
+    return follower, rest
 
 
 def values(partition):
@@ -361,7 +372,7 @@ def test_an_offset_that_is_committed_while_its_partition_changes_its_role(simula
         for leader in leaders:
             change_leader(broker, leader)
             if leader == 2:
-                partition.truncate_to(0, now_ms=NOW_MS)
+                partition.follower.truncate_to(0, now_ms=NOW_MS)
         if partition.is_leader:
             partition.append_records(batch(b"k", key=b"k"), required_acks=1, now_ms=NOW_MS)
             follower_fetches(partition, 2, partition.log.log_end_offset)
@@ -381,20 +392,13 @@ def test_a_truncation_that_waits_for_the_disk_ends_with_the_role(simulation, bro
     partition.append_records(batch(b"a"), required_acks=1, now_ms=NOW_MS)
     partition.append_records(batch(b"b"), required_acks=1, now_ms=NOW_MS)
     change_leader(broker, 2)
-    action = TruncateTo(offset=1)
+    follower, rest = truncation(broker, partition, 1, is_wanted=lambda: not partition.is_leader)
     # What an earlier truncation has prepared, which is as good for this one.
-    while (job := next_job(partition.log, action, now_ms=NOW_MS)) is not None:
+    while (job := partition.log.truncation_job(1, now_ms=NOW_MS)) is not None:
         job.complete()
     change_leader(broker, 1)
-    truncation = truncate(
-        broker.runtime,
-        partition.log,
-        partition,
-        action,
-        pool=Pool.FLUSHES,
-        is_wanted=lambda: not partition.is_leader,
-    )
-    assert not simulation.run(truncation)
+    simulation.run(rest)
+    assert follower.state is ReplicaState.TRUNCATING
     assert values(partition) == [b"a", b"b"]
 
 
@@ -420,19 +424,11 @@ def test_a_truncation_that_is_cancelled_leaves_no_copy_of_the_log(simulation, br
 
     async def story():
         monkeypatch.setattr(broker.runtime, "run_blocking", in_thread)
-        truncation = asyncio.ensure_future(
-            truncate(
-                broker.runtime,
-                log,
-                partition,
-                TruncateTo(offset=1),
-                pool=Pool.FLUSHES,
-                is_wanted=lambda: True,
-            )
-        )
+        _, rest = truncation(broker, partition, 1, is_wanted=lambda: True)
+        task = asyncio.ensure_future(rest)
         await asyncio.sleep(1.5)  # what the producers wrote has been read, and the file is being copied
-        truncation.cancel()
-        await asyncio.wait([truncation])
+        task.cancel()
+        await asyncio.wait([task])
         await asyncio.sleep(2)
 
     simulation.run(story())
@@ -453,18 +449,12 @@ def test_what_a_thread_finds_in_a_log_that_another_epoch_has_truncated_is_no_dam
     async def in_thread(function, *, pool):
         change_leader(broker, 1)
         change_leader(broker, 2)
-        partition.truncate_to(0, now_ms=NOW_MS)
+        partition.follower.truncate_to(0, now_ms=NOW_MS)
         function()
         raise CorruptMessage("not a batch")
 
     monkeypatch.setattr(broker.runtime, "run_blocking", in_thread)
-    truncation = truncate(
-        broker.runtime,
-        partition.log,
-        partition,
-        TruncateTo(offset=2),
-        pool=Pool.FLUSHES,
-        is_wanted=lambda: partition.leader_epoch == epoch,
-    )
-    assert not simulation.run(truncation)
+    follower, rest = truncation(broker, partition, 2, is_wanted=lambda: partition.leader_epoch == epoch)
+    simulation.run(rest)
+    assert follower.state is ReplicaState.TRUNCATING
     assert partition.log.is_writable

@@ -1,0 +1,124 @@
+"""Follower's part of a replica: its log as a copy of another one, which `broker.replication.follower` decides about.
+
+A partition's log follows its leader's; the future log of a log directory move follows the partition's current log.
+
+Source: KIP-101; Kafka's Partition.appendRecordsToFollowerOrFutureReplica, ReplicaFetcherThread.processPartitionData,
+UnifiedLog.appendAsFollower.
+"""
+
+from typing import Protocol
+
+from storage.log import AppendInfo, Log, UnexpectedAppendOffset
+
+
+class FollowerListener(Protocol):
+    """Is notified of what a follower's part has changed."""
+
+    def on_replicated(self, size_bytes: int) -> None:
+        """Batches of this size were appended."""
+
+    def notify(self) -> None:
+        """An offset that consumers see has changed."""
+
+
+class FollowerReplica:
+    """See the module. Belongs to the loop's thread.
+
+    Invariant: only batches that were requested in the present leader epoch are appended, the second of the TLA+ rules
+    (`broker.replication.follower`); none while this broker leads.
+    """
+
+    __slots__ = ("_listener", "_source", "leader_epoch", "leader_high_watermark", "log")
+
+    def __init__(
+        self, log: Log, *, source: str = "the leader", listener: FollowerListener | None = None
+    ) -> None:
+        """`source` names the other replica in log lines."""
+        self.log = log
+        self._source = source
+        self._listener = listener
+        #: The leader epoch in which it follows; None: it does not, since this broker leads.
+        self.leader_epoch: int | None = None
+        #: The high watermark that this epoch's leader has reported, maybe beyond the own log end; None until it has.
+        self.leader_high_watermark: int | None = None
+
+    def follow(self, leader_epoch: int) -> None:
+        """Follow in this leader epoch. Invariant: it never decreases."""
+        if self.leader_epoch != leader_epoch:
+            assert self.leader_epoch is None or leader_epoch > self.leader_epoch, (leader_epoch, str(self))
+            self.leader_epoch = leader_epoch
+            self.leader_high_watermark = None
+
+    def stop(self) -> None:
+        """Follow no more."""
+        self.leader_epoch = None
+        self.leader_high_watermark = None
+
+    def __str__(self) -> str:
+        return f"{self.log.topic_partition} (follows in leader epoch {self.leader_epoch})"
+
+    def append(
+        self,
+        records: memoryview,
+        *,
+        leader_epoch: int,
+        high_watermark: int,
+        log_start_offset: int,
+        now_ms: int,
+    ) -> None:
+        """Append whole batches unchanged, and adopt the other replica's high watermark and log start offset.
+
+        Raises CorruptMessage (nothing is written then), UnexpectedAppendOffset, KafkaStorageError.
+        """
+        assert leader_epoch == self.leader_epoch, (leader_epoch, str(self))
+        log, listener = self.log, self._listener
+        if len(records):
+            info = _append(log, records, leader_epoch=leader_epoch, now_ms=now_ms)
+            if listener is not None:
+                listener.on_replicated(info.size_bytes)
+        self.leader_high_watermark = high_watermark
+        if (
+            adopt_offsets(
+                log, high_watermark=high_watermark, log_start_offset=log_start_offset, source=self._source
+            )
+            and listener is not None
+        ):
+            listener.notify()
+
+    def truncate_to(self, offset: int, *, now_ms: int) -> None:
+        """Truncate the log to where it agrees with the other one. Raises KafkaStorageError."""
+        assert self.leader_epoch is not None, str(self)
+        self.log.truncate_to(offset, now_ms=now_ms)
+        if self._listener is not None:
+            self._listener.notify()
+
+    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
+        """Remove all records and restart at the other log's start. Raises KafkaStorageError."""
+        assert self.leader_epoch is not None, str(self)
+        self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
+        if self._listener is not None:
+            self._listener.notify()
+
+
+def _append(log: Log, records: memoryview, *, leader_epoch: int, now_ms: int) -> AppendInfo:
+    try:
+        return log.append_as_follower(records, leader_epoch=leader_epoch, now_ms=now_ms)
+    except UnexpectedAppendOffset as error:
+        # The other log starts within a batch (DeleteRecords): an empty log takes the whole batch.
+        is_empty = log.log_end_offset == log.log_start_offset
+        if not (is_empty and error.first_offset < log.log_end_offset <= error.last_offset):
+            raise
+        log.truncate_fully_and_start_at(error.first_offset, now_ms=now_ms)
+        return log.append_as_follower(records, leader_epoch=leader_epoch, now_ms=now_ms)
+
+
+def adopt_offsets(log: Log, *, high_watermark: int, log_start_offset: int, source: str) -> bool:
+    """Adopt the other replica's high watermark and log start offset, limited to this log; whether one has moved.
+
+    Invariant: log start offset <= high watermark <= log end offset.
+    """
+    has_moved = log.maybe_increment_high_watermark(min(high_watermark, log.log_end_offset))
+    has_moved |= log.maybe_increment_log_start_offset(
+        min(log_start_offset, log.high_watermark), reason=f"that of {source}"
+    )
+    return has_moved
