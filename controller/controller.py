@@ -23,7 +23,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from random import Random
 from typing import Any, Final, NamedTuple
 
 from controller import activation
@@ -31,7 +30,7 @@ from controller.api import CONTROLLER_APIS
 from controller.metadata.log import MAX_RECORDS_PER_BATCH, encoded
 from controller.metadata.log_cleaning import MAX_BATCH_BYTES
 from controller.periodic import PeriodicTask, PeriodicTasks
-from controller.raft.quorum import Cancellable, Quorum
+from controller.raft.quorum import Quorum
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from controller.result import Result
 from controller.settings import ConfigValidators, ControllerSettings
@@ -47,6 +46,7 @@ from protocol.errors import (
 from protocol.metadata.image import InvalidMetadata, MetadataImage
 from protocol.metadata.records import MetadataRecord
 from protocol.records.batch import HEADER_SIZE_BYTES
+from runtime import Runtime
 from storage.files import Files
 
 __all__ = ["Controller", "InvalidMetadata"]
@@ -89,9 +89,7 @@ class Controller:
         settings: ControllerSettings,
         validators: ConfigValidators | None = None,
         files: Files,
-        random: Random,
-        monotonic: Callable[[], float],
-        call_later: Callable[[float, Callable[[], object]], Cancellable],
+        runtime: Runtime,
     ) -> None:
         """`committed_image` returns the image of a listener of the same quorum: committed records, and nothing else.
 
@@ -103,10 +101,9 @@ class Controller:
         self._settings = settings
         self._validators = validators or ConfigValidators()
         self._files = files
-        self._random = random
-        self._monotonic = monotonic
+        self._runtime = runtime
         self._waiting: deque[_Waiting] = deque()
-        self._periodic = PeriodicTasks(settings, run=self._run_periodic, call_later=call_later)
+        self._periodic = PeriodicTasks(settings, run=self._run_periodic, runtime=runtime)
         #: While this controller is active.
         self._active: _Active | None = None
         self._has_been_active = False
@@ -191,7 +188,7 @@ class Controller:
         state = ClusterState(
             settings=settings,
             validators=self._validators,
-            random=self._random,
+            random=self._runtime.random,
             image=self._committed_image().copy(),
             next_offset=self.committed_offset,
         )
@@ -250,7 +247,7 @@ class Controller:
         end_offset = self._quorum.end_offset
         if end_offset <= self.committed_offset:
             return None
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[None] = self._runtime.loop.create_future()
         self._waiting.append(_Waiting(end_offset, done))
         return done
 
@@ -287,7 +284,7 @@ class Controller:
         return has_more
 
     def _now_ms(self) -> int:
-        return int(self._monotonic() * 1000)
+        return int(self._runtime.monotonic() * 1000)
 
 
 class _Kraft:

@@ -12,9 +12,10 @@ the requests that have waited meanwhile.
 Source: PeriodicTaskControlManager and QuorumController of Kafka 4.3.1.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from controller import brokers
 from controller.partitions import leader_balancing
@@ -23,6 +24,7 @@ from controller.settings import ControllerSettings
 from controller.state import ClusterState
 from protocol.errors import NotController
 from protocol.metadata.records import NoOpRecord
+from runtime import Runtime
 
 logger: Final = logging.getLogger(__name__)
 
@@ -89,12 +91,12 @@ class PeriodicTasks:
         settings: ControllerSettings,
         *,
         run: Callable[[PeriodicTask], bool],
-        call_later: Callable[[float, Callable[[], object]], Any],
+        runtime: Runtime,
     ) -> None:
         self._settings = settings
         self._run = run
-        self._call_later = call_later
-        self._timers: dict[str, Any] = {}
+        self._runtime = runtime
+        self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def start(self) -> None:
         """Each task's first run is one interval away."""
@@ -109,9 +111,9 @@ class PeriodicTasks:
         self._timers.clear()
 
     def _set(self, task: PeriodicTask, delay_ms: int) -> None:
-        self._timers[task.name] = self._call_later(delay_ms / 1000, lambda: self._run_task(task, delay_ms))
+        self._timers[task.name] = self._runtime.call_later(delay_ms / 1000, self._run_task, task)
 
-    def _run_task(self, task: PeriodicTask, delay_ms: int) -> None:
+    def _run_task(self, task: PeriodicTask) -> None:
         try:
             has_more = self._run(task)
             next_ms = IMMEDIATE_DELAY_MS if has_more else task.interval_ms(self._settings)

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from controller.raft.quorum import Cancellable
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from controller.settings import ControllerSettings
 from protocol.api_keys import ApiKey
@@ -27,6 +26,7 @@ from protocol.messages.controller_registration import (
 )
 from protocol.metadata.features import CONTROLLER_REGISTRATION_3_7_IV0, METADATA_VERSION, UNDERSTOOD_FEATURES
 from protocol.metadata.records import FeatureLevelRecord, MetadataRecord, RegisterControllerRecord
+from runtime import Runtime
 
 logger: Final = logging.getLogger(__name__)
 
@@ -43,45 +43,45 @@ class ControllerRegistration:
         settings: ControllerSettings,
         incarnation_id: UUID,
         request: Callable[[int, Any], Awaitable[Any]],
-        call_later: Callable[[float, Callable[[], object]], Cancellable],
+        runtime: Runtime,
     ) -> None:
         """`request` sends to the active controller, wherever it is."""
         self._settings = settings
         self._incarnation_id = incarnation_id
         self._request = request
-        self._call_later = call_later
+        self._runtime = runtime
         self._metadata_version = 0
         self._is_registered = False
         self._is_stopped = False
         self._failures = 0
-        self._asking: asyncio.Task[None] | None = None
-        self._timer: Cancellable | None = None
+        self._sending: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     async def stop(self) -> None:
         """Cancel the timer and the request in flight; register no more."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.wait([self._asking])
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.wait([self._sending])
 
     def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
         """Check whether this controller can and must register."""
-        if self._note(records):
+        if self._apply(records):
             self._register_if_due()
 
     def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
         """Read the snapshot's records in place of the log's."""
         self._metadata_version, self._is_registered = 0, False
         for records in chunks:
-            self._note(records)
+            self._apply(records)
         self._register_if_due()
 
     def on_leader(self, leader: LeaderAndEpoch) -> None:
         """Nothing to do: `request` finds the active controller."""
 
-    def _note(self, records: Sequence[MetadataRecord]) -> bool:
+    def _apply(self, records: Sequence[MetadataRecord]) -> bool:
         """Apply the records that concern this controller; whether there were any."""
         is_concerned = False
         for record in records:
@@ -89,15 +89,15 @@ class ControllerRegistration:
                 case FeatureLevelRecord(name=name) if name == METADATA_VERSION:
                     self._metadata_version, is_concerned = record.feature_level, True
                 case RegisterControllerRecord(controller_id=id) if id == self._settings.node_id:
-                    self._note_own(is_registered=record.incarnation_id == self._incarnation_id)
+                    self._apply_own(is_registered=record.incarnation_id == self._incarnation_id)
                     is_concerned = True
         return is_concerned
 
-    def _note_own(self, *, is_registered: bool) -> None:
+    def _apply_own(self, *, is_registered: bool) -> None:
         if self._is_registered and not is_registered:
             # Without a delay two nodes with one id would register alternately, as fast as the log commits.
             logger.warning("another process has registered as controller %d", self._settings.node_id)
-            self._try_later()
+            self._schedule_retry()
         self._is_registered = is_registered
 
     def _register_if_due(self) -> None:
@@ -106,13 +106,13 @@ class ControllerRegistration:
             or self._is_registered
             or not self._settings.listeners
             or self._metadata_version < CONTROLLER_REGISTRATION_3_7_IV0
-            or self._asking is not None
+            or self._sending is not None
             or self._timer is not None
         ):
             return
-        self._asking = asyncio.get_running_loop().create_task(self._ask(), name="controller-registration")
+        self._sending = self._runtime.create_task(self._send_registration(), name="controller-registration")
 
-    async def _ask(self) -> None:
+    async def _send_registration(self) -> None:
         message = ControllerRegistrationRequest(
             controller_id=self._settings.node_id,
             incarnation_id=self._incarnation_id,
@@ -135,19 +135,19 @@ class ControllerRegistration:
         except Exception as error:
             logger.exception("controller %d could not register", self._settings.node_id)
             failure = repr(error)
-        self._asking = None
+        self._sending = None
         if failure is None:
             return
         logger.info("controller %d could not register: %s", self._settings.node_id, failure)
-        self._try_later()
+        self._schedule_retry()
 
-    def _try_later(self) -> None:
+    def _schedule_retry(self) -> None:
         if self._timer is not None or self._is_stopped:
             return
         delay_s = min(_FIRST_BACKOFF_S * 2**self._failures, _MAX_BACKOFF_S)
         self._failures = min(self._failures + 1, 20)
-        self._timer = self._call_later(delay_s, self._ask_again)
+        self._timer = self._runtime.call_later(delay_s, self._retry)
 
-    def _ask_again(self) -> None:
+    def _retry(self) -> None:
         self._timer = None
         self._register_if_due()

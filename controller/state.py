@@ -9,7 +9,7 @@ Handlers read all of it and return records; they change `sessions` only.
 """
 
 from collections.abc import Iterable, Iterator
-from random import Random
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from controller.effective_configs import TopicDefaults, resolve
@@ -29,6 +29,9 @@ from protocol.metadata.image import (
 )
 from protocol.metadata.records import MetadataRecord, RegisterBrokerRecord, UnregisterBrokerRecord
 
+if TYPE_CHECKING:
+    from random import Random
+
 ELR_FEATURE = "eligible.leader.replicas.version"
 
 
@@ -40,7 +43,7 @@ class ClusterState:
         *,
         settings: ControllerSettings,
         validators: ConfigValidators,
-        random: Random,
+        random: "Random",
         image: MetadataImage | None = None,
         next_offset: int = 0,
     ) -> None:

@@ -7,7 +7,6 @@ the same image, and the same `LeaderWatch` for the current leader. Source: Share
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -114,11 +113,7 @@ class QuorumRole:
                 settings=self._raft_settings(listeners),
                 log_settings=_log_settings(config),
                 files=files,
-                random=runtime.random,
-                now_ms=runtime.now_ms,
-                monotonic=runtime.monotonic,
-                run_blocking=partial(runtime.run_blocking, pool=Pool.METADATA),
-                call_later=runtime.call_later,
+                runtime=runtime,
                 send=self._send,
                 on_failure=on_failure,
                 is_clean=directories.was_clean,
@@ -135,9 +130,7 @@ class QuorumRole:
                 settings=controller_settings,
                 validators=_validators(ClusterConfig(config, lambda: self.metadata.image).refresh),
                 files=files,
-                random=runtime.random,
-                monotonic=runtime.monotonic,
-                call_later=runtime.call_later,
+                runtime=runtime,
             )
             self.local = LocalQuorum(self.controller, quorum)
         self._is_open = True
@@ -147,7 +140,7 @@ class QuorumRole:
                 quorum,
                 image=lambda: self.metadata.image,
                 settings=_log_settings(config),
-                now_ms=runtime.now_ms,
+                runtime=runtime,
             )
         )
         quorum.subscribe(self.leader)
@@ -156,7 +149,7 @@ class QuorumRole:
                 settings=controller_settings,
                 incarnation_id=UUID(int=runtime.random.getrandbits(128), version=4),
                 request=self.channel("controller-registration", timeout_ms=_REGISTRATION_TIMEOUT_MS).request,
-                call_later=runtime.call_later,
+                runtime=runtime,
             )
             quorum.subscribe(self._registration)
 

@@ -15,8 +15,7 @@ Source: KafkaRaftLog and RaftLog of Kafka 4.3.1, KIP-595, KIP-630.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from controller.metadata import log_cleaning, record_batches, snapshots
 from controller.metadata import log_opening as opening
@@ -41,6 +40,9 @@ from storage.background import BackgroundJob
 from storage.files import Files
 from storage.log import Log
 from storage.log_files import removal_job
+
+if TYPE_CHECKING:
+    from random import Random
 
 TOPIC_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
 #: Largest number of records in a batch; decisions that need not be atomic are split. Kafka's MAX_RECORDS_PER_BATCH.
@@ -71,7 +73,7 @@ class MetadataLog:
         log_dir: Path,
         *,
         files: Files,
-        random: Random,
+        random: "Random",
         now_ms: int,
         is_clean: bool = False,
         settings: MetadataLogSettings | None = None,

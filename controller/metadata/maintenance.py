@@ -7,29 +7,27 @@ Raft depends on neither: a failure is logged, and retried later. `controller.met
 import asyncio
 import functools
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from controller.metadata.log import MetadataLog
 from controller.metadata.snapshot_writer import SnapshotWriter
 from protocol.errors import KafkaError
 from protocol.messages.voters_record import VotersRecord
 from protocol.metadata.image import InvalidMetadata, MetadataImage
+from runtime import Pool, Runtime
 
 logger: Final = logging.getLogger(__name__)
 
 
 class MetadataLogMaintenance:
-    """The maintenance of one log. `now_ms` is the wall clock."""
+    """The maintenance of one log."""
 
-    def __init__(
-        self, log: MetadataLog, *, now_ms: Callable[[], int], run_blocking: Callable[..., Awaitable[Any]]
-    ) -> None:
+    def __init__(self, log: MetadataLog, *, runtime: Runtime) -> None:
         self._log = log
-        self._now_ms = now_ms
-        self._run_blocking = run_blocking
-        #: The snapshot that is being written.
-        self.snapshotting: asyncio.Task[None] | None = None
+        self._runtime = runtime
+        #: Writes a snapshot; None while none is being written.
+        self.snapshot_task: asyncio.Task[None] | None = None
 
     def begin_snapshot(
         self,
@@ -44,41 +42,42 @@ class MetadataLogMaintenance:
         False if another one is being written, or `MetadataLog.create_snapshot` needs none. Raises InvalidMetadata
         and OSError.
         """
-        if self.snapshotting is not None:
+        if self.snapshot_task is not None:
             return False
         writer = self._log.create_snapshot(end_offset)
         if writer is None:
             return False
         write = functools.partial(
-            writer.write, copy(), kraft_version=kraft_version, voters=voters, now_ms=self._now_ms()
+            writer.write, copy(), kraft_version=kraft_version, voters=voters, now_ms=self._runtime.now_ms()
         )
-        loop = asyncio.get_running_loop()
-        self.snapshotting = loop.create_task(self._write_snapshot(writer, write), name="metadata-snapshot")
+        self.snapshot_task = self._runtime.create_task(
+            self._write_snapshot(writer, write), name="metadata-snapshot"
+        )
         return True
 
     async def _write_snapshot(self, writer: SnapshotWriter, write: Callable[[], None]) -> None:
         try:
-            await self._run_blocking(write)
+            await self._runtime.run_blocking(write, pool=Pool.METADATA)
             self._log.snapshot_written(writer)
         except (KafkaError, OSError, InvalidMetadata) as error:
             logger.error("a snapshot of the metadata was not written: %r", error)
         except Exception:
             logger.exception("a snapshot of the metadata was not written")
         finally:
-            self.snapshotting = None
+            self.snapshot_task = None
 
     async def clean(self) -> None:
         """Delete snapshots and segments that are too old or too large, and remove files that are due."""
-        now_ms = self._now_ms()
+        now_ms = self._runtime.now_ms()
         try:
             self._log.clean(now_ms)
             if (job := self._log.removals_due(now_ms)) is not None:
-                await self._run_blocking(job.run)
+                await self._runtime.run_blocking(job.run, pool=Pool.METADATA)
                 job.finish()
         except (KafkaError, OSError, InvalidMetadata) as error:
             logger.error("old parts of the metadata log were not removed: %r", error)
 
-    async def end(self) -> None:
+    async def stop(self) -> None:
         """Wait for the snapshot that is being written."""
-        if self.snapshotting is not None:
-            await asyncio.wait([self.snapshotting])
+        if self.snapshot_task is not None:
+            await asyncio.wait([self.snapshot_task])

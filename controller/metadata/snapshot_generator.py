@@ -14,6 +14,7 @@ from controller.raft.quorum import Quorum
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from protocol.metadata.image import InvalidMetadata, MetadataImage
 from protocol.metadata.records import MetadataRecord
+from runtime import Runtime
 
 logger: Final = logging.getLogger(__name__)
 
@@ -27,12 +28,12 @@ class SnapshotGenerator:
         *,
         image: Callable[[], MetadataImage],
         settings: MetadataLogSettings,
-        now_ms: Callable[[], int],
+        runtime: Runtime,
     ) -> None:
         self._quorum = quorum
         self._image = image
-        self._now_ms = now_ms
-        self._trigger = SnapshotTrigger(settings, now_ms=now_ms())
+        self._runtime = runtime
+        self._trigger = SnapshotTrigger(settings, now_ms=runtime.now_ms())
         self._seen_bytes = 0
 
     def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
@@ -41,7 +42,7 @@ class SnapshotGenerator:
             self._quorum.applied_bytes - self._seen_bytes,
             self._quorum.applied_bytes,
         )
-        reason = self._trigger.committed(size_bytes, self._now_ms())
+        reason = self._trigger.committed(size_bytes, self._runtime.now_ms())
         if reason is None or self._image().metadata_version is None:
             return  # before the first records there is nothing to write, and no version to write it in
         try:
@@ -51,11 +52,11 @@ class SnapshotGenerator:
         except (OSError, InvalidMetadata) as error:
             # Retried when the next one is due, not with every record.
             logger.error("a snapshot of the metadata cannot be written: %r", error)
-        self._trigger.reset(self._now_ms())
+        self._trigger.reset(self._runtime.now_ms())
 
     def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
         """A snapshot was loaded: bytes and interval count from it."""
-        self._trigger.reset(self._now_ms())
+        self._trigger.reset(self._runtime.now_ms())
 
     def on_leader(self, leader: LeaderAndEpoch) -> None:
         """Nothing to do: leaders and followers write snapshots alike."""

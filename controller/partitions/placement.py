@@ -10,10 +10,12 @@ Source: StripedReplicaPlacer of Kafka 4.3.1; the rules are the same, the random 
 """
 
 from collections.abc import Iterator, Sequence
-from random import Random
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from protocol.errors import InvalidReplicationFactor
+
+if TYPE_CHECKING:
+    from random import Random
 
 _T = TypeVar("_T")
 
@@ -29,7 +31,7 @@ class Candidate(NamedTuple):
 class _Rack:
     """The brokers of one rack, unfenced and fenced ones; each list begins at random."""
 
-    def __init__(self, candidates: Sequence[Candidate], random: Random) -> None:
+    def __init__(self, candidates: Sequence[Candidate], random: "Random") -> None:
         unfenced = sorted(each.broker_id for each in candidates if not each.is_fenced)
         fenced = sorted(each.broker_id for each in candidates if each.is_fenced)
         self.unfenced = _rotated(unfenced, random.randrange(len(unfenced)) if unfenced else 0)
@@ -39,14 +41,14 @@ class _Rack:
         """All brokers: the unfenced ones from this turn's first, then the fenced ones."""
         return _rotated(self.unfenced, turn) + _rotated(self.fenced, turn)
 
-    def shuffle(self, random: Random) -> None:
+    def shuffle(self, random: "Random") -> None:
         """Draw new orders."""
         random.shuffle(self.unfenced)
         random.shuffle(self.fenced)
 
 
 def place_replicas(
-    candidates: Sequence[Candidate], *, partition_count: int, replication_factor: int, random: Random
+    candidates: Sequence[Candidate], *, partition_count: int, replication_factor: int, random: "Random"
 ) -> list[list[int]]:
     """For each new partition its replicas, the preferred leader first.
 

@@ -11,13 +11,14 @@ Source: KafkaRaftClient.ListenerContext, BatchAccumulator of Kafka 4.3.1.
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from controller.metadata.log import MetadataLog
 from controller.metadata.record_batches import DecodedBatch
 from controller.raft.listeners import UNKNOWN_LEADER, Listeners
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
+from runtime import Pool, Runtime
 
 logger: Final = logging.getLogger(__name__)
 
@@ -38,14 +39,14 @@ class ListenerDispatcher:
         *,
         node_id: int,
         epoch_start_offset: Callable[[], int | None],
-        run_blocking: Callable[..., Awaitable[Any]],
+        runtime: Runtime,
     ) -> None:
         """`epoch_start_offset`: where the epoch that this node leads starts; None while it does not lead."""
         self._log = log
         self._listeners = listeners
         self._node_id = node_id
         self._epoch_start_offset = epoch_start_offset
-        self._run_blocking = run_blocking
+        self._runtime = runtime
         #: Batches appended in this epoch and not yet dispatched; those beyond MAX_APPENDED_BYTES are missing.
         self._appended: deque[DecodedBatch] = deque()
         self._appended_bytes = 0
@@ -58,7 +59,7 @@ class ListenerDispatcher:
             self._appended.append(chunk)
             self._appended_bytes += chunk.size_bytes
 
-    async def commits(self, high_watermark: int) -> None:
+    async def dispatch_committed(self, high_watermark: int) -> None:
         """Everything before the high watermark is committed: notify listeners. Raises InvalidMetadata."""
         while (start_offset := self._listeners.end_offset) < high_watermark:
             while self._appended and self._appended[0].base_offset < start_offset:
@@ -71,8 +72,11 @@ class ListenerDispatcher:
             end_offset = high_watermark
             if self._appended:
                 end_offset = min(end_offset, self._appended[0].base_offset)
-            for chunk in await self._run_blocking(self._read, start_offset, end_offset):
-                self._commit(chunk)
+            batches = await self._runtime.run_blocking(
+                self._read, start_offset, end_offset, pool=Pool.METADATA
+            )
+            for batch in batches:
+                self._commit(batch)
 
     def _take_appended(self) -> DecodedBatch:
         chunk = self._appended.popleft()
@@ -101,8 +105,10 @@ class ListenerDispatcher:
     async def load_snapshot(self, snapshot: OffsetAndEpoch) -> None:
         """The log starts at the end of this snapshot: notify listeners. Raises InvalidMetadata, OSError."""
         self._clear_appended()
-        chunks = await self._run_blocking(lambda: list(self._log.snapshot_records(snapshot)))
-        self._listeners.notify_snapshot(chunks, snapshot)
+        batches = await self._runtime.run_blocking(
+            lambda: list(self._log.snapshot_records(snapshot)), pool=Pool.METADATA
+        )
+        self._listeners.notify_snapshot(batches, snapshot)
 
     def change_leader(self, leader: LeaderAndEpoch) -> None:
         """There is a new epoch, or the epoch has a leader now, or its leader has resigned."""

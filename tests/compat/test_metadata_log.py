@@ -1,6 +1,5 @@
 """`__cluster_metadata-0` read by the other side: Kafka's tools and Kafka itself on our log, we on Kafka's."""
 
-import asyncio
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from protocol.metadata.frame import encode_record
 from protocol.metadata.image import InvalidMetadata, MetadataImage
 from protocol.metadata.records import FeatureLevelRecord, NoOpRecord
 from protocol.records.builder import build_batch, simple_records
+from runtime.production import ProductionRuntime
 from storage import meta_properties
 from storage.appending import AppendOrigin
 from storage.files import Files
@@ -154,14 +154,11 @@ async def test_we_read_the_log_of_a_kafka_of_its_own(tmp_path: Path):
 
     properties = meta_properties.read(kafka.data_dir, Files())
 
-    async def run_blocking(function, *args):
-        return function(*args)
-
     async def send(to, message, timeout_ms):
         raise AssertionError(f"the only voter asks nobody, but sends {message} to {to}")
 
     follower = Follower()
-    loop = asyncio.get_running_loop()
+    runtime = ProductionRuntime()
     quorum = Quorum.open(
         kafka.data_dir,
         settings=RaftSettings(
@@ -172,11 +169,7 @@ async def test_we_read_the_log_of_a_kafka_of_its_own(tmp_path: Path):
             static_voters={1: Address("127.0.0.1", 9093)},
         ),
         files=Files(),
-        random=Random(1),
-        now_ms=lambda: 0,
-        monotonic=loop.time,
-        run_blocking=run_blocking,
-        call_later=loop.call_later,
+        runtime=runtime,
         send=send,
     )
     quorum.subscribe(follower)
@@ -190,6 +183,7 @@ async def test_we_read_the_log_of_a_kafka_of_its_own(tmp_path: Path):
     assert quorum.kraft_version == 0
     assert follower.leader_id == 1
     await quorum.stop()
+    await runtime.close()
 
 
 class Follower:

@@ -7,7 +7,6 @@ cut loses them. A crash takes of each disk what was not flushed.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -38,7 +37,6 @@ from protocol.messages.broker_registration import BrokerRegistrationRequest, Fea
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.metadata.image import MetadataImage
 from protocol.metadata.records import MetadataRecord
-from runtime import Pool
 from runtime.simulated import SimulatedRuntime, Simulation
 from tests.harness.faulty_files import FaultyFiles, Loss
 
@@ -112,11 +110,7 @@ class Node:
             LOG_DIR,
             settings=raft_settings,
             files=self.files,
-            random=runtime.random,
-            now_ms=runtime.now_ms,
-            monotonic=runtime.monotonic,
-            run_blocking=partial(runtime.run_blocking, pool=Pool.METADATA),
-            call_later=runtime.call_later,
+            runtime=runtime,
             send=lambda to, message, timeout_ms: self.world.send(self, to, message, timeout_ms),
             on_failure=self.world.failures.append,
             log_settings=LOG_SETTINGS,
@@ -131,14 +125,10 @@ class Node:
                 log_dir=LOG_DIR,
                 settings=self.settings,
                 files=self.files,
-                random=runtime.random,
-                monotonic=runtime.monotonic,
-                call_later=runtime.call_later,
+                runtime=runtime,
             )
         quorum.subscribe(
-            SnapshotGenerator(
-                quorum, image=lambda: follower.image, settings=LOG_SETTINGS, now_ms=runtime.now_ms
-            )
+            SnapshotGenerator(quorum, image=lambda: follower.image, settings=LOG_SETTINGS, runtime=runtime)
         )
         quorum.subscribe(self.world.oracle(self))
         self.is_up = True
@@ -150,11 +140,11 @@ class Node:
         self.files = self.files.after_crash(self.world.random, loss)
         if self.controller is not None:
             self.controller.stop()
-        quorum = self.quorum
-        for task in (quorum._worker, quorum._maintenance.snapshotting, *quorum._sending):
+        quorum, driver = self.quorum, self.quorum._driver
+        for task in (driver._worker, quorum._maintenance.snapshot_task, *driver._sending):
             if task is not None:
                 task.cancel()
-        quorum._end()
+        driver._end()
 
     async def stop(self) -> None:
         self.is_up = False

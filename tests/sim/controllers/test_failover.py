@@ -149,7 +149,7 @@ def test_a_record_that_nobody_knows_ends_the_nodes_that_see_it():
         rows = simple_records([(None, b"\x01\x1d\x00\x00")], timestamp=0, base_offset=offset)
         epoch = leader.controller.epoch
         log._append(build_batch(rows, base_offset=offset, leader_epoch=epoch), epoch=epoch, now_ms=0)
-        leader.quorum._enqueue(lambda now_ms: leader.quorum._raft.appended(now_ms, log.end_offset))
+        leader.quorum._driver.enqueue(lambda now_ms: leader.quorum._raft.appended(now_ms, log.end_offset))
         await asyncio.sleep(3)
         assert world.failures
         for failure in world.failures:

@@ -1,7 +1,8 @@
 """A single voter with its controller on a real disk, and a clock and timers that the test moves."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,16 +24,18 @@ from protocol.messages.broker_registration import BrokerRegistrationRequest, Fea
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.metadata import records as r
 from protocol.metadata.image import MetadataImage
+from runtime import Pool
 from storage.files import Files
 
 
 class Shell:
-    """What the node gives to its controller: a clock that stands still, timers that ring when told to."""
+    """What the node gives to its controller, as its runtime: a clock that stands still, timers that ring when told to."""
 
     def __init__(self, log_dir: Path, **settings: Any) -> None:
         self.log_dir = log_dir
         self.settings = settings
         self.seconds = 100.0
+        self.random = Random(3)
         self.timers: list[tuple[float, Callable[[], object]]] = []
         self.blocked: list[asyncio.Event] = []
         self.flushes = 0
@@ -60,11 +63,7 @@ class Shell:
                 static_voters={1: Address("127.0.0.1", 9093)},
             ),
             files=self.files,
-            random=Random(3),
-            now_ms=lambda: 1_700_000_000_000,
-            monotonic=lambda: self.seconds,
-            run_blocking=self.run_blocking,
-            call_later=self.call_later,
+            runtime=self,
             send=self.send,
             is_clean=is_clean,
             log_settings=self.log_settings,
@@ -78,9 +77,7 @@ class Shell:
             log_dir=self.log_dir,
             settings=settings,
             files=self.files,
-            random=Random(3),
-            monotonic=lambda: self.seconds,
-            call_later=self.call_later,
+            runtime=self,
         )
         return self.controller
 
@@ -98,7 +95,23 @@ class Shell:
         await self.start()
         await self.stop()
 
-    async def run_blocking(self, function: Callable[..., Any], *args: Any) -> Any:
+    # -- the runtime -----------------------------------------------------------------------------------
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def create_task(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
+        return self.loop.create_task(coroutine, name=name)
+
+    async def run_blocking(self, function: Callable[..., Any], *args: Any, pool: Pool) -> Any:
+        assert pool is Pool.METADATA
         for event in self.blocked:
             await event.wait()
         if self.error is not None:
@@ -106,8 +119,10 @@ class Shell:
         self.flushes += 1
         return function(*args)
 
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
-        self.timers.append((delay_s, callback))
+    def call_later(
+        self, delay_s: float, callback: Callable[..., object], *args: object
+    ) -> asyncio.TimerHandle:
+        self.timers.append((delay_s, partial(callback, *args)))
         return asyncio.get_running_loop().call_later(10**6, lambda: None)
 
     def ring(self) -> None:
@@ -148,7 +163,7 @@ class Follower:
 def follow(shell: Shell) -> Follower:
     """Somebody who knows all that has been told, and hears of what is to come."""
     follower, quorum = Follower(), shell.quorum
-    if quorum._worker is None:
+    if not quorum._driver.is_started:
         quorum.subscribe(follower)
         return follower
     listeners = Listeners()

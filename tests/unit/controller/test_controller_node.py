@@ -386,7 +386,7 @@ async def test_other_voters(shell: Shell):
     await shell.live_once()
     path = shell.log_dir / "__cluster_metadata-0" / quorum_state.FILE_NAME
     path.write_text(path.read_text().replace('[{"voterId":1}]', '[{"voterId":1},{"voterId":2}]'))
-    with pytest.raises(InvalidMetadata, match=r"says that \[2\] vote, too"):
+    with pytest.raises(InvalidMetadata, match=r"names the other voters \[2\]"):
         await shell.start()
 
 
@@ -494,7 +494,7 @@ async def test_what_was_not_committed_is_forgotten(shell: Shell):
     assert not controller.is_active
     assert controller.image == follower.image
     assert set(controller.image.topics_by_name) == {"t"}
-    shell.quorum._worker.cancel()
+    shell.quorum._driver._worker.cancel()
 
 
 async def test_a_record_that_cannot_be_replayed_does_not_get_into_the_log(
@@ -518,7 +518,7 @@ async def test_a_record_that_cannot_be_replayed_does_not_get_into_the_log(
     for _ in range(20):
         await asyncio.sleep(0)
     shell.seconds += 2
-    shell.quorum._wake.set()
+    shell.quorum._driver._queue.wakeup()
     for _ in range(20):
         await asyncio.sleep(0)
     assert controller.epoch == 3
@@ -718,4 +718,4 @@ async def test_who_stops_with_something_uncommitted_hears_of_it_in_vain(shell: S
         await lost
     (chunk,) = shell.quorum._log.chunks(shell.quorum.applied_offset, shell.quorum.end_offset)
     shell.quorum._listeners.notify_commit(chunk)
-    shell.quorum._worker.cancel()
+    shell.quorum._driver._worker.cancel()

@@ -1,7 +1,7 @@
 """A controller registers once it may, again until it succeeds, and only with listeners (KIP-919)."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
 
@@ -40,6 +40,9 @@ class Channel:
             raise answer
         return answer
 
+    def create_task(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
+        return asyncio.get_running_loop().create_task(coroutine, name=name)
+
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
         self.timers.append((delay_s, callback))
         return asyncio.get_running_loop().call_later(10**6, lambda: None)
@@ -47,7 +50,7 @@ class Channel:
     def registration(self, listeners: dict[str, Endpoint] = LISTENERS) -> ControllerRegistration:
         settings = ControllerSettings(cluster_id=CLUSTER_ID, node_id=1, listeners=listeners)
         return ControllerRegistration(
-            settings=settings, incarnation_id=ME, request=self.request, call_later=self.call_later
+            settings=settings, incarnation_id=ME, request=self.request, runtime=self
         )
 
 

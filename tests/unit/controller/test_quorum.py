@@ -165,7 +165,7 @@ async def test_requests_are_answered_or_refused(shell: Shell, monkeypatch: pytes
     described = await shell.quorum.handle(asked)
     row = described.topics[0].partitions[0]
     assert (row.leader_id, row.leader_epoch, row.high_watermark) == (1, 1, 6)
-    monkeypatch.setattr("controller.raft.quorum.MAX_WAITING_REQUESTS", 0)
+    monkeypatch.setattr("controller.raft.driver.MAX_PENDING_REQUESTS", 0)
     with pytest.raises(NotController, match="Too many"):
         await shell.quorum.handle(asked)
     await shell.stop()
@@ -180,7 +180,7 @@ async def test_requests_are_refused_while_too_many_events_wait_for_the_actor(
     shell.blocked.append(event)
     append(shell, topic(1))
     await settle()
-    monkeypatch.setattr("controller.raft.quorum.MAX_WAITING_EVENTS", 5)
+    monkeypatch.setattr("controller.raft.event_queue.MAX_QUEUED_EVENTS", 5)
     refused = 0
     for _ in range(20):
         asking = asyncio.ensure_future(shell.quorum.handle(DescribeQuorumRequest()))
@@ -192,7 +192,7 @@ async def test_requests_are_refused_while_too_many_events_wait_for_the_actor(
             refused += 1
         except asyncio.CancelledError:
             pass
-    assert len(shell.quorum._events) == 5
+    assert len(shell.quorum._driver._queue) == 5
     assert refused == 15
     shell.blocked.clear()
     event.set()
@@ -228,7 +228,7 @@ async def test_a_resigned_leader_that_nobody_else_can_replace(shell: Shell):
     shell.blocked.clear()
     # Between one and two election timeouts later it runs again, and wins.
     shell.seconds += 2
-    shell.quorum._wake.set()
+    shell.quorum._driver._queue.wakeup()
     await settle()
     assert follower.leaders == [LeaderAndEpoch(1, 1), LeaderAndEpoch(None, 1), LeaderAndEpoch(1, 3)]
     assert controller.epoch == 3
@@ -249,7 +249,7 @@ async def test_snapshots_take_the_place_of_the_log(shell: Shell):
     controller = shell.open()
     follower = follow(shell)
     shell.quorum.subscribe(
-        SnapshotGenerator(shell.quorum, image=lambda: follower.image, settings=settings, now_ms=lambda: 0)
+        SnapshotGenerator(shell.quorum, image=lambda: follower.image, settings=settings, runtime=shell)
     )
     await shell.quorum.start()
     await join(controller)
@@ -257,7 +257,7 @@ async def test_snapshots_take_the_place_of_the_log(shell: Shell):
         await create(controller, f"t{number}")
         await settle()
     shell.seconds += CLEAN_INTERVAL_MS / 1000
-    shell.quorum._wake.set()
+    shell.quorum._driver._queue.wakeup()
     await settle()
     assert shell.quorum._log.log_start_offset > 0
     await shell.stop()
@@ -309,7 +309,7 @@ async def test_snapshots_that_are_due_and_cannot_be(
     shell.open()
     shell.quorum.subscribe(follower)
     shell.quorum.subscribe(
-        SnapshotGenerator(shell.quorum, image=lambda: follower.image, settings=settings, now_ms=lambda: 0)
+        SnapshotGenerator(shell.quorum, image=lambda: follower.image, settings=settings, runtime=shell)
     )
     tried: list[int] = []
 
@@ -336,11 +336,11 @@ async def test_a_voter_that_knows_no_pre_votes(shell: Shell):
     async def send(to: Address, message: Any, timeout_ms: int) -> Any:
         raise UnsupportedVersion
 
-    shell.quorum._send = send
+    shell.quorum._driver._send = send
     shell.quorum._raft.answered = lambda now_ms, sent, response: answers.append(response) or []
     for message in (VoteRequest(), DescribeQuorumRequest()):
         sent = Send(to=Address("x", 1), node_id=2, message=message, timeout_ms=10, correlation_id=1)
-        await shell.quorum._ask(sent)
+        await shell.quorum._driver._send_request(sent)
     await settle()
     assert answers[0].error_code == UnsupportedVersion.code
     assert answers[1] is None
@@ -350,6 +350,6 @@ async def test_a_voter_that_knows_no_pre_votes(shell: Shell):
 async def test_a_request_that_fails_as_no_request_should(shell: Shell, caplog: pytest.LogCaptureFixture):
     await shell.start()
     sent = Send(to=Address("x", 1), node_id=2, message=VoteRequest(), timeout_ms=10, correlation_id=1)
-    await shell.quorum._ask(sent)  # the shell's `send` raises AssertionError
+    await shell.quorum._driver._send_request(sent)  # the shell's `send` raises AssertionError
     assert "has failed" in caplog.text
     await shell.stop()
