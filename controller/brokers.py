@@ -12,6 +12,7 @@ Source: ClusterControlManager, BrokerHeartbeatManager, ReplicationControlManager
 """
 
 from enum import Enum, auto
+from typing import assert_never
 from uuid import UUID
 
 from controller.partitions import leader_and_isr_updates
@@ -268,6 +269,8 @@ def _transition(draft: Draft, broker: BrokerImage, then: BrokerControlState) -> 
             if not broker.in_controlled_shutdown:
                 draft.records.append(_changed(broker, in_controlled_shutdown=1))
             leader_and_isr_updates.remove_from_isrs(draft, broker.broker_id)
+        case _:
+            assert_never(then)
 
 
 def _fence(draft: Draft, broker: BrokerImage) -> None:

@@ -10,7 +10,7 @@ Source: ConfigurationControlManager and ControllerConfigurationValidator of Kafk
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import TypeVar, assert_never
 
 from controller.effective_configs import BROKER_KEYS_READ
 from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
@@ -217,6 +217,10 @@ def _check(state: ClusterState, resource: ConfigResource, changed: Mapping[str, 
             validators.group(resource.name, after, existing)
         case ConfigResourceType.CLIENT_METRICS:
             validators.client_metrics(resource.name, after, existing)
+        case ConfigResourceType.UNKNOWN | ConfigResourceType.BROKER_LOGGER:
+            raise AssertionError(resource)  # refused before: see `_resource`
+        case _:
+            assert_never(resource.type)
 
 
 def _check_read(state: ClusterState, changed: Mapping[str, str | None]) -> None:
@@ -256,8 +260,12 @@ def _definitions(state: ClusterState, type_: ConfigResourceType) -> Mapping[str,
             return state.validators.broker_keys
         case ConfigResourceType.GROUP:
             return state.validators.group_keys
-        case _:
+        case ConfigResourceType.CLIENT_METRICS:
             return state.validators.client_metrics_keys
+        case ConfigResourceType.UNKNOWN | ConfigResourceType.BROKER_LOGGER:
+            raise AssertionError(type_)  # refused before: see `_resource`
+        case _:
+            assert_never(type_)
 
 
 def _records(

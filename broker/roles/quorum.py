@@ -27,13 +27,14 @@ from controller import activation
 from controller.controller import Controller
 from controller.metadata.log_cleaning import MetadataLogSettings
 from controller.metadata.snapshot_generator import SnapshotGenerator
+from controller.raft.messages import QuorumResponse
 from controller.raft.quorum import Quorum
 from controller.raft.types import Address, RaftSettings
 from controller.registration import ControllerRegistration
 from controller.settings import ConfigValidators, ControllerSettings
 from protocol.errors import ErrorCode
 from protocol.metadata.image import Endpoint, MetadataImage
-from protocol.schema import Request, Response
+from protocol.schema import Request
 from runtime import Pool, Runtime
 from storage.files import Files
 from storage.log_config import validate_topic_configs
@@ -188,10 +189,10 @@ class QuorumRole:
         self._clients.append(client)
         return client
 
-    async def _send(self, to: Address, message: Request, timeout_ms: int) -> Response:
+    async def _send(self, to: Address, message: Request, timeout_ms: int) -> QuorumResponse:
         node = f"controller {to.host}:{to.port}"
         try:
-            response: Response = await self._raft_client.request(
+            response: QuorumResponse = await self._raft_client.request(
                 to, message.__api_key__, message, timeout_s=timeout_ms / 1000
             )
         except (Disconnected, TimeoutError) as error:

@@ -7,7 +7,7 @@ Source: KafkaRaftClient (its fields), QuorumState of Kafka 4.3.1.
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, assert_never
 from uuid import UUID
 
 from controller.metadata.quorum_state import ElectionState
@@ -133,6 +133,8 @@ class Core:
                 return None
             case Unattached() | Follower() | Prospective() as role:
                 return role.leader_id
+            case role:
+                assert_never(role)
 
     @property
     def leader_endpoints(self) -> Endpoints:
@@ -142,8 +144,10 @@ class Core:
                 return self.settings.endpoints
             case Follower() | Prospective() as role:
                 return role.leader_endpoints
-            case _:
+            case Unattached() | Candidate():
                 return {}
+            case role:
+                assert_never(role)
 
     @property
     def leader_and_epoch(self) -> LeaderAndEpoch:
@@ -159,8 +163,10 @@ class Core:
                 return self.local_key
             case Unattached() | Follower() | Prospective() as role:
                 return role.voted
-            case _:
+            case Leader() | Resigned():
                 return None
+            case role:
+                assert_never(role)
 
     def endpoints_of(self, leader_id: int | None, address: Address | None) -> Endpoints:
         """A leader's addresses: the one that a message names; without one, those in the voter set."""

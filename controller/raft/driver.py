@@ -42,6 +42,7 @@ from controller.raft.effects import (
 from controller.raft.event_queue import Decide, EventQueue
 from controller.raft.listener_dispatch import ListenerDispatcher
 from controller.raft.machine import Raft
+from controller.raft.messages import QuorumRequest, QuorumResponse
 from controller.raft.types import Address
 from protocol.errors import ErrorCode, KafkaError, NotController, UnsupportedVersion
 from protocol.messages.vote import VoteRequest, VoteResponse
@@ -59,7 +60,7 @@ MAX_PENDING_REQUESTS: Final = 10_000
 class SendRequest(Protocol):
     """Sends a request to another node."""
 
-    def __call__(self, to: Address, message: Request, timeout_ms: int) -> Awaitable[Response]:
+    def __call__(self, to: Address, message: Request, timeout_ms: int) -> Awaitable[QuorumResponse]:
         """Send and wait for the response. Raises OSError, TimeoutError or KafkaError if there is none."""
 
 
@@ -144,7 +145,7 @@ class RaftDriver:
         """Queue an event of this node; it is not refused."""
         self._queue.add(decide, now_ms=self.now_ms())
 
-    async def receive(self, request: Request, *, listener_name: str | None) -> Response:
+    async def receive(self, request: QuorumRequest, *, listener_name: str | None) -> Response:
         """Queue another node's request, and wait for the response. Raises NotController if it must be refused."""
         if not self.is_running:
             raise NotController("This node does not take part in the metadata quorum.")
@@ -264,7 +265,7 @@ class RaftDriver:
                 assert_never(effect)
 
     async def _send_request(self, sent: Send) -> None:
-        response: Response | None = None
+        response: QuorumResponse | None = None
         try:
             response = await self._send(sent.to, sent.message, sent.timeout_ms)
         except (KafkaError, OSError, TimeoutError) as error:

@@ -13,7 +13,7 @@ and always the high watermark. A response without news is delayed until there is
 Source: KafkaRaftClient.tryCompleteFetchRequest, ValidOffsetAndEpoch of Kafka 4.3.1.
 """
 
-from typing import Final
+from typing import Final, assert_never
 
 from controller.raft.core import Core
 from controller.raft.log import Diverging, NeedsSnapshot, Valid, Validation
@@ -84,6 +84,8 @@ def partition_row(
             row.diverging_epoch = EpochEndOffset(epoch=end.epoch, end_offset=end.offset)
         case NeedsSnapshot(snapshot):
             row.snapshot_id = SnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch)
+        case _:
+            assert_never(validation)
     return row
 
 

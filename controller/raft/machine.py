@@ -77,7 +77,7 @@ What differs from Kafka 4.3.1 on purpose:
 Source: KafkaRaftClient, QuorumState of Kafka 4.3.1; KIP-595, KIP-630, KIP-853, KIP-996.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, assert_never
 
 from controller.metadata.quorum_state import ElectionState
 from controller.raft import (
@@ -99,6 +99,7 @@ from controller.raft.core import Core
 from controller.raft.discovery import Outcome
 from controller.raft.effects import Effect, Send
 from controller.raft.log import RaftLog
+from controller.raft.messages import QuorumRequest, QuorumResponse
 from controller.raft.request_manager import RequestManager
 from controller.raft.roles import Leader, Role, Unattached
 from controller.raft.types import NEVER_MS, Address, LeaderAndEpoch, Node, RaftSettings
@@ -114,7 +115,7 @@ from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshot
 from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from protocol.messages.vote import VoteRequest, VoteResponse
-from protocol.schema import Request, Response
+from protocol.schema import Response
 
 if TYPE_CHECKING:
     from random import Random
@@ -164,7 +165,7 @@ class Raft:
         return self._end()
 
     def receive(
-        self, now_ms: int, request: Request, token: object, *, listener_name: str | None = None
+        self, now_ms: int, request: QuorumRequest, token: object, *, listener_name: str | None = None
     ) -> list[Effect]:
         """A request has arrived on this listener (None: the first).
 
@@ -175,7 +176,7 @@ class Raft:
             self._receive(request, token, listener_name or core.settings.listener_name)
         return self._end()
 
-    def _receive(self, request: Request, token: object, listener_name: str) -> None:
+    def _receive(self, request: QuorumRequest, token: object, listener_name: str) -> None:
         core = self._core
         response: Response
         match request:
@@ -206,10 +207,10 @@ class Raft:
                     core, request, listener_name=listener_name
                 )
             case _:
-                raise TypeError(f"no request of a quorum: {type(request).__name__}")
+                assert_never(request)
         return core.reply(token, response)
 
-    def answered(self, now_ms: int, sent: Send, response: Any) -> list[Effect]:  # noqa: ANN401 any response
+    def answered(self, now_ms: int, sent: Send, response: QuorumResponse | None) -> list[Effect]:
         """The response to `sent`; None: it timed out, the connection broke, or the response could not be read.
 
         If the peer does not support the version that the message needs (VoteRequest with `pre_vote`: 2), the response
@@ -223,14 +224,16 @@ class Raft:
             core.requests.on_response_result(sent.node_id, sent.correlation_id, now_ms, well=is_well)
         return self._end()
 
-    def _answered(self, sent: Send, response: Response | None) -> Outcome:
+    def _answered(self, sent: Send, response: QuorumResponse | None) -> Outcome:
         core, sender_id = self._core, sent.node_id
-        if isinstance(sent.message, ApiVersionsRequest):
-            assert response is None or isinstance(response, ApiVersionsResponse), response
-            return reconfiguration.handle_api_versions_response(core, sender_id, response)
         match response:
+            case None if isinstance(sent.message, ApiVersionsRequest):
+                return reconfiguration.handle_api_versions_response(core, sender_id, None)
             case None:
                 return Outcome.BACK_OFF
+            case ApiVersionsResponse():
+                assert isinstance(sent.message, ApiVersionsRequest), sent
+                return reconfiguration.handle_api_versions_response(core, sender_id, response)
             case FetchResponse():
                 return follower_fetch.handle_fetch_response(core, sender_id, response)
             case FetchSnapshotResponse():
@@ -244,7 +247,7 @@ class Raft:
             case AddRaftVoterResponse() | RemoveRaftVoterResponse():
                 return voter_updates.handle_voter_change_response(core, sender_id, response)
             case _:
-                raise TypeError(f"no response of a quorum: {type(response).__name__}")
+                assert_never(response)
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Time has passed. Called at `next_deadline_ms`; harmless at any other time."""

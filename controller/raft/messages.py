@@ -29,13 +29,41 @@ from protocol.messages import (
     fetch_snapshot,
     vote,
 )
-from protocol.messages.add_raft_voter import AddRaftVoterResponse
+from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from protocol.messages.api_versions import ApiVersionsResponse
 from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from protocol.messages.describe_quorum import DescribeQuorumRequest
 from protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
-from protocol.messages.remove_raft_voter import RemoveRaftVoterResponse
+from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from protocol.messages.vote import VoteRequest, VoteResponse
+
+#: The requests that a replica handles.
+QuorumRequest = (
+    FetchRequest
+    | FetchSnapshotRequest
+    | VoteRequest
+    | BeginQuorumEpochRequest
+    | EndQuorumEpochRequest
+    | DescribeQuorumRequest
+    | AddRaftVoterRequest
+    | RemoveRaftVoterRequest
+    | UpdateRaftVoterRequest
+)
+#: The responses to the requests that a replica sends.
+QuorumResponse = (
+    FetchResponse
+    | FetchSnapshotResponse
+    | VoteResponse
+    | BeginQuorumEpochResponse
+    | EndQuorumEpochResponse
+    | ApiVersionsResponse
+    | AddRaftVoterResponse
+    | RemoveRaftVoterResponse
+    | UpdateRaftVoterResponse
+)
 
 E = TypeVar("E")
 

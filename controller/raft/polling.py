@@ -4,6 +4,8 @@
 and returns that time. Source: KafkaRaftClient.pollCurrentState of Kafka 4.3.1.
 """
 
+from typing import assert_never
+
 from controller.raft import (
     delayed_fetches,
     follower_fetch,
@@ -65,6 +67,8 @@ def _poll_role(core: Core) -> int:
             return _poll_unattached(core, core.role)
         case Resigned():
             return _poll_resigned(core, core.role)
+        case role:
+            assert_never(role)
 
 
 def _poll_leader(core: Core, role: Leader) -> int:

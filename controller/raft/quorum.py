@@ -19,12 +19,13 @@ from controller.raft.driver import RaftDriver, SendRequest
 from controller.raft.listener_dispatch import ListenerDispatcher
 from controller.raft.listeners import Listeners, QuorumListener
 from controller.raft.machine import Raft
+from controller.raft.messages import QuorumRequest
 from controller.raft.types import Address, LeaderAndEpoch, RaftSettings
 from controller.raft.voters import VoterSet
 from protocol.errors import KafkaError, NotController
 from protocol.metadata.image import InvalidMetadata, MetadataImage
 from protocol.metadata.records import MetadataRecord
-from protocol.schema import Request, Response
+from protocol.schema import Response
 from runtime import Pool, Runtime
 from storage.files import Files
 
@@ -213,7 +214,7 @@ class Quorum:
         # The records are in the log, as after `append`. Their effects are carried out before those of later events.
         self._driver.carry_out_next(effects)
 
-    async def handle(self, request: Request, *, listener_name: str | None = None) -> Response:
+    async def handle(self, request: QuorumRequest, *, listener_name: str | None = None) -> Response:
         """Handle another node's request about the quorum: Vote, Fetch, DescribeQuorum, AddRaftVoter, ...
 
         `listener_name`: the listener that received it; None: the first. A Fetch without news waits up to its

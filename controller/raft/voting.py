@@ -7,6 +7,8 @@ it, so that a node that was partitioned, and returns with a shorter log or a sta
 Source: KafkaRaftClient.handleVoteRequest, EpochState.canGrantVote of Kafka 4.3.1.
 """
 
+from typing import assert_never
+
 from controller.raft import transitions
 from controller.raft.core import Core, logger
 from controller.raft.discovery import Outcome, error_of, handle_common_response, handle_unexpected_error
@@ -50,6 +52,8 @@ def can_grant_vote(role: Role, candidate: ReplicaKey, *, is_up_to_date: bool, is
             if role.voted is not None:
                 return role.voted.names(candidate)
             return role.leader_id is None and is_up_to_date
+        case _:
+            assert_never(role)
 
 
 def takes_precedence(role: Role, local_id: int, rival_id: int) -> bool:
