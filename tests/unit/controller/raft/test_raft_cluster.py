@@ -43,23 +43,6 @@ def test_the_only_voter_leads_at_once() -> None:
     assert replica.of(Committed) == [Committed(1)]
 
 
-# KIP-595
-def test_a_new_leader_takes_over_and_the_old_one_follows_it() -> None:
-    cluster = Cluster.static(3)
-    old = cluster.elect()
-    old.write("a")
-    cluster.run(1_000)
-    cluster.is_cut = lambda a, b: old.id in (a, b)
-    old.write("lost")
-    cluster.run_until(lambda: [each for each in cluster.leaders if each is not old])
-    new = next(each for each in cluster.leaders if each is not old)
-    new.write("b")
-    cluster.run(500)
-    cluster.is_cut = lambda _a, _b: False
-    cluster.run_until(lambda: isinstance(old.role, Follower))
-    cluster.run_until(lambda: old.log.values() == ["a", "b"])
-
-
 def test_a_leader_that_is_stopped_hands_over() -> None:
     cluster = Cluster.static(3)
     old = cluster.elect()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from raft_support import Cluster, Replica, directory, fetch_request, key, settings, voter_set
+from raft_support import Cluster, Replica, directory, fetch_request, key, voter_set
 
 from controller.raft.effects import Committed, Flush
 from controller.raft.follower_progress import OBSERVER_SESSION_TIMEOUT_MS, Followers, majority_offset
@@ -57,26 +57,6 @@ def fetch(leader: Replica, id: int, offset: int, **others: Any) -> Any:
     epoch = leader.role.epoch
     last = epoch if offset > leader.role.epoch_start_offset else 0
     return leader.ask(fetch_request(id, offset=offset, epoch=last, leader_epoch=epoch, **others))
-
-
-# KIP-595
-def test_nothing_is_committed_before_a_record_of_the_leaders_epoch_is() -> None:
-    _, leader = lead()
-    assert leader.role.epoch_start_offset == 0
-    followers = [id for id in (1, 2, 3) if id != leader.id]
-    old = leader
-    log = old.log
-    log.append("a", "b", epoch=old.role.epoch)  # appended, committed by nobody
-    epoch = old.role.epoch
-    again = Replica(settings(followers[0]), log=log, election=None)
-    again.log.high_watermark = 0
-    cluster = Cluster(again, Replica(settings(followers[1])), Replica(settings(old.id)))
-    cluster.is_cut = lambda a, b: old.id in (a, b)
-    cluster.run_until(lambda: isinstance(again.role, Leader))
-    assert again.role.epoch > epoch
-    assert again.role.epoch_start_offset == 3
-    cluster.run_until(lambda: again.of(Committed))
-    assert again.of(Committed)[0].high_watermark == 4  # not 1, 2 or 3 on the way
 
 
 def test_the_leader_counts_what_it_has_flushed() -> None:

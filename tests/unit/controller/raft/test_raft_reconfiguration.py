@@ -22,7 +22,7 @@ from raft_support import (
 )
 
 from controller.metadata.quorum_state import ElectionState
-from controller.raft.roles import Follower, Leader, Resigned
+from controller.raft.roles import Follower
 from controller.raft.types import Address, ReplicaKey, VersionRange
 from controller.raft.voters import Voter
 from protocol.error_code import ErrorCode
@@ -31,7 +31,7 @@ from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterRe
 from protocol.messages.add_raft_voter import Listener as AddedListener
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
 from protocol.messages.fetch import FetchRequest
-from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from protocol.messages.update_raft_voter import (
     CurrentLeader,
     KRaftVersionFeature,
@@ -125,20 +125,6 @@ def answer_versions(leader: Replica, answer: ApiVersionsResponse | None) -> None
 
 
 # -- AddRaftVoter ------------------------------------------------------------------------------------
-
-
-def test_a_voter_is_added_when_a_majority_of_the_new_set_has_the_record() -> None:
-    leader = alone()
-    fetch(leader, 9)
-    assert begin(leader, addition()) is None
-    answer_versions(leader, versions())
-    assert leader.raft.voters.ids == [1, 9]  # at once, by the log's end
-    assert "change" not in leader.replies
-    assert leader.raft.high_watermark is not None
-    assert leader.raft.high_watermark < leader.log.end.offset  # 1 of 2 is no majority
-    fetch(leader, 9)
-    assert leader.replies["change"] == AddRaftVoterResponse(error_code=0, error_message=None)
-    assert leader.raft.high_watermark == leader.log.end.offset
 
 
 def test_without_waiting_for_the_commit() -> None:
@@ -269,31 +255,6 @@ def test_whoever_waits_for_a_change_is_told_when_the_leader_goes() -> None:
 
 
 # -- RemoveRaftVoter ---------------------------------------------------------------------------------
-
-
-def test_a_voter_is_removed_when_a_majority_of_the_rest_has_the_record() -> None:
-    _, leader = three()
-    gone, stays = sorted({1, 2, 3} - {leader.id})
-    assert begin(leader, removal(gone)) is None
-    assert leader.raft.voters.ids == sorted([leader.id, stays])
-    fetch(leader, gone)
-    assert "change" not in leader.replies  # it does not count any more
-    fetch(leader, stays)
-    assert leader.replies["change"] == RemoveRaftVoterResponse(error_code=0, error_message=None)
-    assert gone in [each.id for each in leader.role.followers.observers]
-
-
-def test_a_leader_that_removes_itself_leads_until_that_is_committed() -> None:
-    _, leader = three()
-    first, second = sorted({1, 2, 3} - {leader.id})
-    assert begin(leader, removal(leader.id)) is None
-    fetch(leader, first)
-    assert isinstance(leader.role, Leader)  # it and one other are no majority of the two others
-    fetch(leader, second)
-    assert leader.replies["change"].error_code == 0
-    assert isinstance(leader.role, Resigned)
-    leader.pass_time(20_000)
-    assert type(leader.role).__name__ in ("Unattached", "Follower")  # an observer never runs
 
 
 def test_the_others_go_on_without_the_leader_that_has_removed_itself() -> None:

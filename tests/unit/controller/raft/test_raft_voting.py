@@ -313,12 +313,6 @@ def test_a_lost_vote_is_waited_out() -> None:
     assert replica.role.voted == key(1)
 
 
-def test_a_voter_that_knows_no_pre_votes_gets_a_candidate_at_once() -> None:
-    replica = nominee()
-    replica.answer(replica.sent(VoteRequest)[0], VoteResponse(error_code=ErrorCode.unsupported_version))
-    assert isinstance(replica.role, Candidate)
-
-
 @pytest.mark.parametrize(
     ("answer", "role", "epoch"),
     [
