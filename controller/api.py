@@ -6,7 +6,8 @@ The error response is that of a request that fails as a whole. Source: Controlle
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from controller import acls, brokers, configs, controllers, features, producer_ids, quotas, scram
+from controller import acls, configs, features, producer_ids, quotas, scram
+from controller.membership import brokers, controllers
 from controller.partitions import (
     alter_partition,
     create_partitions,

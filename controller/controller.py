@@ -29,13 +29,13 @@ from controller import activation
 from controller.api import CONTROLLER_APIS
 from controller.metadata.log import MAX_RECORDS_PER_BATCH, encoded
 from controller.metadata.log_cleaning import MAX_BATCH_BYTES
+from controller.metadata.transactions import TRANSACTION_MARKERS
 from controller.periodic import PeriodicTask, PeriodicTasks
 from controller.raft.quorum import Quorum
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from controller.result import Result
 from controller.settings import ConfigValidators, ControllerSettings
 from controller.state import ClusterState
-from controller.transactions import TRANSACTION_MARKERS
 from protocol.errors import (
     KafkaError,
     NotController,

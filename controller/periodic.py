@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from controller import brokers
+from controller.membership import brokers
 from controller.partitions import leader_balancing
 from controller.result import Result
 from controller.settings import ControllerSettings

@@ -3,7 +3,6 @@
 Source: ProducerIdControlManager of Kafka 4.3.1.
 """
 
-from controller.brokers import check_epoch
 from controller.result import Result
 from controller.state import ClusterState
 from protocol.errors import UnknownServerError
@@ -16,7 +15,7 @@ _MAX_PRODUCER_ID = 2**63 - 1
 
 def allocate(state: ClusterState, request: AllocateProducerIdsRequest) -> Result[AllocateProducerIdsResponse]:
     """The next block for a registered broker. Raises StaleBrokerEpoch."""
-    check_epoch(state, request.broker_id, request.broker_epoch)
+    state.check_broker_epoch(request.broker_id, request.broker_epoch)
     first = state.image.next_producer_id
     if first > _MAX_PRODUCER_ID - BLOCK_SIZE:
         raise UnknownServerError("All producer ids have been given away.")

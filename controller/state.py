@@ -14,8 +14,9 @@ from uuid import UUID
 
 from controller.effective_configs import TopicDefaults, resolve
 from controller.kraft_version import FixedKraftVersion, KraftVersionLayer
-from controller.sessions import Sessions
+from controller.membership.sessions import Sessions
 from controller.settings import ConfigValidators, ControllerSettings
+from protocol.errors import StaleBrokerEpoch
 from protocol.metadata.features import DIRECTORIES_3_7_IV2
 from protocol.metadata.image import (
     DIRECTORY_MIGRATING,
@@ -108,6 +109,17 @@ class ClusterState:
         """Whether the broker is registered, unfenced and not about to leave."""
         broker = self.image.brokers.get(broker_id)
         return broker is not None and broker.is_active
+
+    def check_broker_epoch(self, broker_id: int, broker_epoch: int) -> BrokerImage:
+        """The broker's registration. Raises StaleBrokerEpoch if `broker_epoch` is not the current one."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            raise StaleBrokerEpoch(f"No broker registration found for broker id {broker_id}")
+        if broker.epoch != broker_epoch:
+            raise StaleBrokerEpoch(
+                f"Expected broker epoch {broker.epoch}, but got broker epoch {broker_epoch}"
+            )
+        return broker
 
     def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
         """All partitions. Events that concern a broker scan them; there is no index by broker to maintain.

@@ -25,12 +25,12 @@ from broker.request_context import RequestContext
 from broker.roles.directories import Directories
 from controller import activation
 from controller.controller import Controller
+from controller.membership.controller_registration import ControllerRegistration
 from controller.metadata.log_cleaning import MetadataLogSettings
 from controller.metadata.snapshot_generator import SnapshotGenerator
 from controller.raft.messages import QuorumResponse
 from controller.raft.quorum import Quorum
 from controller.raft.types import Address, RaftSettings
-from controller.registration import ControllerRegistration
 from controller.settings import ConfigValidators, ControllerSettings
 from protocol.errors import ErrorCode
 from protocol.metadata.image import Endpoint, MetadataImage

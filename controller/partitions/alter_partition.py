@@ -24,7 +24,6 @@ Source: ReplicationControlManager.alterPartition; the leader's side is Kafka's A
 from collections.abc import Sequence
 from uuid import UUID
 
-from controller.brokers import check_epoch
 from controller.partitions.draft import Draft
 from controller.result import Result
 from controller.state import ClusterState
@@ -53,7 +52,7 @@ def alter_partition(state: ClusterState, request: AlterPartitionRequest) -> Resu
     """Change the ISRs that a leader requests. Raises StaleBrokerEpoch."""
     if not request.topics:
         return Result(response=AlterPartitionResponse())
-    check_epoch(state, request.broker_id, request.broker_epoch)
+    state.check_broker_epoch(request.broker_id, request.broker_epoch)
     draft = Draft(state)
     topics = [
         TopicDataResponse(

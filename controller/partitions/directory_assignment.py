@@ -10,7 +10,6 @@ Source: ReplicationControlManager.handleAssignReplicasToDirs of Kafka 4.3.1; the
 
 from uuid import UUID
 
-from controller.brokers import check_epoch
 from controller.partitions.draft import Draft
 from controller.partitions.leader_and_isr_updates import without
 from controller.partitions.leader_election import Election
@@ -34,7 +33,7 @@ def assign_replicas(
     """Record the directories. Raises StaleBrokerEpoch, and UnsupportedVersion below metadata.version 3.7-IV2."""
     if state.metadata_version < DIRECTORIES_3_7_IV2:
         raise UnsupportedVersion("Directory assignment is not supported yet.")
-    broker = check_epoch(state, request.broker_id, request.broker_epoch)
+    broker = state.check_broker_epoch(request.broker_id, request.broker_epoch)
     draft = Draft(state)
     directories = [
         DirectoryDataResponse(

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from controller.metadata.record_batches import DecodedBatch
+from controller.metadata.transactions import TRANSACTION_MARKERS, TransactionFilter
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
-from controller.transactions import TRANSACTION_MARKERS, TransactionFilter
 from protocol.metadata.features import METADATA_VERSION, UNDERSTOOD_FEATURES
 from protocol.metadata.image import InvalidMetadata
 from protocol.metadata.records import FeatureLevelRecord, MetadataRecord

@@ -9,9 +9,9 @@ from uuid import UUID
 from controller.metadata.image_records import records_of
 from controller.metadata.log import MetadataLog
 from controller.metadata.record_versions import version_of
+from controller.metadata.transactions import TransactionFilter
 from controller.raft.quorum import Quorum
 from controller.raft.types import Address, RaftSettings
-from controller.transactions import TransactionFilter
 from protocol.messages.voters_record import Voter, VotersRecord
 from protocol.metadata.frame import encode_record
 from protocol.metadata.image import InvalidMetadata, MetadataImage

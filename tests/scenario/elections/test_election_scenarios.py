@@ -26,7 +26,8 @@ from uuid import UUID
 
 import pytest
 
-from controller import brokers, configs
+from controller import configs
+from controller.membership import brokers
 from controller.partitions import leader_balancing
 from controller.partitions.alter_partition import alter_partition
 from controller.partitions.elect_leaders import elect_leaders

@@ -18,6 +18,7 @@ from controller.metadata import snapshots
 from controller.metadata.log import MetadataLog
 from controller.metadata.log_cleaning import MetadataLogSettings
 from controller.metadata.snapshot_generator import SnapshotGenerator
+from controller.metadata.transactions import TransactionFilter
 from controller.raft.quorum import Quorum
 from controller.raft.types import (
     Address,
@@ -29,7 +30,6 @@ from controller.raft.types import (
 )
 from controller.raft.voters import Voter, VoterSet
 from controller.settings import ControllerSettings
-from controller.transactions import TransactionFilter
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, NotController
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest

@@ -11,8 +11,8 @@ from uuid import UUID
 
 from controller_support import CLUSTER_ID, Machine, directory
 
-from controller import brokers
 from controller.configs import incremental_alter
+from controller.membership import brokers
 from controller.partitions import leader_balancing
 from controller.partitions.alter_partition import alter_partition
 from controller.partitions.elect_leaders import elect_leaders

@@ -9,8 +9,9 @@ from uuid import UUID
 import pytest
 from controller_support import CLUSTER_ID, Machine, directory
 
-from controller import brokers, producer_ids
+from controller import producer_ids
 from controller.kraft_version import FixedKraftVersion
+from controller.membership import brokers
 from controller.state import ClusterState
 from protocol.errors import (
     BrokerIdNotRegistered,

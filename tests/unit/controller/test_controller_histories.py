@@ -8,7 +8,7 @@ from controller_support import CLUSTER_ID, Machine, directory
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from controller import brokers
+from controller.membership import brokers
 from controller.partitions.topics import create_topics, delete_topics
 from protocol.errors import DuplicateBrokerRegistration
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 from controller_support import CLUSTER_ID
 
+from controller.membership.controller_registration import ControllerRegistration
 from controller.raft.types import OffsetAndEpoch
-from controller.registration import ControllerRegistration
 from controller.settings import ControllerSettings
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, NotController

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 from controller_support import Machine
 
-from controller.controllers import register_controller
+from controller.membership.controllers import register_controller
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.controller_registration import ControllerRegistrationRequest, Feature, Listener
 from protocol.metadata.image import ControllerImage, Endpoint

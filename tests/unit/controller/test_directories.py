@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from controller_support import Machine, directory
 
-from controller import brokers
+from controller.membership import brokers
 from controller.partitions.directory_assignment import assign_replicas
 from protocol.errors import ErrorCode, StaleBrokerEpoch, UnsupportedVersion
 from protocol.messages.assign_replicas_to_dirs import (

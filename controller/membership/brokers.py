@@ -25,7 +25,6 @@ from protocol.errors import (
     ErrorCode,
     InconsistentClusterId,
     InvalidRegistration,
-    StaleBrokerEpoch,
     UnsupportedVersion,
 )
 from protocol.messages import broker_registration as registration
@@ -179,7 +178,7 @@ def heartbeat(
     state: ClusterState, request: BrokerHeartbeatRequest, *, now_ms: int
 ) -> Result[BrokerHeartbeatResponse]:
     """A broker reports its metadata offset, and the state that it wants. Raises StaleBrokerEpoch."""
-    broker = check_epoch(state, request.broker_id, request.broker_epoch)
+    broker = state.check_broker_epoch(request.broker_id, request.broker_epoch)
     session = state.sessions.of(broker.broker_id)
     registered_at = state.registration_offsets[broker.broker_id]
     is_caught_up = request.current_metadata_offset >= registered_at
@@ -342,13 +341,3 @@ def unregister(state: ClusterState, request: UnregisterBrokerRequest) -> Result[
         records=draft.records,
         is_atomic=False,
     )
-
-
-def check_epoch(state: ClusterState, broker_id: int, broker_epoch: int) -> BrokerImage:
-    """The broker's registration. Raises StaleBrokerEpoch if `broker_epoch` is not the current one."""
-    broker = state.image.brokers.get(broker_id)
-    if broker is None:
-        raise StaleBrokerEpoch(f"No broker registration found for broker id {broker_id}")
-    if broker.epoch != broker_epoch:
-        raise StaleBrokerEpoch(f"Expected broker epoch {broker.epoch}, but got broker epoch {broker_epoch}")
-    return broker
