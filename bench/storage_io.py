@@ -160,7 +160,7 @@ def _read_run(log: Log, path: Path, size: int) -> Mapping[str, float]:
             position += os.sendfile(sink.fileno(), fd, position, min(size, total - position))
         os.close(fd)
 
-    first = log.segments.first.header_at(0)
+    first = log.segments.first.log.header_at(0)
     batch_bytes, batch_records = first.size_bytes, first.records_count
     pread_s = _timed(lambda: read_file(len))
     read_s = _timed(lambda: read_log(len))
@@ -229,7 +229,7 @@ def lookups(folder: Path, *, runs: int, scale: float) -> Section:
 def _in_index(log: Log, offset: int) -> object:
     segment = log.segments.floor(offset)
     assert segment is not None
-    return segment.offset_index.lookup(offset)
+    return segment.indexes.offset_index.lookup(offset)
 
 
 def _read_small(log: Log, offset: int) -> object:
@@ -242,14 +242,14 @@ def _by_time(log: Log, offset: int) -> object:
 
 
 def _records_each(log: Log) -> int:
-    return log.segments.first.header_at(0).records_count
+    return log.segments.first.log.header_at(0).records_count
 
 
 _LOOKUPS_OF: Final[dict[str, Callable[[Log, int], object]]] = {
     "entry in the index": _in_index,
-    "position of the batch": lambda log, offset: (log.segments.floor(offset) or log.segments.first).find(
-        offset
-    ),
+    "position of the batch": lambda log, offset: (
+        log.segments.floor(offset) or log.segments.first
+    ).reader.find(offset),
     "read of one batch": _read_small,
     "record by timestamp": _by_time,
     "batch at the end of the log": lambda log, _: _read_small(log, log.log_end_offset - 1),

@@ -250,5 +250,5 @@ def cleaning_job(
         throttle=throttle,
     )
     for segment in compaction.segments:
-        segment.prepare_reading()
+        segment.log.prepare_reading()
     return _Cleaning(log, compaction, on_done=on_done, on_failure=on_failure).next_part()

@@ -186,8 +186,8 @@ def group_by_size(compaction: Compaction, clean_end: int) -> list[list[Segment]]
     segments = [segment for segment in compaction.segments if segment.base_offset < clean_end]
     ends = [segment.base_offset for segment in compaction.segments[1:]] + [compaction.end_offset]
     for segment, end in zip(segments, ends, strict=False):
-        added = (segment.size, *segment.index_sizes())
-        most_index_bytes = segment.settings.max_index_bytes
+        added = (segment.size, *segment.files.index_sizes())
+        most_index_bytes = segment.indexes.settings.max_index_bytes
         most = (compaction.max_segment_bytes, most_index_bytes, most_index_bytes)
         fits = groups and (
             all(size + more <= limit for size, more, limit in zip(sizes, added, most, strict=True))
@@ -207,21 +207,21 @@ def _clean(
 ) -> Replacement:
     first = group[0]
     cleaned = Segment.create(
-        first.directory,
+        first.files.directory,
         first.base_offset,
-        settings=first.settings._replace(preallocated_bytes=None),
+        settings=first.indexes.settings._replace(preallocated_bytes=None),
         files=compaction.files,
         now_ms=compaction.now_ms,
         suffix=file_names.CLEANED,
     )
-    transactions.index = cleaned.transactions
+    transactions.index = cleaned.indexes.transactions
     headers: list[BatchHeader] = []
     buffers: list[bytes] = []
     size = 0
     try:
         for number, segment in enumerate(group):
             following = group[number + 1].base_offset if number + 1 < len(group) else None
-            end = following if following is not None else segment.next_offset()
+            end = following if following is not None else segment.reader.next_offset()
             transactions.add(compaction.aborted_in(segment.base_offset, end))
             for header, batch in sound_batches(segment):
                 compaction.throttle(header.size_bytes)
@@ -239,7 +239,7 @@ def _clean(
             cleaned.append(headers, buffers, size)
         cleaned.close_to_appends()
         cleaned.flush()
-        cleaned.set_modified_ms(group[-1].modified_ms())
+        cleaned.files.set_modified_ms(group[-1].files.modified_ms())
     except BaseException:
         cleaned.delete_files()
         raise

@@ -348,7 +348,7 @@ class Log(LogTruncation):
             # Before anything else can fail: an offset must not be assigned twice.
             self.offsets.advance_end(first_offset=headers[0].base_offset, end_offset=last_offset + 1)
             if updates is not NO_UPDATES:
-                apply_updates(self.producers, updates, segment)
+                apply_updates(self.producers, updates, segment.indexes.transactions)
                 if updates.next_batch is None:
                     self.offsets.set_first_unstable(self.producers.first_unstable_offset)
         except OSError as error:
@@ -462,6 +462,4 @@ class Log(LogTruncation):
     def update_config(self, config: LogConfig) -> None:
         """Apply a new configuration of the topic; index sizes take effect with the next segment."""
         self.config = config
-        self.segments.active.settings = self.segments.active.settings._replace(
-            index_interval_bytes=config.index_interval_bytes
-        )
+        self.segments.active.update_settings(index_interval_bytes=config.index_interval_bytes)

@@ -16,7 +16,7 @@ from storage.flush_counter import FlushCounter
 from storage.log_config import LogConfig
 from storage.log_reader import LogReader
 from storage.segment import Segment
-from storage.segment_files import SegmentSettings
+from storage.segment_indexes import SegmentSettings
 from storage.segments import Segments
 from storage.snapshot_files import SnapshotFiles
 
@@ -110,7 +110,7 @@ class LogFiles(LogReader):
         """All batches of a closed segment are flushed, but not its indexes: ensure that it is flushed again."""
         if self._checkpointed_to < self.recovery_point:
             self.offsets.move_recovery_point_back(closed.base_offset)
-        elif closed.has_changed_indexes or not self._cuts.all_flushed:
+        elif closed.indexes.is_changed or not self._cuts.all_flushed:
             # After a start, or a truncation to this very offset: after a crash recovery would trust these indexes, and
             # the bytes that the file may have beyond the truncation's end.
             closed.flush()
@@ -155,7 +155,7 @@ class LogFiles(LogReader):
             kept = self.segments.without(old)
             for segment in old:
                 # For readers that already have it: opened before its name belongs to another file.
-                segment.prepare_reading()
+                segment.log.prepare_reading()
                 self._put_aside(segment, now_ms, is_replaced=True)
             for segment in new:
                 segment.change_suffix("")
@@ -178,7 +178,7 @@ class LogFiles(LogReader):
             # If the log's directory was renamed meanwhile, the files are there.
             segment.move_to(self.directory)
             if is_replaced:
-                self._files.fsync_dir(segment.directory)
+                self._files.fsync_dir(segment.files.directory)
             segment.delete_files()
 
         due_ms = now_ms + self.config.file_delete_delay_ms
@@ -191,7 +191,7 @@ class LogFiles(LogReader):
         flushed after it is closed: until then its last offset does not count as flushed.
         """
         point, active = self.recovery_point, self.segments.active
-        if point == self.log_end_offset > active.base_offset and active.may_have_unflushed_indexes:
+        if point == self.log_end_offset > active.base_offset and active.indexes.may_be_unflushed:
             point -= 0 if self._is_closed else 1
         if self.checkpoint_limit is not None:
             point = min(point, self.checkpoint_limit.offset)
@@ -287,7 +287,7 @@ class LogFiles(LogReader):
             for segment in self.segments:
                 segment.close()
             self._is_closed = True
-            if self.segments.active.has_changed_indexes:
+            if self.segments.active.indexes.is_changed:
                 self.segments.active.flush()
                 self._entry_changes.on_change()  # an index file may be new
             self.flush()

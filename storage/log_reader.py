@@ -127,7 +127,7 @@ class LogReader:
         segments = self.segments
         segment = active = segments.active
         # Read before the log end: a thread must not get a concurrent append, which may be beyond `max_offset`.
-        size = active.size
+        size = active.log.size
         log_start, log_end = self.offsets.log_start_offset, self.offsets.log_end_offset
         if not log_start <= offset <= log_end:
             raise OffsetOutOfRange(
@@ -144,12 +144,12 @@ class LogReader:
             segment = floor
         try:
             if max_offset == log_end:
-                last, last_end = active, active.end_before(max_offset, size)
+                last, last_end = active, active.log.end_before(max_offset, size)
             else:
                 last, last_end = self._position_of_bound(segments, max_offset, may_block=may_block)
             while True:
                 end_position = last_end if last is segment else None
-                found = segment.read(
+                found = segment.reader.read(
                     offset,
                     max_bytes=max_bytes,
                     end_position=end_position,
@@ -196,7 +196,7 @@ class LogReader:
         segment = segments.floor(offset) or segments.first
         if bound is not None and bound[0] == offset and bound[1] is segment:
             return bound[1], bound[2]
-        position = segment.position_of(offset, may_block=may_block)
+        position = segment.reader.position_of(offset, may_block=may_block)
         if not may_block:  # on the event loop's thread
             self._bound = offset, segment, position
         return segment, position
@@ -241,7 +241,7 @@ class LogReader:
         found: list[AbortedTransaction] = []
         try:
             for segment in self.segments.from_offset(first_offset):
-                aborted, is_complete = segment.transactions.aborted_in(first_offset, end_offset)
+                aborted, is_complete = segment.indexes.transactions.aborted_in(first_offset, end_offset)
                 found += aborted
                 if is_complete:
                     break
@@ -256,9 +256,9 @@ class LogReader:
         """
         try:
             for segment in self.segments:
-                if segment.largest.timestamp < timestamp:
+                if segment.indexes.largest.timestamp < timestamp:
                     continue
-                found = segment.find_timestamp(timestamp, start_offset=self.log_start_offset)
+                found = segment.reader.find_timestamp(timestamp, start_offset=self.log_start_offset)
                 if found is not None:
                     return found if end is None or found.offset < end else None
         except OSError as error:
@@ -268,8 +268,8 @@ class LogReader:
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record with the largest timestamp of the log (ListOffsets -3); None for an empty log."""
         try:
-            segment = max(self.segments, key=lambda segment: segment.largest.timestamp)
-            return segment.find_largest_timestamp()
+            segment = max(self.segments, key=lambda segment: segment.indexes.largest.timestamp)
+            return segment.reader.find_largest_timestamp()
         except OSError as error:
             raise self._read_failed(error) from error
 

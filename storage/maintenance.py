@@ -137,7 +137,7 @@ def _retain(log: Log, now_ms: int) -> None:
     except KafkaError as error:
         _LOG.error("%s: retention: %s", log.directory, error)
     for segment in log.segments:
-        segment.release_mapping()
+        segment.log.release_mapping()
 
 
 def _retention_job(logs: Sequence[Log], now_ms: int) -> BackgroundJob:

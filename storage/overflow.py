@@ -23,7 +23,7 @@ from storage import file_names
 from storage.files import Files
 from storage.index import MAX_RELATIVE_OFFSET, CorruptIndex
 from storage.segment import Segment
-from storage.segment_files import SegmentSettings
+from storage.segment_indexes import SegmentSettings
 from storage.segments import Segments
 from storage.transaction_index import AbortedTransaction
 
@@ -69,14 +69,14 @@ def split(segment: Segment, *, files: Files, now_ms: int) -> None:
     for piece in reversed(pieces):
         piece.change_suffix(file_names.SWAP)
         piece.close_files()
-    files.fsync_dir(segment.directory)
+    files.fsync_dir(segment.files.directory)
     segment.close_files()
 
 
 def _copy(segment: Segment, files: Files, now_ms: int) -> list[Segment]:
     """Flushed `.cleaned` segments with all batches. The first has the source's base offset, and replaces its files."""
     aborted = _aborted_in(segment)
-    modified_ms = segment.modified_ms()
+    modified_ms = segment.files.modified_ms()
     pieces: list[Segment] = []
     try:
         base_offset = segment.base_offset
@@ -87,9 +87,9 @@ def _copy(segment: Segment, files: Files, now_ms: int) -> list[Segment]:
             if not pieces or pieces[-1].base_offset != base_offset:
                 pieces.append(
                     Segment.create(
-                        segment.directory,
+                        segment.files.directory,
                         base_offset,
-                        settings=segment.settings._replace(preallocated_bytes=None),
+                        settings=segment.indexes.settings._replace(preallocated_bytes=None),
                         files=files,
                         now_ms=now_ms,
                         suffix=file_names.CLEANED,
@@ -103,10 +103,10 @@ def _copy(segment: Segment, files: Files, now_ms: int) -> list[Segment]:
                 if piece.base_offset <= transaction.last_offset and (
                     end is None or transaction.last_offset < end
                 ):
-                    piece.transactions.append(transaction)
+                    piece.indexes.transactions.append(transaction)
             piece.close_to_appends()
             piece.flush()
-            piece.set_modified_ms(modified_ms)
+            piece.files.set_modified_ms(modified_ms)
     except BaseException:
         for piece in pieces:
             piece.delete_files()
@@ -120,24 +120,24 @@ def _runs(segment: Segment) -> Iterator[tuple[list[BatchHeader], memoryview]]:
     base_offset = segment.base_offset
     run: list[BatchHeader] = []
     start = size = 0
-    for header, position in segment.sound_headers():
+    for header, position in segment.log.sound_headers():
         is_beyond = header.last_offset - base_offset > MAX_RELATIVE_OFFSET
         if is_beyond:
             base_offset = header.base_offset
         if run and (is_beyond or size + header.size_bytes > WRITE_BYTES):
-            yield run, segment.read_bytes(start, size)
+            yield run, segment.log.read_bytes(start, size)
             run, size = [], 0
         if not run:
             start = position
         run.append(header)
         size += header.size_bytes
     if run:
-        yield run, segment.read_bytes(start, size)
+        yield run, segment.log.read_bytes(start, size)
 
 
 def _aborted_in(segment: Segment) -> list[AbortedTransaction]:
     try:
-        return list(segment.transactions.entries)
+        return list(segment.indexes.transactions.entries)
     except CorruptIndex as error:
         # As in Kafka, which never keeps them here: opening the log replays the unflushed part.
         _LOG.warning("%s: %s", segment, error)

@@ -27,7 +27,7 @@ from storage.leader_epoch_cache import LeaderEpochCache
 from storage.log_offsets import start_offsets
 from storage.producer_state import ProducerStateManager
 from storage.segment import Segment
-from storage.segment_files import SegmentSettings
+from storage.segment_indexes import SegmentSettings
 from storage.segments import Segments
 from storage.snapshot_files import SnapshotFiles, replay, replay_headers
 
@@ -188,7 +188,7 @@ def _finish_swaps(loading: Loading, names: list[str]) -> list[str]:
 def _swap_end(loading: Loading, offset: int) -> int:
     segment = _load_segment(loading, offset, suffix=file_names.SWAP)
     try:
-        return max(segment.next_offset(), offset + 1)
+        return max(segment.reader.next_offset(), offset + 1)
     except _NOT_A_BATCH as error:
         _LOG.warning("%s: %s", segment, error)
         return offset + 1
@@ -220,7 +220,7 @@ def _load_segments(loading: Loading, names: list[str]) -> list[Segment]:
     segments = [_load_segment(loading, offset) for offset in offsets]
     for segment in segments:
         is_trusted = loading.is_clean or _is_flushed(loading, segment, segments)
-        if is_trusted and not segment.has_index_files():
+        if is_trusted and not segment.indexes.have_possible_sizes():
             _reindex(segment)
     return segments
 
@@ -233,7 +233,7 @@ def _is_flushed(loading: Loading, segment: Segment, segments: list[Segment]) -> 
 def _reindex(segment: Segment) -> None:
     """Rebuild the indexes of a trusted segment from its headers; a damaged segment is truncated at the damage."""
     try:
-        segment.rebuild_indexes()
+        segment.indexes.rebuild()
     except _NOT_A_BATCH as error:
         _LOG.error("%s is damaged: %s", segment, error)
         _recover_segment(segment, None, None)
@@ -241,7 +241,7 @@ def _reindex(segment: Segment) -> None:
 
 def _end_offset(segment: Segment) -> int:
     try:
-        return segment.next_offset()
+        return segment.reader.next_offset()
     except _NOT_A_BATCH as error:
         # It was closed cleanly, and yet its end cannot be read: the data has changed on the disk.
         _LOG.error("%s is damaged: %s", segment, error)
@@ -329,21 +329,21 @@ def _recover_segment(
 
     `epoch` is the last one of the batches before the segment. Returns the next offset and the last epoch.
     """
-    segment.begin_rebuild()
+    segment.indexes.begin_rebuild()
     if producers is not None:
-        segment.transactions.reset()
+        segment.indexes.transactions.reset()
     end, next_offset = 0, segment.base_offset
     for header, position, batch in valid_batches(segment, epoch):
-        segment.index_batch(header, position)
+        segment.indexes.add_batch(header, position)
         end, next_offset = position + header.size_bytes, header.next_offset
         epoch = max(epoch, header.partition_leader_epoch)
         if epochs is not None and epoch >= 0 and (epochs.latest_epoch is None or epoch > epochs.latest_epoch):
             epochs.assign(epoch, header.base_offset)
         if producers is not None:
-            replay(producers, header, batch, segment)
+            replay(producers, header, batch, segment.indexes.transactions)
     if end < segment.size:
         segment.truncate_at(end)
-    segment.end_rebuild()
+    segment.indexes.close_to_appends()
     return next_offset, epoch
 
 
@@ -376,7 +376,7 @@ def walk(segment: Segment) -> Iterator[tuple[BatchHeader, int, memoryview]]:
     while position + HEADER_SIZE_BYTES <= size:
         at = position - chunk_start
         if at + HEADER_SIZE_BYTES > len(chunk):
-            chunk, chunk_start, at = segment.read_bytes(position, CHUNK_BYTES), position, 0
+            chunk, chunk_start, at = segment.log.read_bytes(position, CHUNK_BYTES), position, 0
         try:
             header = read_header(chunk, at)
         except _NOT_A_BATCH:
@@ -384,7 +384,7 @@ def walk(segment: Segment) -> Iterator[tuple[BatchHeader, int, memoryview]]:
         if position + header.size_bytes > size:
             return
         if at + header.size_bytes > len(chunk):
-            chunk = segment.read_bytes(position, max(CHUNK_BYTES, header.size_bytes))
+            chunk = segment.log.read_bytes(position, max(CHUNK_BYTES, header.size_bytes))
             chunk_start, at = position, 0
         yield header, position, chunk[at : at + header.size_bytes]
         position += header.size_bytes
@@ -401,9 +401,9 @@ def _check_epochs(loading: Loading, segments: list[Segment], end_offset: int) ->
     if first is None or last is None:
         return
     try:
-        oldest = newest = first.header_at(0)
+        oldest = newest = first.log.header_at(0)
         # Not the batch of the last offset: compaction may have emptied the end.
-        for found in last.headers(last.start_of(end_offset)):
+        for found in last.log.headers(last.reader.start_of(end_offset)):
             newest = found.header
     except _NOT_A_BATCH as error:
         _LOG.error("%s is damaged: %s", loading.directory, error)
@@ -420,7 +420,7 @@ def _check_epochs(loading: Loading, segments: list[Segment], end_offset: int) ->
     _LOG.warning("%s: the epochs are read from the batches", loading.directory)
     known, rebuilt = epochs.latest, LeaderEpochCache()
     for segment in segments:
-        for header, _ in segment.sound_headers():
+        for header, _ in segment.log.sound_headers():
             epoch = header.partition_leader_epoch
             if epoch >= 0 and (rebuilt.latest_epoch is None or epoch > rebuilt.latest_epoch):
                 rebuilt.assign(epoch, header.base_offset)
@@ -438,15 +438,15 @@ def _rebuild_transaction_indexes(loading: Loading, segments: list[Segment], name
         if file_names.of_offset(segment.base_offset, file_names.TRANSACTION_INDEX) not in names:
             continue  # there is none, or it has just been rebuilt
         try:
-            segment.transactions.check()
+            segment.indexes.transactions.check()
             continue
         except CorruptIndex as error:
             _LOG.warning("%s: %s", segment, error)
         producers = ProducerStateManager()
         producers.reset(segments[0].base_offset)
         replay_headers(producers, segments, end_offset=segment.base_offset, files=loading.files)
-        segment.transactions.reset()
-        for header, position in segment.sound_headers():
+        segment.indexes.transactions.reset()
+        for header, position in segment.log.sound_headers():
             is_needed = header.is_control and header.has_producer_id
-            batch = loading.files.pread(segment.fd, header.size_bytes, position) if is_needed else b""
-            replay(producers, header, batch, segment)
+            batch = loading.files.pread(segment.log.fd, header.size_bytes, position) if is_needed else b""
+            replay(producers, header, batch, segment.indexes.transactions)

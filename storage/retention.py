@@ -34,9 +34,9 @@ def waits_for_disk(segments: Segments, *, config: LogConfig, now_ms: int) -> boo
     if oldest_kept_ms is None:
         return False
     for segment in segments:
-        if not segment.has_read_largest:
+        if segment.indexes.known_largest is None:
             return segment.size > 0
-        if segment.largest.timestamp >= oldest_kept_ms:
+        if segment.indexes.largest.timestamp >= oldest_kept_ms:
             break
     return False
 

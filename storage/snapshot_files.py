@@ -19,7 +19,7 @@ from storage.appending import AppendOrigin
 from storage.files import Files
 from storage.producer_state import ProducerStateManager, ProducerUpdates
 from storage.segment import Segment
-from storage.transaction_index import AbortedTransaction
+from storage.transaction_index import AbortedTransaction, TransactionIndex
 
 _LOG = getLogger(__name__)
 
@@ -122,12 +122,14 @@ class SnapshotFiles:
                 self._files.fsync_path(self.path_of(at))
 
 
-def apply_updates(producers: ProducerStateManager, updates: ProducerUpdates, segment: Segment) -> None:
-    """Apply updates whose batches are in the log, and add aborted transactions to the segment's index."""
+def apply_updates(
+    producers: ProducerStateManager, updates: ProducerUpdates, transactions: TransactionIndex
+) -> None:
+    """Apply updates whose batches are in the log, and add aborted transactions to their segment's index."""
     producers.apply(updates)
     for completed in updates.completed:
         if completed.is_aborted:
-            segment.transactions.append(
+            transactions.append(
                 AbortedTransaction(
                     completed.producer_id,
                     completed.first_offset,
@@ -139,9 +141,12 @@ def apply_updates(producers: ProducerStateManager, updates: ProducerUpdates, seg
 
 
 def replay(
-    producers: ProducerStateManager, header: BatchHeader, batch: memoryview | bytes, segment: Segment | None
+    producers: ProducerStateManager,
+    header: BatchHeader,
+    batch: memoryview | bytes,
+    transactions: TransactionIndex | None,
 ) -> None:
-    """Update the state of the producer of a batch in the log. `segment` None: its transaction index is correct.
+    """Update the state of the producer of a batch in the log. `transactions` None: the index is correct.
 
     `batch` needs its records only if it is a control batch. A batch that contradicts the state is logged as a
     WARNING and skipped: it is in the log, and every replica has read the same.
@@ -152,8 +157,8 @@ def replay(
         except KafkaError as error:
             _LOG.warning("Producer state at offset %d: %s", header.base_offset, error)
         else:
-            if segment is not None:
-                apply_updates(producers, updates, segment)
+            if transactions is not None:
+                apply_updates(producers, updates, transactions)
             else:
                 producers.apply(updates)
                 for completed in updates.completed:
@@ -179,12 +184,12 @@ def replay_headers(
         if snapshots is not None and segment.base_offset > producers.map_end_offset:
             producers.map_end_offset = segment.base_offset
             snapshots.write(producers)
-        for header, position in segment.sound_headers(segment.start_of(producers.map_end_offset)):
+        for header, position in segment.log.sound_headers(segment.reader.start_of(producers.map_end_offset)):
             if header.next_offset > end_offset:
                 break  # it has been truncated, or will be
             if header.next_offset <= producers.map_end_offset:
                 continue
             is_needed = header.is_control and header.has_producer_id
-            batch = files.pread(segment.fd, header.size_bytes, position) if is_needed else b""
+            batch = files.pread(segment.log.fd, header.size_bytes, position) if is_needed else b""
             replay(producers, header, batch, None)
     producers.map_end_offset = end_offset

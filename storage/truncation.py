@@ -21,11 +21,11 @@ from logging import getLogger
 from typing import NamedTuple
 
 from storage.background import BackgroundJob
+from storage.file_copy import FileCopy
 from storage.flush_counter import FlushCounter
 from storage.log_files import DeletedFiles, LogFiles
 from storage.producer_state import ProducerStateManager
 from storage.segment import Segment
-from storage.segment_files import Copy
 from storage.segments import Segments
 from storage.snapshot_files import replay_headers
 
@@ -87,7 +87,7 @@ class LogTruncation(LogFiles):
             end = later[0].base_offset if later else offset
             if (prepared := self._prepared_for(end)) is None:
                 return self._reading_job(end, self.segments.without(later)[-1], now_ms)
-            if prepared.segment.must_copy(prepared.position):
+            if prepared.segment.log.must_copy(prepared.position):
                 return self._copying_job(prepared.segment, prepared.position)
             if later:
                 self._truncate(end, later, now_ms)
@@ -104,7 +104,7 @@ class LogTruncation(LogFiles):
         self.checkpoint_limit = None
         self._prepared = None
         for segment in self.segments:
-            segment.drop_copy()  # of all: its segment may not be the active one any more
+            segment.log.drop_copy()  # of all: its segment may not be the active one any more
 
     def _checkpoint_job(self, offset: int, log_start_offset: int) -> BackgroundJob | None:
         limit_offset = min(offset, log_start_offset)
@@ -155,7 +155,7 @@ class LogTruncation(LogFiles):
                 producers, first_offset=segments.first.base_offset, end_offset=end, now_ms=now_ms
             )
             replay_headers(producers, segments, end_offset=end, files=self._files)
-            position = segment.position_of(end)
+            position = segment.reader.position_of(end)
 
         def finish() -> None:
             first_offset = segments.first.base_offset
@@ -166,17 +166,17 @@ class LogTruncation(LogFiles):
 
     def _copying_job(self, segment: Segment, position: int) -> BackgroundJob:
         truncations = self.truncations
-        copied: list[Copy] = []
+        copied: list[FileCopy] = []
 
         def finish() -> None:
             (copy,) = copied
-            segment.keep_copy(copy)
+            segment.log.keep_copy(copy)
             if self.truncations != truncations:
-                segment.drop_copy()  # the file has other batches now
+                segment.log.drop_copy()  # the file has other batches now
 
         return BackgroundJob(
             name=f"copy {position} bytes of {segment}",
-            run=self._in_thread(lambda: copied.append(segment.copy_beginning(position))),
+            run=self._in_thread(lambda: copied.append(segment.log.copy_beginning(position))),
             finish=finish,
         )
 
@@ -238,7 +238,7 @@ class LogTruncation(LogFiles):
             self._flush_removals()
         active = self.segments.active
         active.truncate_to(offset, now_ms=now_ms)
-        for fd in active.take_replaced_fds():
+        for fd in active.log.take_replaced_fds():
             close = partial(self._files.close, fd)
             self.deleted_files.append(DeletedFiles(now_ms + self.config.file_delete_delay_ms, close, close))
         self.leader_epochs.truncate_from_end(offset)

@@ -26,26 +26,26 @@ def warm_up(segment: Segment, offset: int, *, max_bytes: int, files: Files) -> N
     """
     # The index file of an active segment lacks its newest entries: some more headers are read.
     with _beside(segment, files) as beside, suppress(*_DAMAGE):
-        found = beside.find_by_index(offset)
+        found = beside.reader.find_by_index(offset)
         if found is not None:
             size = max(max_bytes, found.header.size_bytes, HEADER_SIZE_BYTES)
-            beside.read_bytes(found.position, size)
+            beside.log.read_bytes(found.position, size)
 
 
 def warm_up_times(segments: Iterable[Segment], *, kept_from_ms: int, files: Files) -> None:
-    """Read what `segment.largest` reads, of the oldest segments up to the first that ends at or after `kept_from_ms`.
+    """Read what `segment.indexes.largest` reads, of the oldest segments up to the first that ends at or after `kept_from_ms`.
 
     [any thread] Raises as `warm_up`.
     """
     for segment in segments:
-        if segment.has_read_largest:
-            timestamp = segment.largest.timestamp
+        if segment.indexes.known_largest is not None:
+            timestamp = segment.indexes.largest.timestamp
         else:
             timestamp = -1
             with _beside(segment, files) as beside, suppress(*_DAMAGE):
-                timestamp, offset, _ = beside.time_index.last
+                timestamp, offset, _ = beside.indexes.time_index.last
                 if timestamp >= 0:
-                    beside.find_by_index(offset)
+                    beside.reader.find_by_index(offset)
         if timestamp >= kept_from_ms:
             return
 
@@ -54,7 +54,7 @@ def warm_up_times(segments: Iterable[Segment], *, kept_from_ms: int, files: File
 def _beside(segment: Segment, files: Files) -> Iterator[Segment]:
     """The segment's files as a Segment object of this thread."""
     beside = Segment.load(
-        segment.directory, segment.base_offset, settings=segment.settings, files=files, now_ms=0, suffix=segment.suffix
+        segment.files.directory, segment.base_offset, settings=segment.indexes.settings, files=files, now_ms=0, suffix=segment.files.suffix
     )  # fmt: skip
     try:
         beside.open_existing()

@@ -56,7 +56,7 @@ def close_gap(log: Log, store: SnapshotStore, *, is_clean: bool, now_ms: int) ->
     log.offsets.ignore_gap()
     gap: tuple[int, int] | None = None
     for earlier, later in pairwise(log.segments):
-        end = max(earlier.next_offset(), log.log_start_offset)
+        end = max(earlier.reader.next_offset(), log.log_start_offset)
         if end < later.base_offset:
             gap = end, later.base_offset
     if gap is None:

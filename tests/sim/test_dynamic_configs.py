@@ -90,7 +90,7 @@ TOPICS: dict[str, tuple[str, object, Callable[[Node], object]]] = {
     "index.interval.bytes": (
         "77",
         77,
-        lambda node: log_of(node).segments.active.settings.index_interval_bytes,
+        lambda node: log_of(node).segments.active.indexes.settings.index_interval_bytes,
     ),
     "delete.retention.ms": ("11", 11, of_log("delete_retention_ms")),
     "min.compaction.lag.ms": ("12", 12, of_log("min_compaction_lag_ms")),

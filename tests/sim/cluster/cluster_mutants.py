@@ -262,7 +262,7 @@ def threads_lend_slices() -> Iterator[None]:
     """A read in a thread maps the file that the loop replaces, and takes slices of the mapping that the loop gives back."""
 
     def read_in_thread(segment: Segment, offset: int, *, max_bytes: int, files: Files) -> None:
-        segment.read(offset, max_bytes=max_bytes, min_one_message=True, lend=True)
+        segment.reader.read(offset, max_bytes=max_bytes, min_one_message=True, lend=True)
 
     with patch.object(log_reader, "warm_up", read_in_thread):
         yield

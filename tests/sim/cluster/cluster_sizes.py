@@ -11,9 +11,9 @@ from unittest.mock import patch
 
 #: Where each stands -> what it may be.
 CHOICES = {
-    "storage.segment.LEND_BYTES": (100, 300, 128 * 1024),
+    "storage.segment_reader.LEND_BYTES": (100, 300, 128 * 1024),
     "storage.lending.REMAP_BYTES": (1, 500, 8 * 1024 * 1024),
-    "storage.segment.WARM_TAIL_BYTES": (0, 400, 16 * 1024 * 1024),
+    "storage.segment_reader.WARM_TAIL_BYTES": (0, 400, 16 * 1024 * 1024),
     "storage.validation.QUICK_RECORDS": (0, 1, 500),
     # What is joined is copied, and lent no longer.
     "broker.network.connection.JOIN_BYTES": (0, 16 * 1024),

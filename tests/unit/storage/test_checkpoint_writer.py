@@ -2,12 +2,13 @@
 
 import pytest
 
+from storage.segment import Segment
 from tests.unit.storage.storage_support import NOW_MS
 from tests.unit.storage.test_log_manager import TOPIC_ID, A, append, open_manager, run
 
 
 @pytest.mark.parametrize("jobs_run", ["before", "afterwards"])
-def test_checkpoints_go_back_before_a_truncation_changes_files(tmp_path, jobs_run):
+def test_checkpoints_go_back_before_a_truncation_changes_files(tmp_path, monkeypatch, jobs_run):
     """Whatever a job was made to write: after a power cut new batches would be believed unseen."""
     manager = open_manager(tmp_path)
     log = manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS)
@@ -19,7 +20,7 @@ def test_checkpoints_go_back_before_a_truncation_changes_files(tmp_path, jobs_ru
     if jobs_run == "before":
         run(jobs)
     seen = []
-    log.segments.active.truncate_to = lambda offset, **_: seen.append(checkpoints())
+    monkeypatch.setattr(Segment, "truncate_to", lambda segment, offset, **_: seen.append(checkpoints()))
 
     def checkpoints():
         files = [tmp_path / f"{name}-offset-checkpoint" for name in ("recovery-point", "log-start")]

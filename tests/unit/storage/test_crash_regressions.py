@@ -194,10 +194,10 @@ def test_changed_configuration_of_a_running_log(tmp_path):
     log = open_log(tmp_path / "l", config=LogConfig(segment_bytes=100_000, index_interval_bytes=100_000))
     append(log, 10)
     assert len(log.segments) == 1
-    assert log.segments.active.offset_index.count == 0
+    assert log.segments.active.indexes.offset_index.count == 0
     log.update_config(LogConfig(segment_bytes=100_000, index_interval_bytes=1))
     append(log, 2)
-    assert log.segments.active.offset_index.count == 2
+    assert log.segments.active.indexes.offset_index.count == 2
     assert log.recovery_point == 0
     log.update_config(LogConfig(segment_bytes=100_000, flush_messages=1))
     append(log)
@@ -270,7 +270,7 @@ def test_a_hole_comes_back_with_what_was_truncated():
     hole = second.base_offset - 1
     log.close_files()
     files.unlink(Path("/data/a/recovery-point-offset-checkpoint"))
-    files.tear(first.path_of(".log"), first.start_of(hole))
+    files.tear(first.path_of(".log"), first.reader.start_of(hole))
     log = open_manager(files.after_crash(Random(1), Loss.NOTHING)).logs[TP]
     expected = [*range(hole), *range(hole + 1, 20)]
     assert offsets_in(log) == expected

@@ -20,6 +20,8 @@ from storage.flushing import flush_due, flush_job
 from storage.log import AppendOrigin, UnexpectedAppendOffset
 from storage.log_config import LogConfig
 from storage.segment import Segment
+from storage.segment_indexes import SegmentIndexes
+from storage.segment_reader import SegmentReader
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log
 
 
@@ -215,12 +217,12 @@ def test_read_bounds(log):
             log.read(offset, max_bytes=100)
 
 
-@pytest.mark.parametrize("step", ["read", "index_batch"])
-def test_a_thread_reads_nothing_that_is_appended_meanwhile(tmp_path, monkeypatch, step):
+@pytest.mark.parametrize(("part", "step"), [(SegmentReader, "read"), (SegmentIndexes, "add_batch")])
+def test_a_thread_reads_nothing_that_is_appended_meanwhile(tmp_path, monkeypatch, part, step):
     """Neither what comes before it has read, nor the batch that is in the file, but not before the log end yet."""
     log = open_log(tmp_path / "l", config=LogConfig())
     fill(log, 3)
-    original, seen = getattr(Segment, step), []
+    original, seen = getattr(part, step), []
 
     def interrupted(segment, *args, **options):
         monkeypatch.undo()
@@ -230,7 +232,7 @@ def test_a_thread_reads_nothing_that_is_appended_meanwhile(tmp_path, monkeypatch
             seen.append(log.read(2, max_bytes=10_000, max_offset=6))
         return original(segment, *args, **options)
 
-    monkeypatch.setattr(Segment, step, interrupted)
+    monkeypatch.setattr(part, step, interrupted)
     if step == "read":
         seen.append(log.read(2, max_bytes=10_000, max_offset=6))
     else:
@@ -683,7 +685,7 @@ def test_truncation_whatever_the_time_index_says(with_a_flipped_bit, offset):
 def test_an_index_that_goes_back_is_made_anew_when_an_entry_is_due(log):
     """The batch is written by then: its offset is not given again."""
     fill(log, 2)
-    log.segments.active.offset_index.append(1000, 0)
+    log.segments.active.indexes.offset_index.append(1000, 0)
     fill(log, 2)
     assert (log.log_end_offset, offsets_in(log)) == (8, [0, 2, 4, 6])
 
@@ -693,8 +695,8 @@ def test_idle_segments_hold_no_descriptor_for_their_age(tmp_path):
     fill(log, 2)
     log.close()
     log = open_log(log.directory)
-    assert log.segments.active.largest == (NOW_MS + 1, 1, None)
-    assert log.segments.active._fd is None
+    assert log.segments.active.indexes.largest == (NOW_MS + 1, 1, None)
+    assert log.segments.active.log.is_open is False
 
 
 def test_in_place_patch_is_in_the_callers_buffer(log):

@@ -53,9 +53,9 @@ def test_split(tmp_path, is_clean, is_active):
     assert (log.log_start_offset, log.log_end_offset) == (0, end)
     for segment in log.segments:
         assert all(
-            it.header.last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET for it in segment.headers()
+            it.header.last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET for it in segment.log.headers()
         )
-        assert len(list(valid_batches(segment))) == len(list(segment.headers()))
+        assert len(list(valid_batches(segment))) == len(list(segment.log.headers()))
     for number, offset in enumerate(OFFSETS):
         assert log.read(offset + 1, max_bytes=1, min_one_message=True).base_offset == offset
         assert log.offset_for_timestamp(NOW_MS + 10 * number).offset == offset
@@ -109,7 +109,7 @@ def test_aborted_transactions_go_to_their_segments(tmp_path):
             end = marker(producer_id=0, commit=False, timestamp=NOW_MS)
             log.append_as_leader(end, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
     follower = [bytearray(data) for _, data in log.records_since(0)]
-    aborted = log.segments.active.transactions.entries
+    aborted = log.segments.active.indexes.transactions.entries
     assert len(aborted) == 1
     log.close()
     data = bytearray(b"".join(follower))

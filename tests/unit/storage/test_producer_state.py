@@ -51,7 +51,7 @@ class Log:
         if updates.duplicate is not None:
             return updates.duplicate.first_offset, updates.duplicate.last_offset
         first = self.end
-        apply_updates(self.producers, updates, self)
+        apply_updates(self.producers, updates, self.transactions)
         self.producers.map_end_offset = found[-1][0].next_offset
         return first, self.end - 1
 

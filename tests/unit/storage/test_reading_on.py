@@ -5,10 +5,12 @@ from storage_support import NOW_MS, batch, open_log
 
 from protocol.errors import CorruptMessage
 from protocol.records.batch import batches, read_header
+from storage.file_records import RECENT_BATCHES
 from storage.files import Files
 from storage.index import CorruptIndex
 from storage.log_config import LogConfig
-from storage.segment import EXPECTED_READS, RECENT_BATCHES, Segment
+from storage.segment_indexes import SegmentIndexes
+from storage.segment_reader import EXPECTED_READS, SegmentReader
 
 LARGE = LogConfig(index_interval_bytes=1)
 VALUE = b"v" * 300
@@ -16,7 +18,7 @@ VALUE = b"v" * 300
 
 @pytest.fixture(autouse=True)
 def _small_batches_are_large(monkeypatch):
-    monkeypatch.setattr("storage.segment.LEND_BYTES", 300)
+    monkeypatch.setattr("storage.segment_reader.LEND_BYTES", 300)
 
 
 def filled(folder, count):
@@ -34,7 +36,7 @@ def read_one(log, offset):
 def test_reading_on_does_not_search(tmp_path, monkeypatch):
     log = filled(tmp_path, 3 * RECENT_BATCHES)
     assert read_one(log, 5) == 5
-    monkeypatch.setattr(Segment, "find", None)
+    monkeypatch.setattr(SegmentReader, "find", None)
     for offset in range(6, 2 * RECENT_BATCHES):
         assert read_one(log, offset) == offset
 
@@ -43,7 +45,7 @@ def test_the_number_of_readers_that_are_remembered_is_bounded(tmp_path):
     log = filled(tmp_path, 5 * RECENT_BATCHES)
     for offset in range(3 * RECENT_BATCHES):
         assert read_one(log, offset) == offset
-    assert len(log.segments.active._expected) == EXPECTED_READS
+    assert len(log.segments.active.reader.expected) == EXPECTED_READS
 
 
 def test_truncation_forgets(tmp_path):
@@ -52,24 +54,24 @@ def test_truncation_forgets(tmp_path):
     log.truncate_to(4, now_ms=NOW_MS)
     for _ in range(3):  # other boundaries: offsets 4 to 18 in three batches
         log.append_as_leader(batch(5, value=VALUE), leader_epoch=1, now_ms=NOW_MS)
-    log.segments.active._recent.clear()
+    log.segments.active.log.recent.clear()
     assert log.read(8, max_bytes=5000, may_block=False).base_offset == 4
 
 
 def test_a_truncation_while_a_thread_looks_for_the_end_of_its_read(tmp_path, monkeypatch):
     """Where the high watermark lay then is not where it lies afterwards."""
     log = filled(tmp_path, 10)
-    look = Segment.position_of
+    look = SegmentReader.position_of
 
     def position_of(segment, offset, **how):
         position = look(segment, offset, **how)
-        monkeypatch.setattr(Segment, "position_of", look)
+        monkeypatch.setattr(SegmentReader, "position_of", look)
         log.truncate_to(0, now_ms=NOW_MS)
         for _ in range(10):
             log.append_as_leader(batch(value=VALUE * 2), leader_epoch=1, now_ms=NOW_MS)
         return position
 
-    monkeypatch.setattr(Segment, "position_of", position_of)
+    monkeypatch.setattr(SegmentReader, "position_of", position_of)
     log.read(0, max_bytes=10_000, max_offset=5, may_block=True)
     read = log.read(0, max_bytes=10_000, max_offset=5, may_block=False)
     assert [header.base_offset for header, _ in batches(memoryview(read.records))] == list(range(5))
@@ -94,7 +96,7 @@ def test_a_look_up_in_a_thread_does_not_take_a_truncation_for_a_corrupt_index(tm
     log = open_log(tmp_path, config=LARGE, files=files)
     for _ in range(5 * RECENT_BATCHES):
         log.append_as_leader(batch(value=VALUE), leader_epoch=0, now_ms=NOW_MS)
-    monkeypatch.setattr(Segment, "rebuild_indexes", None)
+    monkeypatch.setattr(SegmentIndexes, "rebuild", None)
     files.before_read = lambda: log.truncate_to(10, now_ms=NOW_MS)
     with pytest.raises(CorruptMessage, match="truncated meanwhile"):
         log.read(100, max_bytes=5000)
@@ -105,7 +107,7 @@ def test_a_look_up_in_a_thread_does_not_take_a_truncation_for_a_corrupt_index(tm
 
 def test_an_index_entry_that_a_truncation_takes_from_a_thread(tmp_path):
     log = filled(tmp_path, 100)
-    index = log.segments.active.offset_index
+    index = log.segments.active.indexes.offset_index
     log.truncate_to(10, now_ms=NOW_MS)
     with pytest.raises(CorruptIndex):
         index.entry(90)
@@ -119,5 +121,5 @@ def test_a_late_reader_of_a_removed_segment_makes_no_file(tmp_path):
         deleted.remove()
     names = log.files.list(tmp_path)
     with pytest.raises(FileNotFoundError):
-        segment.header_at(0)
+        segment.log.header_at(0)
     assert log.files.list(tmp_path) == names

@@ -198,9 +198,9 @@ def test_a_reader_in_a_thread_has_the_replaced_file_until_its_delay_is_over(tmp_
     log = open_log(tmp_path / "l", config=ONE_SEGMENT)
     append(log, 3)
     held = lent(log, 1)
-    fd = log.segments.active.fd
+    fd = log.segments.active.log.fd
     truncate(log, 2)
-    assert log.segments.active.fd != fd
+    assert log.segments.active.log.fd != fd
     assert len(log.files.pread(fd, 100, 0)) == 100
     (deleted,) = log.deleted_files
     assert deleted.due_ms == NOW_MS + log.config.file_delete_delay_ms

@@ -1,0 +1,265 @@
+"""The log file of one segment: batches are appended to its end, read, and truncated (Kafka's FileRecords).
+
+The file is opened at the first use, so that an idle segment holds no descriptor. An append is one system call. It is
+truncated in place, unless a slice beyond its new end is still lent (`storage/lending.py`): then the bytes that stay are
+copied into a new file (`storage/file_copy.py`).
+
+Nothing here flushes, except such a copy. I/O errors are raised as `OSError`.
+
+Source: FileRecords of Kafka.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from logging import getLogger
+from typing import NamedTuple
+
+from protocol.errors import CorruptMessage, UnsupportedForMessageFormat
+from protocol.records.batch import HEADER_SIZE_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, read_header
+from storage import file_names
+from storage.file_copy import FileCopy
+from storage.files import Buffer
+from storage.lending import Lender
+from storage.segment_files import SegmentFiles
+
+#: How many of the newest batches are found without an index look-up, at least.
+RECENT_BATCHES = 64
+#: Bytes of one read of a search for a header: an index interval and the header after it.
+SCAN_BYTES = 8192
+
+_LOG = getLogger(__name__)
+
+
+class BatchPosition(NamedTuple):
+    """A batch and where it begins in the segment's file."""
+
+    header: BatchHeader
+    position: int
+
+
+class FileRecords:
+    """The batches of a segment; see the module.
+
+    Invariant: `size` is the end of the last whole batch, and every position in `recent` is before it, except that of a
+    batch whose append is not complete. Bytes of the file after `size` are ignored.
+    """
+
+    __slots__ = (
+        "_copy", "_fd", "_files", "_lender", "_replaced_fds", "_system", "appended_from", "is_closed", "recent", "size"
+    )  # fmt: skip
+
+    def __init__(self, files: SegmentFiles, *, size: int, is_closed: bool) -> None:
+        self._files = files
+        self._system = files.system
+        self.size = size
+        #: Whether the segment gets no more batches.
+        self.is_closed = is_closed
+        #: Bytes from here on were appended by this process: they are in the page cache, and may not be on the disk.
+        self.appended_from = size
+        #: Base offset -> position of the newest batches, oldest first.
+        self.recent: dict[int, int] = {}
+        self._fd: int | None = None
+        self._lender = Lender(self._system)
+        #: A copy of the beginning, flushed, that may take the file's place.
+        self._copy: FileCopy | None = None
+        self._replaced_fds: list[int] = []
+
+    def __str__(self) -> str:
+        return str(self._files)
+
+    # -- the descriptor ----------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a descriptor is open."""
+        return self._fd is not None
+
+    @property
+    def fd(self) -> int:
+        """The descriptor, opened at the first use."""
+        if self._fd is None:
+            # Not created if missing: a thread may still read from a segment that has been removed.
+            self._fd = self._system.open(self._files.path_of(file_names.LOG), write=True)
+        return self._fd
+
+    @contextmanager
+    def for_one_use(self) -> Iterator[int]:
+        """The descriptor for one use: retention reads thousands of idle segments, which keep none for it."""
+        if self._fd is not None:
+            yield self._fd
+            return
+        fd = self._system.open(self._files.path_of(file_names.LOG))
+        try:
+            yield fd
+        finally:
+            self._system.close(fd)
+
+    def create(self) -> None:
+        """Open the file of a new segment, which is created if there is none."""
+        self._fd = self._system.open(self._files.path_of(file_names.LOG), write=True, create=True)
+
+    def set_file_size(self, size: int) -> None:
+        """Remove old bytes from the file of a new segment (0), or preallocate it."""
+        assert not self.size, (str(self), self.size)
+        self._system.truncate(self.fd, size)
+
+    def open_existing(self) -> None:
+        """Open the file for reading only. Raises FileNotFoundError."""
+        self._fd = self._system.open(self._files.path_of(file_names.LOG))
+
+    def prepare_reading(self) -> None:
+        """Open the file, so that a thread that reads it does not have to."""
+        self.fd  # noqa: B018 (the property opens the file)
+
+    def close_to_appends(self) -> None:
+        """No batch follows: truncate a preallocated file to its content."""
+        if self._fd is not None and self._system.size(self._fd) != self.size:
+            self.truncate_to(self.size)
+        self.recent.clear()
+        self.is_closed = True
+
+    def close(self) -> None:
+        """Close the descriptors and release the mapping, without writing."""
+        self._lender.forget()
+        if self._fd is not None:
+            self._system.close(self._fd)
+            self._fd = None
+        self.drop_copy()
+        for fd in self.take_replaced_fds():
+            self._system.close(fd)
+
+    def release_mapping(self) -> None:
+        """Release the mapping, which exists until its last lent slice is released. The next large read maps again."""
+        self._lender.forget()
+
+    # -- batches -----------------------------------------------------------------------------------
+
+    def append(self, headers: Sequence[BatchHeader], buffers: Sequence[Buffer], size_bytes: int) -> int:
+        """Write batches to the end of the file with one system call; returns the position of the first one."""
+        position = self.size
+        fd = self._fd if self._fd is not None else self.fd
+        if len(buffers) == 1:
+            self._system.pwrite(fd, buffers[0], position)
+        else:
+            self._system.writev(fd, buffers, position)
+        recent = self.recent
+        recent[headers[0].base_offset] = position  # before the size: see `end_before`
+        self.size = position + size_bytes
+        if len(headers) > 1:
+            at = position
+            for header in headers:
+                recent[header.base_offset] = at
+                at += header.batch_length + LOG_OVERHEAD_BYTES
+        if len(recent) > 2 * RECENT_BATCHES:
+            self.recent = dict(list(recent.items())[-RECENT_BATCHES:])
+        return position
+
+    def end_before(self, log_end: int, size: int) -> int:
+        """The end position of the batches before `log_end`; `size` is the segment's size, read before `log_end`.
+
+        Only a batch of a concurrent append can begin at `log_end` and be included in `size`: then the end is its
+        position.
+        """
+        return self.recent.get(log_end, size)
+
+    def header_at(self, position: int, *, may_block: bool = True) -> BatchHeader:
+        """The header of the batch that begins there. Raises CorruptMessage, UnsupportedForMessageFormat."""
+        return read_header(self._system.pread(self.fd, HEADER_SIZE_BYTES, position, may_block=may_block))
+
+    def headers(
+        self, position: int = 0, end: int | None = None, *, fd: int | None = None, may_block: bool = True
+    ) -> Iterator[BatchPosition]:
+        """The headers of the batches from `position` on; `fd` is the log file's, if the segment must not keep it open.
+
+        Raises CorruptMessage or UnsupportedForMessageFormat at a position without a valid header.
+        """
+        end = self.size if end is None else end
+        chunk, chunk_start = b"", position
+        while position < end:
+            at = position - chunk_start
+            if at + HEADER_SIZE_BYTES > len(chunk):
+                size = min(SCAN_BYTES, end - position)
+                chunk = self._system.pread(self.fd if fd is None else fd, size, position, may_block=may_block)
+                chunk_start, at = position, 0
+            header = read_header(chunk, at)
+            if position + header.size_bytes > end:
+                raise CorruptMessage(
+                    f"{self}: the batch at position {position} ends after the file's end {end}"
+                )
+            yield BatchPosition(header, position)
+            position += header.size_bytes
+
+    def sound_headers(self, position: int = 0) -> Iterator[BatchPosition]:
+        """As `headers`, but ends at a position without a valid header, with an ERROR in the process's log."""
+        try:
+            yield from self.headers(position)
+        except (CorruptMessage, UnsupportedForMessageFormat) as error:
+            _LOG.error("%s is damaged: %s", self, error)
+
+    # -- bytes -------------------------------------------------------------------------------------
+
+    def pread(self, position: int, size: int) -> bytes:
+        """The bytes at `position`; fewer at the file's end."""
+        return self._system.pread(self._fd if self._fd is not None else self.fd, size, position)
+
+    def read_bytes(self, position: int, size: int) -> memoryview:
+        """The bytes at `position`, up to the segment's end."""
+        return memoryview(self._system.pread(self.fd, max(min(size, self.size - position), 0), position))
+
+    def is_cached(self, position: int, size: int) -> bool:
+        """Whether reading these bytes would probably not wait for the disk."""
+        return self._system.is_cached(self.fd, size, position)
+
+    def lend(self, position: int, size: int) -> memoryview | None:
+        """A slice of the mapped file, for a socket only (`storage.lending`); None if the caller should read a copy."""
+        return self._lender.lend(
+            self.fd, position=position, size=size, file_size=self.size, is_closed=self.is_closed
+        )
+
+    # -- truncation --------------------------------------------------------------------------------
+
+    def truncate_to(self, size: int) -> None:
+        """Truncate the file to `size`, without removing lent pages."""
+        assert size <= self.size, (str(self), size, self.size)
+        self.recent = {base: at for base, at in self.recent.items() if at < size}
+        if self._lender.may_shorten(size):
+            self._system.truncate(self.fd, size)
+        else:
+            if self.must_copy(size):
+                self.keep_copy(self.copy_beginning(size))
+            self._replace_by_copy()
+        self.drop_copy()
+        self.size = size
+        self.appended_from = min(self.appended_from, size)
+
+    def must_copy(self, size: int) -> bool:
+        """Whether truncating to `size` needs `copy_beginning`, as a slice beyond it is lent."""
+        return not self._lender.may_shorten(size) and (self._copy is None or self._copy.size != size)
+
+    def copy_beginning(self, size: int) -> FileCopy:
+        """A copy of the first `size` bytes, on the disk, for `keep_copy`. [any thread; the file is open]"""
+        return FileCopy.make(self._files, self.fd, size)
+
+    def keep_copy(self, copy: FileCopy) -> None:
+        """Keep a copy to replace the file with; dropped if the file is truncated to another size before."""
+        self.drop_copy()
+        self._copy = copy
+
+    def drop_copy(self) -> None:
+        """Delete the kept copy, if any."""
+        if self._copy is not None:
+            self._copy.delete(self._files)
+            self._copy = None
+
+    def take_replaced_fds(self) -> list[int]:
+        """Descriptors of files that copies have replaced; the caller closes them when no thread reads from them."""
+        fds, self._replaced_fds = self._replaced_fds, []
+        return fds
+
+    def _replace_by_copy(self) -> None:
+        copy, self._copy = self._copy, None
+        assert copy is not None, str(self)
+        self._system.rename(self._files.directory / copy.name, self._files.path_of(file_names.LOG))
+        self._replaced_fds.append(self.fd)
+        self._fd = copy.fd
+        self._lender = Lender(self._system)
