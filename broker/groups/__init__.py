@@ -12,6 +12,7 @@
 | `log_state`, `loader`, `group_restoring`, `resuming` | the replay of a partition, and its groups (CoordinatorLoaderImpl) |
 | `shard_runtime`, `record_writer`, `cleanup`, `timers` | the shell of a shard: actions, appends, expiry, timers (CoordinatorContext) |
 | `coordinator_runtime` | the shards that this broker leads: loads and unloads them (CoordinatorRuntime) |
+| `delayed_join` | JoinGroup and SyncGroup requests that wait for other members |
 | `coordinator` | the service: finds a group's shard, maps errors to responses (GroupCoordinatorService) |
 
 Except for the shells everything is synchronous and without a clock: `now_ms` comes in, `actions` come out.

@@ -6,7 +6,6 @@ for replication.
 Source: GroupCoordinatorService of Kafka 4.3.
 """
 
-from asyncio import Future
 from collections.abc import Callable, Iterable
 from uuid import UUID
 
@@ -15,6 +14,7 @@ from broker.groups.answers import Answer
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator_log import CoordinatorLog
 from broker.groups.coordinator_runtime import CoordinatorRuntime
+from broker.groups.delayed_join import DelayedGroupResponse
 from broker.groups.errors import client_error_code
 from broker.groups.group_metadata import new_group_value
 from broker.groups.joining import Joiner, join
@@ -120,7 +120,7 @@ class GroupCoordinator:
             if request.member_id:
                 raise UnknownMemberId(f"group {group_id} does not exist")
             group = shard.new_group(group_id, now_ms=now_ms)
-        waiter: Future[JoinGroupResponse] = self._runtime.loop.create_future()
+        waiter: DelayedGroupResponse[JoinGroupResponse] = DelayedGroupResponse(self._runtime.loop)
         unique = UUID(int=self._runtime.random.getrandbits(128), version=4)
         joiner = Joiner(
             waiter=waiter, version=version, client_id=client_id, client_host=client_host, unique=str(unique)
@@ -130,7 +130,7 @@ class GroupCoordinator:
             # As in Kafka: the log gets a record of the group even before the first member has joined.
             actions.append(Store(value=new_group_value(group), then=NewGroupStored()))
         shard_runtime.carry_out(group, actions)
-        return waiter.result() if waiter.done() else waiter
+        return waiter.answer()
 
     def sync(self, request: SyncGroupRequest) -> Answer[SyncGroupResponse]:
         """SyncGroup: answered when the leader's assignment is in the log."""
@@ -141,9 +141,9 @@ class GroupCoordinator:
                 raise UnknownMemberId(f"group {request.group_id} does not exist")
         except KafkaError as error:
             return SyncGroupResponse(error_code=client_error_code(error))
-        waiter: Future[SyncGroupResponse] = self._runtime.loop.create_future()
+        waiter: DelayedGroupResponse[SyncGroupResponse] = DelayedGroupResponse(self._runtime.loop)
         shard_runtime.carry_out(group, sync(group, request, waiter))
-        return waiter.result() if waiter.done() else waiter
+        return waiter.answer()
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         """Heartbeat: never waits."""

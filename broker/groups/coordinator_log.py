@@ -7,6 +7,7 @@ from asyncio import Future
 from typing import Protocol
 
 from broker.groups.loader import ReplicaLog
+from broker.replicas.leadership_listener import LeadershipListener
 from protocol.types import TopicPartition
 
 
@@ -20,16 +21,6 @@ class Appended(Protocol):
     @property
     def last_offset(self) -> int:
         """The offset of its last record (inclusive)."""
-
-
-class LeadershipListener(Protocol):
-    """Follows the leadership of a topic's partitions. Called at each change, before anything else happens to the log."""
-
-    def on_leader(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads the partition, in this epoch."""
-
-    def on_resigned(self, partition: int, leader_epoch: int) -> None:
-        """This broker does not lead the partition any more, or the partition is deleted."""
 
 
 class CoordinatorLog(Protocol):
@@ -51,5 +42,5 @@ class CoordinatorLog(Protocol):
     def replica_log(self, topic_partition: TopicPartition) -> ReplicaLog:
         """The log of a partition that this broker hosts. Raises KafkaError."""
 
-    def listen(self, topic: str, listener: LeadershipListener) -> None:
-        """Notify the listener when this broker begins or ceases to lead a partition of `topic`."""
+    def add_leadership_listener(self, listener: LeadershipListener) -> None:
+        """Notify the listener of all partitions of this broker; at once of those that it leads already."""

@@ -1,7 +1,7 @@
 """Coordinator runtime: the shards that this broker leads, loaded and unloaded as leadership of their partitions changes.
 
-    no shard --on_leader--> loading, one partition after the other --> active --on_resigned--> kept for `KEPT_S` --> discarded
-                                    ^------------------ on_leader -------------------------------'
+    no shard --on_election--> loading, one partition after the other --> active --on_resignation--> kept for `KEPT_S` --> discarded
+                                      ^------------------ on_election ---------------------------------'
 
 Source: CoordinatorRuntime (scheduleLoadOperation, scheduleUnloadOperation) of Kafka 4.3.
 """
@@ -26,7 +26,7 @@ LOADS_AT_ONCE: Final = 1
 
 
 class CoordinatorRuntime:
-    """See the module. A `LeadershipListener` of the offsets topic."""
+    """See the module. A `LeadershipListener`, for the partitions of the offsets topic."""
 
     def __init__(self, *, config: GroupConfig, log: CoordinatorLog, runtime: Runtime) -> None:
         self._config = config
@@ -44,7 +44,7 @@ class CoordinatorRuntime:
     def start(self) -> None:
         """Load the partitions that this broker leads, and follow leadership changes from now on."""
         self.is_active = True
-        self._log.listen(OFFSETS_TOPIC, self)
+        self._log.add_leadership_listener(self)
         self._schedule_expiry()
 
     def stop(self) -> None:
@@ -67,12 +67,14 @@ class CoordinatorRuntime:
 
     # Leadership
 
-    def on_leader(self, partition: int, leader_epoch: int) -> None:
+    def on_election(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
         """Load the partition, unless this broker led it already: then its state is that of the log."""
-        led = self.by_partition.get(partition)
-        if not self.is_active or (led is not None and not led.is_closed):
+        topic, partition = topic_partition
+        if topic != OFFSETS_TOPIC or not self.is_active:
             return
-        topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
+        led = self.by_partition.get(partition)
+        if led is not None and not led.is_closed:
+            return
         state = self._take_resumable(topic_partition) or LogState(topic_partition)
         shard = ShardRuntime(state, config=self._config, log=self._log, runtime=self._runtime)
         self.by_partition[partition] = shard
@@ -82,9 +84,10 @@ class CoordinatorRuntime:
         async with self._loads:
             await shard.load()
 
-    def on_resigned(self, partition: int, leader_epoch: int) -> None:
+    def on_resignation(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
         """Unload the partition. Its replayed state is kept for `KEPT_S`: this broker may lead it again soon."""
-        shard = self.by_partition.pop(partition, None)
+        topic, partition = topic_partition
+        shard = self.by_partition.pop(partition, None) if topic == OFFSETS_TOPIC else None
         if shard is None:
             return
         self._in_turns(shard.close(), f"unload {shard.topic_partition}")

@@ -31,6 +31,7 @@ from broker.groups.answers import error_of
 from broker.groups.cleanup import Cleanup
 from broker.groups.config import GroupConfig
 from broker.groups.coordinator_log import CoordinatorLog
+from broker.groups.delayed_join import DelayedGroupResponse
 from broker.groups.errors import client_error_code
 from broker.groups.group import ClassicGroup
 from broker.groups.group_restoring import restore_groups
@@ -183,9 +184,8 @@ class ShardRuntime:
             action = queue.popleft()
             match action:
                 case AnswerJoin() | AnswerSync():
-                    assert isinstance(action.waiter, Future), action.waiter
-                    if not action.waiter.done():  # Cancelled if its connection has been closed.
-                        action.waiter.set_result(action.response)
+                    assert isinstance(action.waiter, DelayedGroupResponse), action.waiter
+                    action.waiter.complete_with(action.response)
                 case SetTimer():
                     self._set_timer(group, action)
                 case CancelTimer():

@@ -45,9 +45,9 @@ class DelayedOperation(ABC):
         self._keys: tuple[Hashable, ...] = ()
         self._timer: Timer | None = None
 
-    @abstractmethod
     def watch_keys(self) -> tuple[Hashable, ...]:
-        """Its watch keys, each once; called when it is watched."""
+        """Its watch keys, each once; called when it is watched. None: `force_complete` or the deadline completes it."""
+        return ()
 
     @abstractmethod
     def can_complete(self) -> bool:

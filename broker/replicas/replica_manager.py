@@ -22,6 +22,7 @@ from broker.replicas.cluster_view import ClusterView
 from broker.replicas.delayed_produce import DelayedAcknowledgement, PartitionStatus, ProducePartitionStatus
 from broker.replicas.flushes import Flushes
 from broker.replicas.leader_throttle import LeaderThrottle
+from broker.replicas.leadership_listener import LeadershipListener
 from broker.replicas.log_creator import CreatedLog, LogCreator
 from broker.replicas.log_moves import LogMoves
 from broker.replicas.partition import Partition
@@ -52,16 +53,6 @@ from storage.log_manager import LogManager, NewLog
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-class LeadershipListener(Protocol):
-    """A coordinator: it serves the partitions of its internal topic that this broker leads."""
-
-    def on_leader(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads the partition, in a new epoch; it may have led it in the one before, with the same log."""
-
-    def on_resigned(self, partition: int, leader_epoch: int) -> None:
-        """This broker led the partition in this epoch, and does not lead it any more."""
 
 
 class Followers(Protocol):
@@ -135,7 +126,7 @@ class ReplicaManager:
         self.hosted: dict[PartitionKey, Partition] = {}
         #: Partitions that have no log because of a failing disk; the log directory if the log was open.
         self._offline: dict[PartitionKey, Path | None] = {}
-        self._listeners: dict[str, list[LeadershipListener]] = {}
+        self._leadership_listeners: list[LeadershipListener] = []
 
     # -- look-ups --------------------------------------------------------------------------------------
 
@@ -288,12 +279,12 @@ class ReplicaManager:
             if partition.notice_retention() and not partition.is_leader:
                 self._followers.refresh(partition)
 
-    def listen(self, topic: str, listener: LeadershipListener) -> None:
-        """Notify `listener` of leadership changes of this topic's partitions; at once of those that are led already."""
-        self._listeners.setdefault(topic, []).append(listener)
+    def add_leadership_listener(self, listener: LeadershipListener) -> None:
+        """Notify `listener` of leadership changes of all partitions; at once of those that are led already."""
+        self._leadership_listeners.append(listener)
         for partition in list(self.partitions()):
-            if partition.is_leader and partition.topic_partition.topic == topic:
-                listener.on_leader(partition.topic_partition.partition, partition.leader_epoch)
+            if partition.is_leader:
+                listener.on_election(partition.topic_partition, partition.leader_epoch)
 
     def _is_in(self, topic_partition: TopicPartition, directory: UUID, image: MetadataImage) -> bool:
         """Whether, by the metadata image, this broker's replica is in this directory."""
@@ -384,10 +375,10 @@ class ReplicaManager:
         else:
             self._followers.follow(partition)
         if was_leader and not partition.is_leader:
-            self._tell_resigned(partition, old_epoch)
+            self._notify_resignation(partition, old_epoch)
         if partition.is_leader and is_new_epoch:
-            for listener in self._listeners.get(partition.topic_partition.topic, ()):
-                listener.on_leader(partition.topic_partition.partition, partition.leader_epoch)
+            for listener in self._leadership_listeners:
+                listener.on_election(partition.topic_partition, partition.leader_epoch)
 
     def _forget(self, topic: TopicImage, index: int) -> None:
         keys: tuple[PartitionKey, PartitionKey] = ((topic.name, index), (topic.topic_id, index))
@@ -410,11 +401,11 @@ class ReplicaManager:
         self.moves.forget(partition)
         partition.resign()
         if was_leader:
-            self._tell_resigned(partition, epoch)
+            self._notify_resignation(partition, epoch)
 
-    def _tell_resigned(self, partition: Partition, leader_epoch: int) -> None:
-        for listener in self._listeners.get(partition.topic_partition.topic, ()):
-            listener.on_resigned(partition.topic_partition.partition, leader_epoch)
+    def _notify_resignation(self, partition: Partition, leader_epoch: int) -> None:
+        for listener in self._leadership_listeners:
+            listener.on_resignation(partition.topic_partition, leader_epoch)
 
     def _update_config(self, topic: TopicImage) -> None:
         self.logs.update_config(topic.name, topic.partitions, self._topic_config(topic.name))

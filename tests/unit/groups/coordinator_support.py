@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from uuid import UUID
 
-from broker.groups.config import GroupConfig
+from broker.groups.config import OFFSETS_TOPIC, GroupConfig
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.partitioner import partition_for
 from protocol.coordinator.record_codec import decode
@@ -63,6 +63,14 @@ class MemoryReplica:
         )
 
 
+def elect(listener, partition, leader_epoch):
+    listener.on_election(TopicPartition(OFFSETS_TOPIC, partition), leader_epoch)
+
+
+def resign(listener, partition, leader_epoch):
+    listener.on_resignation(TopicPartition(OFFSETS_TOPIC, partition), leader_epoch)
+
+
 @dataclass
 class MemoryLog:
     """The partitions of the offsets topic; replicas follow at once, unless they are held."""
@@ -77,11 +85,10 @@ class MemoryLog:
     high_watermarks: dict[int, int] = field(default_factory=dict)
     listener: GroupCoordinator | None = None
 
-    def listen(self, topic, listener):
-        assert topic == "__consumer_offsets"
+    def add_leadership_listener(self, listener):
         self.listener = listener
         for partition in range(COUNT):
-            listener.on_leader(partition, 0)
+            elect(listener, partition, 0)
 
     def append_as_coordinator(self, topic_partition, batch):
         if self.refuse is not None:

@@ -29,7 +29,9 @@ from tests.unit.groups.coordinator_support import (
     MemoryReplica,
     World,
     append,
+    elect,
     here,
+    resign,
     simulate,
 )
 
@@ -74,10 +76,10 @@ def test_everything_is_there_after_a_restart():
 def test_while_a_partition_is_loaded_its_groups_are_told_to_wait():
     async def story(world):
         await world.committed(7)
-        world.groups.shards.on_resigned(PARTITION, 1)
+        resign(world.groups.shards, PARTITION, 1)
         assert await world.committed(7) is E.not_coordinator
         assert world.heartbeat("x") is E.not_coordinator
-        world.groups.shards.on_leader(PARTITION, 2)
+        elect(world.groups.shards, PARTITION, 2)
         assert await world.committed(8) is E.coordinator_load_in_progress
         assert world.heartbeat("x") is E.none, "as if it had been kept"
         assert (await world.join()).error_code == E.coordinator_load_in_progress
@@ -95,14 +97,14 @@ def test_while_a_partition_is_loaded_its_groups_are_told_to_wait():
 def test_a_partition_that_cannot_be_read_is_not_loaded_for_ever(monkeypatch, error):
     async def story(world):
         await world.committed(7)
-        world.groups.shards.on_resigned(PARTITION, 1)
+        resign(world.groups.shards, PARTITION, 1)
 
         def fails(*_, **__):
             raise error
 
         world.log.replicas.clear()
         monkeypatch.setattr(MemoryReplica, "read_for_replay", fails)
-        world.groups.shards.on_leader(PARTITION, 2)
+        elect(world.groups.shards, PARTITION, 2)
         await asyncio.sleep(0.001)
         assert await world.committed(8) is E.not_coordinator
         listed = world.groups.list_groups(ListGroupsRequest())
@@ -174,8 +176,8 @@ def test_what_the_replicas_did_not_have_before_is_not_told_after_either():
         world.log.settle(RequestTimedOut())
         assert (await commit).topics[0].partitions[0].error_code == E.coordinator_not_available
         assert not world.fetch().done()
-        world.groups.shards.on_resigned(PARTITION, 1)
-        world.groups.shards.on_leader(PARTITION, 2)
+        resign(world.groups.shards, PARTITION, 1)
+        elect(world.groups.shards, PARTITION, 2)
         await asyncio.sleep(0)
         refused, fetch = world.fetch(), world.fetch()
         world.log.settle(RequestTimedOut())
@@ -195,8 +197,8 @@ def test_what_the_replicas_did_not_have_before_is_not_told_after_either():
 def test_what_is_committed_is_told_also_where_the_isr_is_too_small():
     async def story(world):
         await world.committed(1)
-        world.groups.shards.on_resigned(PARTITION, 1)
-        world.groups.shards.on_leader(PARTITION, 2)
+        resign(world.groups.shards, PARTITION, 1)
+        elect(world.groups.shards, PARTITION, 2)
         await asyncio.sleep(0)
         world.log.refuse_commitment = NotEnoughReplicasAfterAppend()
         assert await world.fetched() == [1]
@@ -255,7 +257,7 @@ def test_a_coordinator_that_resigns_sends_everybody_on(error, caplog):
         await asyncio.sleep(0)
         world.log.is_held = True
         commit = world.commit(1, member_id=member_id, generation=1)
-        world.groups.shards.on_resigned(PARTITION, 1)
+        resign(world.groups.shards, PARTITION, 1)
         assert E((await waiting).error_code) is E.not_coordinator
         world.log.settle(error)
         assert (await commit).topics[0].partitions[0].error_code == E.not_coordinator

@@ -21,7 +21,9 @@ from tests.unit.groups.coordinator_support import (
     MemoryReplica,
     another_group,
     append,
+    elect,
     here,
+    resign,
     simulate,
 )
 
@@ -54,10 +56,10 @@ async def turns_of_load(world) -> int:
 
 
 def lead_again(world, *, with_new_log=False):
-    world.groups.shards.on_resigned(PARTITION, 1)
+    resign(world.groups.shards, PARTITION, 1)
     if with_new_log:
         world.log.replicas.clear()
-    world.groups.shards.on_leader(PARTITION, 2)
+    elect(world.groups.shards, PARTITION, 2)
 
 
 @pytest.mark.parametrize(("buffer_bytes", "reads"), [(1, 200), (10_000, 0), (10_000_000, 1)])
@@ -87,10 +89,10 @@ def test_partitions_are_loaded_one_after_the_other():
 
     async def story(world):
         for partition in range(COUNT):
-            world.groups.shards.on_resigned(partition, 1)
+            resign(world.groups.shards, partition, 1)
         world.log.replicas.clear()
         for partition in range(COUNT):
-            world.groups.shards.on_leader(partition, 2)
+            elect(world.groups.shards, partition, 2)
         order = []
         while len(order) < COUNT:
             replayed = [runner.state.next_offset for runner in world.groups.shards.by_partition.values()]
@@ -115,15 +117,15 @@ def test_a_load_that_is_broken_off_goes_on_where_it_stood(monkeypatch, turns_bef
 
     async def story(world):
         monkeypatch.setattr(MemoryReplica, "read_for_replay", noted)
-        world.groups.shards.on_resigned(PARTITION, 1)
+        resign(world.groups.shards, PARTITION, 1)
         world.log.replicas.clear()
         for epoch in range(2, 1_000):
-            world.groups.shards.on_leader(PARTITION, epoch)
+            elect(world.groups.shards, PARTITION, epoch)
             for _ in range(turns_before + 3):
                 await asyncio.sleep(0)
             if await world.fetched() is not E.coordinator_load_in_progress:
                 break
-            world.groups.shards.on_resigned(PARTITION, epoch)
+            resign(world.groups.shards, PARTITION, epoch)
         else:
             raise AssertionError("it was never loaded")
         assert asked == sorted(asked)
@@ -142,10 +144,10 @@ def test_a_load_that_is_broken_off_within_a_batch_loses_nothing(turns_before, tu
         lead_again(world, with_new_log=True)
         for _ in range(turns_before):
             await asyncio.sleep(0)
-        world.groups.shards.on_resigned(PARTITION, 2)
+        resign(world.groups.shards, PARTITION, 2)
         for _ in range(turns_without):
             await asyncio.sleep(0)
-        world.groups.shards.on_leader(PARTITION, 3)
+        elect(world.groups.shards, PARTITION, 3)
         await turns_of_load(world)
         assert max(await world.fetched(another_group())) == 14_999
 
@@ -156,18 +158,18 @@ def test_a_log_that_has_changed_meanwhile_is_read_from_its_start():
     log = offsets_log(batches=20)
 
     async def story(world):
-        world.groups.shards.on_resigned(PARTITION, 1)
+        resign(world.groups.shards, PARTITION, 1)
         # Another leader did not have the last batch: it is truncated, and replaced by one of the next epoch.
         last = log.batches[PARTITION].pop()
         start = read_header(last).base_offset
         log.batches[PARTITION].append(b"".join(patched(memoryview(last), base_offset=start, leader_epoch=1)))
-        world.groups.shards.on_leader(PARTITION, 2)
+        elect(world.groups.shards, PARTITION, 2)
         assert world.groups.shards.by_partition[PARTITION].state.next_offset is None
         await turns_of_load(world)
         # Another one appended to it: what was replayed is still there.
-        world.groups.shards.on_resigned(PARTITION, 2)
+        resign(world.groups.shards, PARTITION, 2)
         append(log, last)
-        world.groups.shards.on_leader(PARTITION, 3)
+        elect(world.groups.shards, PARTITION, 3)
         assert world.groups.shards.by_partition[PARTITION].state.next_offset == 200
         await turns_of_load(world)
         assert world.groups.shards.by_partition[PARTITION].state.next_offset == 210
@@ -191,11 +193,11 @@ def test_what_was_read_of_a_batch_that_is_truncated_is_gone(is_replaced):
             if (found := state.offsets.get(newest)) is not None and found.offset >= 5_000:
                 break
         assert state.next_offset == 5_000, "within the second batch"
-        world.groups.shards.on_resigned(PARTITION, 2)
+        resign(world.groups.shards, PARTITION, 2)
         own.pop()
         if is_replaced:
             own.append(b"".join(patched(memoryview(others), base_offset=5_000, leader_epoch=3)))
-        world.groups.shards.on_leader(PARTITION, 4)
+        elect(world.groups.shards, PARTITION, 4)
         await turns_of_load(world)
         assert max((await world.fetched(another_group()))[1:]) == 4_999
 
@@ -245,7 +247,7 @@ def test_partitions_are_unloaded_one_after_the_other():
             return sum(len(runner._shard.groups) for runner in runners)
 
         for partition in range(COUNT):
-            world.groups.shards.on_resigned(partition, 1)
+            resign(world.groups.shards, partition, 1)
         before = left()
         assert before >= len(names)
         for _ in range(len(names)):
@@ -260,12 +262,12 @@ def test_partitions_are_unloaded_one_after_the_other():
 def test_the_state_of_a_partition_that_moved_away_is_given_up():
     async def story(world):
         await world.committed(7)
-        world.groups.shards.on_resigned(PARTITION, 1)
+        resign(world.groups.shards, PARTITION, 1)
         kept = world.groups.shards.resumables[PARTITION].state
         assert kept.offsets.group_ids == ["g"]
         await asyncio.sleep(61)
         assert (world.groups.shards.resumables, kept.offsets.group_ids) == ({}, [])
-        world.groups.shards.on_leader(PARTITION, 2)
+        elect(world.groups.shards, PARTITION, 2)
         await turns_of_load(world)
         assert await world.fetched() == [7]
 

@@ -17,13 +17,7 @@ from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import payload_of, records
 from protocol.types import TopicPartition
 from runtime import turns
-from tests.unit.groups.coordinator_support import (
-    COUNT,
-    PARTITION,
-    E,
-    MemoryLog,
-    simulate,
-)
+from tests.unit.groups.coordinator_support import COUNT, PARTITION, E, MemoryLog, elect, resign, simulate
 
 PLACE = TopicPartition("__consumer_offsets", PARTITION)
 GROUPS = [name for name in map(str, range(200)) if partition_for(name, COUNT) == PARTITION][:4]
@@ -61,10 +55,10 @@ class Story:
     def change_leader(self) -> None:
         self.epoch += 1
         if self.is_led:
-            self.world.groups.shards.on_resigned(PARTITION, self.epoch)
+            resign(self.world.groups.shards, PARTITION, self.epoch)
         else:
             self.world.log.epoch = self.epoch
-            self.world.groups.shards.on_leader(PARTITION, self.epoch)
+            elect(self.world.groups.shards, PARTITION, self.epoch)
         self.is_led = not self.is_led
 
     def commit(self) -> None:

@@ -15,7 +15,7 @@ from protocol.coordinator.record_codec import GroupRecord, encode
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.compression import Compression
 from runtime.production import run
-from tests.unit.groups.coordinator_support import COUNT, PARTITION, MemoryLog, append
+from tests.unit.groups.coordinator_support import COUNT, PARTITION, MemoryLog, append, elect, resign
 
 _TOPIC = UUID(int=7)
 #: Processor time of the loop's thread, seconds: what others make it wait for is not counted.
@@ -101,10 +101,10 @@ def test_turns_are_short():
         assert (len(shard.groups), len(shard.groups["large"].members)) == (1_701, 5_000)
 
         kept = groups.shards.by_partition[PARTITION].state
-        groups.shards.on_resigned(PARTITION, 1)
+        resign(groups.shards, PARTITION, 1)
         await tasks_are_done()
         longest["unload"] = turns.longest_s()
-        groups.shards.on_leader(PARTITION, 2)
+        elect(groups.shards, PARTITION, 2)
         await tasks_are_done()
         assert groups.shards.by_partition[PARTITION].state is kept
         longest["load again"] = turns.longest_s()
@@ -117,7 +117,7 @@ def test_turns_are_short():
         assert list(groups.shards.by_partition[PARTITION].shard.groups) == ["large"]
         longest["expire"] = turns.longest_s()
 
-        groups.shards.on_resigned(PARTITION, 2)
+        resign(groups.shards, PARTITION, 2)
         groups.shards.drop_resumable(PARTITION, groups.shards.resumables[PARTITION])
         await tasks_are_done()
         longest["give up"] = turns.longest_s()

@@ -28,11 +28,13 @@ class Listener:
     def __init__(self) -> None:
         self.heard: list[tuple[str, int, int]] = []
 
-    def on_leader(self, partition, leader_epoch):
-        self.heard.append(("leads", partition, leader_epoch))
+    def on_election(self, topic_partition, leader_epoch):
+        assert topic_partition.topic == "t"
+        self.heard.append(("leads", topic_partition.partition, leader_epoch))
 
-    def on_resigned(self, partition, leader_epoch):
-        self.heard.append(("resigned", partition, leader_epoch))
+    def on_resignation(self, topic_partition, leader_epoch):
+        assert topic_partition.topic == "t"
+        self.heard.append(("resigned", topic_partition.partition, leader_epoch))
 
 
 def append(broker, *values, topic_partition=T0):
@@ -88,7 +90,7 @@ def test_a_partition_that_moves_away_is_deleted(broker):
 def test_leaders_listen(broker):
     listener = Listener()
     broker.create(partitions={0: image(epoch=3), 1: image(leader=2, epoch=1, replicas=(NODE_ID, 2))})
-    broker.replicas.listen("t", listener)
+    broker.replicas.add_leadership_listener(listener)
     assert listener.heard == [("leads", 0, 3)]
     listener.heard.clear()
     broker.replay(PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=1, leader=NODE_ID))
