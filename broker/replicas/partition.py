@@ -37,6 +37,7 @@ from protocol.metadata.image import PartitionImage
 from protocol.types import TopicPartition
 from storage.appending import AppendOrigin
 from storage.log import AppendInfo, Log
+from storage.replica_rules import has_diverged
 from storage.validation import ValidatedRecords
 
 
@@ -211,7 +212,8 @@ class Partition:
         """Where a log that ends at `fetch_offset` in `last_fetched_epoch` diverges from ours; None: it does not.
 
         Returns (largest epoch of ours <= `last_fetched_epoch`, its end offset, exclusive). Raises OffsetOutOfRange if
-        no epoch that old or new is known, or the offset is before the log start.
+        no epoch that old or new is known, or the offset is before the log start. Raft's leader returns its log end for
+        an epoch that is newer than all of its own (`controller.metadata.log`): its followers cannot ask for its bounds.
         Source: KIP-595; Kafka's Partition.readRecords.
         """
         known = self.log.end_offset_for_epoch(last_fetched_epoch)
@@ -219,8 +221,7 @@ class Partition:
             raise OffsetOutOfRange(f"{self}: epoch {last_fetched_epoch} is not known here")
         if fetch_offset < self.log.log_start_offset:
             raise OffsetOutOfRange(f"{self}: {fetch_offset} is before {self.log.log_start_offset}")
-        epoch, end_offset = known
-        return known if epoch < last_fetched_epoch or end_offset < fetch_offset else None
+        return known if has_diverged(known, last_fetched_epoch, fetch_offset) else None
 
     def end_offset_for_epoch(self, epoch: int, *, current_leader_epoch: int | None) -> tuple[int, int] | None:
         """(largest known epoch <= `epoch`, its end offset), or None; leaders only (KIP-101, KIP-279).

@@ -41,7 +41,9 @@ has the epoch of our end, Kafka's follower retries the same fetch indefinitely; 
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol
+from typing import Protocol, assert_never
+
+from storage.replica_rules import truncation_offset
 
 
 class ReplicaState(Enum):
@@ -223,8 +225,10 @@ class Follower:
                 )
             case ReplicaState.LOCATING:
                 return AskBounds(leader_epoch=self.leader_epoch)
-            case _:
+            case ReplicaState.TRUNCATING | ReplicaState.FENCED | ReplicaState.FAILED:
                 return None
+            case _:
+                assert_never(self.state)
 
     # -- responses ---------------------------------------------------------------------------------
 
@@ -244,24 +248,19 @@ class Follower:
         )
 
     def on_divergence(self, asked: FetchRecords, answer: Divergence) -> Action | None:
-        """The leader's log diverges from ours before our end (KIP-279's cases, one by one).
+        """The leader's log diverges from ours before our end.
 
-        Each case truncates to at most our log end offset, so the next fetch names an epoch that is not newer.
+        The rule (KIP-101, KIP-279) is `storage.replica_rules.truncation_offset`, and the metadata log's, too. It truncates to at most our log end offset, so the next fetch names an epoch that is not newer.
         """
         if not self._is_current(asked):
             return None
-        log_end_offset = self._log.log_end_offset
-        known = self._log.end_offset_for_epoch(answer.epoch)
-        if known is None:
-            # This log knows neither that epoch nor a newer one, as in a log written before leader epochs existed: the
-            # leader's end offset is the only information.
-            return self._truncate_to(min(answer.end_offset, log_end_offset))
-        epoch, end_offset = known
-        if epoch == answer.epoch:
-            return self._truncate_to(min(end_offset, answer.end_offset, log_end_offset))
-        # This log has no record of that epoch: nothing after our next older epoch is in the leader's log. The next
-        # fetch asks for that older epoch.
-        return self._truncate_to(min(end_offset, log_end_offset))
+        return self._truncate_to(
+            truncation_offset(
+                (answer.epoch, answer.end_offset),
+                self._log.end_offset_for_epoch(answer.epoch),
+                log_end_offset=self._log.log_end_offset,
+            )
+        )
 
     def on_out_of_range(self, asked: FetchRecords) -> None:
         """OFFSET_OUT_OF_RANGE: our log end is not in the leader's log, or it does not know our last epoch."""

@@ -26,6 +26,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from storage.replica_rules import caught_up_ms
+
 #: The broker epoch of a follower that sends none: the field exists since Fetch version 15.
 NO_BROKER_EPOCH: Final = -1
 
@@ -65,12 +67,15 @@ class FollowerProgress:
         now_ms: int,
     ) -> None:
         """The follower fetches from `fetch_offset`, so it has everything before that."""
-        if fetch_offset >= leader_end_offset:
-            self.caught_up_ms = now_ms
-        elif self.leader_end_offset is not None and fetch_offset >= self.leader_end_offset:
-            # Reached the log end offset of its previous Fetch, so it was caught up at that Fetch. Counter-example to
-            # the first rule alone: under a steady stream of small appends a follower never reaches the present end.
-            self.caught_up_ms = max(self.caught_up_ms or 0, self.fetched_ms or 0)
+        reached_ms = caught_up_ms(
+            fetch_offset,
+            leader_end_offset,
+            now_ms,
+            previous_leader_end_offset=self.leader_end_offset,
+            previous_fetch_ms=self.fetched_ms,
+        )
+        if reached_ms is not None:
+            self.caught_up_ms = max(self.caught_up_ms or 0, reached_ms)
         self.log_end_offset = fetch_offset
         self.log_start_offset = log_start_offset
         self.leader_end_offset = max(leader_end_offset, self.leader_end_offset or 0)
@@ -84,7 +89,11 @@ class FollowerProgress:
             self.caught_up_ms = max(self.caught_up_ms or 0, self.session.last_used_ms)
 
     def is_caught_up(self, leader_end_offset: int, *, now_ms: int, max_lag_ms: int) -> bool:
-        """Whether it is at the leader's log end, or was within the last `max_lag_ms` (replica.lag.time.max.ms)."""
+        """Whether it is at the leader's log end, or was within the last `max_lag_ms` (replica.lag.time.max.ms).
+
+        Raft's observers have another rule (KIP-853, `controller.raft.follower_progress`): they have to have been caught
+        up once, and to have fetched within the last hour. Commits wait for a majority there, here for each member.
+        """
         if self.log_end_offset == leader_end_offset:
             return True
         return self.caught_up_ms is not None and now_ms - self.caught_up_ms <= max_lag_ms

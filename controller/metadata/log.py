@@ -40,6 +40,7 @@ from storage.background import BackgroundJob
 from storage.files import Files
 from storage.log import Log
 from storage.log_files import removal_job
+from storage.replica_rules import has_diverged
 
 if TYPE_CHECKING:
     from random import Random
@@ -172,6 +173,8 @@ class MetadataLog:
     def validate(self, offset: int, epoch: int) -> Validation:
         """Whether a log that ends at `offset`, with a last record of `epoch`, is a prefix of this one.
 
+        The log end is returned for an epoch that is newer than all of this log. A partition's leader returns
+        OFFSET_OUT_OF_RANGE for it (`Partition.diverging_epoch`): its followers ask for its bounds then.
         Source: RaftLog.validateOffsetAndEpoch; KIP-595 "Fetch", KIP-630 "Fetch".
         """
         start = self.log_start_offset
@@ -184,7 +187,7 @@ class MetadataLog:
             assert latest is not None, earliest
             return NeedsSnapshot(latest)
         end = self.end_offset_for_epoch(epoch)
-        return Diverging(end) if end.epoch != epoch or end.offset < offset else Valid()
+        return Diverging(end) if has_diverged((end.epoch, end.offset), epoch, offset) else Valid()
 
     # -- writing -----------------------------------------------------------------------------------------
 

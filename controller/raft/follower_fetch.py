@@ -31,6 +31,7 @@ from protocol.error_code import ErrorCode
 from protocol.errors import CorruptMessage
 from protocol.messages.fetch import FetchResponse, PartitionData
 from protocol.schema import Request
+from storage import replica_rules
 
 
 def send_fetch(core: Core) -> int:
@@ -74,17 +75,15 @@ def maybe_send_fetch_to_any_bootstrap(core: Core) -> int:
 def truncation_offset(log: RaftLog, diverging: OffsetAndEpoch) -> int:
     """The offset to truncate to, for a log that agrees with the leader's log up to `diverging` at most.
 
-    The leader reports its largest epoch that is not after ours, and where that epoch ends. If this log has the epoch,
-    too, the smaller of the two end offsets counts. Otherwise only our records of earlier epochs may agree
-    (KIP-595, "Log reconciliation"), and the next Fetch reports the last of those.
-
-    Example: the leader has epoch 1 in [0, 5) and epoch 3 from 5 on; this log has epoch 1 in [0, 4) and epoch 2 in
-    [4, 9). To a Fetch at 9 with epoch 2 the leader reports epoch 1, end 5. This log truncates to 4.
+    The rule is that of partitions (`storage.replica_rules.truncation_offset`; KIP-595, "Log reconciliation").
     """
-    if diverging.epoch == 0:
-        return min(diverging.offset, log.end.offset)
     mine = log.end_offset_for_epoch(diverging.epoch)
-    return min(mine.offset, diverging.offset) if mine.epoch == diverging.epoch else mine.offset
+    return replica_rules.truncation_offset(
+        (diverging.epoch, diverging.offset),
+        # No record has epoch 0, which stands for the start of the log: only the offset counts.
+        None if diverging.epoch == 0 else (mine.epoch, mine.offset),
+        log_end_offset=log.end.offset,
+    )
 
 
 # -- Fetch -----------------------------------------------------------------------------------------------

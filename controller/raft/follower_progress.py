@@ -14,6 +14,7 @@ from typing import Final
 
 from controller.raft.types import ReplicaKey
 from controller.raft.voters import VoterSet
+from storage.replica_rules import caught_up_ms
 
 #: An observer that has not fetched for so long is removed.
 OBSERVER_SESSION_TIMEOUT_MS: Final = 300_000
@@ -35,19 +36,16 @@ class Progress:
     leader_end_offset: int | None = None
 
     def update(self, end_offset: int, *, leader_end_offset: int, now_ms: int) -> None:
-        """Record a Fetch at `end_offset`.
-
-        A replica that reaches the leader's log end offset of its previous Fetch was caught up at that Fetch. Without
-        this rule a replica that keeps up under constant appends would never be caught up: its Fetches are at 8, 10,
-        12, ... while the leader's log ends at 10, 12, 14, ...
-        """
-        caught_up_ms: int | None = None
-        if end_offset >= leader_end_offset:
-            caught_up_ms = now_ms
-        elif self.leader_end_offset and end_offset >= self.leader_end_offset:
-            caught_up_ms = self.last_fetch_ms
-        if caught_up_ms is not None:
-            self.last_caught_up_ms = max(self.last_caught_up_ms or 0, caught_up_ms)
+        """Record a Fetch at `end_offset`."""
+        reached_ms = caught_up_ms(
+            end_offset,
+            leader_end_offset,
+            now_ms,
+            previous_leader_end_offset=self.leader_end_offset,
+            previous_fetch_ms=self.last_fetch_ms,
+        )
+        if reached_ms is not None:
+            self.last_caught_up_ms = max(self.last_caught_up_ms or 0, reached_ms)
         self.leader_end_offset = leader_end_offset
         self.last_fetch_ms = max(self.last_fetch_ms or 0, now_ms)
         self.end_offset = end_offset
@@ -153,7 +151,11 @@ class Followers:
         return [progress.key for progress in others]
 
     def is_caught_up(self, key: ReplicaKey, *, now_ms: int) -> bool:
-        """Whether an observer keeps up well enough to become a voter; otherwise commits would wait for it."""
+        """Whether an observer keeps up well enough to become a voter (KIP-853); otherwise commits would wait for it.
+
+        For a partition's ISR the rule is stricter (`broker.replication.leader_state`, replica.lag.time.max.ms): its
+        high watermark waits for each member, here for a majority only.
+        """
         progress = self.observers.get(key)
         return (
             progress is not None
