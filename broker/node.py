@@ -20,7 +20,7 @@ from broker.roles.controller import ControllerRole
 from broker.roles.directories import CannotStart, Directories
 from broker.roles.quorum import QuorumRole
 from broker.services import BrokerServices
-from controller.raft.driver import QuorumFailed
+from controller.quorum.driver import QuorumFailed
 from protocol.errors import KafkaError
 from protocol.metadata.image import InvalidMetadata
 from runtime import Pool, Runtime

@@ -31,7 +31,7 @@ from controller.metadata.log import MAX_RECORDS_PER_BATCH, encoded
 from controller.metadata.log_cleaning import MAX_BATCH_BYTES
 from controller.metadata.transactions import TRANSACTION_MARKERS
 from controller.periodic import PeriodicTask, PeriodicTasks
-from controller.raft.quorum import Quorum
+from controller.quorum.raft_client import RaftClient
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from controller.result import Result
 from controller.settings import ConfigValidators, ControllerSettings
@@ -82,7 +82,7 @@ class Controller:
 
     def __init__(
         self,
-        quorum: Quorum,
+        quorum: RaftClient,
         *,
         committed_image: Callable[[], MetadataImage],
         log_dir: Path,
@@ -290,7 +290,7 @@ class Controller:
 class _Kraft:
     """What decisions see of the quorum: see `controller.kraft_version.KraftVersionLayer`."""
 
-    def __init__(self, quorum: Quorum) -> None:
+    def __init__(self, quorum: RaftClient) -> None:
         self._quorum = quorum
 
     @property

@@ -27,9 +27,9 @@ from controller import activation
 from controller.controller import Controller
 from controller.membership.controller_registration import ControllerRegistration
 from controller.metadata.log_cleaning import MetadataLogSettings
-from controller.metadata.snapshot_generator import SnapshotGenerator
+from controller.quorum.raft_client import RaftClient
+from controller.quorum.snapshot_generator import SnapshotGenerator
 from controller.raft.messages import QuorumResponse
-from controller.raft.quorum import Quorum
 from controller.raft.types import Address, RaftSettings
 from controller.settings import ConfigValidators, ControllerSettings
 from protocol.errors import ErrorCode
@@ -48,7 +48,7 @@ _REGISTRATION_TIMEOUT_MS: Final = 5_000
 class LocalQuorum:
     """Controller and quorum of this process behind one method; a `LocalController`."""
 
-    def __init__(self, controller: Controller, quorum: Quorum) -> None:
+    def __init__(self, controller: Controller, quorum: RaftClient) -> None:
         self._controller = controller
         self._quorum = quorum
 
@@ -84,7 +84,7 @@ class QuorumRole:
         self._strangers: set[tuple[str, int]] = set()
         self._registration: ControllerRegistration | None = None
         #: Set by `open`.
-        self.quorum: Quorum
+        self.quorum: RaftClient
         self.controller: Controller | None = None
         self.local: LocalQuorum | None = None
         self.metadata: MetadataCache
@@ -105,11 +105,11 @@ class QuorumRole:
         self._on_failure = on_failure
         controller_settings = self._controller_settings(listeners)
 
-        def read() -> Quorum:
+        def read() -> RaftClient:
             log_dir = directories.metadata_log_dir
             if config.is_whole_cluster:
                 activation.format_directory(log_dir / "__cluster_metadata-0", files, now_ms=runtime.now_ms())
-            return Quorum.open(
+            return RaftClient.open(
                 log_dir,
                 settings=self._raft_settings(listeners),
                 log_settings=_log_settings(config),

@@ -7,11 +7,10 @@ Source: FileQuorumStateStore, ElectionState of Kafka 4.3.1, KIP-595.
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
+from controller.raft.types import ElectionState
 from protocol.metadata.image import InvalidMetadata
 from protocol.types import ZERO_UUID
 from storage import kafka_uuid
@@ -22,20 +21,6 @@ FILE_NAME = "quorum-state"
 _NO_NODE = -1
 #: The later of the file's two versions.
 _LAST_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElectionState:
-    """One epoch; `voted_id` is None unless this node voted in it without knowing a leader yet."""
-
-    leader_epoch: int
-    leader_id: int | None
-    #: 0: voters are configured; 1: they are in the log (KIP-853). Kafka's "data_version".
-    kraft_version: int
-    voted_id: int | None = None
-    voted_directory_id: UUID = ZERO_UUID
-    #: Configured voters, of kraft.version 0 only.
-    voters: tuple[int, ...] = ()
 
 
 def read(directory: Path, files: Files) -> ElectionState | None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, assert_never
 from uuid import UUID
 
-from controller.metadata.quorum_state import ElectionState
 from controller.raft.control_record_history import ControlRecordHistory
 from controller.raft.effects import (
     Committed,
@@ -30,6 +29,7 @@ from controller.raft.roles import Candidate, Follower, Leader, Prospective, Resi
 from controller.raft.types import (
     SUPPORTED_KRAFT_VERSIONS,
     Address,
+    ElectionState,
     Endpoints,
     LeaderAndEpoch,
     Node,

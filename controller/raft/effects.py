@@ -7,9 +7,8 @@ as stored.
 
 from dataclasses import dataclass
 
-from controller.metadata.quorum_state import ElectionState
 from controller.raft.log import SnapshotDownload
-from controller.raft.types import Address, LeaderAndEpoch, OffsetAndEpoch
+from controller.raft.types import Address, ElectionState, LeaderAndEpoch, OffsetAndEpoch
 from protocol.schema import Request, Response
 
 

@@ -79,7 +79,6 @@ Source: KafkaRaftClient, QuorumState of Kafka 4.3.1; KIP-595, KIP-630, KIP-853, 
 
 from typing import TYPE_CHECKING, assert_never
 
-from controller.metadata.quorum_state import ElectionState
 from controller.raft import (
     describe_quorum,
     follower_fetch,
@@ -102,7 +101,7 @@ from controller.raft.log import RaftLog
 from controller.raft.messages import QuorumRequest, QuorumResponse
 from controller.raft.request_manager import RequestManager
 from controller.raft.roles import Leader, Role, Unattached
-from controller.raft.types import NEVER_MS, Address, LeaderAndEpoch, Node, RaftSettings
+from controller.raft.types import NEVER_MS, Address, ElectionState, LeaderAndEpoch, Node, RaftSettings
 from controller.raft.voters import VoterSet
 from protocol.errors import KafkaError
 from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse

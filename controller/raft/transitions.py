@@ -5,7 +5,6 @@ refused when their leader stops leading; responses to requests of an earlier rol
 Source: QuorumState of Kafka 4.3.1.
 """
 
-from controller.metadata.quorum_state import ElectionState
 from controller.raft import high_watermark
 from controller.raft.core import Core, logger
 from controller.raft.follower_progress import Followers
@@ -19,7 +18,7 @@ from controller.raft.roles import (
     Role,
     Unattached,
 )
-from controller.raft.types import NEVER_MS, RECONFIGURABLE, Endpoints, ReplicaKey
+from controller.raft.types import NEVER_MS, RECONFIGURABLE, ElectionState, Endpoints, ReplicaKey
 from protocol.messages.k_raft_version_record import KRaftVersionRecord
 from protocol.messages.leader_change_message import LeaderChangeMessage, Voter
 from protocol.records.quorum import QuorumMessage

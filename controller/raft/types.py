@@ -1,6 +1,6 @@
-"""Raft's value types (ReplicaKey, OffsetAndEpoch, LeaderAndEpoch), and a node's settings (QuorumConfig).
+"""Raft's value types (ReplicaKey, OffsetAndEpoch, LeaderAndEpoch, ElectionState), and a node's settings (QuorumConfig).
 
-Source: KIP-595, KIP-853; ReplicaKey, OffsetAndEpoch, LeaderAndEpoch and QuorumConfig of Kafka 4.3.1.
+Source: KIP-595, KIP-853; ReplicaKey, OffsetAndEpoch, LeaderAndEpoch, ElectionState and QuorumConfig of Kafka 4.3.1.
 """
 
 from collections.abc import Mapping
@@ -88,6 +88,23 @@ class LeaderAndEpoch(NamedTuple):
 
     leader_id: int | None
     epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectionState:
+    """The content of `quorum-state`: the last epoch that this node knows, its leader, and this node's vote in it.
+
+    `voted_id` is None unless this node voted in the epoch without knowing a leader yet.
+    """
+
+    leader_epoch: int
+    leader_id: int | None
+    #: 0: voters are configured; 1: they are in the log (KIP-853). Kafka's "data_version".
+    kraft_version: int
+    voted_id: int | None = None
+    voted_directory_id: UUID = ZERO_UUID
+    #: Configured voters, of kraft.version 0 only.
+    voters: tuple[int, ...] = ()
 
 
 class Address(NamedTuple):

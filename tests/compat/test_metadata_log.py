@@ -10,7 +10,7 @@ from controller.metadata.image_records import records_of
 from controller.metadata.log import MetadataLog
 from controller.metadata.record_versions import version_of
 from controller.metadata.transactions import TransactionFilter
-from controller.raft.quorum import Quorum
+from controller.quorum.raft_client import RaftClient
 from controller.raft.types import Address, RaftSettings
 from protocol.messages.voters_record import Voter, VotersRecord
 from protocol.metadata.frame import encode_record
@@ -159,7 +159,7 @@ async def test_we_read_the_log_of_a_kafka_of_its_own(tmp_path: Path):
 
     follower = Follower()
     runtime = ProductionRuntime()
-    quorum = Quorum.open(
+    quorum = RaftClient.open(
         kafka.data_dir,
         settings=RaftSettings(
             node_id=1,

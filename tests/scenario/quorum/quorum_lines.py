@@ -3,8 +3,8 @@
 from typing import Any
 from uuid import UUID
 
-from controller.metadata.quorum_state import ElectionState
 from controller.raft.roles import Follower, Role
+from controller.raft.types import ElectionState
 from protocol.error_code import ErrorCode
 from protocol.messages.add_raft_voter import AddRaftVoterRequest
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

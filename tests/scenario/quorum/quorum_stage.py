@@ -31,10 +31,9 @@ made durable before a response or the next request is sent. Time and disks are t
 from typing import Any
 from uuid import UUID
 
-from controller.metadata.quorum_state import ElectionState
 from controller.raft.effects import Committed, Effect, Fatal, Flush, Persist, Send, Stopped
 from controller.raft.roles import Candidate, Leader, Prospective
-from controller.raft.types import RaftSettings
+from controller.raft.types import ElectionState, RaftSettings
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey

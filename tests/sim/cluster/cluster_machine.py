@@ -16,7 +16,7 @@ from broker.metadata_cache import MetadataCache
 from broker.node import CannotStart, Node
 from broker.roles.formatting import FormatOptions, format_node
 from broker.services import BrokerServices
-from controller.raft.quorum import Quorum
+from controller.quorum.raft_client import RaftClient
 from runtime import Pool, Runtime
 from runtime.simulated import SimulatedRuntime, Simulation
 from runtime.virtual_process import Process
@@ -221,7 +221,7 @@ class Machine:
         return None if self.node is None else getattr(self.node._quorum, "metadata", None)
 
     @property
-    def quorum(self) -> Quorum | None:
+    def quorum(self) -> RaftClient | None:
         """The replica of the metadata log of the node that runs here."""
         return None if self.node is None else getattr(self.node._quorum, "quorum", None)
 

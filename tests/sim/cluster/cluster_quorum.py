@@ -13,8 +13,8 @@ from cluster_machine import Machine
 from cluster_violated import Violated
 
 from controller.metadata.log import MetadataLog
+from controller.quorum.raft_client import RaftClient
 from controller.raft.machine import Raft
-from controller.raft.quorum import Quorum
 from controller.raft.roles import Leader, Role
 from protocol.records.batch import batches
 
@@ -22,7 +22,7 @@ from protocol.records.batch import batches
 class _Seen(NamedTuple):
     """How a node was at the last look."""
 
-    quorum: Quorum
+    quorum: RaftClient
     role: Role
     epoch: int
     leader_id: int | None

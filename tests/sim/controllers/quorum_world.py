@@ -17,9 +17,9 @@ from controller.controller import Controller
 from controller.metadata import snapshots
 from controller.metadata.log import MetadataLog
 from controller.metadata.log_cleaning import MetadataLogSettings
-from controller.metadata.snapshot_generator import SnapshotGenerator
 from controller.metadata.transactions import TransactionFilter
-from controller.raft.quorum import Quorum
+from controller.quorum.raft_client import RaftClient
+from controller.quorum.snapshot_generator import SnapshotGenerator
 from controller.raft.types import (
     Address,
     LeaderAndEpoch,
@@ -85,7 +85,7 @@ class Node:
         self.files = FaultyFiles(random=Random(node_id))
         self.is_up = False
         self.runtime: SimulatedRuntime
-        self.quorum: Quorum
+        self.quorum: RaftClient
         self.controller: Controller | None = None
         self.follower: Image
 
@@ -106,7 +106,7 @@ class Node:
     async def start(self) -> None:
         self.runtime = runtime = self.world.simulation.runtime(f"node{self.node_id}")
         raft_settings = self.world.raft_settings(self)
-        self.quorum = quorum = Quorum.open(
+        self.quorum = quorum = RaftClient.open(
             LOG_DIR,
             settings=raft_settings,
             files=self.files,
@@ -180,7 +180,7 @@ class Complaints(logging.Handler):
     def __init__(self, failures: list[BaseException]) -> None:
         super().__init__(logging.ERROR)
         self._failures = failures
-        self._logger = logging.getLogger("controller.raft.listeners")
+        self._logger = logging.getLogger("controller.quorum.listeners")
         self._logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:

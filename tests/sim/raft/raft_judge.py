@@ -19,9 +19,8 @@ from typing import Any
 from raft_events import Events
 from raft_node import Broken, Node
 
-from controller.metadata.quorum_state import ElectionState
 from controller.raft.roles import Leader
-from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
+from controller.raft.types import ElectionState, LeaderAndEpoch, OffsetAndEpoch
 from protocol.records.batch import BatchHeader, batches
 
 

@@ -20,6 +20,7 @@ from controller.raft.core import Core
 from controller.raft.effects import Flush
 from controller.raft.log import Valid
 from controller.raft.roles import Follower, Leader, Role
+from controller.raft.types import ElectionState
 
 Patch = Callable[[], Any]
 
@@ -29,7 +30,7 @@ def vote_not_persisted() -> Iterator[None]:
     """The epoch is made durable, the vote in it is not: after a crash a node votes again."""
     write = quorum_state.write
 
-    def forgetful(directory: Any, state: quorum_state.ElectionState, files: Any) -> None:
+    def forgetful(directory: Any, state: ElectionState, files: Any) -> None:
         write(directory, replace(state, voted_id=None), files)
 
     with patch.object(quorum_state, "write", forgetful):

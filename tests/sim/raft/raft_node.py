@@ -1,6 +1,6 @@
 """One node: the Raft machine with its real log and files on a disk that can lose what was not flushed.
 
-It is driven as `controller.raft.driver` drives it: one event at a time, its effects in order, each before the next;
+It is driven as `controller.quorum.driver` drives it: one event at a time, its effects in order, each before the next;
 what arrives meanwhile waits. Only time, disk and network are simulated.
 """
 

@@ -13,8 +13,8 @@ from controller_support import CLUSTER_ID, directory
 from controller import activation
 from controller.controller import Controller
 from controller.metadata.log_cleaning import MetadataLogSettings
-from controller.raft.listeners import Listeners
-from controller.raft.quorum import Quorum
+from controller.quorum.listeners import Listeners
+from controller.quorum.raft_client import RaftClient
 from controller.raft.types import Address, LeaderAndEpoch, OffsetAndEpoch, RaftSettings
 from controller.settings import ControllerSettings
 from protocol.api_keys import ApiKey
@@ -44,7 +44,7 @@ class Shell:
         self.files = Files()
         self.endpoints: dict[str, Address] = {}
         self.log_settings = MetadataLogSettings()
-        self.quorum: Quorum
+        self.quorum: RaftClient
         self.controller: Controller
 
     def open(self, *, is_clean: bool = False) -> Controller:
@@ -52,7 +52,7 @@ class Shell:
         activation.format_directory(
             self.log_dir / "__cluster_metadata-0", self.files, now_ms=1_700_000_000_000
         )
-        self.quorum = Quorum.open(
+        self.quorum = RaftClient.open(
             self.log_dir,
             settings=RaftSettings(
                 node_id=1,

@@ -6,7 +6,6 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from controller.metadata.quorum_state import ElectionState
 from controller.raft.effects import (
     Committed,
     Effect,
@@ -27,6 +26,7 @@ from controller.raft.types import (
     TOPIC,
     TOPIC_ID,
     Address,
+    ElectionState,
     OffsetAndEpoch,
     RaftSettings,
     ReplicaKey,

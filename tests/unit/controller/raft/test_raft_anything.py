@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from raft_support import CLUSTER_ID, LISTENER, MemoryLog, Replica, address, directory, dynamic_log, elected
 from raft_support import settings as raft_settings
 
-from controller.metadata.quorum_state import ElectionState
 from controller.raft.effects import Committed, Fatal, LeaderChanged, Persist
-from controller.raft.types import TOPIC, TOPIC_ID
+from controller.raft.types import TOPIC, TOPIC_ID, ElectionState
 from protocol.messages import begin_quorum_epoch as begin
 from protocol.messages import describe_quorum as describe
 from protocol.messages import end_quorum_epoch as end

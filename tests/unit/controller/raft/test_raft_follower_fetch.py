@@ -6,11 +6,10 @@ from uuid import UUID
 import pytest
 from raft_support import LISTENER, MemoryLog, Replica, address, directory, fetch_answer, settings
 
-from controller.metadata.quorum_state import ElectionState
 from controller.raft.effects import Committed, Fatal, Flush, Freeze, LeaderChanged, Send, SnapshotLoaded
 from controller.raft.follower_fetch import truncation_offset
 from controller.raft.roles import Follower, Prospective, Unattached
-from controller.raft.types import TOPIC, TOPIC_ID, LeaderAndEpoch, OffsetAndEpoch
+from controller.raft.types import TOPIC, TOPIC_ID, ElectionState, LeaderAndEpoch, OffsetAndEpoch
 from protocol.error_code import ErrorCode
 from protocol.errors import KafkaStorageError
 from protocol.messages import fetch, fetch_snapshot

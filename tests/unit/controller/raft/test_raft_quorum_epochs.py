@@ -18,11 +18,10 @@ from raft_support import (
     settings,
 )
 
-from controller.metadata.quorum_state import ElectionState
 from controller.raft.effects import LeaderChanged, Persist, Reply, Stopped
 from controller.raft.quorum_epochs import end_epoch_election_backoff_ms
 from controller.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
-from controller.raft.types import TOPIC, LeaderAndEpoch, OffsetAndEpoch, ReplicaKey
+from controller.raft.types import TOPIC, ElectionState, LeaderAndEpoch, OffsetAndEpoch, ReplicaKey
 from protocol.error_code import ErrorCode
 from protocol.messages import begin_quorum_epoch, end_quorum_epoch
 from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse

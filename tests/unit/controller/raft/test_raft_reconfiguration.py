@@ -21,9 +21,8 @@ from raft_support import (
     voter_set,
 )
 
-from controller.metadata.quorum_state import ElectionState
 from controller.raft.roles import Follower
-from controller.raft.types import Address, ReplicaKey, VersionRange
+from controller.raft.types import Address, ElectionState, ReplicaKey, VersionRange
 from controller.raft.voters import Voter
 from protocol.error_code import ErrorCode
 from protocol.errors import InvalidUpdateVersion

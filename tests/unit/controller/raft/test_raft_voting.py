@@ -17,7 +17,6 @@ from raft_support import (
     voter_set,
 )
 
-from controller.metadata.quorum_state import ElectionState
 from controller.raft.effects import Persist, Reply
 from controller.raft.follower_progress import Followers
 from controller.raft.roles import (
@@ -30,7 +29,7 @@ from controller.raft.roles import (
     Role,
     Unattached,
 )
-from controller.raft.types import TOPIC, OffsetAndEpoch, ReplicaKey, VersionRange
+from controller.raft.types import TOPIC, ElectionState, OffsetAndEpoch, ReplicaKey, VersionRange
 from controller.raft.voters import Voter
 from controller.raft.voting import can_grant_vote
 from protocol.error_code import ErrorCode

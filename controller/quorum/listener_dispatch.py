@@ -16,7 +16,7 @@ from typing import Final
 
 from controller.metadata.log import MetadataLog
 from controller.metadata.record_batches import DecodedBatch
-from controller.raft.listeners import UNKNOWN_LEADER, Listeners
+from controller.quorum.listeners import UNKNOWN_LEADER, Listeners
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from runtime import Pool, Runtime
 

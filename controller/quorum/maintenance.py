@@ -1,6 +1,6 @@
 """Maintenance of the metadata log's files: snapshots are written, old snapshots and segments are removed.
 
-Raft depends on neither: a failure is logged, and retried later. `controller.metadata.snapshot_generator` and
+Raft depends on neither: a failure is logged, and retried later. `controller.quorum.snapshot_generator` and
 `controller.metadata.log_cleaning` decide when it is due, `MetadataLog.clean` what is deleted.
 """
 

@@ -2,7 +2,7 @@
 
 A process has one quorum, whatever its roles: a controller's is a voter, a broker's an observer. All listeners get the
 same notifications in the same order: each committed batch once, a snapshot that replaces everything, and changes of
-the leader (`controller.raft.listener_dispatch`). `controller.raft.driver` runs the state machine, and waits for the
+the leader (`controller.quorum.listener_dispatch`). `controller.quorum.driver` runs the state machine, and waits for the
 disk and for other nodes.
 
 Source: RaftClient, KafkaRaftClient and KafkaRaftManager of Kafka 4.3.1; KIP-595, KIP-630.
@@ -14,10 +14,10 @@ from pathlib import Path
 from controller.metadata import quorum_state
 from controller.metadata.log import MetadataLog
 from controller.metadata.log_cleaning import MetadataLogSettings
-from controller.metadata.maintenance import MetadataLogMaintenance
-from controller.raft.driver import RaftDriver, SendRequest
-from controller.raft.listener_dispatch import ListenerDispatcher
-from controller.raft.listeners import Listeners, QuorumListener
+from controller.quorum.driver import RaftDriver, SendRequest
+from controller.quorum.listener_dispatch import ListenerDispatcher
+from controller.quorum.listeners import Listeners, QuorumListener
+from controller.quorum.maintenance import MetadataLogMaintenance
 from controller.raft.machine import Raft
 from controller.raft.messages import QuorumRequest
 from controller.raft.types import Address, LeaderAndEpoch, RaftSettings
@@ -30,7 +30,7 @@ from runtime import Pool, Runtime
 from storage.files import Files
 
 
-class Quorum:
+class RaftClient:
     """The replica of the metadata log on this node, voter or observer. Created by `open`."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Quorum:
         on_failure: Callable[[BaseException], None] = lambda error: None,
         is_clean: bool = False,
         log_settings: MetadataLogSettings | None = None,
-    ) -> "Quorum":
+    ) -> "RaftClient":
         """Open the metadata log in this log directory, or create it. [any thread]
 
         `is_clean`: this directory was shut down cleanly; else the log's end is recovered.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from controller.metadata.log_cleaning import MetadataLogSettings, SnapshotTrigger
-from controller.raft.quorum import Quorum
+from controller.quorum.raft_client import RaftClient
 from controller.raft.types import LeaderAndEpoch, OffsetAndEpoch
 from protocol.metadata.image import InvalidMetadata, MetadataImage
 from protocol.metadata.records import MetadataRecord
@@ -24,7 +24,7 @@ class SnapshotGenerator:
 
     def __init__(
         self,
-        quorum: Quorum,
+        quorum: RaftClient,
         *,
         image: Callable[[], MetadataImage],
         settings: MetadataLogSettings,

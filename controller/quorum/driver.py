@@ -25,7 +25,9 @@ from typing import Final, Protocol, assert_never
 from controller.metadata import quorum_state
 from controller.metadata.log import MetadataLog
 from controller.metadata.log_cleaning import CLEAN_INTERVAL_MS
-from controller.metadata.maintenance import MetadataLogMaintenance
+from controller.quorum.event_queue import Decide, EventQueue
+from controller.quorum.listener_dispatch import ListenerDispatcher
+from controller.quorum.maintenance import MetadataLogMaintenance
 from controller.raft.effects import (
     Committed,
     Effect,
@@ -39,8 +41,6 @@ from controller.raft.effects import (
     SnapshotLoaded,
     Stopped,
 )
-from controller.raft.event_queue import Decide, EventQueue
-from controller.raft.listener_dispatch import ListenerDispatcher
 from controller.raft.machine import Raft
 from controller.raft.messages import QuorumRequest, QuorumResponse
 from controller.raft.types import Address
