@@ -14,9 +14,9 @@ __all__ = ["FORMAT", "LineFormatter", "OutageLog", "RateLimitedLog"]
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 #: Control characters (C0, DEL, C1), and the separators that Unicode also treats as line breaks.
-_UNSEEN: Final = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
+_CONTROL_CHARACTERS: Final = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
 #: As Python would spell them.
-_ESCAPES: Final = {code: chr(code).encode("unicode_escape").decode() for code in _UNSEEN}
+_ESCAPES: Final = {code: chr(code).encode("unicode_escape").decode() for code in _CONTROL_CHARACTERS}
 _ESCAPES_BUT_BREAKS: Final = {code: text for code, text in _ESCAPES.items() if chr(code) != "\n"}
 
 _ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
@@ -98,7 +98,7 @@ class OutageLog:
         if now >= outage[1]:
             outage[1] = now + self._interval_s
             self._logger.warning(
-                "%s has not answered for %.0f s: %s; trying again", peer, now - outage[0], reason
+                "%s has not responded for %.0f s: %s; retrying", peer, now - outage[0], reason
             )
 
     def answered(self, peer: str) -> None:
@@ -108,4 +108,4 @@ class OutageLog:
         del self.reasons[peer]
         now = self._monotonic()
         if now - outage[0] >= self._patience_s:
-            self._logger.info("%s answers again, after %.0f s", peer, now - outage[0])
+            self._logger.info("%s works again, after %.0f s", peer, now - outage[0])

@@ -50,7 +50,7 @@ class MetadataCache:
             # Any exception: this image differs from the log's state, and the node's controller would decide on it.
             raise InvalidMetadata(f"in the metadata log's batch at offset {base_offset}: {error}") from error
         self.last_applied_offset = end_offset - 1
-        self._tell(delta)
+        self._notify(delta)
 
     def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: tuple[int, int]) -> None:
         """Replace the image by the snapshot's state, as of before its offset; `snapshot` is (offset, epoch)."""
@@ -60,12 +60,12 @@ class MetadataCache:
         delta = difference(self.image, image)
         self.image = image
         self.last_applied_offset = snapshot[0] - 1
-        self._tell(delta)
+        self._notify(delta)
 
     def on_leader(self, leader: object) -> None:
         """Ignored: the image does not contain the quorum's leader."""
 
-    def _tell(self, delta: MetadataDelta) -> None:
+    def _notify(self, delta: MetadataDelta) -> None:
         for listener in self._listeners:
             listener(delta, self.image)
 

@@ -62,7 +62,7 @@ class Node:
         try:
             await node._start(files)
         except BaseException as error:
-            await node._give_up()
+            await node._abort_start()
             if isinstance(
                 error,
                 InvalidMetadata | RegistrationRefused | InconsistentMetaProperties | QuorumFailed | OSError,
@@ -107,9 +107,9 @@ class Node:
 
     def ready_line(self) -> str:
         """One line for people and scripts: where to connect, which cluster, where its data is."""
-        told = self.listeners[0]
+        advertised = self.listeners[0]
         data = ",".join(str(Path(path).resolve()) for path in self._config.log_dirs)
-        address = f"{told.host}:{told.port}"
+        address = f"{advertised.host}:{advertised.port}"
         connect = (
             f"connect: bootstrap.servers={address} in any Kafka client"
             if self._broker_role is not None
@@ -153,10 +153,10 @@ class Node:
                 task.cancel()
                 await asyncio.wait([task])
 
-    async def _give_up(self) -> None:
+    async def _abort_start(self) -> None:
         """The start has failed: release all resources that it has acquired."""
         if self._broker_role is not None:
-            await self._broker_role.give_up()
+            await self._broker_role.abort_start()
         if self._controller_role is not None:
             await self._controller_role.stop()
         is_closed = True
@@ -165,9 +165,9 @@ class Node:
         except (KafkaError, OSError) as error:
             logger.error("the metadata log was not closed: %s", error)
             is_closed = False
-        await self._runtime.run_blocking(self._let_go, is_closed, pool=Pool.LOGS)
+        await self._runtime.run_blocking(self._release_directories, is_closed, pool=Pool.LOGS)
 
-    def _let_go(self, is_closed: bool) -> None:
+    def _release_directories(self, is_closed: bool) -> None:
         """Release the directories after a failed start; `is_closed`: the metadata log was closed. [any thread]
 
         If no log was opened, the marker of the last clean shutdown stays valid: a port in use must not remove the

@@ -64,7 +64,7 @@ def answer_partition(
             asked.leader_epoch, current_leader_epoch=None if current == -1 else current
         )
         knows_more = is_consumer and asked.leader_epoch > partition.leader_epoch
-        if knows_more and broker.lifecycle.may_be_replaced:
+        if knows_more and broker.lifecycle.may_be_deposed:
             raise UnknownLeaderEpoch(f"{partition} is led in epoch {partition.leader_epoch} here")
         if known is not None:
             epoch, end_offset = known

@@ -18,8 +18,8 @@ from typing import Any, Final
 import click
 
 from broker.commands.cluster_plan import (
-    CannotPlan,
     ClusterPlan,
+    InvalidPlan,
     NodePlan,
     formatting,
     make_plan,
@@ -94,7 +94,7 @@ def cluster_up(
         )
         refuse_nodes_in_use(plan, Files())
         known = prepare(plan, parse_settings(overrides))
-    except (CannotPlan, FormatterError, InconsistentMetaProperties, KafkaError) as error:
+    except (InvalidPlan, FormatterError, InconsistentMetaProperties, KafkaError) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(sentence_of(error)) from None
@@ -109,17 +109,17 @@ def cluster_up(
 
 
 def lock(folder: Path, files: Files) -> None:
-    """Lock the folder until this process ends. Raises CannotPlan if another one has it, and OSError."""
+    """Lock the folder until this process ends. Raises InvalidPlan if another one has it, and OSError."""
     files.make_dir(folder)
     if files.lock(folder / LOCK_FILE) is None:
-        raise CannotPlan(
+        raise InvalidPlan(
             f"{folder} is in use by another process: its nodes are run by another `ottla cluster up`. "
             "Stop that one, or name another folder (--data-dir)."
         )
 
 
 def refuse_nodes_in_use(plan: ClusterPlan, files: Files) -> None:
-    """Raises CannotPlan if another process uses a node's log directory: a node started separately, or still stopping.
+    """Raises InvalidPlan if another process uses a node's log directory: a node started separately, or still stopping.
 
     Otherwise the start of the node would fail, but only after its log file was truncated.
     """
@@ -128,7 +128,7 @@ def refuse_nodes_in_use(plan: ClusterPlan, files: Files) -> None:
         if not path.exists():
             continue
         if (held := files.lock(path)) is None:
-            raise CannotPlan(
+            raise InvalidPlan(
                 f"The log directory of node {node.node_id}, {node.data_dir}, is in use by another process. "
                 "Stop that one, or name another folder (--data-dir)."
             )
@@ -173,7 +173,7 @@ class Running:
         """Whether it has printed its READY line."""
         return any(line.startswith("READY ") for line in self._lines())
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The last lines of its output."""
         return "\n".join(f"    {line}" for line in self._lines()[-5:])
 
@@ -190,7 +190,7 @@ class Running:
                     await asyncio.sleep(_POLL_S)
         why = "is not ready" if self.process.returncode is None else f"has ended ({self.process.returncode})"
         raise click.ClickException(
-            f"Node {self.node.node_id} {why}; the end of {self.node.log_file}:\n{self.last_words()}"
+            f"Node {self.node.node_id} {why}; the end of {self.node.log_file}:\n{self.log_tail()}"
         )
 
     async def stop(self) -> None:
@@ -233,9 +233,9 @@ async def _keep_up(runtime: ProductionRuntime, plan: ClusterPlan) -> int:
                 "stop: Ctrl-C"
             )
             watching = [asyncio.ensure_future(_watch(node)) for node in nodes]
-            all_gone = asyncio.ensure_future(asyncio.wait(watching))
-            await asyncio.wait([all_gone, interrupted], return_when=asyncio.FIRST_COMPLETED)
-            all_gone.cancel()
+            all_ended = asyncio.ensure_future(asyncio.wait(watching))
+            await asyncio.wait([all_ended, interrupted], return_when=asyncio.FIRST_COMPLETED)
+            all_ended.cancel()
         starting.cancel()
         interrupted.cancel()
         status = 0 if stopping.is_set() else 1
@@ -253,7 +253,7 @@ async def _keep_up(runtime: ProductionRuntime, plan: ClusterPlan) -> int:
 async def _watch(running: Running) -> None:
     status = await running.process.wait()
     click.echo(
-        f"Node {running.node.node_id} has ended ({status}); the end of {running.node.log_file}:\n{running.last_words()}",
+        f"Node {running.node.node_id} has ended ({status}); the end of {running.node.log_file}:\n{running.log_tail()}",
         err=True,
     )
 

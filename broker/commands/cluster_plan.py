@@ -26,8 +26,8 @@ MAX_NODES: Final = FIRST_CONTROLLER_ID - 1
 _HOST: Final = "127.0.0.1"
 
 
-class CannotPlan(ValueError):
-    """There can be no such cluster; the message is a sentence for the user."""
+class InvalidPlan(ValueError):
+    """No such cluster is possible; the message is a sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,15 +97,15 @@ def make_plan(
     port: int,
     free_ports: Callable[[int], list[int]],
 ) -> ClusterPlan:
-    """The nodes of a cluster in `folder`; existing nodes keep their ports. Raises CannotPlan.
+    """The nodes of a cluster in `folder`; existing nodes keep their ports. Raises InvalidPlan.
 
     `port` is the first broker's; 0 means ports of `free_ports`. Racks are assigned to the brokers in turn.
     """
     if not (1 <= broker_count <= MAX_NODES and 1 <= controller_count <= MAX_NODES):
-        raise CannotPlan(f"A cluster has 1 to {MAX_NODES} brokers, and as many controllers.")
+        raise InvalidPlan(f"A cluster has 1 to {MAX_NODES} brokers, and as many controllers.")
     count = broker_count + controller_count
     if port and port + count > 65536:
-        raise CannotPlan(f"There are no {count} ports from {port} on.")
+        raise InvalidPlan(f"There are no {count} ports from {port} on.")
     ports = list(range(port, port + count)) if port else free_ports(count)
     ids = [*range(1, broker_count + 1)]
     ids += range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + controller_count)
@@ -125,9 +125,9 @@ def make_plan(
     plan = ClusterPlan(nodes=tuple(sorted(nodes, key=lambda node: (node.role != "controller", node.node_id))))
     known = {path.name for path in folder.glob("node-*")} if folder.exists() else set()
     if known and known != {node.folder.name for node in nodes}:
-        raise CannotPlan(
+        raise InvalidPlan(
             f"{folder} holds a cluster of other nodes: {', '.join(sorted(known))}. "
-            "Ask for the same ones, or name another folder (--data-dir)."
+            "Start the same nodes, or name another folder (--data-dir)."
         )
     return plan
 
@@ -160,7 +160,7 @@ def formatting(plan: ClusterPlan, new_uuid: Callable[[], UUID]) -> Iterator[tupl
     voters = [found[node.node_id] for node in plan.controllers]
     if any(voters) and not all(voters):
         raise FormatterError(
-            "Some controllers have lost their data directories: they cannot be made anew here."
+            "Some controllers have no data directory any more: `ottla cluster up` cannot restore the quorum."
         )
     cluster_id = cluster_ids.pop() if cluster_ids else to_text(new_uuid())
     initial = tuple(

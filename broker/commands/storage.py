@@ -141,15 +141,15 @@ def show_info(properties: Path) -> None:
         problems.append("Mismatched cluster IDs between storage directories.")
     elif len({each.node_id for each in formatted}) > 1:
         problems.append("Mismatched node IDs between storage directories.")
-    _tell("Found log directory:", "Found log directories:", found)
+    _echo_list("Found log directory:", "Found log directories:", found)
     if formatted:
         click.echo(f"Found metadata: {_shown(formatted[0])}\n")
-    _tell("Found problem:", "Found problems:", problems)
+    _echo_list("Found problem:", "Found problems:", problems)
     if problems:
         sys.exit(1)
 
 
-def _tell(one: str, several: str, lines: list[str]) -> None:
+def _echo_list(one: str, several: str, lines: list[str]) -> None:
     if lines:
         click.echo(one if len(lines) == 1 else several)
         for line in lines:

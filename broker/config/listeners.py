@@ -168,21 +168,21 @@ def advertised_listeners(
     Raises InvalidConfig if an advertised listener does not exist or is a wildcard.
     """
     hidden = {name.upper() for name in controller_names}
-    told = [
+    found = [
         listener
         for listener in (listeners if advertised is None else advertised)
         if listener.name not in hidden
     ]
     bound = {listener.name for listener in listeners}
-    if unknown := [listener.name for listener in told if listener.name not in bound]:
+    if unknown := [listener.name for listener in found if listener.name not in bound]:
         raise InvalidConfig(
             f"advertised.listeners names {', '.join(unknown)}, but listeners only has {', '.join(sorted(bound))}."
         )
-    if any(listener.host == "0.0.0.0" for listener in told):  # noqa: S104
+    if any(listener.host == "0.0.0.0" for listener in found):  # noqa: S104
         raise InvalidConfig(
             "advertised.listeners must not be the wildcard address 0.0.0.0: give an address that clients can reach."
         )
-    return tuple(told)
+    return tuple(found)
 
 
 def advertised_controller_listeners(
@@ -199,13 +199,13 @@ def advertised_controller_listeners(
     Raises InvalidConfig for an advertised wildcard.
     """
     bound = {listener.name: listener for listener in listeners}
-    told = {listener.name: listener for listener in advertised or ()}
+    by_name = {listener.name: listener for listener in advertised or ()}
     found: list[Listener] = []
     for position, name in enumerate(name.upper() for name in controller_names):
-        if name in told:
-            if told[name].host == "0.0.0.0":  # noqa: S104
+        if name in by_name:
+            if by_name[name].host == "0.0.0.0":  # noqa: S104
                 raise InvalidConfig("advertised.listeners cannot use the nonroutable meta-address 0.0.0.0.")
-            found.append(told[name])
+            found.append(by_name[name])
         elif name in bound:
             is_wildcard = bound[name].host in ("", "0.0.0.0", "::")  # noqa: S104
             host, port = (
@@ -216,7 +216,7 @@ def advertised_controller_listeners(
 
 
 def with_bound_addresses(
-    told: Sequence[Listener], bound_ports: Mapping[str, int], hostname: str
+    advertised: Sequence[Listener], bound_ports: Mapping[str, int], hostname: str
 ) -> tuple[Listener, ...]:
     """Advertised listeners once sockets are open: port 0 and missing hosts are filled in.
 
@@ -226,5 +226,5 @@ def with_bound_addresses(
         replace(
             listener, host=listener.host or hostname, port=listener.port or bound_ports.get(listener.name, 0)
         )
-        for listener in told
+        for listener in advertised
     )

@@ -17,7 +17,7 @@ from broker.api import k20_delete_topics
 from broker.api.k18_api_versions import unsupported_version
 from broker.controller_api import api_versions, configs, describe_cluster
 from broker.controller_api.services import QUORUM_REQUESTS, ControllerServices
-from broker.membership.envelope import says_not_controller, unwrap_request, wrap_response
+from broker.membership.envelope import has_not_controller_error, unwrap_request, wrap_response
 from broker.network import Buffers, Connection, Reply
 from broker.request_context import RequestContext
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
@@ -117,7 +117,7 @@ class ControllerDispatcher:
             logger.info("an envelope of %s cannot be opened: %s", context.client_host, error)
             return _encoded(header, EnvelopeResponse(error_code=error.code))
         response = await self._decide(inner.message, inner.context, is_forwarded=True)
-        if says_not_controller(response):
+        if has_not_controller_error(response):
             return _encoded(header, EnvelopeResponse(error_code=ErrorCode.not_controller))
         encoded = encode_response(inner.header.api_key, inner.header.api_version, response)
         return _encoded(header, EnvelopeResponse(response_data=wrap_response(inner.header, encoded)))

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from broker.log_lines import OutageLog
-from broker.membership.envelope import says_not_controller, unwrap_response, wrap_request
+from broker.membership.envelope import has_not_controller_error, unwrap_response, wrap_request
 from broker.network.client import Address, Disconnected, NodeClient
 from broker.request_context import RequestContext
 from protocol.api_keys import ApiKey
@@ -112,12 +112,12 @@ class LeaderWatch:
 
     def changed(self, *, timeout_s: float) -> Coroutine[Any, Any, None]:
         """Wait for a change of leader after the moment of the call, for `timeout_s` at most."""
-        return _rung(self._changed, timeout_s)  # the event of this moment, although it is awaited later
+        return _wait_for(self._changed, timeout_s)  # the event of this moment, although it is awaited later
 
     def on_leader(self, leader: object) -> None:
         """A new epoch, or its leader, is known."""
-        bell, self._changed = self._changed, asyncio.Event()
-        bell.set()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     def on_commit(self, records: object, base_offset: int, end_offset: int) -> None:
         """Ignored: records do not contain the leader."""
@@ -126,10 +126,10 @@ class LeaderWatch:
         """Ignored: snapshots do not contain the leader."""
 
 
-async def _rung(bell: asyncio.Event, timeout_s: float) -> None:
+async def _wait_for(event: asyncio.Event, timeout_s: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
-            await bell.wait()
+            await event.wait()
 
 
 class QuorumChannel:
@@ -172,22 +172,24 @@ class QuorumChannel:
         deadline = self._runtime.monotonic() + self._timeout_s
         while True:
             is_here, address = self._leader.is_here, self._leader.address
-            left_s = max(deadline - self._runtime.monotonic(), 0.0)
+            remaining_s = max(deadline - self._runtime.monotonic(), 0.0)
             reason = "no leader of the metadata quorum is known"
             if address is None and (unreachable := self._unreachable()):
                 reason += f" ({'; '.join(unreachable)})"
             try:
                 if is_here and self._local is not None:
-                    reason = self._why_not_here()
-                    response = await self._ask_here(self._local.request(api_key, message, context), left_s)
+                    reason = self._why_not_active()
+                    response = await self._request_local(
+                        self._local.request(api_key, message, context), remaining_s
+                    )
                     self._outages.answered(_CONTROLLER)
                     return response
                 if is_here:
-                    reason = self._why_not_here()
+                    reason = self._why_not_active()
                 elif address is not None:
                     reason = f"{address[0]}:{address[1]} does not lead the metadata quorum"
-                    asking = self._ask(address, api_key, message, context, left_s)
-                    response = await self._unless_deposed(address, asking)
+                    requesting = self._request_remote(address, api_key, message, context, remaining_s)
+                    response = await self._until_deposed(address, requesting)
                     self._outages.answered(_CONTROLLER)
                     return response
             except NotController:
@@ -196,34 +198,36 @@ class QuorumChannel:
                 reason = str(error)
                 logger.debug("%s to the controller: %s", ApiKey(api_key).name, error)
             self._outages.failed(_CONTROLLER, reason)
-            left_s = deadline - self._runtime.monotonic()
-            if left_s > 0 and (is_here, address) == (self._leader.is_here, self._leader.address):
+            remaining_s = deadline - self._runtime.monotonic()
+            if remaining_s > 0 and (is_here, address) == (self._leader.is_here, self._leader.address):
                 backoff_s = LOCAL_BACKOFF_S if is_here else RETRY_BACKOFF_S
-                await self._leader.changed(timeout_s=min(backoff_s, left_s))
+                await self._leader.changed(timeout_s=min(backoff_s, remaining_s))
             if deadline - self._runtime.monotonic() < LOCAL_BACKOFF_S:
-                raise RequestTimedOut(f"No controller has answered within {self._timeout_s:g} s: {reason}.")
+                raise RequestTimedOut(f"No controller has responded within {self._timeout_s:g} s: {reason}.")
 
-    def _why_not_here(self) -> str:
+    def _why_not_active(self) -> str:
         """The reason why this node does not respond as the controller although it is the last known leader."""
         return (
             f"the leader of the metadata quorum has this node's id, {self._leader.node_id}, and this node is not the "
             "active controller; if that lasts, another node has the same node.id"
         )
 
-    async def _ask_here(self, asking: Coroutine[Any, Any, Any], left_s: float) -> Any:  # noqa: ANN401
+    async def _request_local(self, requesting: Coroutine[Any, Any, Any], remaining_s: float) -> Any:  # noqa: ANN401
         """The response of this process's controller. Raises TimeoutError.
 
         One attempt for the whole timeout: its decision stays in the log, and a retry would decide twice.
         """
         try:
-            async with asyncio.timeout(left_s):
-                return await asking
+            async with asyncio.timeout(remaining_s):
+                return await requesting
         except TimeoutError:
-            raise TimeoutError("the active controller is this node, and has not committed it") from None
+            raise TimeoutError(
+                "the active controller is this node, and has not committed the request's records"
+            ) from None
 
-    async def _unless_deposed(self, address: Address, asking: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
+    async def _until_deposed(self, address: Address, requesting: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
         """Wait for the response; raises Disconnected if the leader changes: the node may have crashed silently."""
-        task = asyncio.ensure_future(asking)
+        task = asyncio.ensure_future(requesting)
         try:
             while not task.done():
                 changed = asyncio.ensure_future(self._leader.changed(timeout_s=self._timeout_s))
@@ -236,19 +240,19 @@ class QuorumChannel:
         finally:
             task.cancel()
 
-    async def _ask(
+    async def _request_remote(
         self,
         address: Address,
         api_key: int,
         message: Any,  # noqa: ANN401
         context: RequestContext | None,
-        left_s: float,
+        remaining_s: float,
     ) -> Any:  # noqa: ANN401
-        timeout_s = min(self._request_timeout_s, left_s)
+        timeout_s = min(self._request_timeout_s, remaining_s)
         self._controller_versions = await self._client.served(address, timeout_s=timeout_s)
         if context is None:
             response = await self._client.request(address, api_key, message, timeout_s=timeout_s)
-            if says_not_controller(response):
+            if has_not_controller_error(response):
                 raise NotController
             return response
         envelope = await self._client.request(
@@ -260,10 +264,16 @@ class QuorumChannel:
             raise UnsupportedVersion(f"The controller does not serve API {api_key} v{context.version}.")
         if envelope.error_code != ErrorCode.none:
             # The two nodes are incompatible; the client cannot change that.
-            logger.error("the controller refuses an envelope: %s", ErrorCode(envelope.error_code).name)
+            logger.error(
+                "the controller at %s:%d refuses an envelope: %s",
+                *address,
+                ErrorCode(envelope.error_code).name,
+            )
             raise UnknownServerError
         try:
             return unwrap_response(envelope.response_data, context)
         except MalformedMessage as error:
-            logger.error("the controller answers an envelope with what is no response: %s", error)
+            logger.error(
+                "the controller at %s:%d returned a malformed response in an envelope: %s", *address, error
+            )
             raise UnknownServerError from error

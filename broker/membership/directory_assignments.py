@@ -1,4 +1,4 @@
-"""Reports the log directory of a replica to the controller where the metadata names none or another one (KIP-858).
+"""Assignments of replicas to log directories: reported to the controller where the metadata names another one (KIP-858).
 
     a partition is new or changed --> the metadata names another directory than this broker --> pending
     pending --AssignReplicasToDirs, many in one request--> the metadata names this directory --> done
@@ -39,16 +39,16 @@ MAX_BACKOFF_S: Final = 10.0
 _MAX_DOUBLINGS: Final = 30
 
 #: (topic id, index).
-Place = tuple[UUID, int]
+TopicIdPartition = tuple[UUID, int]
 
 
 def misplaced(
     image: MetadataImage,
-    places: Iterable[Place],
+    places: Iterable[TopicIdPartition],
     *,
     node_id: int,
     located: Callable[[TopicPartition], UUID | None],
-) -> dict[Place, UUID]:
+) -> dict[TopicIdPartition, UUID]:
     """The partitions with a replica here whose directory in the metadata differs from the actual one, with the latter.
 
     `located` returns the directory of a log; None if there is no log, or its directory is offline.
@@ -86,22 +86,23 @@ class DirectoryAssignments:
         self._broker_epoch = broker_epoch
         self._image = image
         self._located = located
-        #: Replicas that may have to be reported. Ordered, so that a simulation is reproducible.
-        self._pending: dict[Place, None] = {}
-        self._telling: asyncio.Task[None] | None = None
+        #: Replicas that may have to be reported, at most all that this broker has. Ordered, so that a simulation is
+        #: reproducible.
+        self._pending: dict[TopicIdPartition, None] = {}
+        self._sending: asyncio.Task[None] | None = None
         self._failures = 0
 
-    def look_at_all(self) -> None:
+    def check_all(self) -> None:
         """Check every replica that this broker has."""
         image = self._image()
         self._note(
             (topic_id, index) for topic_id, topic in image.topics_by_id.items() for index in topic.partitions
         )
 
-    def look_at(self, delta: MetadataDelta) -> None:
+    def check_delta(self, delta: MetadataDelta) -> None:
         """Check what has changed; all replicas if metadata.version has changed, since it may now have directories."""
         if "metadata.version" in delta.features_changed:
-            self.look_at_all()
+            self.check_all()
             return
         self._note(
             (topic_id, index)
@@ -109,22 +110,22 @@ class DirectoryAssignments:
             for index in sorted(delta.partitions_changed[topic_id])
         )
 
-    def look_at_places(self, places: Iterable[Place]) -> None:
+    def check_replicas(self, places: Iterable[TopicIdPartition]) -> None:
         """Check these replicas: they are, or will soon be, in another directory than before."""
         self._note(places)
 
     def stop(self) -> None:
         """Send no further requests."""
-        if self._telling is not None:
-            self._telling.cancel()
+        if self._sending is not None:
+            self._sending.cancel()
 
-    def _note(self, places: Iterable[Place]) -> None:
+    def _note(self, places: Iterable[TopicIdPartition]) -> None:
         found = misplaced(self._image(), places, node_id=self._node_id, located=self._located)
         self._pending.update(dict.fromkeys(found))
-        if self._pending and (self._telling is None or self._telling.done()):
-            self._telling = self._runtime.supervise(self._tell, name="directory-assignments")
+        if self._pending and (self._sending is None or self._sending.done()):
+            self._sending = self._runtime.supervise(self._send_pending, name="directory-assignments")
 
-    async def _tell(self) -> None:
+    async def _send_pending(self) -> None:
         while self._pending:
             asked = list(self._pending)[:MAX_PER_REQUEST]
             for place in asked:
@@ -141,7 +142,7 @@ class DirectoryAssignments:
                 doublings = min(self._failures - 1, _MAX_DOUBLINGS)
                 await asyncio.sleep(min(FIRST_BACKOFF_S * 2**doublings, MAX_BACKOFF_S))
 
-    async def _request(self, wrong: dict[Place, UUID]) -> list[Place]:
+    async def _request(self, wrong: dict[TopicIdPartition, UUID]) -> list[TopicIdPartition]:
         """Send one request; returns the replicas that have to be sent again."""
         request = AssignReplicasToDirsRequest(
             broker_id=self._node_id, broker_epoch=self._broker_epoch(), directories=_by_directory(wrong)
@@ -151,11 +152,17 @@ class DirectoryAssignments:
                 ApiKey.ASSIGN_REPLICAS_TO_DIRS, request
             )
         except KafkaError as error:
-            logger.warning("%d replicas' directories could not be told: %r", len(wrong), error)
+            logger.warning(
+                "the log directories of %d replicas could not be reported to the controller: %r",
+                len(wrong),
+                error,
+            )
             return list(wrong)
         if response.error_code != ErrorCode.none:
             logger.warning(
-                "%d replicas' directories were refused: %s", len(wrong), ErrorCode(response.error_code).name
+                "the controller refuses the log directories of %d replicas: %s",
+                len(wrong),
+                ErrorCode(response.error_code).name,
             )
             return list(wrong)
         answered = {
@@ -169,7 +176,7 @@ class DirectoryAssignments:
         ]
 
 
-def _by_directory(places: dict[Place, UUID]) -> list[DirectoryData]:
+def _by_directory(places: dict[TopicIdPartition, UUID]) -> list[DirectoryData]:
     directories: dict[UUID, dict[UUID, list[int]]] = {}
     for (topic_id, index), directory in places.items():
         directories.setdefault(directory, {}).setdefault(topic_id, []).append(index)

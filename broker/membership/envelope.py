@@ -124,12 +124,12 @@ def unwrap_response(data: bytes | None, context: RequestContext) -> Response:
     return decode_response(context.api_key, context.version, frame[body_at:])
 
 
-def says_not_controller(response: Any) -> bool:  # noqa: ANN401 a response, or a row of one
+def has_not_controller_error(response: Any) -> bool:  # noqa: ANN401 a response, or a row of one
     """Whether the response, or a row of it, has the error NOT_CONTROLLER."""
     if getattr(response, "error_code", 0) == ErrorCode.not_controller:
         return True
     return any(
-        says_not_controller(row)
+        has_not_controller_error(row)
         for name in _rows_with_errors(type(response))  # type: ignore[arg-type]  # classes are hashable
         for row in getattr(response, name) or ()
     )

@@ -5,7 +5,7 @@
     fenced     --serve(): heartbeats without want_fence--> RUNNING
     RUNNING    --heartbeats were missed--> fenced until the next one
     registered --STALE_BROKER_EPOCH--> registers again: the controller has another registration, or none
-    RUNNING    --leave(): controlled shutdown--> stopped, when its leaderships have moved away
+    RUNNING    --controlled_shutdown()--> stopped, when its leaderships have moved away
     registered --a failed log directory could not be reported to a controller in time--> stopped (KIP-858)
 
 The active controller may change at any time: every request uses a channel that finds it.
@@ -31,17 +31,17 @@ from runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
-#: The heartbeat interval of a starting or leaving broker; a running one uses broker.heartbeat.interval.ms.
-_IMPATIENT_S: Final = 0.01
+#: The heartbeat interval of a starting broker, or one in a controlled shutdown; a running one uses broker.heartbeat.interval.ms.
+_SHORT_HEARTBEAT_INTERVAL_S: Final = 0.01
 #: The pause before a refused registration is retried, where the controller may accept it later.
 _REGISTRATION_BACKOFF_S: Final = 0.5
 #: The minimum interval of two log lines about refusals of the same kind.
 _REFUSAL_LOG_S: Final = 10.0
-#: For so long UNSUPPORTED_VERSION is not final: the broker claims further features once it has read them in the log.
-_LEARNING_S: Final = 10.0
+#: How long UNSUPPORTED_VERSION is retried: the broker claims further features once it has read them in the log.
+_UNSUPPORTED_VERSION_RETRY_S: Final = 10.0
 #: The bounds of a controlled shutdown: its duration, and the number of failed heartbeats in a row.
-_LEAVE_TIMEOUT_S: Final = 60.0
-_MAX_FAILURES_WHEN_LEAVING: Final = 2
+_SHUTDOWN_TIMEOUT_S: Final = 60.0
+_MAX_SHUTDOWN_FAILURES: Final = 2
 #: Refusals that a retry does not change, and their meaning for an operator.
 _FINAL_REFUSALS: Final[Mapping[int, str]] = {
     ErrorCode.inconsistent_cluster_id: (
@@ -51,7 +51,7 @@ _FINAL_REFUSALS: Final[Mapping[int, str]] = {
     ErrorCode.unsupported_version: (
         "the cluster has finalized features that this software does not serve, or controllers of an older kind"
     ),
-    ErrorCode.invalid_registration: "what it says of itself contradicts what another node has registered",
+    ErrorCode.invalid_registration: "its registration contradicts that of another node",
 }
 
 
@@ -92,21 +92,21 @@ class BrokerLifecycle:
         self._refusal = ""
         self._refusals = RateLimitedLog(logger, monotonic=runtime.monotonic, interval_s=_REFUSAL_LOG_S)
         self._wants_fence = True
-        self._is_leaving = False
+        self._is_shutting_down = False
         #: When the last heartbeat that the controller accepted was sent.
-        self._heard_at = runtime.monotonic()
+        self._last_accepted_at = runtime.monotonic()
         #: Whether the last heartbeat got no response.
-        self._is_unheard = False
-        self._learning_until: float | None = None
+        self._is_unanswered = False
+        self._unsupported_until: float | None = None
         #: Called with the reason, one sentence, when this broker should stop.
         self.on_failure: Callable[[str], None] = lambda why: None
         #: Failed log directories that were reported to the controller, and since when others are unreported.
-        self._told_offline: frozenset[UUID] = frozenset()
-        self._untold_since: dict[UUID, float] = {}
-        self._wants_beat = asyncio.Event()
+        self._reported_offline: frozenset[UUID] = frozenset()
+        self._unreported_since: dict[UUID, float] = {}
+        self._is_heartbeat_due = asyncio.Event()
         self._caught_up: asyncio.Future[None] = runtime.loop.create_future()
         self._unfenced: asyncio.Future[None] = runtime.loop.create_future()
-        self._keeping_alive: asyncio.Task[None] | None = None
+        self._communication: asyncio.Task[None] | None = None
 
     async def register(
         self,
@@ -144,13 +144,13 @@ class BrokerLifecycle:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while (error := await self._try_to_register()) != ErrorCode.none:
-                    if error in _FINAL_REFUSALS and not self._may_learn(error):
+                    if error in _FINAL_REFUSALS and not self._may_pass(error):
                         raise RegistrationRefused(
                             f"The controller refuses to register {broker} ({error.name}): {_FINAL_REFUSALS[error]}."
                         )
                     await asyncio.sleep(_REGISTRATION_BACKOFF_S)
         except TimeoutError:
-            why = self._refusal or "No controller has answered."
+            why = self._refusal or "No controller has responded."
             if error == ErrorCode.duplicate_broker_registration:
                 why = (
                     "Another node with this node.id is alive; every node of a cluster needs an id of its own."
@@ -158,9 +158,9 @@ class BrokerLifecycle:
             raise RegistrationRefused(
                 f"Giving up after {timeout_ms / 1000:g} s to register {broker}. {why}"
             ) from None
-        self._keeping_alive = self._runtime.supervise(self._keep_alive, name="broker-heartbeat")
+        self._communication = self._runtime.supervise(self._communicate, name="broker-heartbeat")
 
-    def _may_learn(self, error: ErrorCode) -> bool:
+    def _may_pass(self, error: ErrorCode) -> bool:
         """Whether the cause of the refusal may be that this broker has not read the cluster's features yet.
 
         Kafka's brokers always claim the same features; ours claim those that they do not serve only if finalized.
@@ -168,9 +168,9 @@ class BrokerLifecycle:
         now = self._runtime.monotonic()
         if error != ErrorCode.unsupported_version:
             return False
-        if self._learning_until is None:
-            self._learning_until = now + _LEARNING_S
-        return now < self._learning_until
+        if self._unsupported_until is None:
+            self._unsupported_until = now + _UNSUPPORTED_VERSION_RETRY_S
+        return now < self._unsupported_until
 
     async def caught_up(self) -> None:
         """Wait until the controller reports that this broker has the metadata up to its registration."""
@@ -179,85 +179,90 @@ class BrokerLifecycle:
     async def serve(self) -> None:
         """This broker is ready: wait until the controller has unfenced it."""
         self._wants_fence = False
-        self.beat_soon()
+        self.send_heartbeat_soon()
         await asyncio.shield(self._unfenced)
 
     @property
-    def may_be_replaced(self) -> bool:
+    def may_be_deposed(self) -> bool:
         """Whether the controller may have moved this broker's leaderships: it is fenced, or its session has expired."""
         session_s = self._config.get("broker.session.timeout.ms") / 1000
-        return self.is_fenced or self._runtime.monotonic() - self._heard_at >= session_s
+        return self.is_fenced or self._runtime.monotonic() - self._last_accepted_at >= session_s
 
-    def beat_soon(self) -> None:
+    def send_heartbeat_soon(self) -> None:
         """Send the next heartbeat at once: there is something to report to the controller."""
-        self._wants_beat.set()
+        self._is_heartbeat_due.set()
 
     def register_again(self) -> None:
         """Send the registration again: its contents have changed, or the controller no longer accepts it."""
         self._is_registered = False
-        self.beat_soon()
+        self.send_heartbeat_soon()
 
-    async def leave(self) -> None:
+    async def controlled_shutdown(self) -> None:
         """Controlled shutdown: wait until the controller has moved this broker's leaderships away.
 
-        Gives up after `_LEAVE_TIMEOUT_S`, and sooner if no controller responds; the broker then stops all the same.
+        Ends after `_SHUTDOWN_TIMEOUT_S`, and sooner if no controller responds; the broker then stops all the same.
         """
-        await self.give_up()
+        await self.stop()
         if not self._is_registered or not self._config.get("controlled.shutdown.enable"):
             return
-        self._is_leaving = True
+        self._is_shutting_down = True
         failures = 0
         try:
-            async with asyncio.timeout(_LEAVE_TIMEOUT_S):
-                while failures < _MAX_FAILURES_WHEN_LEAVING:
-                    response = await self._try_to_beat()
+            async with asyncio.timeout(_SHUTDOWN_TIMEOUT_S):
+                while failures < _MAX_SHUTDOWN_FAILURES:
+                    response = await self._try_to_send_heartbeat()
                     if response is not None and response.should_shut_down:
                         return
                     failures = failures + 1 if response is None else 0
-                    await asyncio.sleep(_IMPATIENT_S)
+                    await asyncio.sleep(_SHORT_HEARTBEAT_INTERVAL_S)
         except TimeoutError:
             pass
-        logger.warning("leaving without the controller's consent")
+        logger.warning(
+            "broker %d: controlled shutdown did not complete in time; the broker stops without it",
+            self._config.node_id,
+        )
 
-    async def give_up(self) -> None:
+    async def stop(self) -> None:
         """Send no more heartbeats."""
-        if self._keeping_alive is not None:
-            self._keeping_alive.cancel()
-            await asyncio.wait([self._keeping_alive])
+        if self._communication is not None:
+            self._communication.cancel()
+            await asyncio.wait([self._communication])
 
-    # -- inside ----------------------------------------------------------------------------------------
-
-    async def _keep_alive(self) -> None:
+    async def _communicate(self) -> None:
         while True:
-            self._watch_offline_log_dirs()
+            self._check_offline_log_dirs()
             if self._is_registered:
-                await self._try_to_beat()
+                await self._try_to_send_heartbeat()
             elif (error := await self._try_to_register()) != ErrorCode.none:
-                logger.warning("registering again was answered with %s", error.name)
-            is_starting = self._is_registered and not self._unfenced.done() and not self._is_waiting()
-            pause_s = _IMPATIENT_S if is_starting else self._config.broker_heartbeat_interval_ms / 1000
+                logger.warning("broker %d was not registered again: %s", self._config.node_id, error.name)
+            is_starting = self._is_registered and not self._unfenced.done() and not self._is_recovering()
+            pause_s = (
+                _SHORT_HEARTBEAT_INTERVAL_S
+                if is_starting
+                else self._config.broker_heartbeat_interval_ms / 1000
+            )
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
-                    await self._wants_beat.wait()
-            self._wants_beat.clear()
+                    await self._is_heartbeat_due.wait()
+            self._is_heartbeat_due.clear()
 
-    def _watch_offline_log_dirs(self) -> None:
+    def _check_offline_log_dirs(self) -> None:
         """Stop the broker if a failed directory could not be reported to a controller for log.dir.failure.timeout.ms.
 
-        Until then the controller counts on replicas that are gone, and elects no other leaders for their partitions.
+        Until then the controller does not know that these replicas are offline, and elects no other leaders for them.
         Source: KIP-858; BrokerLifecycleManager.propagateDirectoryFailure.
         """
         now = self._runtime.monotonic()
-        untold = set(self._offline_log_dirs()) - self._told_offline
-        self._untold_since = {each: self._untold_since.get(each, now) for each in untold}
+        unreported = set(self._offline_log_dirs()) - self._reported_offline
+        self._unreported_since = {each: self._unreported_since.get(each, now) for each in unreported}
         timeout_ms: int = self._config.get("log.dir.failure.timeout.ms")
-        if any(now - since >= timeout_ms / 1000 for since in self._untold_since.values()):
+        if any(now - since >= timeout_ms / 1000 for since in self._unreported_since.values()):
             self.on_failure(
-                "A log directory has failed, and no controller could be told for "
+                "A log directory has failed, and that could not be reported to a controller for "
                 f"{timeout_ms / 1000:g} s (log.dir.failure.timeout.ms)."
             )
 
-    def _is_waiting(self) -> bool:
+    def _is_recovering(self) -> bool:
         """Whether the broker has caught up and is not ready yet: frequent heartbeats would change nothing."""
         return self._caught_up.done() and self._wants_fence
 
@@ -277,21 +282,21 @@ class BrokerLifecycle:
             self._refusal = str(error)
             return error.code
         except Exception:
-            logger.exception("the registration failed")
-            self._refusal = "The registration failed by a bug; the log has its stack."
+            logger.exception("broker %d: the registration failed", self._config.node_id)
+            self._refusal = "The registration failed with an unexpected error; the log has its stack."
             return ErrorCode.unknown_server_error
         if response.error_code == ErrorCode.none:
             self.broker_epoch = response.broker_epoch
             self._is_registered = True
             return ErrorCode.none
         error_code = ErrorCode(response.error_code)
-        self._refusal = f"The last answer was {error_code.name.upper()}."
+        self._refusal = f"The last response was {error_code.name.upper()}."
         self._refusals.write(
-            logging.INFO, f"the controller does not register this broker: {_meaning(error_code)}"
+            logging.INFO, f"the controller does not register this broker yet: {_meaning(error_code)}"
         )
         return error_code
 
-    async def _try_to_beat(self) -> BrokerHeartbeatResponse | None:
+    async def _try_to_send_heartbeat(self) -> BrokerHeartbeatResponse | None:
         """One heartbeat; None if it failed, and a later one may succeed."""
         # Before it has caught up, the broker does not know its dynamic configuration.
         cordoned = self._cordoned_log_dirs() if self._caught_up.done() else None
@@ -301,7 +306,7 @@ class BrokerLifecycle:
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._applied_offset(),
             want_fence=self._wants_fence,
-            want_shut_down=self._is_leaving,
+            want_shut_down=self._is_shutting_down,
             offline_log_dirs=list(self._offline_log_dirs()),
             cordoned_log_dirs=None if cordoned is None else list(cordoned),
         )
@@ -312,30 +317,34 @@ class BrokerLifecycle:
         except KafkaError as error:
             # While no controller is reachable each heartbeat fails: that is logged once.
             logger.log(
-                logging.DEBUG if self._is_unheard else logging.WARNING, "a heartbeat failed: %s", error
+                logging.DEBUG if self._is_unanswered else logging.WARNING,
+                "a heartbeat to the controller failed: %s",
+                error,
             )
-            self._is_unheard = True
+            self._is_unanswered = True
             return None
         except Exception:
             # Without heartbeats the broker would be fenced: after any exception the next one may succeed.
-            logger.exception("a heartbeat failed")
+            logger.exception("a heartbeat to the controller failed")
             return None
-        if self._is_unheard:
-            logger.info("heartbeats are answered again")
-            self._is_unheard = False
+        if self._is_unanswered:
+            logger.info("heartbeats to the controller succeed again")
+            self._is_unanswered = False
         if response.error_code != ErrorCode.none:
-            logger.warning("heartbeat answered with %s", ErrorCode(response.error_code).name)
-            if response.error_code == ErrorCode.stale_broker_epoch and not self._is_leaving:
+            logger.warning("the controller refuses a heartbeat: %s", ErrorCode(response.error_code).name)
+            if response.error_code == ErrorCode.stale_broker_epoch and not self._is_shutting_down:
                 self.register_again()
             return None
-        self._told_offline = frozenset(request.offline_log_dirs)
-        self._heard_at = sent_at
-        self._heard(response)
+        self._reported_offline = frozenset(request.offline_log_dirs)
+        self._last_accepted_at = sent_at
+        self._on_heartbeat_response(response)
         return response
 
-    def _heard(self, response: BrokerHeartbeatResponse) -> None:
-        if response.is_fenced and not self.is_fenced and not self._is_leaving:
-            logger.warning("the controller has fenced this broker; asking to be unfenced")
+    def _on_heartbeat_response(self, response: BrokerHeartbeatResponse) -> None:
+        if response.is_fenced and not self.is_fenced and not self._is_shutting_down:
+            logger.warning(
+                "the controller has fenced this broker; the next heartbeat requests to be unfenced"
+            )
         self.is_fenced = response.is_fenced
         if response.is_caught_up and not self._caught_up.done():
             self._caught_up.set_result(None)
@@ -348,6 +357,6 @@ def _meaning(refusal: ErrorCode) -> str:
     if refusal is ErrorCode.duplicate_broker_registration:
         return (
             "a process with the same node.id has a session (DUPLICATE_BROKER_REGISTRATION). If this broker was "
-            "restarted, that passes with the session of its predecessor; else another node has this id"
+            "restarted, the session of its predecessor ends soon; else another node has this id"
         )
     return refusal.name.upper()

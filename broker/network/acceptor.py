@@ -50,7 +50,7 @@ class Acceptor:
                 self._runtime.call_later(delay_ms / 1000, self._resume)
         if now < self._due_at:
             return False
-        if (reason := self._limits.full_because(self._name)) is not None:
+        if (reason := self._limits.wait_reason(self._name)) is not None:
             self._waiting.setdefault(self)
             self._log.write(
                 logging.WARNING,

@@ -114,13 +114,13 @@ class NodeClient:
         Raises Disconnected, TimeoutError after `timeout_s` (connecting included), and UnsupportedVersion.
         """
         if isinstance(message, ApiVersionsRequest):
-            message = _introduction()
+            message = _api_versions_request()
         response = await self.request_raw(address, api_key, message, timeout_s=timeout_s, versions=versions)
         try:
             return decode_response(api_key, response.version, response.body)
         except MalformedMessage as error:
             if (peer := self._peers.get(_plain(address))) is not None:
-                peer.drop(f"a response that cannot be understood: {error}")
+                peer.disconnect(f"a malformed response: {error}")
             raise Disconnected(f"{_label(address)}: {error}") from error
 
     async def request_raw(
@@ -140,12 +140,12 @@ class NodeClient:
             if connection is None:
                 connection = await peer.connected_by(deadline)
             chosen = _choose(connection.served, api_key, versions)
-            body = await connection.ask(
+            body = await connection.request(
                 api_key, chosen, encode_request(api_key, chosen, message), deadline=deadline
             )
         except TimeoutError:
             raise TimeoutError(
-                f"{_label(address)}: {ApiKey(api_key).name} was not answered within {timeout_s:g} s"
+                f"{_label(address)}: {ApiKey(api_key).name} got no response within {timeout_s:g} s"
             ) from None
         return RawResponse(chosen, body)
 
@@ -166,7 +166,7 @@ class NodeClient:
             self._sweep_timer.cancel()
         peers = list(self._peers.values())
         for peer in peers:
-            peer.drop("this node closes its connections")
+            peer.disconnect("this node closes its connections")
         for peer in peers:
             await peer.wait_closed()
 
@@ -256,7 +256,7 @@ class _Peer:
         if self._connecting is None:
             pause_s = self._next_attempt_at - self._runtime.monotonic()
             if pause_s > 0 and self._failures and not self._settings.waits_for_reconnect:
-                raise Disconnected(f"{self._last_failure}; not tried again for {pause_s:.3f} s")
+                raise Disconnected(f"{self._last_failure}; not retried for {pause_s:.3f} s")
             self._connecting = self._runtime.loop.create_task(
                 self._connect(), name=f"connect-{_label(self._address)}"
             )
@@ -269,10 +269,10 @@ class _Peer:
             task = asyncio.current_task()
             # The attempt was dropped; otherwise, or as well, the caller was cancelled.
             if connecting.cancelled() and not (task is not None and task.cancelling()):
-                raise Disconnected(f"{_label(self._address)}: the connection was given up") from None
+                raise Disconnected(f"{_label(self._address)}: the attempt to connect was cancelled") from None
             raise
 
-    def drop(self, reason: str) -> None:
+    def disconnect(self, reason: str) -> None:
         """Close the connection, or cancel the attempt to open one."""
         if self._connecting is not None:
             self._connecting.cancel()
@@ -317,7 +317,7 @@ class _Peer:
             self._failures += 1
             self._next_attempt_at = self._runtime.monotonic() + self._backoff_s()
             if connection is not None:
-                connection.abort(f"not to be used: {error!r}")
+                connection.abort(f"not used: {error!r}")
             if isinstance(error, Disconnected):  # it names the peer already
                 self._last_failure = str(error)
                 raise
@@ -362,28 +362,28 @@ class _Peer:
     def _on_lost(self, connection: OutgoingConnection) -> None:
         if self._connection is connection:
             self._connection = None
-        if (gone := self._alive.pop(connection, None)) is not None:
-            gone.set_result(None)
+        if (closed := self._alive.pop(connection, None)) is not None:
+            closed.set_result(None)
 
 
 async def _negotiate(connection: OutgoingConnection, deadline: float) -> dict[int, range]:
     """The versions that the peer serves: ApiVersions in our highest version, or in one that it offers (KIP-511)."""
-    request = _introduction()
+    request = _api_versions_request()
     highest = KAFKA_VERSIONS[ApiKey.API_VERSIONS].stop - 1
-    answer = await _api_versions(connection, request, highest, deadline)
-    if answer.error_code == ErrorCode.unsupported_version:
-        offered = {row.api_key: range(row.min_version, row.max_version + 1) for row in answer.api_keys}
+    response = await _api_versions(connection, request, highest, deadline)
+    if response.error_code == ErrorCode.unsupported_version:
+        offered = {row.api_key: range(row.min_version, row.max_version + 1) for row in response.api_keys}
         chosen = _choose(offered, ApiKey.API_VERSIONS, None) if offered else _FALLBACK_VERSION
-        answer = await _api_versions(connection, request, chosen, deadline)
-    if answer.error_code != ErrorCode.none:
-        raise MalformedMessage(f"ApiVersions was answered with {answer.error_code}")
-    return {row.api_key: range(row.min_version, row.max_version + 1) for row in answer.api_keys}
+        response = await _api_versions(connection, request, chosen, deadline)
+    if response.error_code != ErrorCode.none:
+        raise MalformedMessage(f"the response to ApiVersions has error {response.error_code}")
+    return {row.api_key: range(row.min_version, row.max_version + 1) for row in response.api_keys}
 
 
 async def _api_versions(
     connection: OutgoingConnection, request: ApiVersionsRequest, version: int, deadline: float
 ) -> ApiVersionsResponse:
-    body = await connection.ask(
+    body = await connection.request(
         ApiKey.API_VERSIONS,
         version,
         encode_request(ApiKey.API_VERSIONS, version, request),
@@ -400,16 +400,16 @@ def _choose(served: Mapping[int, range], api_key: int, versions: range | None) -
     chosen = min(own.stop, theirs.stop) - 1
     if chosen < max(own.start, theirs.start) or not theirs:
         raise UnsupportedVersion(
-            f"The peer serves {ApiKey(api_key).name} {_shown(theirs)}, this node knows {_shown(own)}."
+            f"The peer serves {ApiKey(api_key).name} {_range_text(theirs)}, this node knows {_range_text(own)}."
         )
     return chosen
 
 
-def _shown(versions: range) -> str:
+def _range_text(versions: range) -> str:
     return f"{versions.start} to {versions.stop - 1}" if versions else "not at all"
 
 
-def _introduction() -> ApiVersionsRequest:
+def _api_versions_request() -> ApiVersionsRequest:
     return ApiVersionsRequest(client_software_name="ottla", client_software_version=_software_version())
 
 

@@ -86,7 +86,7 @@ class ConnectionOwner(Protocol):
     def forget(self, connection: "Connection") -> None:
         """A connection, admitted or not, is closed."""
 
-    def note(self, connection: "Connection", reason: str) -> None:
+    def log_closing(self, connection: "Connection", reason: str) -> None:
         """Log why a connection is closed; a bounded number of times."""
 
     def on_unreadable(self) -> None:
@@ -240,14 +240,14 @@ class Connection(asyncio.BufferedProtocol):
         self._is_ending = self._is_closed = True
         self._transport.abort()
 
-    def look_at_queue(self) -> None:
+    def on_queue_changed(self) -> None:
         """`RequestMemory.is_queue_full` has changed: start or stop reading ahead."""
         if self._is_blocked() and not (self._is_ending or self._is_at_end):
             is_wanted = self._may_read_ahead()
             if is_wanted != self._is_reading:
                 self._read(is_wanted)
 
-    def tidy(self, idle_since: float, *, used_since: float) -> None:
+    def sweep(self, idle_since: float, *, used_since: float) -> None:
         """Once a sweep: close if idle since `idle_since`; release the buffer if not used since `used_since`.
 
         A peer that reads bytes of a long reply is not idle, nor is one whose request is parked or waits for memory. A
@@ -289,7 +289,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
             (length,) = _PREFIX.unpack_from(view, start)
             if not 0 < length <= self._max_bytes:
-                self._server.note(self, f"a frame of {length} bytes (at most {self._max_bytes})")
+                self._server.log_closing(self, f"a frame of {length} bytes (at most {self._max_bytes})")
                 self._is_ending = True
                 break
             stop = start + _PREFIX_BYTES + length
@@ -362,7 +362,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_blocked():
             if self._frame_bytes != _PREFIX_BYTES:
                 self._receive_frame(_PREFIX_BYTES)
-            self._buffer.settle(PIPELINED_BYTES, is_enough=True)
+            self._buffer.prepare(PIPELINED_BYTES, is_enough=True)
             is_wanted = self._may_read_ahead()
         else:
             if self._is_queued:
@@ -371,7 +371,7 @@ class Connection(asyncio.BufferedProtocol):
             if needed_bytes != self._frame_bytes or (is_next_frame and needed_bytes != _PREFIX_BYTES):
                 self._receive_frame(needed_bytes)
             is_wanted = self._has_memory
-            self._buffer.settle(needed_bytes if is_wanted else 0)
+            self._buffer.prepare(needed_bytes if is_wanted else 0)
         if is_wanted != self._is_reading:
             self._read(is_wanted)
 
@@ -418,6 +418,6 @@ class Connection(asyncio.BufferedProtocol):
         """A request has failed: close, as Kafka does. The only place where it is logged."""
         self._is_ending = True
         if isinstance(error, KafkaError):  # malformed, or an error for which the response has no field
-            self._server.note(self, str(error))
+            self._server.log_closing(self, str(error))
         else:
             log.error("%r: a request failed; closed", self, exc_info=error)

@@ -89,7 +89,7 @@ class ConnectionLimits:
         of_node = settings.max_creation_rate
         return max(delay_ms, self._rate.record(of_node, settings=settings, now_ms=now_ms))
 
-    def full_because(self, listener: str) -> str | None:
+    def wait_reason(self, listener: str) -> str | None:
         """Why a connection that has arrived must wait until another one closes; None if it may be accepted."""
         limit = self.settings.of_listener(listener).max_connections
         if self.by_listener[listener] >= limit:

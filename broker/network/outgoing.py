@@ -86,7 +86,7 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         # The bytes of the next, incomplete frame that have arrived, prefix included: `_own[:_end]`.
         self._own: memoryview | None = None
         self._end = 0
-        self._closed_because: str | None = None
+        self._close_reason: str | None = None
         #: Whether the transport is closed.
         self.is_lost = False
         #: The versions that the peer serves, by API key; set by the negotiation.
@@ -99,14 +99,14 @@ class OutgoingConnection(asyncio.BufferedProtocol):
     @property
     def is_closed(self) -> bool:
         """Whether no further request can be sent."""
-        return self._closed_because is not None
+        return self._close_reason is not None
 
     @property
     def is_idle(self) -> bool:
         """Whether no request waits for a response."""
         return not self._in_flight
 
-    async def ask(self, api_key: int, version: int, body: bytes, *, deadline: float) -> memoryview:
+    async def request(self, api_key: int, version: int, body: bytes, *, deadline: float) -> memoryview:
         """Send a request and wait for the body of its response, which the caller may keep.
 
         Raises Disconnected, and TimeoutError at `deadline` (on the loop's clock).
@@ -114,26 +114,26 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         while not self._has_room.is_set():
             async with asyncio.timeout_at(deadline):
                 await self._has_room.wait()
-        if self._closed_because is not None:
-            raise Disconnected(self._closed_because)
+        if self._close_reason is not None:
+            raise Disconnected(self._close_reason)
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         head = request_header(api_key, version, correlation_id, self._client_id)
-        answer: asyncio.Future[memoryview] = self._loop.create_future()
-        self._in_flight.append(_InFlight(api_key, version, correlation_id, deadline, answer))
+        response: asyncio.Future[memoryview] = self._loop.create_future()
+        self._in_flight.append(_InFlight(api_key, version, correlation_id, deadline, response))
         if len(self._in_flight) == MAX_IN_FLIGHT:
             self._has_room.clear()
         if self._timer is None or deadline < self._checks_at:
             self._check_at(deadline)
         self.active_at = self._loop.time()
         self._transport.write(_PREFIX.pack(len(head) + len(body)) + head + body)
-        return await answer
+        return await response
 
     def abort(self, reason: str) -> None:
         """Close at once; all waiting requests raise Disconnected with the reason."""
-        if self._closed_because is None:
-            self._closed_because = f"{self._label}: {reason}"
-            self._give_up()
+        if self._close_reason is None:
+            self._close_reason = f"{self._label}: {reason}"
+            self._fail_all()
             self._transport.abort()
 
     # Called by the transport
@@ -143,9 +143,9 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._closed_because is None:
-            self._closed_because = f"{self._label}: {exc or 'the peer has closed the connection'}"
-        self._give_up()
+        if self._close_reason is None:
+            self._close_reason = f"{self._label}: {exc or 'the peer has closed the connection'}"
+        self._fail_all()
         self._own = None
         self.is_lost = True
         self._on_lost(self)
@@ -162,7 +162,7 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         return self._shared if self._own is None else self._own[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._closed_because is not None:
+        if self._close_reason is not None:
             return
         self.active_at = self._loop.time()
         try:
@@ -172,7 +172,7 @@ class OutgoingConnection(asyncio.BufferedProtocol):
                 self._end += nbytes
                 self._continue_own()
         except MalformedMessage as error:
-            self.abort(f"a response that cannot be understood: {error}")
+            self.abort(f"a malformed response: {error}")
 
     # Inside
 
@@ -199,10 +199,10 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         for each in waiting:
             if each.deadline <= first.deadline:
                 each.future.set_exception(TimeoutError())
-        self.abort(f"{ApiKey(first.api_key).name} was not answered in time")
+        self.abort(f"no response to {ApiKey(first.api_key).name} in time")
 
-    def _give_up(self) -> None:
-        reason = self._closed_because or self._label
+    def _fail_all(self) -> None:
+        reason = self._close_reason or self._label
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -256,7 +256,7 @@ class OutgoingConnection(asyncio.BufferedProtocol):
 
     def _deliver(self, frame: memoryview) -> None:
         if not self._in_flight:
-            raise MalformedMessage("a response that nobody has asked for")
+            raise MalformedMessage("a response without a request")
         waiting = self._in_flight[0]
         correlation_id, body_at = parse_response_header(waiting.api_key, waiting.version, frame)
         if correlation_id != waiting.correlation_id:

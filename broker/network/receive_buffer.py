@@ -65,16 +65,16 @@ class ReceiveBuffer:
         return self.end - self.start
 
     def room(self) -> memoryview:
-        """The memory for the next read; not empty after `settle`, unless that was enough."""
+        """The memory for the next read; not empty after `prepare`, unless that was enough."""
         return self.view[self.end :] if self.end else self.view
 
-    def settle(self, needed_bytes: int, *, is_enough: bool = False) -> None:
+    def prepare(self, needed_bytes: int, *, is_enough: bool = False) -> None:
         """Prepare the next read, after `start` was moved behind the processed bytes.
 
         `needed_bytes` is the size that must fit from `start` on: the whole frame that begins there with
         its prefix, or any smaller number while that is unknown. The peer chooses it: it is not
         allocated before enough of it has arrived. With `is_enough` the caller does not read once so many bytes are
-        unread, until the next `settle`, and no room is made: otherwise a buffer that a large frame fills, behind a
+        unread, until the next `prepare`, and no room is made: otherwise a buffer that a large frame fills, behind a
         parked one, would be copied into one that is a byte larger, frame after frame.
         """
         unread = self.end - self.start

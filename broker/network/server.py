@@ -53,7 +53,7 @@ class NetworkServer:
         self.on_unreadable: Callable[[], None] = lambda: None
         self.limits = ConnectionLimits(self._settings)
         self.pool = BufferPool()
-        self.memory = RequestMemory(self._settings, on_queue=self._look_at_queue)
+        self.memory = RequestMemory(self._settings, on_queue=self._on_queue_changed)
         #: When the next sweep is due, used as the connections' clock: cheaper to read than the loop's time.
         self.activity_clock = self._swept_clock = runtime.monotonic()
         # In order of arrival: a set's order would depend on addresses.
@@ -113,7 +113,7 @@ class NetworkServer:
                 rows = await self.runtime.loop.getaddrinfo(host, None)
             except (OSError, UnicodeError) as error:
                 log.warning(
-                    "max.connections.per.ip.overrides: %s cannot be resolved (%s): max.connections.per.ip holds for it",
+                    "max.connections.per.ip.overrides: %s cannot be resolved (%s): max.connections.per.ip applies to it",
                     host,
                     error,
                 )
@@ -134,14 +134,14 @@ class NetworkServer:
             return False
         refusal = self.limits.refusal(connection.client_host)
         if refusal is not None:
-            self.note(connection, refusal)
+            self.log_closing(connection, refusal)
             return False
         self.limits.add_host(connection.client_host)
         self.connections[connection] = None
         self._close_excess()
         return True
 
-    def note(self, connection: Connection, reason: str) -> None:
+    def log_closing(self, connection: Connection, reason: str) -> None:
         """Log why a connection is closed: a bounded number of times per sweep, since a peer could fill the disk.
 
         `reason` may contain bytes of the peer.
@@ -185,15 +185,17 @@ class NetworkServer:
         except TimeoutError:
             if not self.connections:  # the last one closed at the same moment
                 return
-            log.info("%d connections cut off after %s s", len(self.connections), grace_s)
+            log.info(
+                "%d connections were open %s s after the stop began; aborted", len(self.connections), grace_s
+            )
             self._all_closed = self.runtime.loop.create_future()
             for connection in list(self.connections):
                 connection.abort()
             await self._all_closed
 
-    def _look_at_queue(self) -> None:
+    def _on_queue_changed(self) -> None:
         for connection in self.connections:
-            connection.look_at_queue()
+            connection.on_queue_changed()
 
     def _resume_waiting(self) -> None:
         """A connection was closed, or the limits have changed: accept waiting connections in order."""
@@ -210,7 +212,7 @@ class NetworkServer:
             candidates = [one for one in self.connections if not self.limits.is_protected(one.listener_name)]
             for connection in nsmallest(excess, candidates, key=Connection.closing_order):
                 if not connection.is_closed:
-                    self.note(
+                    self.log_closing(
                         connection, f"max.connections={self._settings.max_connections} exceeded, least used"
                     )
                 connection.abort()
@@ -238,7 +240,7 @@ class NetworkServer:
         # Half a millisecond for the resolution of the clock: intervals are fractions of the idle time.
         idle_since = float("-inf") if idle_ms is None else self.runtime.monotonic() - idle_ms / 1000 + 0.0005
         for connection in list(self.connections):
-            connection.tidy(idle_since, used_since=used_since)
+            connection.sweep(idle_since, used_since=used_since)
         if self._notes > NOTES_PER_SWEEP:
-            log.info("%d more connections were closed like the last ones", self._notes - NOTES_PER_SWEEP)
+            log.info("%d more connections were closed for such reasons", self._notes - NOTES_PER_SWEEP)
         self._notes = 0

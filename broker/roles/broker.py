@@ -32,7 +32,7 @@ from broker.replicas.producer_ids import ProducerIds
 from broker.roles.controller import open_sockets
 from broker.roles.directories import Directories, log_settings
 from broker.roles.quorum import QuorumRole
-from broker.roles.replication import make_replication
+from broker.roles.replication import create_replication
 from broker.services import BrokerServices
 from broker.topic_creator import TopicCreator
 from protocol.api_keys import ApiKey
@@ -65,7 +65,7 @@ class BrokerRole:
         self._logs = directories.logs
         self._on_failure = on_failure
         self._cluster_config = ClusterConfig(config, lambda: role.metadata.image)
-        self.broker = self._make_broker(config, role)
+        self.broker = self._create_services(config, role)
         self._assignments = DirectoryAssignments(
             runtime=runtime,
             controller=role.channel("directory-assignments", timeout_ms=_FORWARDING_TIMEOUT_MS),
@@ -74,8 +74,8 @@ class BrokerRole:
             image=lambda: role.metadata.image,
             located=self._located,
         )
-        self.broker.replicas.on_placed = self._assignments.look_at_places
-        self.broker.replicas.moves.on_directory = lambda place: self._assignments.look_at_places([place])
+        self.broker.replicas.on_placed = self._assignments.check_replicas
+        self.broker.replicas.moves.on_directory = lambda place: self._assignments.check_replicas([place])
         self._gate = Gate(runtime)
         self._server = NetworkServer(runtime, self._gate, NetworkSettings.from_config(config))
         self._server.on_unreadable = self._logs.stop_lending
@@ -92,7 +92,7 @@ class BrokerRole:
         #: Whether all logs are open; None before the first one is opened.
         self.are_logs_open: bool | None = None
 
-    def _make_broker(self, config: BrokerConfig, role: QuorumRole) -> BrokerServices:
+    def _create_services(self, config: BrokerConfig, role: QuorumRole) -> BrokerServices:
         runtime, logs, metadata = self._runtime, self._logs, role.metadata
         forwarding = role.channel("forwarding", timeout_ms=_FORWARDING_TIMEOUT_MS)
         heartbeats = role.channel("heartbeat", timeout_ms=config.broker_heartbeat_interval_ms)
@@ -106,7 +106,7 @@ class BrokerRole:
             cordoned_log_dirs=self._cordoned_log_dirs,
         )
         lifecycle.on_failure = self._on_failure
-        replicas, self._fetchers = make_replication(
+        replicas, self._fetchers = create_replication(
             runtime, logs, role, self._cluster_config, broker_epoch=lambda: lifecycle.broker_epoch
         )
         return BrokerServices(
@@ -165,22 +165,22 @@ class BrokerRole:
             # The configurations of topics may have changed while their logs were opened.
             broker.replicas.change_defaults(self._cluster_config.topic_config)
         broker.metadata.on_change(self._on_metadata)
-        self._assignments.look_at_all()
+        self._assignments.check_all()
         self._isr_watch = self._runtime.supervise(broker.replicas.watch_isrs, name="isr-watch")
         broker.groups.start()
         await broker.replicas.all_created()
         await broker.lifecycle.serve()
-        await self._known_as_unfenced()
+        await self._until_shown_unfenced()
         self._gate.open(Dispatcher(broker))
         self._maintenance.start()
 
-    async def _known_as_unfenced(self) -> None:
+    async def _until_shown_unfenced(self) -> None:
         """Wait until this broker's own image shows it unfenced: the first response to a client must include it."""
         self._unfenced = self._runtime.loop.create_future()
-        self._note_unfenced(self.broker.metadata.image)
+        self._check_unfenced(self.broker.metadata.image)
         await self._unfenced
 
-    def _note_unfenced(self, image: MetadataImage) -> None:
+    def _check_unfenced(self, image: MetadataImage) -> None:
         own = image.brokers.get(self.broker.node_id)
         is_unfenced = own is not None and own.is_active and own.epoch == self.broker.lifecycle.broker_epoch
         if is_unfenced and self._unfenced is not None and not self._unfenced.done():
@@ -192,7 +192,7 @@ class BrokerRole:
         cordoned = cordoning.cordoned_paths(self.broker.config)
         if cordoned != self._logs.cordoned_dirs:
             self._logs.cordoned_dirs = cordoned
-            self.broker.lifecycle.beat_soon()
+            self.broker.lifecycle.send_heartbeat_soon()
         self._logs.settings = log_settings(self.broker.config)
         self._server.settings = NetworkSettings.from_config(self.broker.config)
         self._maintenance.on_config_changed()
@@ -205,11 +205,11 @@ class BrokerRole:
             self.broker.replicas.change_defaults(self._cluster_config.topic_config)
         self._cluster_config.log_altered_warnings(delta)
         self.broker.replicas.apply_delta(delta, image)
-        self._assignments.look_at(delta)
+        self._assignments.check_delta(delta)
         if delta.topics_deleted:
             deleted = [(topic_id, topic.name) for topic_id, topic in delta.topics_deleted.items()]
             self.broker.groups.on_topics_deleted(deleted)
-        self._note_unfenced(image)
+        self._check_unfenced(image)
         own = image.brokers.get(self.broker.node_id)
         lacks_directories = (
             own is not None and not own.log_dirs and self.broker.node_id in delta.brokers_changed
@@ -223,7 +223,7 @@ class BrokerRole:
             self._on_failure(f"Log directory {path} has failed, and it was the last one: {error}.")
         else:
             self.broker.replicas.take_offline(path)
-            self.broker.lifecycle.beat_soon()
+            self.broker.lifecycle.send_heartbeat_soon()
 
     def _located(self, topic_partition: TopicPartition) -> UUID | None:
         """The directory of a replica's log, also if the log is being created or its directory is offline."""
@@ -244,16 +244,16 @@ class BrokerRole:
 
     async def stop(self) -> None:
         """Leave the cluster, and finish the requests in progress."""
-        await self.broker.lifecycle.leave()
+        await self.broker.lifecycle.controlled_shutdown()
         await self._stop_watching()
         await self._fetchers.stop()
         self.broker.groups.stop()  # answers requests that wait for a rebalance, so that the sockets need not wait
         await self._server.stop()
         await self._maintenance.stop()
 
-    async def give_up(self) -> None:
+    async def abort_start(self) -> None:
         """The start has failed: stop everything that runs; no client was served."""
-        await self.broker.lifecycle.give_up()
+        await self.broker.lifecycle.stop()
         await self._stop_watching()
         await self._fetchers.stop()
         self.broker.groups.stop()

@@ -35,8 +35,8 @@ class ControllerRole:
     async def listen(self) -> Mapping[str, Endpoint]:
         """Open the sockets; returns the advertised endpoints. Raises CannotStart."""
         ports = await open_sockets(self._server, self._config.controller_listeners)
-        told = self._config.advertised_controller_listeners
-        self.listeners = with_bound_addresses(told, ports, socket.getfqdn())
+        advertised = self._config.advertised_controller_listeners
+        self.listeners = with_bound_addresses(advertised, ports, socket.getfqdn())
         return controller_endpoints(self.listeners)
 
     def serve(self, role: QuorumRole, cluster_id: str) -> None:

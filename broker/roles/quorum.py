@@ -81,7 +81,7 @@ class QuorumRole:
         self._is_open = False
         self._on_failure: Callable[[BaseException], None] = lambda error: None
         #: Controllers that have responded INCONSISTENT_CLUSTER_ID.
-        self._strangers: set[tuple[str, int]] = set()
+        self._foreign_controllers: set[tuple[str, int]] = set()
         self._registration: ControllerRegistration | None = None
         #: Set by `open`.
         self.quorum: RaftClient
@@ -200,24 +200,24 @@ class QuorumRole:
             raise
         self._raft_outages.answered(node)
         if getattr(response, "error_code", 0) == ErrorCode.inconsistent_cluster_id:
-            self._meet_stranger(to)
+            self._on_foreign_cluster(to)
         return response
 
-    def _meet_stranger(self, address: Address) -> None:
+    def _on_foreign_cluster(self, address: Address) -> None:
         """A controller belongs to another cluster: if all known ones do, the node fails.
 
         Kafka's nodes retry, and their brokers stop when they could not register for a minute.
         """
-        self._strangers.add(address)
+        self._foreign_controllers.add(address)
         config = self._config
         known = {(host, port) for voter_id, host, port in config.quorum_voters if voter_id != config.node_id}
         own = {(listener.host, listener.port) for listener in config.advertised_controller_listeners}
         known |= set(config.quorum_bootstrap_servers) - own
-        if known <= self._strangers and self.leader.leader_id is None:
-            told = ", ".join(f"{host}:{port}" for host, port in sorted(known))
+        if known <= self._foreign_controllers and self.leader.leader_id is None:
+            addresses = ", ".join(f"{host}:{port}" for host, port in sorted(known))
             self._on_failure(
                 RuntimeError(
-                    f"the controllers at {told} belong to another cluster than this node's log directories "
+                    f"the controllers at {addresses} belong to another cluster than this node's log directories "
                     f"(cluster.id {self._directories.cluster_id})"
                 )
             )
@@ -267,13 +267,13 @@ class QuorumRole:
         )
 
 
-def controller_endpoints(told: tuple[Listener, ...]) -> dict[str, Endpoint]:
+def controller_endpoints(listeners: tuple[Listener, ...]) -> dict[str, Endpoint]:
     """Listeners as endpoints of the metadata."""
     return {
         listener.name: Endpoint(
             host=listener.host, port=listener.port, security_protocol=listener.security_protocol
         )
-        for listener in told
+        for listener in listeners
     }
 
 

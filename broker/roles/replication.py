@@ -28,7 +28,7 @@ _ROWS_BYTES: Final = 16 * 1024 * 1024
 _ALTER_PARTITION_TIMEOUT_MS: Final = 60_000
 
 
-def make_replication(
+def create_replication(
     runtime: Runtime,
     logs: LogManager,
     role: QuorumRole,

@@ -40,7 +40,7 @@ def _as_kafkas_tool_has_them(command: Callable[..., None]) -> Callable[..., None
     "--decoder",
     type=click.Choice(["auto", "none", *DECODERS]),
     default="auto",
-    help="What records of the logs mean; by default the name of the file's folder tells. "
+    help="What records of the logs mean; by default the name of the file's folder decides. "
     "One that is named shows the records, as --print-data.",
 )
 @_as_kafkas_tool_has_them

@@ -280,7 +280,7 @@ def test_a_broker_that_waits_for_controllers_can_be_stopped(tmp_path):
     log = tmp_path / "lonely.log"
     child = Child([sys.executable, "-m", "broker", "broker", str(tmp_path / "lonely.properties")], log=log)
     child.wait_until(lambda: answers(port))
-    child.wait_until(lambda: "the active controller has not answered" in child.output())
+    child.wait_until(lambda: "the active controller has not responded" in child.output())
     assert child.stop() == 0  # long before it would give its registration up
     complaints = [line for line in child.output().splitlines() if " WARNING " in line]
     assert len(complaints) <= 4  # of some twenty attempts a second

@@ -395,7 +395,7 @@ def test_a_start_that_comes_to_nothing_leaves_a_clean_stop_clean():
         await world.stop(1)
         closed = world.disks[1].contents()[mark]
         await world.stop(*CONTROLLERS)
-        with pytest.raises(CannotStart, match="No controller has answered"):
+        with pytest.raises(CannotStart, match="No controller has responded"):
             await world.start(1, **{"initial.broker.registration.timeout.ms": "5000"})
         assert world.disks[1].contents()[mark] == closed
         waiting = asyncio.ensure_future(world.start(1))

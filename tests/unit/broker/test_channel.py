@@ -296,7 +296,7 @@ def test_a_controller_that_cannot_be_reached_is_logged_with_its_address_now_and_
     lines = [record.getMessage() for record in caplog.records if "active controller" in record.getMessage()]
     assert len(lines) == 4  # three in half a minute
     assert all(" s: c101:9093: " in line for line in lines[:3])
-    assert lines[3] == "the active controller answers again, after 30 s"
+    assert lines[3] == "the active controller works again, after 30 s"
 
 
 def test_the_controller_of_this_process_is_waited_for_until_it_is_active(world):

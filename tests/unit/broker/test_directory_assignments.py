@@ -100,7 +100,7 @@ class World:
 
     def live(self, seconds=60.0):
         async def scenario():
-            self.assignments.look_at_all()
+            self.assignments.check_all()
             await asyncio.sleep(seconds)
 
         self.runtime.run(scenario())
@@ -165,7 +165,7 @@ def test_what_has_become_true_is_not_told_again():
     world.answers = [RequestTimedOut()]
 
     async def scenario():
-        world.assignments.look_at_all()
+        world.assignments.check_all()
         await asyncio.sleep(0.05)
         world.image = image(A)
         await asyncio.sleep(10)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.membership.envelope import says_not_controller
+from broker.membership.envelope import has_not_controller_error
 from broker.request_context import RequestContext
 from broker.roles.quorum import LocalQuorum
 from protocol.api_keys import ApiKey
@@ -28,11 +28,11 @@ def test_a_row_that_says_so(row_class, codes):
         response = topics(*rows)
     else:
         response = alter_configs.AlterConfigsResponse(responses=rows)
-    assert says_not_controller(response) is (MOVED in codes)
+    assert has_not_controller_error(response) is (MOVED in codes)
 
 
 def test_an_answer_as_a_whole():
-    assert says_not_controller(elect_leaders.ElectLeadersResponse(error_code=MOVED))
+    assert has_not_controller_error(elect_leaders.ElectLeadersResponse(error_code=MOVED))
 
 
 @pytest.mark.parametrize("code", [0, MOVED])
@@ -51,7 +51,7 @@ def test_rows_of_rows(code):
             )
         ]
     )
-    assert says_not_controller(assigned) is says_not_controller(elected) is (code == MOVED)
+    assert has_not_controller_error(assigned) is has_not_controller_error(elected) is (code == MOVED)
 
 
 def test_rows_without_errors_are_not_looked_at():
@@ -62,7 +62,7 @@ def test_rows_without_errors_are_not_looked_at():
             raise AssertionError("looked at")
 
     row = create_topics.CreatableTopicResult(configs=Unread([create_topics.CreatableTopicConfigs()]))
-    assert not says_not_controller(topics(row))
+    assert not has_not_controller_error(topics(row))
 
 
 def test_the_quorum_hears_by_which_listener_it_is_asked():

@@ -62,7 +62,7 @@ def register(*, known_after_s):
                     cluster_id="c", listeners=(), log_dirs=[UUID(int=1)], previous_broker_epoch=None
                 )
             finally:
-                await lifecycle.give_up()
+                await lifecycle.stop()
             return lifecycle.broker_epoch, runtime.monotonic() - began
 
         return simulation.run(main())
@@ -113,9 +113,9 @@ def lose_a_directory(*, silent_for_s):
             controller.answers = False
             runtime.call_later(silent_for_s, lambda: setattr(controller, "answers", True))
             offline.append(lost)
-            lifecycle.beat_soon()
+            lifecycle.send_heartbeat_soon()
             await asyncio.sleep(60)
-            await lifecycle.give_up()
+            await lifecycle.stop()
 
         simulation.run(main())
         return ended, controller.heard[-1]
@@ -126,7 +126,7 @@ def test_a_broker_that_can_tell_nobody_of_a_lost_directory_ends():
     ended, _ = lose_a_directory(silent_for_s=3600)
     lived_s, why = ended[0]
     assert 10 <= lived_s <= 12.5  # found out by the next heartbeat
-    assert "no controller could be told for 10 s (log.dir.failure.timeout.ms)" in why
+    assert "could not be reported to a controller for 10 s (log.dir.failure.timeout.ms)" in why
 
 
 def test_a_broker_that_can_tell_of_it_late_goes_on():
@@ -142,16 +142,16 @@ def test_a_broker_without_a_controller_may_be_replaced_after_a_session():
 
         async def main():
             lifecycle = of(runtime, controller, config={"broker.session.timeout.ms": "9000"})
-            seen = [lifecycle.may_be_replaced]  # it is nobody yet
+            seen = [lifecycle.may_be_deposed]  # it is nobody yet
             await lifecycle.register(
                 cluster_id="c", listeners=(), log_dirs=[UUID(int=1)], previous_broker_epoch=None
             )
             await lifecycle.serve()
             for pause_s, answers in ((30, False), (6, False), (3, True), (3, True)):
                 await asyncio.sleep(pause_s)
-                seen.append(lifecycle.may_be_replaced)
+                seen.append(lifecycle.may_be_deposed)
                 controller.answers = answers
-            await lifecycle.give_up()
+            await lifecycle.stop()
             return seen
 
         assert simulation.run(main()) == [True, False, False, True, False]
@@ -177,7 +177,7 @@ async def register_at(runtime, controller):
             cluster_id="c", listeners=(), log_dirs=[UUID(int=1)], previous_broker_epoch=None
         )
     finally:
-        await lifecycle.give_up()
+        await lifecycle.stop()
 
 
 @pytest.mark.parametrize("for_s", [9, 3600])
@@ -201,7 +201,9 @@ def test_an_id_that_is_taken_is_waited_for_and_logged_now_and_then(caplog, for_s
 def test_why_no_controller_was_reached_is_what_the_broker_gives_up_with():
     class Unreachable:
         async def request(self, api_key, message, context=None):
-            raise RequestTimedOut("No controller has answered within 2 s: 10.0.0.1:9093: connection refused.")
+            raise RequestTimedOut(
+                "No controller has responded within 2 s: 10.0.0.1:9093: connection refused."
+            )
 
     with Simulation(seed=1) as simulation:
         runtime = simulation.runtime("broker")

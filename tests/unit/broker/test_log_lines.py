@@ -80,8 +80,8 @@ def test_an_outage_is_written_when_it_lasts_and_when_it_is_over(caplog):
     outages.answered("a")
     outages.answered("a")
     assert [record.getMessage() for record in caplog.records] == [
-        "a has not answered for 3 s: refused at 3; trying again",
-        "b answers again, after 3 s",
-        "a has not answered for 13 s: refused at 13; trying again",
-        "a answers again, after 19 s",
+        "a has not responded for 3 s: refused at 3; retrying",
+        "b works again, after 3 s",
+        "a has not responded for 13 s: refused at 13; retrying",
+        "a works again, after 19 s",
     ]

@@ -272,9 +272,9 @@ def test_who_is_not_answered_in_time_takes_the_connection_with_it(world):
     async def scenario(client):
         world.node.is_holding = True
         patient = asyncio.ensure_future(world.beat(client, timeout_s=100))
-        with pytest.raises(TimeoutError, match="HEARTBEAT was not answered within 2 s"):
+        with pytest.raises(TimeoutError, match="HEARTBEAT got no response within 2 s"):
             await world.beat(client, timeout_s=2)
-        with pytest.raises(Disconnected, match="not answered"):
+        with pytest.raises(Disconnected, match="no response to HEARTBEAT in time"):
             await patient
         world.node.is_holding = False
         assert await world.beat(client, 3) == 3
@@ -294,7 +294,7 @@ def test_each_deadline_is_kept_whatever_was_answered_before(world):
         world.node.release()
         assert await answered == 2
         world.node.is_holding = True
-        with pytest.raises(TimeoutError, match="HEARTBEAT was not answered within 20 s"):
+        with pytest.raises(TimeoutError, match="HEARTBEAT got no response within 20 s"):
             await world.beat(client, 3, timeout_s=20)
         assert world.simulation.loop.time() - began == pytest.approx(21, abs=0.1)
 
@@ -373,7 +373,7 @@ def test_who_can_ask_others_does_not_wait_for_a_peer_that_is_gone(world):
         with pytest.raises(Disconnected, match="no listener"):
             await world.beat(client)
         began = world.runtime.monotonic()
-        with pytest.raises(Disconnected, match=r"^other:9092: .*no listener at .*; not tried again for"):
+        with pytest.raises(Disconnected, match=r"^other:9092: .*no listener at .*; not retried for"):
             await world.beat(client)
         assert world.runtime.monotonic() == began
         await world.listen()

@@ -33,7 +33,7 @@ def test_counts_are_those_of_a_list(steps):
             has_slot = of_listener < {"X": 6, "Y": 2, "Z": 5}[listener] and (
                 listener == "X" or len(model) < 5
             )
-            assert (limits.full_because(listener) is None) == has_slot
+            assert (limits.wait_reason(listener) is None) == has_slot
             of_host = sum(each == host for _, each in model)
             assert (limits.refusal(host) is None) == (of_host < (4 if host == "c" else 3))
             if has_slot:

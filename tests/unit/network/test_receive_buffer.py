@@ -50,7 +50,7 @@ def test_interleaved_connections_keep_their_bytes(plans, random):
             taken = int(buffer.unread_bytes * part)
             buffer.start += taken
             models[which] = models[which][taken:]
-            buffer.settle(needed)
+            buffer.prepare(needed)
             assert buffer.view[buffer.start : buffer.end] == models[which]
             assert buffer.is_own or not models[which]
             which = random.randrange(3)
@@ -70,7 +70,7 @@ def test_growth_is_bounded_by_what_arrived(plan):
         receive(buffer, bytes(size))
         most = max(most, buffer.unread_bytes)
         buffer.start += int(buffer.unread_bytes * part)
-        buffer.settle(needed)
+        buffer.prepare(needed)
         assert pool.owned_bytes <= max(SHARED_BYTES, MIN_BYTES, GROWTH_FACTOR * most)
 
 
@@ -84,11 +84,11 @@ def test_a_large_frame_is_received_whole_and_its_buffer_used_again():
         while left:
             left -= receive(buffer, bytes([number]) * left)
             if left:
-                buffer.settle(size)
+                buffer.prepare(size)
         assert buffer.view[buffer.start : buffer.end] == bytes([number]) * size
         views.add(id(buffer.view))
         buffer.start = buffer.end
-        buffer.settle(4)
+        buffer.prepare(4)
     assert len(views) == 1
     assert pool.owned_bytes == size
 
@@ -100,14 +100,14 @@ def test_a_large_frame_behind_a_parked_one_is_not_copied():
     left = size
     while left:
         left -= receive(buffer, bytes(left))
-        buffer.settle(size)
+        buffer.prepare(size)
     view = buffer.view
     for _ in range(3):
         buffer.start = 1_000
-        buffer.settle(64 * 1024, is_enough=True)
+        buffer.prepare(64 * 1024, is_enough=True)
         assert buffer.view is view
         assert buffer.unread_bytes == size - 1_000
-    buffer.settle(size)  # it goes on
+    buffer.prepare(size)  # it goes on
     assert len(buffer.room()) > 0
 
 
@@ -119,15 +119,15 @@ def test_what_is_kept_between_frames_is_bounded():
         while left:
             left -= receive(buffer, bytes(left))
             if left:
-                buffer.settle(2_000_000)
+                buffer.prepare(2_000_000)
         buffer.start = buffer.end
-        buffer.settle(4)
+        buffer.prepare(4)
     assert pool.owned_bytes <= RETAINED_BYTES
 
 
 def test_release_needs_an_empty_buffer():
     buffer = ReceiveBuffer(BufferPool())
     receive(buffer, b"abc")
-    buffer.settle(100)
+    buffer.prepare(100)
     with pytest.raises(AssertionError):
         buffer.release()

@@ -170,7 +170,7 @@ class BrokerInFolder:
             runtime=runtime,
             topic_config=self.topic_config,
         )
-        self.lifecycle = SimpleNamespace(may_be_replaced=False)
+        self.lifecycle = SimpleNamespace(may_be_deposed=False)
         self.correlation_id = 0
 
     leader_rate = move_rate = 2**63 - 1

@@ -210,7 +210,7 @@ def test_offset_for_leader_epoch(broker):
 
 
 @pytest.mark.parametrize(
-    ("replica_id", "may_be_replaced", "error"),
+    ("replica_id", "may_be_deposed", "error"),
     [
         (CONSUMER, True, ErrorCode.unknown_leader_epoch),
         (CONSUMER, False, ErrorCode.none),  # of a topic that was deleted and created again
@@ -218,10 +218,10 @@ def test_offset_for_leader_epoch(broker):
         (2, True, ErrorCode.none),
     ],
 )
-def test_a_consumer_that_has_read_from_a_successor(broker, replica_id, may_be_replaced, error):
+def test_a_consumer_that_has_read_from_a_successor(broker, replica_id, may_be_deposed, error):
     """A leader that may have one sends it there; to a client, -1 is a log that was cut off."""
     broker.create(partitions={0: image(epoch=1, replicas=(1, 2))})
-    broker.lifecycle.may_be_replaced = may_be_replaced
+    broker.lifecycle.may_be_deposed = may_be_deposed
     asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=2)
     request = OffsetForLeaderEpochRequest(
         replica_id=replica_id, topics=[OffsetForLeaderTopic(topic="t", partitions=[asked])]
