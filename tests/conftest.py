@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -13,6 +14,12 @@ settings.register_profile("explore", deadline=None, suppress_health_check=[Healt
 # As a simulation's seeds are: what a change breaks is told apart from what a new example has found.
 settings.register_profile("ottla", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("ottla")
+
+
+def pytest_collection_finish() -> None:
+    """Garbage collections need not look at what has been imported and collected: it stays."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

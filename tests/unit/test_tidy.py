@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("protocol", "storage", "remote", "controller", "broker")
+PACKAGES = ("runtime", "protocol", "storage", "remote", "controller", "broker")
 GENERATED = {ROOT / "protocol/messages", ROOT / "protocol/error_code.py"}
 KIPS = ROOT / "docs/kips"
-MAX_LINES = 800
+MAX_LINES, MAX_TEST_LINES = 600, 800
 
 PRODUCT = [file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))]
 OTHERS = [file for folder in ("bench", "tests") for file in sorted((ROOT / folder).rglob("*.py"))]
@@ -179,15 +179,13 @@ def test_the_evidence_of_a_page_names_its_kip(number):
 def test_every_module_says_what_it_is():
     # In tests the cases speak for themselves; a conftest or a table of varints needs no title.
     modules = [file for file in [*PRODUCT, *OTHERS] if (ROOT / "tests/unit") not in file.parents]
-    silent = [
-        file for file in modules if text_of(file) and ast.get_docstring(ast.parse(text_of(file))) is None
-    ]
+    silent = [file for file in modules if text_of(file) and not re.match('r?"""', text_of(file))]
     assert ids([file for file in silent if file.name != "conftest.py"]) == []
 
 
 def test_modules_stay_small():
-    lines = {file: text_of(file).count("\n") for file in [*WRITTEN, *OTHERS]}
-    assert ids([file for file, count in lines.items() if count > MAX_LINES]) == []
+    bounds = {**dict.fromkeys(WRITTEN, MAX_LINES), **dict.fromkeys(OTHERS, MAX_TEST_LINES)}
+    assert ids([file for file, most in bounds.items() if text_of(file).count("\n") > most]) == []
 
 
 def test_nothing_is_left_for_later():

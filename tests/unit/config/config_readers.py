@@ -50,6 +50,7 @@ _BROKER_ATTRIBUTES = {name: name.replace("_", ".") for name in typing.get_type_h
 _LOG_FIELDS = {field.name: field.name.replace("_", ".") for field in dataclasses.fields(LogConfig)}
 
 
+@cache
 def broker_readers() -> dict[str, list[str]]:
     """Places that read each broker configuration, topics' defaults among them."""
     found: dict[str, list[str]] = defaultdict(list)
@@ -69,6 +70,7 @@ def broker_readers() -> dict[str, list[str]]:
     return {key: places for key, places in found.items() if places}
 
 
+@cache
 def topic_readers() -> dict[str, list[str]]:
     """Places that read each topic configuration."""
     found: dict[str, list[str]] = defaultdict(list)
@@ -108,19 +110,15 @@ def unread_settings() -> list[str]:
     """Fields of the classes that configurations are passed on in (FetcherSettings, GroupConfig) and that nothing reads."""
     fields: dict[str, list[str]] = {}
     read: set[str] = set()
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                    read.add(node.attr)
-                elif isinstance(node, ast.ClassDef) and node.name.endswith(
-                    ("Settings", "Limits", "GroupConfig")
-                ):
-                    fields[node.name] = [
-                        each.target.id
-                        for each in node.body
-                        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
-                    ]
+    for _, node in _all_nodes():
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            read.add(node.attr)
+        elif isinstance(node, ast.ClassDef) and node.name.endswith(("Settings", "Limits", "GroupConfig")):
+            fields[node.name] = [
+                each.target.id
+                for each in node.body
+                if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+            ]
     return [f"{name}.{field}" for name, names in fields.items() for field in names if field not in read]
 
 
@@ -130,13 +128,14 @@ def _nodes(*, with_checks: bool = False) -> Iterator[tuple[str, ast.AST]]:
 
 @cache
 def _all_nodes() -> list[tuple[str, ast.AST]]:
-    """Every call, subscript and attribute of the packages, with its place; of other nodes nothing is asked."""
+    """Every call, subscript, attribute and class of the packages, with its place; other nodes are not needed."""
     return [
-        (f"{path.relative_to(ROOT)}:{node.lineno}", node)
+        (f"{name}:{node.lineno}", node)
         for package in PACKAGES
         for path in sorted((ROOT / package).rglob("*.py"))
+        for name in [str(path.relative_to(ROOT))]
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call | ast.Subscript | ast.Attribute)
+        if isinstance(node, (ast.Call, ast.Subscript, ast.Attribute, ast.ClassDef))
     ]
 
 

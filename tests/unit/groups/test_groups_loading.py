@@ -1,6 +1,7 @@
 """Partitions are loaded: in pieces, in turns, one after the other, and not again if what was replayed is still true."""
 
 import asyncio
+from functools import cache
 from uuid import UUID
 
 import pytest
@@ -31,6 +32,14 @@ from tests.unit.groups.coordinator_support import (
 def offsets_log(*, batches: int, records_a_batch: int = 10, keys: int = 40) -> MemoryLog:
     """A partition in which groups have committed again and again; the newest offsets are the highest."""
     log = MemoryLog()
+    for batch in offset_batches(batches, records_a_batch, keys):
+        append(log, batch)
+    return log
+
+
+@cache
+def offset_batches(batches: int, records_a_batch: int, keys: int) -> list[bytes]:
+    made = []
     for number in range(batches):
         offsets = range(number * records_a_batch, (number + 1) * records_a_batch)
         pairs = [
@@ -42,8 +51,8 @@ def offsets_log(*, batches: int, records_a_batch: int = 10, keys: int = 40) -> M
             )
             for offset in offsets
         ]
-        append(log, build_batch(simple_records(pairs, timestamp=0)))
-    return log
+        made.append(build_batch(simple_records(pairs, timestamp=0)))
+    return made
 
 
 async def turns_of_load(world) -> int:

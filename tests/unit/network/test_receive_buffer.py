@@ -34,7 +34,9 @@ steps = st.lists(
 )
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), steps), min_size=1, max_size=3), st.randoms())
+@given(
+    st.lists(st.tuples(st.integers(0, 2), steps), min_size=1, max_size=3), st.randoms(use_true_random=True)
+)
 def test_interleaved_connections_keep_their_bytes(plans, random):
     """Each connection's bytes come out as they went in, however reads of others come between."""
     pool = BufferPool()

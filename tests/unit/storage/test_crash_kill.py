@@ -13,7 +13,7 @@ from protocol.records.record import records
 from tests.unit.storage.crash_child import CONFIG, value_of
 from tests.unit.storage.storage_support import open_log
 
-KILLS = int(os.environ.get("OTTLA_CRASH_KILLS", "3"))
+KILLS = int(os.environ.get("OTTLA_CRASH_KILLS", "1"))
 FIRST_SEED = int(os.environ.get("OTTLA_CRASH_FIRST_SEED", "0"))
 
 

@@ -4,7 +4,8 @@
 
 - *Values*: all arrays hold two elements, and every optional field is present. All fields step through the edge values
   of their types together, each from its own starting point, so that neighbours differ, until each has taken all.
-- *Lengths*: one field at a time, at any depth, is null, left at its default, or an array of each edge length.
+- *Lengths*: one field at a time, at any depth, is null, left at its default, or an array of each edge length. All
+  other arrays hold one element.
 
 Source: KIP-482 for the lengths. A compact length or tag of 127 is the first that takes two bytes.
 """
@@ -12,6 +13,7 @@ Source: KIP-482 for the lengths. A compact length or tag of 127 is the first tha
 import dataclasses
 import datetime
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -40,8 +42,8 @@ EDGES: dict[str, tuple[Any, ...]] = {
 }
 EDGES["records"] = EDGES["bytes"]
 
-#: Edge lengths of arrays, of structs or of primitives.
-LENGTHS = (0, 1, 126, 127)
+#: Edge lengths of arrays, of structs or of primitives: compact ones, and those of 32 bits.
+COMPACT_LENGTHS, LENGTHS = (0, 1, 126, 127), (0, 1)
 
 Path = tuple[str, ...]
 
@@ -49,9 +51,9 @@ Path = tuple[str, ...]
 def entities_at_the_edges(cls: type) -> Iterator[Any]:
     """A fixed list of kio's entities of `cls`; see the module."""
     for turn in range(max([len(EDGES[kafka_type]) for _, kafka_type in leaves(cls)], default=1)):
-        yield _entity(cls, turn)
+        yield _entity(cls, turn, length=2)
     for path, shape in _shapes(cls):
-        yield _entity(cls, 1, special={path: shape})
+        yield _entity(cls, 1, length=1, special={path: shape})
 
 
 def leaves(cls: type, above: Path = ()) -> Iterator[tuple[Path, str]]:
@@ -69,7 +71,7 @@ _NULL, _DEFAULT = "null", "default"
 Shape = str | int
 
 
-def _shapes(cls: type, above: Path = ()) -> Iterator[tuple[Path, Shape]]:
+def _shapes(cls: Any, above: Path = ()) -> Iterator[tuple[Path, Shape]]:
     for field, is_optional, is_array, inner in _fields(cls):
         path = (*above, field.name)
         if _has_default(field):
@@ -77,20 +79,25 @@ def _shapes(cls: type, above: Path = ()) -> Iterator[tuple[Path, Shape]]:
         if is_optional:
             yield path, _NULL
         if is_array:
-            yield from ((path, length) for length in LENGTHS)
+            yield from ((path, length) for length in (COMPACT_LENGTHS if cls.__flexible__ else LENGTHS))
         if field.metadata.get("kafka_type") is None:
             yield from _shapes(inner, path)
 
 
-def _entity(cls: type, turn: int, *, special: Mapping[Path, Shape] = {}, above: Path = ()) -> Any:
-    """An entity whose fields take the `turn`-th edge value and the following ones; `special` has fields of another shape."""
+def _entity(
+    cls: type, turn: int, *, length: int, special: Mapping[Path, Shape] = {}, above: Path = ()
+) -> Any:
+    """An entity whose fields take the `turn`-th edge value and the following ones.
+
+    Arrays have `length` elements; `special` has the fields of another shape.
+    """
     values = {}
     for place, (field, _, is_array, inner) in enumerate(_fields(cls)):
         path = (*above, field.name)
         kafka_type = field.metadata.get("kafka_type")
-        shape = special.get(path, 2)
+        shape = special.get(path, length)
         elements = tuple(
-            _entity(inner, turn + place + number, special=special, above=path)
+            _entity(inner, turn + place + number, length=length, special=special, above=path)
             if kafka_type is None
             else EDGES[kafka_type][(turn + place + number) % len(EDGES[kafka_type])]
             for number in range(shape if isinstance(shape, int) and is_array else 1)
@@ -104,11 +111,11 @@ def _entity(cls: type, turn: int, *, special: Mapping[Path, Shape] = {}, above: 
     return cls(**values)
 
 
-def _fields(cls: type) -> Iterator[tuple[dataclasses.Field[Any], bool, bool, type]]:
+@cache
+def _fields(cls: type) -> list[tuple[dataclasses.Field[Any], bool, bool, type]]:
     """(field, may be null, is an array, type of it or of its elements)."""
     hints = type_hints(cls)
-    for field in dataclasses.fields(cls):
-        yield field, *parts_of(hints[field.name])
+    return [(field, *parts_of(hints[field.name])) for field in dataclasses.fields(cls)]
 
 
 def _has_default(field: dataclasses.Field[Any]) -> bool:

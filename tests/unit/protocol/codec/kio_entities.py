@@ -59,6 +59,7 @@ PRIMITIVES = {
 }
 PRIMITIVES["records"] = PRIMITIVES["bytes"]
 type_hints = cache(typing.get_type_hints)
+fields = cache(dataclasses.fields)
 
 
 @cache
@@ -81,7 +82,7 @@ def kio_response(key, version):
 def draw(cls, rng):
     """One of kio's entities of `cls`."""
     hints = type_hints(cls)
-    return cls(**{f.name: _draw_value(f, hints[f.name], rng) for f in dataclasses.fields(cls)})
+    return cls(**{f.name: _draw_value(f, hints[f.name], rng) for f in fields(cls)})
 
 
 def _draw_value(field, hint, rng):
@@ -101,6 +102,7 @@ def _draw_value(field, hint, rng):
     return tuple(PRIMITIVES[kafka_type](rng) for _ in range(length))
 
 
+@cache
 def parts_of(hint):
     is_optional = NoneType in typing.get_args(hint)
     inner = next(a for a in typing.get_args(hint) if a is not NoneType) if is_optional else hint
@@ -124,7 +126,7 @@ def to_ours(entity, cls):
     """Our message with what kio's entity holds; what its version lacks stays at its default."""
     ours = cls()
     annotations = type_hints(cls)
-    for field in dataclasses.fields(entity):
+    for field in fields(type(entity)):
         value = getattr(entity, field.name)
         name = field.name if field.name in annotations else f"{field.name}_ms"
         if isinstance(value, tuple):
@@ -145,6 +147,7 @@ def _our_value(value, field, hint):
     return to_ours(value, _class_in(hint)) if dataclasses.is_dataclass(value) else value
 
 
+@cache
 def _class_in(hint):
     """The struct that `Struct`, `Struct | None`, `list[Struct]` or `list[Struct] | None` names."""
     if dataclasses.is_dataclass(hint):
