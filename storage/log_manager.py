@@ -20,6 +20,7 @@ from protocol.errors import KafkaStorageError
 from protocol.types import TopicPartition
 from storage import file_names
 from storage.background import BackgroundJob, run_one_by_one
+from storage.cleaner_manager import LogCleanerManager
 from storage.files import Files
 from storage.flushing import close_log
 from storage.future_logs import FutureLogs
@@ -31,8 +32,8 @@ from storage.log_directory import LogDirectory, LogDirInUse, lock_directories
 from storage.log_files import DeletedFiles, removal_job
 from storage.log_loading import DirectoryContents, IsStray, LogToOpen, RunParallel, loading_jobs
 from storage.log_table import LogDirInfo, LogManagerSettings, LogTable
-from storage.maintenance import Upkeep
 from storage.meta_properties import InconsistentMetaProperties
+from storage.scheduled_tasks import ScheduledTasks
 
 if TYPE_CHECKING:
     from random import Random
@@ -65,7 +66,8 @@ class LogManager(LogTable):
         self._topic_config: Callable[[str], LogConfig] = lambda topic: LogConfig()
         self._maker = LogMaker(self, topic_config=lambda topic: self._topic_config(topic))
         self._deletion = LogDeletion(self)
-        self._upkeep = Upkeep(self, now_ms=now_ms)
+        self._scheduled = ScheduledTasks(self, now_ms=now_ms)
+        self._cleaner = LogCleanerManager(self)
         self._run_parallel = run_parallel
 
     @classmethod
@@ -345,7 +347,7 @@ class LogManager(LogTable):
                 "the next read of the page takes its log directory offline"
             )
 
-    # -- upkeep ------------------------------------------------------------------------------------
+    # -- scheduled tasks and the cleaner ------------------------------------------------------------------------------------
 
     def maintain(self, now_ms: int) -> list[BackgroundJob]:
         """Do the periodic work that is due. Call it about once a second, and run the jobs one after the other.
@@ -353,7 +355,7 @@ class LogManager(LogTable):
         On the event loop: retention, a few logs per call, and producer expiry. In the jobs: flushes of closed
         segments and for flush.ms, removal of files, checkpoints.
         """
-        return self._upkeep.maintain(now_ms)
+        return self._scheduled.maintain(now_ms)
 
     def clean_one(
         self, now_ms: int, *, throttle: Callable[[int], None] = lambda size_bytes: None
@@ -363,7 +365,7 @@ class LogManager(LogTable):
         Then call again after log.cleaner.backoff.ms.
         `throttle` is called in the job's thread with the number of bytes read or written, and may block there.
         """
-        return self._upkeep.clean_one(now_ms, throttle=throttle)
+        return self._cleaner.clean_one(now_ms, throttle=throttle)
 
     # -- shutdown ----------------------------------------------------------------------------------
 

@@ -1,6 +1,8 @@
-"""Background work of the log manager: retention, flushes, checkpoints, and the log cleaner's compaction.
+"""LogMaintenance: runs the LogManager's scheduled tasks, and the log cleaner, in threads.
 
-Source: the scheduled tasks of LogManager, and LogCleaner, of Kafka 4.3.1.
+`storage/scheduled_tasks.py` and `storage/cleaner_manager.py` decide which jobs are due.
+
+Source: LogManager.startupWithConfigOverrides and LogCleaner of Kafka 4.3.1.
 """
 
 import asyncio
@@ -8,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from broker.config import BrokerConfig
-from broker.replicas.cleaner_throttle import Throttle
+from broker.replicas.throttler import Throttler
 from runtime import Pool, Runtime
 from storage.background import BackgroundJob
 from storage.cleaner import CleaningStopped
@@ -20,8 +22,8 @@ logger = logging.getLogger(__name__)
 _STEP_S = 1.0
 
 
-class Maintenance:
-    """Runs the log manager's background jobs: decided on the loop, carried out in threads."""
+class LogMaintenance:
+    """Two services: one runs the jobs of the scheduled tasks, the other those of the cleaner, each one job at a time."""
 
     def __init__(
         self,
@@ -36,7 +38,7 @@ class Maintenance:
         self._config = config
         self._after_retention = after_retention
         self._is_stopping = False
-        self._throttle = Throttle(
+        self._throttle = Throttler(
             lambda: self._config().log_cleaner_io_max_bytes_per_second,
             monotonic=runtime.monotonic,
             pause=runtime.pause_thread,

@@ -27,7 +27,7 @@ from broker.membership.lifecycle import BrokerLifecycle
 from broker.metadata_cache import MetadataCache
 from broker.network import NetworkServer, NetworkSettings
 from broker.network.gate import Gate
-from broker.replicas.log_maintenance import Maintenance
+from broker.replicas.log_maintenance import LogMaintenance
 from broker.replicas.producer_ids import ProducerIds
 from broker.roles.controller import open_sockets
 from broker.roles.directories import Directories, log_settings
@@ -79,7 +79,7 @@ class BrokerRole:
         self._gate = Gate(runtime)
         self._server = NetworkServer(runtime, self._gate, NetworkSettings.from_config(config))
         self._server.on_unreadable = self._logs.stop_lending
-        self._maintenance = Maintenance(
+        self._maintenance = LogMaintenance(
             runtime,
             self._logs,
             lambda: self.broker.config,

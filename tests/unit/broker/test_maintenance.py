@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from broker.config.load import load_config
-from broker.replicas.log_maintenance import Maintenance
+from broker.replicas.log_maintenance import LogMaintenance
 from runtime.simulated import Simulation
 from storage.background import BackgroundJob
 
@@ -45,7 +45,7 @@ def test_the_background_goes_on(tmp_path, caplog, task):
         runtime = simulation.runtime("broker")
 
         async def main():
-            maintenance = Maintenance(runtime, logs, lambda: config, after_retention=lambda: None)
+            maintenance = LogMaintenance(runtime, logs, lambda: config, after_retention=lambda: None)
             running = asyncio.ensure_future(getattr(maintenance, task)())
             await asyncio.sleep(100)
             assert not running.done()
@@ -67,7 +67,7 @@ def test_the_pause_of_compaction_begins_again_when_its_length_is_altered(tmp_pat
 
         async def main():
             nonlocal config
-            maintenance = Maintenance(runtime, logs, lambda: config, after_retention=lambda: None)
+            maintenance = LogMaintenance(runtime, logs, lambda: config, after_retention=lambda: None)
             running = asyncio.ensure_future(maintenance._clean())
             await asyncio.sleep(10)
             maintenance.on_config_changed()  # of something else
@@ -98,7 +98,7 @@ def test_all_parts_of_a_job_are_run(tmp_path, caplog):
     with Simulation(seed=1) as simulation:
         runtime = simulation.runtime("broker")
         config = load_config(data_dir=tmp_path)
-        maintenance = Maintenance(runtime, Logs(), lambda: config, after_retention=lambda: None)
+        maintenance = LogMaintenance(runtime, Logs(), lambda: config, after_retention=lambda: None)
         assert simulation.run(maintenance._run(parts(3)))
         assert done == [3, 2, 1, 0]
         assert not simulation.run(maintenance._run(parts(7, bad=6)))

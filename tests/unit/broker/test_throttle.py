@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.replicas.cleaner_throttle import Throttle
+from broker.replicas.throttler import Throttler
 
 
 class Clock:
@@ -18,7 +18,7 @@ class Clock:
             raise InterruptedError
 
     def throttle(self, rate):
-        return Throttle(lambda: rate, monotonic=lambda: self.now_s, pause=self.pause, check=self.check)
+        return Throttler(lambda: rate, monotonic=lambda: self.now_s, pause=self.pause, check=self.check)
 
 
 @pytest.mark.parametrize(("rate", "piece_bytes", "pieces", "takes_s"), [

@@ -13,7 +13,7 @@ _PERIOD_S = 1.0
 _LONGEST_PAUSE_S = 0.1
 
 
-class Throttle:
+class Throttler:
     """Called with the number of bytes read or written; waits while the rate is exceeded."""
 
     def __init__(

@@ -1,18 +1,24 @@
-"""Periodic work of the LogManager: retention, flushes, removal of files, checkpoints; and which log is compacted next.
+"""ScheduledTasks: what the LogManager does periodically, as Kafka's does: retention, flushes, checkpoints, removals.
+
+    retention            kafka-log-retention                         a few logs per call of `maintain`
+    producer expiry      PeriodicProducerExpirationCheck             all logs
+    flush.ms, rolls      kafka-log-flusher                           a job for each log
+    checkpoints          kafka-recovery-point-checkpoint,            a job for each changed file
+                         kafka-log-start-offset-checkpoint, highwatermark-checkpoint
+    removal of files     kafka-delete-logs                           one job
 
 Decided on the event loop's thread, in small steps; work that waits for the disk is returned as BackgroundJobs.
 
-Source: the scheduled tasks of LogManager of Kafka 4.3.1, and LogCleaner.
+Source: LogManager.startupWithConfigOverrides of Kafka 4.3.1, and ReplicaManager.startHighWatermarkCheckPointThread.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from logging import getLogger
 
 from protocol.errors import KafkaError, KafkaStorageError
 from storage.background import BackgroundJob
-from storage.cleaner import cleaning_job, filthiest
 from storage.flushing import flush_due, flush_job
 from storage.log import Log
 from storage.log_files import removal_job
@@ -24,7 +30,7 @@ LOGS_A_CALL = 100
 _LOG = getLogger(__name__)
 
 
-class Upkeep:
+class ScheduledTasks:
     """The periodic work of all logs; see the module."""
 
     def __init__(self, table: LogTable, *, now_ms: int) -> None:
@@ -83,52 +89,6 @@ class Upkeep:
             else:
                 _retain(log, now_ms)
         return [_retention_job(cold, now_ms)] if cold else []
-
-    def clean_one(
-        self, now_ms: int, *, throttle: Callable[[int], None] = lambda size_bytes: None
-    ) -> BackgroundJob | None:
-        """See `LogManager.clean_one`."""
-        table = self._table
-        # A log that is being moved is not cleaned, so that its clean part is the same in the copy.
-        logs = [
-            log
-            for log in list(table.logs.values())
-            if log not in table.uncleanable and log.topic_partition not in table.future_logs
-        ]
-        chosen = filthiest(logs, table.cleaned_offsets, now_ms, on_failure=self._on_not_cleaned)
-        if chosen is None:
-            return None
-        try:
-            return cleaning_job(
-                chosen,
-                now_ms=now_ms,
-                on_done=self._on_cleaned,
-                on_failure=self._on_not_cleaned,
-                dedupe_buffer_bytes=table.settings.cleaner_dedupe_buffer_bytes,
-                throttle=throttle,
-            )
-        except OSError as error:
-            self._on_not_cleaned(chosen.log, error)
-            return None
-
-    def _on_not_cleaned(self, log: Log, error: Exception) -> None:
-        """A failed cleaning: a disk that fails or is full takes its directory offline, as for any other I/O of a log.
-
-        Any other error excludes the log from cleaning until the next start.
-        Source: LogCleaner.cleanLog and tryCleanFilthiestLog; Kafka only gives up a log that it cannot measure.
-        """
-        if isinstance(error, OSError):
-            self._table.fail(log.directory.parent, error)
-        else:
-            trace = None if isinstance(error, KafkaError) else error
-            _LOG.error("%s cannot be cleaned: %s", log.directory, error, exc_info=trace)
-            # Every retry would fail; the next start tries again.
-            self._table.uncleanable.add(log)
-
-    def _on_cleaned(self, log: Log, clean_end: int) -> None:
-        table, at = self._table, log.topic_partition
-        if table.logs.get(at) is log and at not in table.future_logs:
-            table.cleaned_offsets[at] = clean_end
 
 
 def _retain(log: Log, now_ms: int) -> None:
