@@ -3,7 +3,7 @@
 Each step of an iterator is one short turn of the loop, with one batch at most. Tombstones are appended in the step that
 found them: no commit comes in between.
 
-Source: cleanupGroupMetadata and onPartitionsDeleted of Kafka's GroupCoordinatorShard.
+Source: cleanupGroupMetadata and onTopicsDeleted of Kafka's GroupCoordinatorShard.
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 The latest entry is in effect, committed or not (KIP-853); an uncommitted one is removed if a new leader truncates it.
 Invariant: the history reflects the log up to its end. `read` follows every append, `truncate` every truncation.
-Source: KRaftControlRecordStateMachine, VoterSetHistory and KRaftVersionHistory of Kafka 4.3.1.
+Source: KRaftControlRecordStateMachine, VoterSetHistory and LogHistory of Kafka 4.3.1.
 """
 
 from bisect import bisect_left, bisect_right

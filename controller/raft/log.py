@@ -1,7 +1,7 @@
 """RaftLog: the replicated log as Raft needs it. `controller.metadata.log` implements it on a disk.
 
 All calls are synchronous and write no further than the page cache; the driver reports what is durable
-(`Raft.flushed`). Source: RaftLog and ReplicatedLog of Kafka 4.3.1, KIP-595, KIP-630.
+(`Raft.flushed`). Source: RaftLog and KafkaRaftLog of Kafka 4.3.1, KIP-595, KIP-630.
 """
 
 from collections.abc import Iterator, Sequence
