@@ -39,6 +39,7 @@ _TOP_FOLDERS = {*PACKAGES, "bench", "docker", "docs", "tests", "requirements", "
 #: `path.py` (`name`, `Class.name`: words, `name`)
 _NAMES_OF = re.compile(r"`([\w/]+\.py)`\s+\(([^()]*`[^()]*)\)")
 _NAME = re.compile(r"`([A-Za-z_][\w.]*)`")
+_TEST = re.compile(r"`(test_\w+)`")
 _STATES = ("served", "partly", "not yet")
 
 
@@ -105,6 +106,13 @@ def test_names_are_defined_in_the_files_that_a_document_says(document):
         if not any(file.exists() and name in names_of(file) for file in folder_of(path))
     ]
     assert missing == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=ids(DOCUMENTS))
+def test_a_document_names_the_files_of_tests(document):
+    """`test_this` alone is not found by a reader, nor by the test above."""
+    named = {name for _, name in names_in(document)}
+    assert sorted(set(_TEST.findall(text_of(document))) - named) == []
 
 
 def test_every_package_has_a_readme():
