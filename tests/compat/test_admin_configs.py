@@ -104,7 +104,7 @@ def test_the_old_way_of_altering_replaces_all(server, topic):
     assert code_of(admin.alter_configs([resource])[resource]) == "INVALID_CONFIG"
 
 
-def test_every_entry_tells_where_its_value_comes_from(server, topic):
+def test_every_entry_has_the_source_of_its_value(server, topic):
     create_topic(server.bootstrap, topic)
     entries = described(admin_of(server.bootstrap), ResourceType.TOPIC, topic)
     assert len(entries) > 30

@@ -85,7 +85,7 @@ def test_unknown_partitions_have_no_offsets(server, topic):
 
 
 # KIP-107
-def test_deleted_records_are_gone_for_everybody(server, topic):
+def test_deleted_records_are_gone_for_all_consumers(server, topic):
     create_topic(server.bootstrap, topic)
     produce(server.bootstrap, topic, [f"{number}".encode() for number in range(100)])
     admin = admin_of(server.bootstrap)

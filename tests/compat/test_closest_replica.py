@@ -142,7 +142,7 @@ def test_the_replica_is_gone_and_its_reader_comes_back(cluster: OttlaCluster) ->
         reader.read_until(fill(cluster, "gone", begin=150, end=200))
 
 
-def test_the_leader_is_gone_and_nobody_is_told_of_a_truncation(cluster: OttlaCluster) -> None:
+def test_the_leader_is_gone_and_no_consumer_sees_a_truncation(cluster: OttlaCluster) -> None:
     """Readers check their offsets with the new leader (KIP-320), who does not know at once how far they may be."""
     values = leads_from(cluster, "passed-on")
     topic = Topic(cluster.bootstrap, "passed-on")

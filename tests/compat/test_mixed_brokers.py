@@ -252,7 +252,7 @@ def test_leadership_goes_through_all_brokers(mixture):
 
 
 @pytest.mark.parametrize(("old", "new", "also"), TAILS)
-def test_a_tail_that_nobody_else_has_is_truncated(mixture, request, old, new, also):
+def test_a_tail_that_no_other_replica_has_is_truncated(mixture, request, old, new, also):
     """KIP-101's appendix (a): `old` leads and is alone, is killed, and `new` is elected uncleanly.
 
     What only `old` had is gone when it follows again, whichever of the two is Kafka's.

@@ -413,7 +413,7 @@ def test_configurations(cluster):
         )
 
 
-def test_every_broker_tells_what_it_serves(cluster, tmp_path):
+def test_every_broker_returns_what_it_serves(cluster, tmp_path):
     told = once(
         lambda: broker_api_versions(cluster.bootstrap, tmp_path),
         lambda told: told.count("isFenced: false") == len(BROKERS),

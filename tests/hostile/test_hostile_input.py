@@ -313,7 +313,7 @@ def test_claims_of_a_hundred_megabytes(broker):
     run(main)
 
 
-def test_pipelined_requests_and_replies_that_nobody_reads(broker):
+def test_pipelined_requests_whose_responses_are_not_read(broker):
     """Thousands of requests at once from a peer that reads nothing: bounded, and over when it leaves."""
 
     async def main():

@@ -554,7 +554,7 @@ def test_producer_ids_of_all_brokers_differ():
     tell(story)
 
 
-def test_a_broker_follows_with_as_many_fetchers_as_it_is_told_while_it_runs():
+def test_the_number_of_fetchers_is_changed_while_a_broker_runs():
     async def story(world):
         await world.start(*CONTROLLERS, *BROKERS)
         await world.create("followed", partitions=9, replicas=3)

@@ -147,7 +147,7 @@ def test_cordoned_directories_get_no_new_replicas():
     tell(story, **{"log.dirs": f"{A},{B}"})
 
 
-def test_a_broker_that_can_tell_no_controller_of_a_failed_directory_ends():
+def test_a_broker_that_cannot_report_a_failed_directory_ends():
     async def story(world):
         await world.start(*CONTROLLERS, *BROKERS)
         await placed(world, "t", num_partitions=4, replication_factor=3)

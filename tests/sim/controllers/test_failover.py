@@ -84,7 +84,7 @@ def test_a_driver_that_does_not_flush_is_found_out(monkeypatch):
         World(seed=6).run(all_die_at_once)
 
 
-def test_a_leader_that_nobody_hears_gives_up():
+def test_a_leader_whose_messages_are_lost_resigns():
     """Within one and a half fetch timeouts; who waits is told, and what they waited for is forgotten."""
 
     async def story(world: World) -> None:
@@ -139,7 +139,7 @@ def test_an_idle_quorum_shows_that_it_lives():
     World(seed=4, observers=1).run(story)
 
 
-def test_a_record_that_nobody_knows_ends_the_nodes_that_see_it():
+def test_an_unknown_record_ends_the_nodes_that_replay_it():
     async def story(world: World) -> None:
         await start(world)
         await world.create("before")
@@ -162,7 +162,7 @@ def test_a_record_that_nobody_knows_ends_the_nodes_that_see_it():
     World(seed=5).run(story)
 
 
-def test_the_same_seed_tells_the_same_story():
+def test_one_seed_has_one_story():
     def told(seed: int) -> list[object]:
         world = World(seed=seed, observers=1)
         world.run(survive_anything)

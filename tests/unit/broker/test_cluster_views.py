@@ -90,7 +90,7 @@ TOPIC = TopicRecord(name="t", topic_id=TOPIC_ID)
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_metadata_tells_of_brokers_that_can_be_reached(version: int):
+def test_metadata_has_the_brokers_that_can_be_reached(version: int):
     response = metadata(MetadataRequest(topics=None), context(version), Cluster(*BROKERS))
     assert [(node.node_id, node.host, node.rack) for node in response.brokers] == [
         (1, "b1", "r1"),
@@ -99,7 +99,7 @@ def test_metadata_tells_of_brokers_that_can_be_reached(version: int):
     assert response.controller_id in (1, 2)
 
 
-def test_clients_are_never_told_of_no_broker_at_all():
+def test_metadata_always_has_a_broker():
     """They would forget the one that they ask."""
     fenced = Cluster(
         broker(1, fenced=True), broker(3, fenced=True), broker(4, listener="INTERNAL", fenced=True)

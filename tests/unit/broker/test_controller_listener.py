@@ -140,7 +140,7 @@ def test_a_request_in_an_envelope():
     (3, ErrorCode.topic_deletion_disabled),
     (6, ErrorCode.topic_deletion_disabled),
 ])  # fmt: skip
-def test_that_no_topic_is_deleted_is_told_with_a_code_that_the_version_has(version, error):
+def test_disabled_topic_deletion_is_an_error_that_the_version_has(version, error):
     """By whatever way it is asked."""
 
     async def scenario(client, node):

@@ -116,12 +116,12 @@ class World:
     (UNKNOWN, None, 30, {}),                 # offline, or not made yet
     (UNKNOWN, A,    16, {}),                 # directories are not in the metadata yet
 ])  # fmt: skip
-def test_what_is_to_be_told(known, here, version, told):
+def test_which_assignments_are_to_be_sent(known, here, version, told):
     found = misplaced(image(known, version=version), [(TOPIC, 0)], node_id=ME, located=lambda _: here)
     assert found == told
 
 
-def test_who_has_no_replica_has_nothing_to_tell():
+def test_a_broker_without_a_replica_has_nothing_to_send():
     places = [(TOPIC, 0), (TOPIC, 9), (UUID(int=8), 0)]
     assert misplaced(image(UNKNOWN), places, node_id=3, located=lambda _: A) == {}
 
@@ -154,13 +154,13 @@ def test_a_controller_that_refuses_for_hours_is_asked_on():
     assert len(world.live(seconds=12_000)) == 1101
 
 
-def test_what_was_refused_alone_is_told_again_alone():
+def test_what_was_refused_alone_is_sent_again_alone():
     world = World(UNKNOWN, UNKNOWN)
     world.answers = [(ErrorCode.none, {1: ErrorCode.unknown_topic_or_partition})]
     assert world.live() == [{(A, 0), (A, 1)}, {(A, 1)}]
 
 
-def test_what_has_become_true_is_not_told_again():
+def test_an_assignment_that_the_image_has_is_not_sent_again():
     world = World(UNKNOWN)
     world.answers = [RequestTimedOut()]
 

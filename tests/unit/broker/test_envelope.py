@@ -65,7 +65,7 @@ def test_rows_without_errors_are_not_looked_at():
     assert not has_not_controller_error(topics(row))
 
 
-def test_the_quorum_hears_by_which_listener_it_is_asked():
+def test_the_quorum_gets_the_listener_of_a_request():
     """It answers with the leader's address there; another one may be out of the asker's reach."""
 
     class Quorum:

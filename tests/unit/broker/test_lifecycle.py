@@ -122,14 +122,14 @@ def lose_a_directory(*, silent_for_s):
 
 
 # KIP-858
-def test_a_broker_that_can_tell_nobody_of_a_lost_directory_ends():
+def test_a_broker_that_cannot_report_a_lost_directory_ends():
     ended, _ = lose_a_directory(silent_for_s=3600)
     lived_s, why = ended[0]
     assert 10 <= lived_s <= 12.5  # found out by the next heartbeat
     assert "could not be reported to a controller for 10 s (log.dir.failure.timeout.ms)" in why
 
 
-def test_a_broker_that_can_tell_of_it_late_goes_on():
+def test_a_broker_that_reports_a_lost_directory_late_keeps_running():
     ended, heard = lose_a_directory(silent_for_s=8)
     assert ended == []
     assert heard == [UUID(int=1000)]

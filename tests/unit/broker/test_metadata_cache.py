@@ -11,7 +11,7 @@ from protocol.metadata.records import MetadataRecord, PartitionRecord, RemoveTop
 TOPIC = TopicRecord(name="t", topic_id=UUID(int=77))
 
 
-def test_a_batch_is_replayed_and_told():
+def test_a_batch_is_replayed_and_listeners_are_notified():
     cache = MetadataCache(MetadataImage())
     told = []
     cache.on_change(lambda delta, image: told.append((delta.topics_created, set(image.topics_by_name))))

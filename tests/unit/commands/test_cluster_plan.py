@@ -82,7 +82,7 @@ def test_a_folder_of_other_nodes_is_refused(tmp_path):
             plan(tmp_path, **changes)
 
 
-def test_controllers_that_have_lost_their_disks_are_not_made_anew(tmp_path):
+def test_controllers_that_have_lost_their_disks_are_not_formatted_again(tmp_path):
     made = plan(tmp_path)
     prepare(made)
     (made.controllers[0].data_dir / "meta.properties").unlink()

@@ -16,13 +16,13 @@ def node(tmp_path):
     return str(properties)
 
 
-def test_info_tells_of_a_file_that_cannot_be_read(tmp_path):
+def test_info_names_a_file_that_cannot_be_read(tmp_path):
     done = CliRunner().invoke(main, ["info", "-c", node(tmp_path)])
     assert done.exit_code == 1
     assert f"Error loading {tmp_path}/data/meta.properties" in done.output
 
 
-def test_format_tells_what_the_disk_refuses(tmp_path):
+def test_format_prints_what_the_disk_refuses(tmp_path):
     done = CliRunner().invoke(main, ["format", "-t", "AAAAAAAAAAAAAAAAAAAAAw", "-s", "-c", node(tmp_path)])
     assert done.exit_code == 1
     assert done.output == "Error: A file of the log directories cannot be used: Is a directory\n"

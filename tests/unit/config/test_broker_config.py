@@ -166,7 +166,7 @@ class TestListeners:
         )
         assert [one.port for one in both.listeners] == [9092, 9092]
 
-    def test_clients_are_told_the_advertised_ones_and_never_the_controllers(self):
+    def test_clients_get_the_advertised_listeners_and_never_the_controllers(self):
         told = config(
             advertised_listeners="PLAINTEXT://public:19092,CONTROLLER://public:19093"
         ).advertised_listeners

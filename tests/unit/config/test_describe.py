@@ -70,7 +70,7 @@ class TestTopics:
         told = row(describe_topic(config(log_retention_hours="24"), {}), "retention.ms")
         assert (told.value, told.source, told.synonyms) == ("86400000", DEFAULT, ())
 
-    def test_values_are_spelled_anew_and_synonyms_as_they_were_given(self):
+    def test_values_are_normalized_and_synonyms_are_as_given(self):
         told = row(
             describe_topic(config(log_cleaner_min_cleanable_ratio="0.0001"), {}), "min.cleanable.dirty.ratio"
         )

@@ -130,14 +130,14 @@ def test_stored_values_that_cannot_be_used_are_left_out():
     assert usable_overrides(stored, STATIC, is_per_broker=True) == fine | {"sasl.enabled.mechanisms": "PLAIN"}
 
 
-def test_an_operator_hears_of_what_is_left_out(config):
+def test_what_is_left_out_is_logged(config):
     assert config.with_dynamic({"num.partitions": "3"}, {"message.max.bytes": "5"}).ignored_overrides == (
         "num.partitions",
     )
     assert config.ignored_overrides == ()
 
 
-def test_stored_values_that_contradict_each_other_are_told(config):
+def test_stored_values_that_contradict_each_other_are_logged(config):
     with pytest.raises(InvalidConfig):
         config.with_dynamic(
             {"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"}, {}

@@ -173,7 +173,7 @@ def test_removing_one_of_several_keeps_the_others():  # CVE-2024-27309
     ]
 
 
-def test_an_acl_that_two_filters_match_is_told_twice_and_removed_once():
+def test_an_acl_that_two_filters_match_is_returned_twice_and_removed_once():
     machine = authorizing()
     create(machine, acl())
     results = delete(machine, wanted("t"), wanted(), wanted("nobody")).filter_results

@@ -122,7 +122,7 @@ def test_nothing_changes_is_no_record():
         ((1, 2), {"partition_index": 9}, 1, ErrorCode.unknown_topic_or_partition),
     ],
 )  # fmt: skip
-def test_what_the_leader_is_told(isr: tuple, fields: dict, leader: int, code: ErrorCode):
+def test_what_is_returned_to_the_leader(isr: tuple, fields: dict, leader: int, code: ErrorCode):
     machine = machine_with(1, 2, 3, 5, brokers=(1, 2, 3, 4, 5))
     change(machine, leader=1, isr=[1])  # epochs are 1
     brokers = machine.state.image.brokers
@@ -182,7 +182,7 @@ def test_a_reassignment_ends_when_those_that_come_are_in_sync():
     assert now.directories == (directory(1), directory(3))
 
 
-def test_a_leader_that_its_reassignment_takes_away_is_told_so():
+def test_a_leader_that_its_reassignment_removes_gets_new_leader_elected():
     machine = machine_with(1, 2)
     change(
         machine, replicas=[3, 2, 1], adding_replicas=[3], removing_replicas=[1],

@@ -152,7 +152,7 @@ def test_two_processes_with_one_id():
         beat(machine, broker_epoch=epoch)
 
 
-def test_a_new_active_controller_gives_everybody_a_session():
+def test_a_new_active_controller_gives_every_broker_a_session():
     machine = Machine(brokers=[1, 2])
     everybody = machine.state.image.brokers.values()
     machine.state.sessions.start_all(everybody, gone=[1], now_ms=machine.now_ms)
@@ -253,7 +253,7 @@ def test_a_controlled_shutdown_survives_its_controller():
     assert beat(machine, 1, want_shut_down=True).should_shut_down
 
 
-def test_who_has_said_goodbye_leads_nothing_until_it_registers_anew():
+def test_a_broker_that_shut_down_leads_nothing_until_it_registers_again():
     machine = Machine(brokers=[1, 2])
     machine.create("t", [1])
     beat(machine, 1, want_shut_down=True)

@@ -112,7 +112,7 @@ async def test_a_restart_finds_everything(shell: Shell):
     await shell.stop()
 
 
-async def test_what_is_not_in_the_image_is_made_anew_by_who_becomes_active(shell: Shell):
+async def test_what_the_image_lacks_is_built_by_the_new_active_controller(shell: Shell):
     shell.settings["hosts_broker"] = False
     controller = await shell.start()
     await join(controller)
@@ -155,7 +155,7 @@ async def test_subscribers_know_before_the_requester(shell: Shell):
     await shell.stop()
 
 
-async def test_nobody_is_told_before_the_disk_has_it_and_many_share_a_flush(shell: Shell):
+async def test_no_change_is_acknowledged_before_its_flush_and_many_share_one(shell: Shell):
     controller = await shell.start()
     follower = follow(shell)
     await join(controller)
@@ -330,7 +330,7 @@ def append(log_dir: Path, *values: bytes | None) -> None:
         (b"\x01\x09\x00" + b"\x07" * 16 + b"\x00", "which does not exist"),
     ],
 )
-async def test_records_that_nobody_understands(shell: Shell, value: bytes | None, said: str):
+async def test_unknown_records_end_the_controller(shell: Shell, value: bytes | None, said: str):
     await shell.live_once()
     append(shell.log_dir, value)
     with pytest.raises(InvalidMetadata, match=said):
@@ -358,7 +358,7 @@ async def test_a_transaction_that_was_left_open_never_happened(shell: Shell):
     await shell.stop()
 
 
-async def test_a_beginning_that_was_cut_short_is_made_anew(shell: Shell):
+async def test_an_incomplete_bootstrap_is_repeated(shell: Shell):
     await shell.live_once()
     path = shell.log_dir / "__cluster_metadata-0" / f"{0:020d}.log"
     path.write_bytes(path.read_bytes()[:91])  # LeaderChange alone
@@ -455,7 +455,7 @@ async def test_a_torn_write_loses_a_whole_decision(shell: Shell):
 # -- ceasing to lead -----------------------------------------------------------------------------------
 
 
-async def test_who_waits_too_long_is_told_so_and_it_may_still_come_true(shell: Shell):
+async def test_a_change_that_times_out_may_still_be_committed(shell: Shell):
     controller = await shell.start()
     follower = follow(shell)
     await join(controller)
@@ -694,7 +694,7 @@ async def test_a_stop_lets_requests_in_flight_end(shell: Shell):
     await stopping
 
 
-async def test_a_leader_that_is_none_any_more_when_it_hears_of_it(
+async def test_a_leader_that_has_resigned_before_it_is_notified(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ):
     controller = shell.open()
@@ -705,7 +705,7 @@ async def test_a_leader_that_is_none_any_more_when_it_hears_of_it(
     await shell.stop()
 
 
-async def test_who_stops_with_something_uncommitted_hears_of_it_in_vain(shell: Shell):
+async def test_a_commit_after_the_stop_changes_nothing(shell: Shell):
     """The next leader may commit it before this node has left: it has replayed it already."""
     controller = await shell.start()
     await join(controller)

@@ -144,7 +144,7 @@ async def test_a_snapshot_says_it_too(channel: Channel):
     await registration.stop()
 
 
-async def test_nobody_registers_without_listeners_or_after_the_end(channel: Channel):
+async def test_no_registration_without_listeners_or_after_the_end(channel: Channel):
     await told(channel.registration({}), level(30))
     registration = channel.registration()
     channel.answers = [NotController()]

@@ -91,7 +91,7 @@ def test_what_is_not_there():
         elect_leaders(machine.state, request)
 
 
-def test_all_partitions_tells_only_of_those_that_need_it():
+def test_all_partitions_returns_only_those_that_need_an_election():
     machine = Machine(brokers=[1, 2])
     machine.create("t", [1, 2], [2, 1], [1, 2])
     machine.create("u", [1])

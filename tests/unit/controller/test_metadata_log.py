@@ -359,7 +359,7 @@ def test_a_follower_may_die_at_any_moment_of_taking_a_snapshot(seed):
 # -- control records -------------------------------------------------------------------------------------
 
 
-def test_control_records_are_told_with_their_offsets_snapshot_first():
+def test_control_records_come_with_their_offsets_snapshot_first():
     files = disk()
     files.make_dir(HOME / "__cluster_metadata-0")
     snapshots.write_voters(HOME / "__cluster_metadata-0", VOTERS, files, now_ms=0)

@@ -61,7 +61,7 @@ async def test_a_single_voter_leads_when_start_returns(shell: Shell):
     assert early.leaders[-1] == LeaderAndEpoch(None, 1)
 
 
-async def test_what_was_appended_here_is_told_from_memory(shell: Shell, monkeypatch: pytest.MonkeyPatch):
+async def test_what_was_appended_here_is_replayed_from_memory(shell: Shell, monkeypatch: pytest.MonkeyPatch):
     await shell.start()
     follower = follow(shell)
 
@@ -214,7 +214,7 @@ async def test_an_actor_whose_awaited_work_is_cancelled_ends_the_node(shell: She
     await shell.stop()
 
 
-async def test_a_resigned_leader_that_nobody_else_can_replace(shell: Shell):
+async def test_a_resigned_leader_that_no_other_voter_can_replace(shell: Shell):
     controller = await shell.start()
     await join(controller)
     follower = follow(shell)

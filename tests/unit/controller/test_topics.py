@@ -84,7 +84,7 @@ def test_a_broker_with_several_directories_chooses_itself():
     assert machine.partition("t").directories == (DIRECTORY_UNASSIGNED,)
 
 
-def test_what_the_response_tells():
+def test_the_fields_of_the_response():
     machine = Machine(brokers=[1], num_partitions=3, static_configs={"log.retention.hours": "2"})
     machine.set_config("log.segment.bytes", "1048576")
     request = CreateTopicsRequest(topics=[topic("t", -1, -1, cleanup_policy="compact")])

@@ -236,7 +236,7 @@ def _refused(asked, *, require_stable):
     ("version", "error", "rows"),
     [(1, E.not_coordinator, [[E.not_coordinator]]), (2, E.not_coordinator, []), (7, E.not_coordinator, [])],
 )
-def test_an_error_of_the_group_is_told_where_the_version_has_a_place_for_it(version, error, rows):
+def test_an_error_of_the_group_is_returned_where_the_version_has_a_field_for_it(version, error, rows):
     topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
     response = ask(9, version, OffsetFetchRequest(group_id="g", topics=topics), fetch_offsets=_refused)
     assert E(response.error_code) is error

@@ -162,7 +162,7 @@ def test_offsets_of_members_that_are_no_consumers_stay():
     assert not stage.group.is_subscribed_to("t")
 
 
-def test_a_member_that_leaves_twice_is_told_so():
+def test_a_member_that_leaves_twice_gets_unknown_member_id():
     stage = stable()
     member_id = stage.clients["b"].member_id
     leaver = MemberIdentity(member_id=member_id)
@@ -226,7 +226,7 @@ def test_a_new_member_whose_client_went_away_is_out_after_five_minutes():
     assert len(stage.group.members) == 2
 
 
-def test_a_follower_that_joins_again_unchanged_is_told_the_generation_without_a_rebalance():
+def test_a_follower_that_joins_again_unchanged_gets_the_generation_without_a_rebalance():
     stage = stable()
     stage.join("b")
     assert stage.group.state is GroupState.STABLE
@@ -240,7 +240,7 @@ def test_the_leader_that_joins_again_rebalances_the_group():
     assert stage.group.state is GroupState.PREPARING_REBALANCE
 
 
-def test_a_leader_that_lost_its_answer_is_told_the_members_again():
+def test_a_group_leader_that_joins_again_gets_the_members_again():
     stage = completing()
     stage.join("a")
     assert len(stage.clients["a"].answers[-1].members) == 3

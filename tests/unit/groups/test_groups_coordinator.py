@@ -73,7 +73,7 @@ def test_everything_is_there_after_a_restart():
     simulate(after, log)
 
 
-def test_while_a_partition_is_loaded_its_groups_are_told_to_wait():
+def test_while_a_partition_is_loaded_its_groups_answer_load_in_progress():
     async def story(world):
         await world.committed(7)
         resign(world.groups.shards, PARTITION, 1)
@@ -94,7 +94,7 @@ def test_while_a_partition_is_loaded_its_groups_are_told_to_wait():
 
 
 @pytest.mark.parametrize("error", [KafkaStorageError(), ValueError("a record that makes no sense")])
-def test_a_partition_that_cannot_be_read_is_not_loaded_for_ever(monkeypatch, error):
+def test_loading_a_partition_that_cannot_be_read_ends(monkeypatch, error):
     async def story(world):
         await world.committed(7)
         resign(world.groups.shards, PARTITION, 1)
@@ -132,7 +132,7 @@ def test_before_the_start_and_without_a_group_id():
     simulate(story)
 
 
-def test_nobody_is_told_what_the_replicas_do_not_have():
+def test_no_offset_is_returned_before_it_is_committed():
     async def story(world):
         await world.committed(1)
         world.log.is_held = True
@@ -166,7 +166,7 @@ def test_replicas_that_do_not_follow(error, commit, fetch):
     simulate(story)
 
 
-def test_what_the_replicas_did_not_have_before_is_not_told_after_either():
+def test_what_the_replicas_did_not_have_before_is_not_returned_after_either():
     """The leader before has appended it, and its client has heard of nothing yet; or has, that time was over."""
 
     async def story(world):
@@ -194,7 +194,7 @@ def test_what_the_replicas_did_not_have_before_is_not_told_after_either():
     simulate(story)
 
 
-def test_what_is_committed_is_told_also_where_the_isr_is_too_small():
+def test_committed_offsets_are_returned_also_where_the_isr_is_too_small():
     async def story(world):
         await world.committed(1)
         resign(world.groups.shards, PARTITION, 1)
@@ -250,7 +250,7 @@ def test_a_log_that_refuses_is_complained_of_once(caplog):
 
 
 @pytest.mark.parametrize("error", [None, NotLeaderOrFollower()])
-def test_a_coordinator_that_resigns_sends_everybody_on(error, caplog):
+def test_a_coordinator_that_resigns_answers_not_coordinator(error, caplog):
     async def story(world):
         member_id = await world.member()
         waiting = asyncio.ensure_future(world.join())

@@ -131,7 +131,7 @@ def group_of_consumers(members: int, *, subscription=_SUBSCRIBED_TO_T, since_ms=
     ("retention_ms", "expires_at_ms"),
     [(-1, None), (-2, 3), (0, 5), (2**63 - 1, 2**63 - 1), (-(2**63), 5 - 2**63)],
 )
-def test_a_retention_of_its_own_is_one_that_a_record_can_tell(retention_ms, expires_at_ms):
+def test_a_retention_of_its_own_is_one_that_a_record_can_hold(retention_ms, expires_at_ms):
     shard = shard_with()
     assert commit(shard, ("t", 0, 7), now_ms=5, version=4, retention_time_ms=retention_ms) == [E.none]
     offset = shard.offsets.get(OffsetAt("g", "t", 0))
@@ -161,7 +161,7 @@ def test_metadata_that_is_too_long_is_refused_for_its_partition_only():
 
 
 # KIP-516
-def test_an_offset_is_not_the_one_of_a_topic_that_was_created_anew():
+def test_an_offset_of_a_deleted_topic_is_not_one_of_its_successor():
     shard = shard_with()
     commit(shard, ("t", 0, 7))
     assert fetch(shard, ("t", 0), topic_id=_ID)[0][2] == 7
@@ -219,7 +219,7 @@ def test_offsets_of_a_group_whose_members_left_expire_after_that():
     ("subscription", "expired"),
     [(_SUBSCRIBED_TO_T, [("u", 0)]), (b"not a subscription", [])],
 )
-def test_only_topics_that_nobody_subscribes_to_expire_under_members(subscription, expired):
+def test_only_topics_without_subscribers_expire_under_members(subscription, expired):
     shard = shard_with(group_of_consumers(1, subscription=subscription))
     commit(shard, ("t", 0, 1), ("u", 0, 1), generation=3, member_id="m0")
     assert tombstones(expire(shard, now_ms=10 * _RETENTION_MS)) == expired
@@ -307,7 +307,7 @@ def test_a_plain_commit_behind_the_transactions_wins():
 
 
 # KIP-447
-def test_unstable_offsets_are_told_to_those_who_ask():
+def test_unstable_offsets_are_returned_where_require_stable_is_set():
     shard = shard_with()
     commit(shard, ("t", 0, 1))
     store = shard.offsets

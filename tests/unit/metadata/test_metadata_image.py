@@ -102,7 +102,7 @@ def test_a_topic_that_came_and_went_does_not_appear():
     assert (delta.topics_created, delta.topics_deleted, delta.partitions_changed) == (set(), {}, {})
 
 
-def test_a_topic_that_is_created_anew_is_deleted_and_created():
+def test_a_topic_that_is_created_again_is_deleted_and_created():
     image = MetadataImage()
     image.replay_all(topic())
     delta = image.replay_all([r.RemoveTopicRecord(topic_id=T1), *topic(T2)])

@@ -65,7 +65,7 @@ def test_cut_or_lengthened_records_are_refused(row: list[str], data: st.DataObje
         (b"\x01\x03\x03\x00", "type 3, version 3"),
     ],
 )
-def test_what_newer_software_wrote_is_told_apart(data: bytes, said: str):
+def test_records_of_newer_software_are_distinguished(data: bytes, said: str):
     with pytest.raises(UnknownMetadataRecord, match=said):
         decode_record(data)
 

@@ -167,7 +167,7 @@ def test_a_lower_limit_closes_what_is_too_many(world):
     world.run(scenario())
 
 
-def test_only_one_listener_protects_nobody(world):
+def test_only_one_listener_protects_no_other(world):
     async def scenario():
         two = Two(world, max_connections=1)
         first = await two.connect("INSIDE", "broker-1")

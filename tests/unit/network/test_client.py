@@ -143,7 +143,7 @@ def test_the_highest_version_that_both_know(world):
     world.run(scenario)
 
 
-def test_who_asks_is_told_with_every_api_versions(world):
+def test_every_api_versions_request_names_the_client_software(world):
     """Kafka and we refuse a request that does not name its software."""
 
     async def scenario(client):
@@ -383,7 +383,7 @@ def test_who_can_ask_others_does_not_wait_for_a_peer_that_is_gone(world):
     world.run(scenario, waits_for_reconnect=False)
 
 
-def test_a_network_that_is_cut_is_a_timeout_not_a_wait_for_ever(world):
+def test_a_request_over_a_cut_network_times_out(world):
     async def scenario(client):
         world.simulation.network.cut("here", "other")
         with pytest.raises(TimeoutError):
@@ -485,7 +485,7 @@ def test_an_idle_connection_is_closed_and_opened_again(world):
     world.run(scenario, max_idle_ms=1_000)
 
 
-def test_closing_tells_whoever_waits(world):
+def test_closing_fails_the_requests_that_wait(world):
     async def scenario(client):
         world.node.is_holding = True
         waiting = asyncio.ensure_future(world.beat(client))

@@ -217,7 +217,7 @@ def test_abrupt_close_in_the_middle_of_a_parked_request(world, caplog, result):
     assert ("late" in caplog.text) == (result == "error")
 
 
-def test_last_words_of_a_leaving_client_are_heard(world):
+def test_the_last_request_of_a_closing_client_is_handled(world):
     """acks=0: the producer sends and closes; what it sent counts, also behind a parked request."""
 
     async def scenario():

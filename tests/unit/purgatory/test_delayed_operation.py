@@ -164,7 +164,7 @@ def test_a_cancelled_operation_never_completes(loop, purgatory):
     assert_empty(purgatory, loop)
 
 
-def test_a_signal_for_nobody_schedules_nothing(loop, purgatory):
+def test_a_signal_without_a_waiter_schedules_nothing(loop, purgatory):
     purgatory.signal("p")
     assert loop.soon == []
 

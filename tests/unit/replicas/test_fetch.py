@@ -247,7 +247,7 @@ def test_unknown_partitions(broker, version, topic, topic_id, index, code):
 
 
 @pytest.mark.parametrize("version", [15, 16])
-def test_who_leads_instead_is_told_from_version_16(broker, version):
+def test_the_current_leader_is_returned_from_version_16(broker, version):
     """KIP-951."""
     broker.metadata.image.brokers[2] = BrokerImage(
         broker_id=2,

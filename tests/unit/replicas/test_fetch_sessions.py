@@ -80,7 +80,7 @@ def test_epochs_wrap_to_one(epoch, after):
     assert next_epoch(epoch) == after
 
 
-def test_a_full_fetch_opens_a_session_that_tells_only_news():
+def test_a_full_fetch_opens_a_session_that_returns_changes_only():
     cache = make_cache()
     session_id = open_session(cache, A0, A1)
     assert session_id > 0
@@ -151,7 +151,7 @@ def test_the_epoch_before_is_refused():
         begin(cache, session_id=session_id, epoch=1)
 
 
-def test_a_request_that_was_overtaken_is_told_so():
+def test_a_request_with_an_old_session_epoch_is_refused():
     cache = make_cache()
     session_id = open_session(cache, A0)
     parked = begin(cache, session_id=session_id, epoch=1, partitions=[B0])
@@ -178,7 +178,7 @@ def test_forgetting_wins_over_asking():
     assert list(session.partitions) == [A0]
 
 
-def test_errors_are_told_each_time_and_their_end_too():
+def test_errors_are_returned_each_time_and_their_end_too():
     cache = make_cache()
     session_id = open_session(cache, A0)
     unknown = {"error_code": ErrorCode.not_leader_or_follower, "high_watermark": -1}
@@ -188,7 +188,7 @@ def test_errors_are_told_each_time_and_their_end_too():
     assert answer_all(begin(cache, session_id=session_id, epoch=4))[2] == []
 
 
-def test_what_a_follower_passes_over_with_a_divergence_is_told_again():
+def test_what_a_follower_skips_with_a_divergence_is_returned_again():
     """It truncates its log and takes nothing else from that answer: its high watermark would stay behind."""
     cache = make_cache()
     session_id = open_session(cache, A0)
@@ -446,7 +446,7 @@ keys = st.sampled_from(KEYS)
         max_size=40,
     )
 )
-def test_dirty_sets_tell_what_a_walk_through_everything_tells(steps):
+def test_dirty_sets_give_what_a_walk_through_all_partitions_gives(steps):
     cache = make_cache()
     partitions = {key: FakePartition() for key in KEYS[:3]}
     naive = NaiveSession(offsets=dict.fromkeys(KEYS, 0))

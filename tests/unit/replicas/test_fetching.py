@@ -246,7 +246,7 @@ def test_who_claims_to_be_a_follower_is_refused(hosting, tmp_path, claim):
     assert not row.records
 
 
-def test_a_parked_fetch_hears_that_its_partition_is_gone(simulation, hosting, tmp_path):
+def test_a_delayed_fetch_is_completed_when_its_partition_is_gone(simulation, hosting, tmp_path):
     on_disk = hosting.add(tmp_path)
 
     async def main():
@@ -341,7 +341,9 @@ def test_what_a_follower_is_sent_counts_once_however_often_it_was_read(
 # -- a failing disk --------------------------------------------------------------------------------------
 
 
-def test_a_read_that_fails_is_told_in_its_row_and_takes_the_log_offline(hosting, tmp_path, monkeypatch):
+def test_a_read_that_fails_is_an_error_of_its_partition_and_takes_the_log_offline(
+    hosting, tmp_path, monkeypatch
+):
     on_disk = hosting.add(tmp_path)
     on_disk.append(b"a")
 
@@ -353,7 +355,9 @@ def test_a_read_that_fails_is_told_in_its_row_and_takes_the_log_offline(hosting,
     assert not on_disk.log.is_writable
 
 
-def test_what_a_thread_could_not_read_is_told_by_the_second_read(simulation, hosting, tmp_path, monkeypatch):
+def test_an_error_of_a_read_in_a_thread_is_returned_by_the_second_read(
+    simulation, hosting, tmp_path, monkeypatch
+):
     """Between the two the records may have been deleted: that is a row's error, not the connection's end."""
     on_disk = hosting.add(tmp_path)
     on_disk.append(b"a")
@@ -425,7 +429,7 @@ def test_a_followers_first_fetch(simulation, tmp_path, slots, known, is_answered
 
 
 @pytest.mark.parametrize("tells_what_it_knows", [True, False])
-def test_a_follower_hears_at_once_of_a_new_high_watermark_and_waits_then(
+def test_a_follower_gets_a_new_high_watermark_at_once_and_waits_then(
     simulation, hosting, tmp_path, tells_what_it_knows
 ):
     on_disk = led(hosting, tmp_path)
@@ -507,7 +511,7 @@ def test_a_late_request_of_an_earlier_connection_does_not_hide_what_the_session_
 # -- sessions --------------------------------------------------------------------------------------------
 
 
-def test_a_session_tells_news_only_and_waits_as_a_whole(simulation, hosting, tmp_path):
+def test_a_session_returns_changes_only_and_waits_as_a_whole(simulation, hosting, tmp_path):
     first, second = hosting.add(tmp_path / "t"), hosting.add(tmp_path / "u", OTHER_KEY)
     first.append(b"a")
 
@@ -560,7 +564,7 @@ def test_records_that_did_not_fit_come_with_the_next_fetch(simulation, hosting, 
     simulation.run(main())
 
 
-def test_moved_log_starts_are_told(simulation, hosting, tmp_path):
+def test_moved_log_starts_are_returned(simulation, hosting, tmp_path):
     on_disk = hosting.add(tmp_path)
     on_disk.append(b"a", b"b")
 

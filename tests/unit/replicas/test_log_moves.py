@@ -141,7 +141,7 @@ def test_a_leader_moves_while_it_is_written(simulation):
     simulation.run(story())
 
 
-def test_below_3_7_nobody_is_told(simulation):
+def test_below_3_7_no_assignment_is_sent(simulation):
     async def story():
         async with brokers(simulation) as cluster:
             broker = cluster.brokers[1]

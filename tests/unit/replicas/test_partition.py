@@ -65,7 +65,7 @@ def test_a_follower_may_be_read_but_not_written(on_disk):
         on_disk.append(b"x")
 
 
-def test_a_deleted_partition_answers_nobody(on_disk):
+def test_a_deleted_partition_answers_no_request(on_disk):
     on_disk.partition.apply(image())
     on_disk.partition.resign()
     for must_lead in (True, False):

@@ -146,7 +146,7 @@ def test_records_without_keys_on_a_compacted_topic(broker):
     assert row.error_message
 
 
-def test_log_append_time_is_told(broker):
+def test_log_append_time_is_returned(broker):
     broker.create(config={"message.timestamp.type": "LogAppendTime"})
     (row,) = produce(broker, batch(b"a"))
     assert row.log_append_time_ms == broker.runtime.now_ms()
@@ -175,7 +175,7 @@ def test_internal_topics_are_for_coordinators_and_the_admin_client(broker, clien
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_who_leads_instead_is_told_from_version_10(broker, version):
+def test_the_current_leader_is_returned_from_version_10(broker, version):
     """KIP-951."""
     broker.metadata.image.brokers[2] = _registration(2)
     broker.create(partitions={0: image(leader=2, epoch=4, replicas=(2,)), 1: image()})
@@ -338,7 +338,7 @@ def values_of(broker, index=0):
         (large(), {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "compact"}),
     ],
 )
-def test_a_large_batch_that_must_be_opened_keeps_nobody_waiting(simulation, broker, sent, config):
+def test_a_large_batch_that_must_be_decompressed_does_not_block_the_loop(simulation, broker, sent, config):
     broker.runtime.now_ms = lambda: NOW_MS
     broker.create(config=config)
     small = batch(b"small", key=b"k")

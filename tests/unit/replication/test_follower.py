@@ -164,7 +164,7 @@ def test_a_log_that_does_not_join_the_leaders(end, bounds, action):
     assert follower.state is (ReplicaState.FETCHING if action is None else ReplicaState.TRUNCATING)
 
 
-def test_a_log_whose_last_epoch_ended_before_the_leaders_log_begins_anew():
+def test_a_log_whose_last_epoch_ended_before_the_leaders_log_start_is_emptied():
     follower, question = fetching(Log(12, {0: 0}))
     bounds = Bounds(log_start_offset=3, log_end_offset=30)
     follower.on_out_of_range(question)

@@ -50,7 +50,7 @@ def committed(leads: LeaderState, *, end=100, min_isr=1, now_ms=0):
 # -- the high watermark ------------------------------------------------------------------------------------
 
 
-def test_nothing_is_committed_before_every_member_was_heard_of_in_this_epoch():
+def test_nothing_is_committed_before_every_member_has_fetched_in_this_epoch():
     leads = leader_state()
     assert committed(leads) is None
     fetch(leads, 2, 80)
@@ -134,7 +134,7 @@ def test_the_high_watermark_is_the_smallest_end_of_the_maximal_isr(ends, isr, pr
 
 
 # KIP-320
-def test_what_was_told_in_another_epoch_is_asserted_not_to_count():
+def test_an_event_of_another_epoch_fails_an_assertion():
     """The third of the TLA+ rules: a leader that remembered its followers from its last term would commit too much."""
     leads = leader_state()
     leads.followers[2] = FollowerProgress(leader_epoch=3, log_end_offset=100)
@@ -211,7 +211,7 @@ def test_who_was_held_up_by_another_proposal_joins_without_a_further_fetch():
     assert leads.returned(high_watermark=50, log_end_offset=200, now_ms=10 * LAG_MS) is None, "too long ago"
 
 
-def test_who_tells_no_broker_epoch_joins_by_a_fetch_only():
+def test_a_follower_without_broker_epoch_joins_the_isr_by_a_fetch_only():
     """It may have restarted since it was heard of, with less than it had (Fetch before version 15)."""
     leads = leader_state(isr=(1, 2))
     fetch(leads, 3, 100, epoch=-1)

@@ -230,7 +230,7 @@ def test_a_log_that_cannot_be_written_is_followed_no_more(simulation, caplog):
 # -- connections and sessions ------------------------------------------------------------------------------
 
 
-def test_a_session_that_the_leader_has_forgotten_is_opened_anew(simulation, caplog):
+def test_a_session_that_the_leader_has_evicted_is_opened_again(simulation, caplog):
     async def story():
         async with replicating(simulation) as cluster:
             leader, follower = cluster.brokers.values()
@@ -263,7 +263,7 @@ def test_a_leader_that_refuses_whole_fetches_is_asked_again_after_a_while(simula
     run(simulation, story)
 
 
-def test_without_room_for_sessions_everything_is_told_each_time(simulation):
+def test_without_room_for_sessions_every_fetch_is_full(simulation):
     async def story():
         async with replicating(simulation, 2) as cluster:
             leader, follower = cluster.brokers.values()
@@ -365,7 +365,7 @@ def test_an_answer_of_an_older_epoch_is_not_appended(simulation):
     run(simulation, story)
 
 
-def test_a_topic_that_is_made_anew_while_a_fetch_is_under_way(simulation):
+def test_a_topic_that_is_created_again_while_a_fetch_is_in_flight(simulation):
     async def story():
         async with replicating(simulation) as cluster:
             leader, follower = cluster.brokers.values()
@@ -480,7 +480,7 @@ def test_delete_records_waits_until_followers_have_deleted_them(simulation):
     run(simulation, story)
 
 
-def test_retention_of_a_follower_is_told_to_its_leader(simulation):
+def test_a_followers_log_start_offset_is_sent_to_its_leader(simulation):
     async def story():
         async with replicating(simulation) as cluster:
             leader, follower = cluster.brokers.values()

@@ -32,7 +32,7 @@ def test_a_session_says_only_what_is_new():
 
 
 @pytest.mark.parametrize(("is_gone", "session_id"), [(True, 0), (False, 77)])
-def test_a_refused_session_begins_anew(is_gone, session_id):
+def test_a_refused_session_is_opened_again(is_gone, session_id):
     session: FollowerSession[str, int] = FollowerSession()
     session.request({}, lambda: {"a": 1})
     session.on_answer(77)
@@ -52,7 +52,7 @@ def test_a_session_that_the_leader_has_closed_is_not_used_again():
     assert session.request({}, dict) == (78, 1, {}, [])
 
 
-def test_a_leader_without_room_for_sessions_is_told_everything_each_time():
+def test_a_leader_without_room_for_sessions_gets_full_fetches():
     session: FollowerSession[str, int] = FollowerSession()
     for _ in range(3):
         assert session.request({"a": 1}, lambda: {"a": 1}) == (0, 0, {"a": 1}, [])

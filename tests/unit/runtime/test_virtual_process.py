@@ -159,7 +159,7 @@ def test_a_cut_of_one_direction(simulation, source, target, arrives):
     simulation.run(scenario())
 
 
-def test_who_loses_power_says_nothing_and_knows_nobody_afterwards(simulation):
+def test_a_host_that_loses_power_sends_nothing_and_has_no_connections_afterwards(simulation):
     async def scenario():
         process, transport, received = await served(simulation)
         simulation.loop.kill(process)

@@ -65,7 +65,7 @@ def test_an_operation_of_the_loop_does_not_stop(simulation):
     assert simulation.loop.time() == 0
 
 
-def test_where_the_loop_waits_for_the_disk_is_told(simulation):
+def test_a_wait_of_the_loop_for_the_disk_is_reported(simulation):
     runtime, _ = threaded(simulation)
     waits = []
     runtime.interleaving.on_loop_wait = waits.append

@@ -58,7 +58,7 @@ def test_timeouts_and_futures_work(runtime):
     assert runtime.run(scenario()) == "late"
 
 
-def test_waiting_for_nothing_is_told_instead_of_hanging(runtime):
+def test_waiting_for_nothing_fails_instead_of_hanging(runtime):
     async def scenario():
         await runtime.loop.create_future()
 

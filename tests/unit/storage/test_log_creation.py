@@ -168,7 +168,7 @@ def test_never_run(tmp_path):
     assert manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS) is manager.logs[A]
 
 
-def test_nobody_makes_a_log_twice(tmp_path):
+def test_no_log_is_created_twice(tmp_path):
     manager = open_manager(tmp_path)
     manager.creation(wanted([A]), now_ms=NOW_MS)
     with pytest.raises(AssertionError):

@@ -68,7 +68,7 @@ def test_groups_are_directories(tmp_path):
     assert sizes == [([6, 6], 2), ([6, 6], 3)]  # opened and closed
 
 
-def test_progress_of_a_recovery_is_told(tmp_path, caplog):
+def test_the_progress_of_a_recovery_is_logged(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     crash(make(tmp_path))
     caplog.clear()
@@ -80,7 +80,7 @@ def test_progress_of_a_recovery_is_told(tmp_path, caplog):
     assert told[-1].endswith(f"12 of 12 logs in {tmp_path}, 0 remain")
 
 
-def test_a_clean_start_is_told_briefly(tmp_path, caplog):
+def test_a_clean_start_logs_two_lines(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     make(tmp_path).shutdown(NOW_MS, broker_epoch=1)
     caplog.clear()

@@ -338,7 +338,7 @@ def test_a_topic_that_is_made_again_does_not_begin_where_the_old_one_did(tmp_pat
     assert (log.log_start_offset, log.log_end_offset) == (0, 20)
 
 
-def test_no_log_is_begun_anew_that_may_lie_in_an_offline_directory(tmp_path):
+def test_no_log_is_created_again_that_may_be_in_an_offline_directory(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     manager = open_manager(one, two)
     manager.take_offline(one, OSError(5, "Input/output error"))

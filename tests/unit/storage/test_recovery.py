@@ -273,7 +273,7 @@ def test_what_is_before_the_log_start_is_not_missed(directory, past_the_gap):
     assert log.first_gap_offset == (None if past_the_gap else at)
 
 
-def test_log_that_ends_before_its_start_begins_anew(directory):
+def test_a_log_that_ends_before_its_log_start_offset_is_emptied(directory):
     log = recover(directory, log_start_offset=100)
     assert (log.log_start_offset, log.log_end_offset) == (100, 100)
     log.append_as_leader(batch(), leader_epoch=2, now_ms=NOW_MS)

@@ -235,7 +235,7 @@ def test_members_of_a_consumer_group_are_decoded_as_far_as_they_can_be(tmp_path)
     "decoder",
     ["consumer-offsets", "transaction-state", "share-group-state", "cluster-metadata", "remote-log-metadata"],
 )
-def test_records_that_lie_are_shown_raw_and_told(tmp_path, decoder):
+def test_records_with_wrong_lengths_are_shown_raw_and_reported(tmp_path, decoder):
     path = write_log(tmp_path / "x-0", [(b"\0", b"\1")])
     rows = rows_of(path, "--decoder", decoder, exit_code=1)
     assert [row["kind"] for row in rows] == ["file", "batch", "record", "problem"]
@@ -275,7 +275,7 @@ def test_a_batch_that_is_cut_off(folder):
     assert "cut off" in last["message"]
 
 
-def test_a_wrong_crc_is_told_and_the_rest_is_shown(folder):
+def test_a_wrong_crc_is_reported_and_the_rest_is_shown(folder):
     log = min((folder / "orders-0").glob("*.log"))
     flip(log, 60)
     rows = rows_of(log, exit_code=1)

@@ -412,7 +412,7 @@ def test_missing_offsets_are_an_error_unless_the_log_is_compacted(tmp_path):
     assert errors(directory) == []
 
 
-def test_a_batch_that_has_lost_records_tells_of_compaction(tmp_path):
+def test_a_batch_that_has_lost_records_shows_compaction(tmp_path):
     assert errors(_write_gap(tmp_path, lost_records=True)) == []
 
 

@@ -142,7 +142,7 @@ def test_a_voter_that_has_moved_says_so() -> None:
     cluster.run_until(lambda: leader.raft.voters.endpoints(moved.id) == elsewhere, limit_ms=60_000)
 
 
-def test_kraft_version_is_raised_once_all_voters_have_told_of_themselves() -> None:
+def test_kraft_version_is_raised_once_all_voters_have_sent_update_voter() -> None:
     cluster = Cluster.static(3)
     leader = cluster.elect()
     epoch = leader.role.epoch

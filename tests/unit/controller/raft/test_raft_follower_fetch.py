@@ -53,7 +53,7 @@ def asked(replica: Replica) -> fetch.FetchPartition:
     return row
 
 
-def test_a_fetch_tells_where_the_log_ends_and_what_is_known() -> None:
+def test_a_fetch_has_the_log_end_offset_the_last_epoch_and_the_high_watermark() -> None:
     replica = follower(log_of(1, 3))
     (sent,) = replica.sent(FetchRequest)
     assert (sent.to, sent.node_id) == (address(2), 2)
@@ -303,7 +303,7 @@ def fetching_snapshot(log: MemoryLog | None = None) -> tuple[Replica, Send]:
 
 
 # KIP-630
-def test_a_snapshot_comes_in_pieces_and_the_log_begins_anew() -> None:
+def test_a_snapshot_arrives_in_chunks_and_the_log_starts_at_its_end() -> None:
     replica, sent = fetching_snapshot()
     data = whole_snapshot()
     row = sent.message.topics[0].partitions[0]

@@ -99,7 +99,7 @@ def test_the_high_watermark_does_not_move_back_with_a_follower() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
-def test_a_leader_that_hears_no_majority_resigns(count: int) -> None:
+def test_a_leader_without_fetches_of_a_majority_resigns(count: int) -> None:
     cluster, leader = lead(tuple(range(1, count + 1)), election_timeout_ms=500)
     cluster.is_cut = lambda a, b: leader.id in (a, b)
     cluster.deliver()
@@ -124,7 +124,7 @@ def test_observers_and_other_disks_are_no_majority() -> None:
     assert followers.record_contact(key(2))
 
 
-def test_voters_that_do_not_fetch_are_told_of_the_epoch_again_and_again() -> None:
+def test_voters_that_do_not_fetch_get_begin_quorum_epoch_again_and_again() -> None:
     cluster, leader = lead()
     cluster.is_cut = lambda a, b: leader.id in (a, b)
     leader.sends.clear()

@@ -59,7 +59,7 @@ def test_records_and_the_high_watermark(leader: Replica) -> None:
     assert row.current_leader == fetch.LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.role.epoch)
 
 
-def test_nobody_gets_more_at_once_than_a_bound(leader: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_is_no_larger_than_its_bound(leader: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = fetch_request(other(leader), offset=1, epoch=leader.role.epoch, leader_epoch=leader.role.epoch)
     asked.max_bytes = 2**31 - 1
     everything = row_of(leader.ask(asked)).records
@@ -241,7 +241,7 @@ def test_a_new_high_watermark_is_news(leader: Replica) -> None:
     assert ask(leader, offset=4, high_watermark=2**63 - 1) is None  # versions before 18 do not say it
 
 
-def test_a_high_watermark_that_moves_is_told_to_everybody_who_waits(leader: Replica) -> None:
+def test_a_high_watermark_that_moves_completes_all_delayed_fetches(leader: Replica) -> None:
     a, b = {1, 2, 3} - {leader.id}
     leader.write("d")
     assert ask(leader, id=9, offset=5, high_watermark=4) is None
@@ -352,7 +352,7 @@ def test_another_clusters_snapshot(leader: Replica) -> None:
     assert response.error_code == ErrorCode.inconsistent_cluster_id
 
 
-def test_who_fetches_a_snapshot_is_heard_of(leader: Replica) -> None:
+def test_a_fetch_of_a_snapshot_is_a_contact(leader: Replica) -> None:
     leader.log.snapshot(OffsetAndEpoch(3, 0))
     for _ in range(5):
         leader.pass_time(1_000)

@@ -306,7 +306,7 @@ def resigned() -> Replica:
     return leader
 
 
-def test_a_leader_that_resigns_tells_everybody_until_they_know() -> None:
+def test_a_leader_that_resigns_repeats_end_quorum_epoch_until_it_is_answered() -> None:
     leader = resigned()
     assert leader.of(LeaderChanged)[-1].leader == LeaderAndEpoch(None, leader.role.epoch)
     first, second = leader.sent(EndQuorumEpochRequest)

@@ -246,7 +246,7 @@ def test_no_change_before_the_epoch_is_committed() -> None:
         assert leader.ask(other).error_code == ErrorCode.request_timed_out
 
 
-def test_whoever_waits_for_a_change_is_told_when_the_leader_goes() -> None:
+def test_a_pending_voter_change_is_answered_when_the_leader_resigns() -> None:
     leader = alone()
     begin(leader, addition())
     leader.do(leader.raft.resign(leader.now_ms, leader.role.epoch))
@@ -332,7 +332,7 @@ def test_changes_need_kraft_version_1() -> None:
     assert replica.ask(removal(1)).error_code == ErrorCode.unsupported_version
 
 
-def test_the_upgrade_waits_until_every_voter_has_told_and_understands() -> None:
+def test_the_upgrade_waits_until_every_voter_has_sent_update_voter_and_supports_it() -> None:
     cluster = Cluster.static(3)
     leader = cluster.elect()
     cluster.run_until(lambda: leader.raft.high_watermark)
@@ -426,7 +426,7 @@ def test_a_voter_that_is_known_rightly_says_nothing() -> None:
     assert after_a_while(follower_of_2()) == []
 
 
-def test_a_voter_that_has_moved_tells_the_leader_once_in_a_fetch_timeout() -> None:
+def test_a_voter_with_new_endpoints_sends_update_voter_once_in_a_fetch_timeout() -> None:
     asked = after_a_while(follower_of_2(endpoints={LISTENER: address(77)}))
     assert 2 <= len(asked) <= 3
     assert isinstance(asked[0], UpdateRaftVoterRequest)
@@ -435,7 +435,7 @@ def test_a_voter_that_has_moved_tells_the_leader_once_in_a_fetch_timeout() -> No
     assert asked[0].current_leader_epoch == 5
 
 
-def test_a_configured_voter_tells_each_leader_until_it_knows() -> None:
+def test_a_configured_voter_sends_update_voter_until_the_leader_has_it() -> None:
     replica = follower_of_2(static=(1, 2, 3))
     asked = after_a_while(replica)
     assert {type(each) for each in asked} == {UpdateRaftVoterRequest}
@@ -480,7 +480,7 @@ def test_a_join_that_is_refused_is_tried_again_later() -> None:
     until_sent(replica, AddRaftVoterRequest)
 
 
-def test_a_controller_joins_by_itself_if_it_is_told_to() -> None:
+def test_a_controller_with_auto_join_adds_itself() -> None:
     assert after_a_while(follower_of_2(voters=(2, 3))) == []
     assert after_a_while(follower_of_2(voters=(2, 3), auto_join_enable=True, can_become_voter=False)) == []
     asked = after_a_while(follower_of_2(voters=(2, 3), auto_join_enable=True))

@@ -171,7 +171,7 @@ def test_an_answer_that_does_not_come() -> None:
     assert not known.is_response_expected(A.id, 1)
 
 
-def test_nobody_is_asked_who_leads_while_anything_is_under_way() -> None:
+def test_no_voter_is_asked_for_the_leader_while_a_request_is_in_flight() -> None:
     known = peers()
     assert known.find_ready_bootstrap_server(0) in (A, B)
     known.on_request_sent(Node(7, address(7)), 1, 0)
@@ -187,7 +187,7 @@ def test_nobody_is_asked_who_leads_while_anything_is_under_way() -> None:
     assert known.find_ready_bootstrap_server(13) in (A, B)
 
 
-def test_without_bootstrap_servers_nobody_is_asked() -> None:
+def test_without_bootstrap_servers_no_server_is_asked() -> None:
     known = RequestManager([], retry_backoff_ms=20, request_timeout_ms=2_000, random=Random(1))
     assert known.find_ready_bootstrap_server(0) is None
     assert known.bootstrap_ready_at_ms(0) == NEVER_MS

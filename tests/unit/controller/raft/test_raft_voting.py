@@ -410,7 +410,7 @@ def test_two_that_miss_their_leader_in_the_same_moment_do_not_split_the_vote() -
     assert pair[1].role.epoch == 1
 
 
-def test_a_prospective_gives_its_vote_and_begins_anew() -> None:
+def test_a_prospective_grants_its_vote_and_restarts_its_election_timeout() -> None:
     replica = nominee(election_timeout_ms=10_000)
     first, *_ = replica.sent(VoteRequest)
     replica.answer(first, vote_answer(epoch=5))  # there is a later epoch, without a leader

@@ -75,7 +75,7 @@ def test_version_2(record, endpoint, tags):
     assert decode_struct(ExampleRecord, 2, data) == record
 
 
-def test_decoded_defaults_are_nobody_elses():
+def test_decoded_defaults_are_not_shared():
     data = encode_struct(ExampleRecord, 2, ExampleRecord())
     first, second = decode_struct(ExampleRecord, 2, data), decode_struct(ExampleRecord, 2, data)
     first.main.port = 1
