@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 from uuid import UUID
 
-from broker.reads.fetch_sessions import PartitionKey
+from broker.replicas.hosted_partitions import PartitionKey
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
 from protocol.messages import fetch, produce

@@ -19,8 +19,8 @@ from uuid import UUID
 
 from broker.api import Api, Buffers
 from broker.api.current_leader import name_leaders
-from broker.reads.fetch_sessions import PartitionKey
 from broker.replicas.delayed_produce import FlushPartitionStatus, PartitionStatus, ProducePartitionStatus
+from broker.replicas.hosted_partitions import PartitionKey
 from broker.replicas.partition import Partition
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -216,7 +216,7 @@ def _partition(
     replicas, acks = broker.replicas, request.acks
     partition = replicas.hosted.get((topic, index))
     if partition is None:
-        raise replicas.why_not_hosted((topic, index))
+        raise replicas.hosted.missing_partition_error((topic, index))
     if not -1 <= acks <= 1:
         raise InvalidRequiredAcks(f"acks={acks} is none of 0, 1 and -1")
     if partition.topic_partition.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:

@@ -21,8 +21,9 @@ from broker.api.current_leader import name_leaders
 from broker.reads.fetch import fetch
 from broker.reads.fetch_contexts import begin_fetch
 from broker.reads.fetch_params import FetchParams
-from broker.reads.fetch_sessions import FetchedPartition, PartitionKey
+from broker.reads.fetch_sessions import FetchedPartition
 from broker.reads.response_rows import ResponseRows
+from broker.replicas.hosted_partitions import PartitionKey
 from broker.replication.replica_selector import ClientMetadata
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -63,7 +64,7 @@ def handle_raw(
     is_read_committed = request.isolation_level == READ_COMMITTED
     try:
         fetching = begin_fetch(
-            replicas.fetch_sessions,
+            broker.fetch_sessions,
             session_id=request.session_id,
             epoch=request.session_epoch,
             asked=_asked(request, by_id=by_id),

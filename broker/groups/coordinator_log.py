@@ -1,4 +1,4 @@
-"""Partition writer of a coordinator: its topic's logs and leadership, as `broker.replicas.replica_manager` offers them.
+"""Partition writer of a coordinator: its topic's logs and leadership, as `coordinator_partition_writer` offers them.
 
 Source: Kafka's PartitionWriter (CoordinatorPartitionWriter) and CoordinatorLoader.
 """

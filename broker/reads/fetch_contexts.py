@@ -20,9 +20,9 @@ from broker.reads.fetch_sessions import (
     FetchedPartition,
     FetchSession,
     FetchSessionCache,
-    PartitionKey,
     next_epoch,
 )
+from broker.replicas.hosted_partitions import PartitionKey
 from protocol.errors import (
     ErrorCode,
     FetchSessionIdNotFound,

@@ -20,15 +20,12 @@ Kafka's eight shards: those exist to share a lock.
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
-from uuid import UUID
 
+from broker.replicas.hosted_partitions import PartitionKey
 from broker.replicas.partition import Partition
 
 if TYPE_CHECKING:
     from random import Random
-
-#: The key of a partition in a Fetch: (topic name or topic id, partition index).
-PartitionKey = tuple[str | UUID, int]
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0

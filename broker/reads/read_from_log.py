@@ -44,9 +44,9 @@ class LogReads:
 
     __slots__ = (
         "_context",
-        "_hosted",
         "_is_first",
         "_params",
+        "_partition_of",
         "_replicas",
         "cold_reads",
         "is_high_watermark_stale",
@@ -56,7 +56,7 @@ class LogReads:
 
     def __init__(self, replicas: ReplicaManager, context: FetchContext, params: FetchParams) -> None:
         self._replicas = replicas
-        self._hosted = replicas.hosted
+        self._partition_of = replicas.hosted.get
         self._context = context
         self._params = params
         #: A follower's progress is recorded once, when its fetch arrives.
@@ -132,12 +132,12 @@ class LogReads:
     ) -> PartitionData:
         """Read one row. One long function for speed: a fetch of 1,000 partitions calls it 1,000 times."""
         params, request = self._params, fetched.request
-        partition = self._hosted.get(fetched.key)
+        partition = self._partition_of(fetched.key)
         if fetched.watched is not partition and fetched.session is not None:
             fetched.watch(partition)
         try:
             if partition is None:
-                raise self._why_missing(fetched)
+                raise self._missing_partition_error(fetched)
             fetched.partition = partition
             divergence = NO_DIVERGENCE
             if (
@@ -182,7 +182,7 @@ class LogReads:
                 partial(log.warm_up, request.fetch_offset, max_bytes=max_bytes, max_offset=end)
             )
         except KafkaError as error:
-            return self._refusal(fetched, error)
+            return self._refused_row(fetched, error)
         return PartitionData(
             partition_index=fetched.key[1],
             high_watermark=high_watermark,
@@ -227,20 +227,22 @@ class LogReads:
             return None
         return redirection_row(fetched.key[1], partition.log, preferred_read_replica=preferred)
 
-    def _why_missing(self, fetched: FetchedPartition) -> KafkaError:
+    def _missing_partition_error(self, fetched: FetchedPartition) -> KafkaError:
         """The error of a partition that is not hosted.
 
         As in Kafka, a session keeps the name of a topic id: a deleted topic is not reported as an unknown id.
         """
         topic, last = fetched.key[0], fetched.partition
         if fetched.topic_name is None and isinstance(topic, UUID):
-            fetched.topic_name = (
-                self._replicas.topic_name(topic) if last is None else last.topic_partition.topic
-            )
+            image = self._replicas.metadata.topic_by_id(topic)
+            if last is not None:
+                fetched.topic_name = last.topic_partition.topic
+            elif image is not None:
+                fetched.topic_name = image.name
         fetched.partition = None
-        return self._replicas.why_not_hosted(fetched.key, known_name=fetched.topic_name)
+        return self._replicas.hosted.missing_partition_error(fetched.key, known_name=fetched.topic_name)
 
-    def _refusal(self, fetched: FetchedPartition, error: KafkaError) -> PartitionData:
+    def _refused_row(self, fetched: FetchedPartition, error: KafkaError) -> PartitionData:
         row = error_row(fetched.key[1], error.code, version=self._params.version)
         partition = fetched.partition
         if partition is not None and not partition.is_leader and isinstance(error, OffsetOutOfRange):

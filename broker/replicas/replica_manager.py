@@ -1,7 +1,6 @@
 """Replica manager: the partitions that this broker hosts, created, led, followed and deleted by the metadata log.
 
-The manager applies the metadata image and decides nothing itself. Requests look partitions up by topic name
-or by topic id in one table, `hosted`.
+The manager applies the metadata image and decides nothing itself. Requests look partitions up in one table, `hosted`.
 
 Source: Kafka's ReplicaManager.
 """
@@ -16,11 +15,11 @@ from uuid import UUID
 
 from broker.metadata_cache import MetadataCache
 from broker.purgatory.delayed_operation import DelayedOperationPurgatory
-from broker.reads.fetch_sessions import FetchSessionCache, PartitionKey
 from broker.reads.preferred_read_replica import ClosestReplica
 from broker.replicas.cluster_view import ClusterView
-from broker.replicas.delayed_produce import DelayedAcknowledgement, PartitionStatus, ProducePartitionStatus
+from broker.replicas.delayed_produce import DelayedAcknowledgement, PartitionStatus
 from broker.replicas.flushes import Flushes
+from broker.replicas.hosted_partitions import HostedPartitions
 from broker.replicas.leader_throttle import LeaderThrottle
 from broker.replicas.leadership_listener import LeadershipListener
 from broker.replicas.log_creator import CreatedLog, LogCreator
@@ -29,12 +28,7 @@ from broker.replicas.partition import Partition
 from broker.replication.replica_selector import ReplicaSelector
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import (
-    InconsistentTopicId,
     KafkaError,
-    KafkaStorageError,
-    NotLeaderOrFollower,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
 )
 from protocol.metadata.image import (
     ConfigResourceType,
@@ -45,8 +39,7 @@ from protocol.metadata.image import (
 )
 from protocol.types import TopicPartition
 from runtime import Runtime
-from storage.appending import AppendOrigin
-from storage.log import AppendInfo, Log
+from storage.log import Log
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager, NewLog
 
@@ -85,7 +78,6 @@ class ReplicaManager:
         move_quota: ReplicationQuota,
         max_lag_ms: int = 30_000,
         selector: ReplicaSelector | None = None,
-        fetch_session_slots: int = 1000,
         fetch_max_bytes: int = 55 * 2**20,
     ) -> None:
         self.node_id = node_id
@@ -104,7 +96,6 @@ class ReplicaManager:
         self.closest_replica = ClosestReplica(selector, node_id=node_id, metadata=metadata, now_ms=now_ms)
         #: Holds back followers of throttled partitions.
         self.throttle = LeaderThrottle(leader_quota, node_id=node_id, now_ms=now_ms)
-        self.fetch_sessions = FetchSessionCache(slots=fetch_session_slots, random=runtime.random)
         #: Delayed Fetch, Produce and DeleteRecords requests.
         self.purgatory = DelayedOperationPurgatory(
             call_later=runtime.call_later, call_soon=runtime.loop.call_soon
@@ -122,60 +113,21 @@ class ReplicaManager:
         #: Called when `directory_of` replicas becomes known, with their (topic id, index); the broker reports the
         #: directories to the controller.
         self.on_placed: Callable[[Sequence[tuple[UUID, int]]], None] = lambda places: None
-        #: Each partition twice: by (topic name, index) and by (topic id, index).
-        self.hosted: dict[PartitionKey, Partition] = {}
-        #: Partitions that have no log because of a failing disk; the log directory if the log was open.
-        self._offline: dict[PartitionKey, Path | None] = {}
+        self.hosted = HostedPartitions(
+            node_id=node_id, metadata=metadata, is_being_created=self._log_creator.is_wanted
+        )
         self._leadership_listeners: list[LeadershipListener] = []
-
-    # -- look-ups --------------------------------------------------------------------------------------
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
         """The partition, if it is hosted here.
 
         Raises UnknownTopicOrPartition, NotLeaderOrFollower (it is elsewhere), KafkaStorageError.
         """
-        found = self.hosted.get(topic_partition)
-        if found is None:
-            raise self.why_not_hosted(topic_partition)
-        return found
+        return self.hosted.partition(topic_partition)
 
     def partitions(self) -> Iterator[Partition]:
         """Each hosted partition once."""
-        return (partition for key, partition in self.hosted.items() if isinstance(key[0], str))
-
-    def topic_name(self, topic_id: UUID) -> str | None:
-        """The name of the topic with this id; None if there is none."""
-        image = self.metadata.topic_by_id(topic_id)
-        return None if image is None else image.name
-
-    def why_not_hosted(self, key: PartitionKey, *, known_name: str | None = None) -> KafkaError:
-        """The error of a partition that is not in `hosted`.
-
-        `known_name` is the last known name of a topic id that does not exist any more: then the error is that of the
-        name, and INCONSISTENT_TOPIC_ID if another topic has that name.
-        """
-        topic, index = key
-        if isinstance(topic, str):
-            image = self.metadata.topic(topic)
-        else:
-            image = self.metadata.topic_by_id(topic)
-            if image is None:
-                return self._why_gone(topic, known_name, index)
-        if image is None or index not in image.partitions:
-            return UnknownTopicOrPartition(f"There is no partition {topic}-{index}")
-        if key in self._offline:
-            return KafkaStorageError(f"{topic}-{index} is in an offline log directory")
-        if self._log_creator.is_wanted(TopicPartition(image.name, index)):
-            return NotLeaderOrFollower(f"The log of {image.name}-{index} is being made")
-        return NotLeaderOrFollower(f"{topic}-{index} has no replica on broker {self.node_id}")
-
-    def _why_gone(self, topic_id: UUID, name: str | None, index: int) -> KafkaError:
-        if name is None:
-            return UnknownTopicId(f"No topic has the id {topic_id}")
-        if (name, index) in self.hosted:
-            return InconsistentTopicId(f"{name} has another id than {topic_id}")
-        return self.why_not_hosted((name, index))
+        return iter(self.hosted)
 
     # -- the ISRs of led partitions ---------------------------------------------------------------------
 
@@ -219,14 +171,14 @@ class ReplicaManager:
             ((topic, topic.partitions) for topic in image.topics_by_id.values()), is_new=False
         )
         for topic_partition in list(self.logs.future_logs):
-            if topic_partition in self.hosted:
-                self.moves.begin(self.hosted[topic_partition])
+            if (partition := self.hosted.get(topic_partition)) is not None:
+                self.moves.begin(partition)
 
     def apply_delta(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Apply a change of the image: deletions first, since a new topic may have the name of a deleted one."""
         for topic in delta.topics_deleted.values():
             for index in topic.partitions:
-                self._forget(topic, index)
+                self._stop_replica(topic, index)
         # Configurations before ISRs: a leader must not commit by a min.insync.replicas that no longer holds.
         for resource in delta.configs_changed:
             if resource.type is ConfigResourceType.TOPIC and resource.name in image.topics_by_name:
@@ -264,13 +216,7 @@ class ReplicaManager:
         for partition in list(self.partitions()):
             if partition.log.directory.parent != log_dir:
                 continue
-            keys: tuple[PartitionKey, PartitionKey] = (
-                partition.topic_partition,
-                (partition.topic_id, partition.topic_partition.partition),
-            )
-            for key in keys:
-                del self.hosted[key]
-                self._offline[key] = log_dir
+            self.hosted.take_offline(partition, log_dir)
             self._resign(partition)
 
     def notice_retention(self) -> None:
@@ -303,7 +249,7 @@ class ReplicaManager:
                 partition = self.hosted.get((topic.topic_id, index))
                 topic_partition = TopicPartition(topic.name, index)
                 if self.node_id not in image.replicas:
-                    self._forget(topic, index)
+                    self._stop_replica(topic, index)
                 elif partition is not None:
                     self._apply_role(partition, image)
                 elif not self._log_creator.is_wanted(topic_partition):
@@ -313,7 +259,7 @@ class ReplicaManager:
                             topic_partition,
                             topic.topic_id,
                             config,
-                            is_new=is_new and (topic.name, index) not in self._offline,
+                            is_new=is_new and not self.hosted.is_offline(topic_partition),
                             leader_epoch=image.leader_epoch if image.leader == self.node_id else None,
                         )
                     )
@@ -327,25 +273,19 @@ class ReplicaManager:
             name, index = topic_partition
             topic = self.metadata.image.topics_by_name[name]
             if isinstance(log, KafkaError):
-                self._note_offline(topic, index, log)
+                if self.hosted.add_offline(topic, index):  # else a retry, by a change of the metadata
+                    logger.error("%s has no log, and is offline on this broker: %s", topic_partition, log)
                 continue
             if config is None or config[0] != name:
                 config = name, self._topic_config(name)
             if log.config != config[1]:  # the configuration has changed meanwhile
                 log.update_config(config[1])
-            partition = self._host(topic, index, log)
+            partition = self._host(topic, log)
             self._apply_role(partition, topic.partitions[index])
             placed.append((topic.topic_id, index))
         self.on_placed(placed)
 
-    def _note_offline(self, topic: TopicImage, index: int, error: KafkaError) -> None:
-        if (topic.name, index) not in self._offline:  # else a retry, by a change of the metadata
-            logger.error("%s-%d gets no log: %s", topic.name, index, error)
-        for key in ((topic.name, index), (topic.topic_id, index)):
-            self._offline.setdefault(key)
-
-    def _host(self, topic: TopicImage, index: int, log: Log) -> Partition:
-        keys: tuple[PartitionKey, PartitionKey] = ((topic.name, index), (topic.topic_id, index))
+    def _host(self, topic: TopicImage, log: Log) -> Partition:
         partition = Partition(
             log.topic_partition,
             topic_id=topic.topic_id,
@@ -356,9 +296,7 @@ class ReplicaManager:
             propose_isr=self._propose_isr,
             flush=self._flush,
         )
-        for key in keys:
-            self._offline.pop(key, None)
-            self.hosted[key] = partition
+        self.hosted.add(partition)
         return partition
 
     def _apply_role(self, partition: Partition, image: PartitionImage) -> None:
@@ -380,15 +318,10 @@ class ReplicaManager:
             for listener in self._leadership_listeners:
                 listener.on_election(partition.topic_partition, partition.leader_epoch)
 
-    def _forget(self, topic: TopicImage, index: int) -> None:
-        keys: tuple[PartitionKey, PartitionKey] = ((topic.name, index), (topic.topic_id, index))
-        for key in keys:
-            self._offline.pop(key, None)
-        partition = self.hosted.get(keys[1])
+    def _stop_replica(self, topic: TopicImage, index: int) -> None:
+        partition = self.hosted.remove(topic, index)
         topic_partition = TopicPartition(topic.name, index)
         if partition is not None:
-            for key in keys:
-                del self.hosted[key]
             self._resign(partition)
         elif self._log_creator.is_wanted(topic_partition):
             self._log_creator.give_up(topic_partition)
@@ -427,7 +360,9 @@ class ReplicaManager:
         For a replica that was about to move, the controller may know another directory, and count the replica online.
         """
         partition = self.hosted.get(topic_partition)
-        return self._offline.get(topic_partition) if partition is None else self.moves.directory_of(partition)
+        if partition is None:
+            return self.hosted.offline_directory(topic_partition)
+        return self.moves.directory_of(partition)
 
     def _on_promoted(self, partition: Partition) -> None:
         if not partition.is_leader:
@@ -446,37 +381,3 @@ class ReplicaManager:
         """
         delayed = DelayedAcknowledgement(self.runtime.loop, statuses, respond)
         return delayed.try_complete_else_watch(self.purgatory, timeout_ms=timeout_ms)
-
-    # -- for coordinators, which keep their state in a topic of this broker ----------------------------
-
-    def append_as_coordinator(
-        self, topic_partition: TopicPartition, batch: bytes | bytearray | memoryview
-    ) -> AppendInfo:
-        """Append one record batch of a coordinator to its internal topic, under the rules of acks=all.
-
-        Raises NotLeaderOrFollower, NotEnoughReplicas, UnknownTopicOrPartition, MessageTooLarge, KafkaStorageError.
-        """
-        return self.partition(topic_partition).append_records(
-            batch, required_acks=-1, now_ms=self.runtime.now_ms(), origin=AppendOrigin.COORDINATOR
-        )
-
-    def committed(
-        self, topic_partition: TopicPartition, end_offset: int, *, timeout_ms: int
-    ) -> "Future[None] | None":
-        """None if every record before `end_offset` is on the whole ISR; else a future that completes when they are.
-
-        Precondition: the caller has not awaited anything since the append, so the records are of the present
-        leadership. Raises what `partition` and `Partition.is_committed` raise; so does the future, and
-        RequestTimedOut. Cancel the future to stop waiting.
-        """
-        status = ProducePartitionStatus(self.partition(topic_partition), end_offset)
-
-        def respond() -> None:
-            if status.error is not None:
-                raise status.error
-
-        return self.respond_when_complete([status], timeout_ms=timeout_ms, respond=respond)
-
-    def replica_log(self, topic_partition: TopicPartition) -> Log:
-        """The log of a partition that this broker hosts, to be replayed. Raises what `partition` raises."""
-        return self.partition(topic_partition).log

@@ -27,6 +27,8 @@ from broker.membership.lifecycle import BrokerLifecycle
 from broker.metadata_cache import MetadataCache
 from broker.network import NetworkServer, NetworkSettings
 from broker.network.gate import Gate
+from broker.reads.fetch_sessions import FetchSessionCache
+from broker.replicas.coordinator_partition_writer import CoordinatorPartitionWriter
 from broker.replicas.log_maintenance import LogMaintenance
 from broker.replicas.producer_ids import ProducerIds
 from broker.roles.controller import open_sockets
@@ -118,9 +120,12 @@ class BrokerRole:
             controller=forwarding,
             lifecycle=lifecycle,
             replicas=replicas,
+            fetch_sessions=FetchSessionCache(
+                slots=config.max_incremental_fetch_session_cache_slots, random=runtime.random
+            ),
             groups=GroupCoordinator(
                 config=GroupConfig.from_broker(config.get),
-                log=replicas,
+                log=CoordinatorPartitionWriter(replicas),
                 runtime=runtime,
                 partition_count=lambda: _partition_count(metadata, OFFSETS_TOPIC),
             ),

@@ -97,7 +97,6 @@ def create_replication(
         move_quota=move_quota,
         max_lag_ms=config.replica_lag_time_max_ms,
         selector=_selector(config),
-        fetch_session_slots=config.max_incremental_fetch_session_cache_slots,
         fetch_max_bytes=config.fetch_max_bytes,
     )
     return replicas, fetchers

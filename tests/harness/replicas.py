@@ -20,6 +20,7 @@ from broker.api.dispatch import Dispatcher
 from broker.metadata_cache import MetadataCache
 from broker.network import Buffers, Connection, NetworkServer, Reply
 from broker.network.client import Address
+from broker.reads.fetch_sessions import FetchSessionCache
 from broker.replicas.partition import Partition
 from broker.replicas.replica_fetcher import FetcherSettings
 from broker.replicas.replica_fetcher_manager import ReplicaFetcherManager
@@ -143,6 +144,7 @@ class ReplicaBroker:
             max_lag_ms=self.cluster.max_lag_ms,
             selector=self.selector,
         )
+        self.fetch_sessions = FetchSessionCache(slots=1000, random=runtime.random)
         self.is_up = True
         self.heard = 0
         self.epoch = self.cluster.register(self)

@@ -113,7 +113,7 @@ class Ending:
             for name, index, image in self._world.partitions():
                 if machine.node_id in image.replicas:
                     place = image.directories[image.replicas.index(machine.node_id)]
-                    log = machine.broker.replicas.hosted[name, index].log
+                    log = machine.broker.replicas.hosted.by_key[name, index].log
                     if logs.directory_ids[log.directory.parent] != place:
                         return False
         return True
@@ -136,7 +136,7 @@ class Ending:
         await self._world.until("EventuallyRecordsAreDeleted", self._deletions_are_everywhere)
         for name, index, image in self._world.partitions():
             logs = [
-                machine.broker.replicas.hosted[name, index].log
+                machine.broker.replicas.hosted.by_key[name, index].log
                 for machine in self._world.brokers
                 if machine.node_id in image.replicas and machine.broker is not None
             ]

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from uuid import UUID
 
 from broker.metadata_cache import MetadataCache
+from broker.reads.fetch_sessions import FetchSessionCache
+from broker.replicas.coordinator_partition_writer import CoordinatorPartitionWriter
 from broker.replicas.partition import Partition
 from broker.replicas.replica_manager import ReplicaManager
 from broker.replication.replication_quota import ReplicationQuota
@@ -170,6 +172,8 @@ class BrokerInFolder:
             runtime=runtime,
             topic_config=self.topic_config,
         )
+        self.writer = CoordinatorPartitionWriter(self.replicas)
+        self.fetch_sessions = FetchSessionCache(slots=1000, random=runtime.random)
         self.lifecycle = SimpleNamespace(may_be_deposed=False)
         self.correlation_id = 0
 

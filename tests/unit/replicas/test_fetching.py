@@ -8,15 +8,18 @@ from random import Random
 import pytest
 from replicas_support import NODE_ID, PartitionOnDisk, batch, follower_fetches, image
 
+from broker.metadata_cache import MetadataCache
 from broker.purgatory.delayed_operation import DelayedOperationPurgatory
 from broker.reads.fetch import fetch
 from broker.reads.fetch_contexts import begin_fetch
 from broker.reads.fetch_params import FetchParams
 from broker.reads.fetch_sessions import FetchedPartition, FetchSessionCache
+from broker.replicas.hosted_partitions import HostedPartitions
 from broker.replicas.leader_throttle import LeaderThrottle
 from broker.replication.replication_quota import ReplicationQuota
-from protocol.errors import ErrorCode, KafkaStorageError, UnknownTopicOrPartition
+from protocol.errors import ErrorCode, KafkaStorageError
 from protocol.messages.fetch import FetchPartition
+from protocol.metadata.image import MetadataImage
 from protocol.records.batch import batches
 from protocol.records.record import records
 from storage.log import WouldBlock
@@ -37,20 +40,17 @@ class Hosting:
         self.sessions = FetchSessionCache(slots=session_slots, random=Random(1))
         unbounded = ReplicationQuota(rate=lambda: sys.maxsize)
         self.throttle = LeaderThrottle(unbounded, node_id=NODE_ID, now_ms=runtime.now_ms)
-        self.hosted = {}
-
-    def topic_name(self, topic_id):
-        return None
-
-    def why_not_hosted(self, key, *, known_name):
-        return UnknownTopicOrPartition()
+        self.metadata = MetadataCache(MetadataImage())
+        self.hosted = HostedPartitions(
+            node_id=NODE_ID, metadata=self.metadata, is_being_created=lambda topic_partition: False
+        )
 
     def add(self, folder, key=KEY, **config) -> PartitionOnDisk:
         folder.mkdir(exist_ok=True)
         on_disk = PartitionOnDisk(folder, **config)
         on_disk.partition.watchers._signal = self.purgatory.signal
         on_disk.partition.apply(image())
-        self.hosted[key] = on_disk.partition
+        self.hosted.by_key[key] = on_disk.partition
         return on_disk
 
     def fetch(self, offsets, *, session=(0, -1), forgotten=(), **params):
@@ -251,7 +251,7 @@ def test_a_delayed_fetch_is_completed_when_its_partition_is_gone(simulation, hos
 
     async def main():
         waiting = hosting.fetch({KEY: 0}, max_wait_ms=60_000)
-        del hosting.hosted[KEY]
+        del hosting.hosted.by_key[KEY]
         on_disk.partition.resign()
         return await waiting, simulation.loop.time()
 

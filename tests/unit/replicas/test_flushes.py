@@ -39,7 +39,7 @@ async def code(response):
 
 def create(broker, replicas=(1,), **config):
     broker.create(partitions={0: image(replicas=replicas)}, config={"flush.messages": "1"} | config)
-    return broker.replicas.hosted["t", 0]
+    return broker.replicas.hosted.by_key["t", 0]
 
 
 @pytest.mark.parametrize("acks", [1, -1])

@@ -61,12 +61,12 @@ def test_others_have_their_turn(simulation):
             broker.replicas.on_placed = placed.append
             create(cluster)
             assert not broker.logs.logs
-            with pytest.raises(NotLeaderOrFollower, match="being made"):
+            with pytest.raises(NotLeaderOrFollower, match="being created"):
                 broker.partition(PARTITIONS[0])
             await some_are_made(broker)
             # A partition has its role as soon as it has its log.
             assert broker.partition(PARTITIONS[0]).is_leader
-            with pytest.raises(NotLeaderOrFollower, match="being made"):
+            with pytest.raises(NotLeaderOrFollower, match="being created"):
                 broker.partition(PARTITIONS[-1])
             await broker.replicas.all_created()
             assert all(broker.partition(at).is_leader for at in PARTITIONS)
@@ -142,7 +142,7 @@ def test_deleted_logs_are_put_aside_in_turns(simulation):
                 broker.partition(PARTITIONS[0])
             assert names_in_use(broker) == COUNT
             create(cluster, UUID(int=0xB), count=1)
-            with pytest.raises(NotLeaderOrFollower, match="being made"):
+            with pytest.raises(NotLeaderOrFollower, match="being created"):
                 broker.partition(PARTITIONS[0])
             await broker.replicas.all_created()
             assert broker.partition(PARTITIONS[0]).topic_id == UUID(int=0xB)

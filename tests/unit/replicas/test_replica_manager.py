@@ -38,14 +38,14 @@ class Listener:
 
 
 def append(broker, *values, topic_partition=T0):
-    return broker.replicas.append_as_coordinator(topic_partition, batch(*values))
+    return broker.writer.append_as_coordinator(topic_partition, batch(*values))
 
 
 # KIP-516
 def test_a_topic_is_found_by_name_and_by_id(broker):
     broker.create(partitions=2)
     partition = broker.replicas.partition(T0)
-    assert partition is broker.replicas.hosted[TOPIC_ID, 0]
+    assert partition is broker.replicas.hosted.by_key[TOPIC_ID, 0]
     assert partition.is_leader
     assert (broker.logs.get(T0).directory / "partition.metadata").exists()
     assert len(list(broker.replicas.partitions())) == 2
@@ -64,7 +64,7 @@ def test_a_topic_is_found_by_name_and_by_id(broker):
 )
 def test_why_a_partition_is_not_here(broker, key, error):
     broker.create(partitions={0: image(), 1: image(leader=2, replicas=(2,))})
-    assert type(broker.replicas.why_not_hosted(key)) is error
+    assert type(broker.replicas.hosted.missing_partition_error(key)) is error
 
 
 def test_a_deleted_topic_leaves_no_log_and_its_name_is_free(broker):
@@ -76,7 +76,7 @@ def test_a_deleted_topic_leaves_no_log_and_its_name_is_free(broker):
     assert old.is_deleted
     assert new.topic_id == NEW_ID
     assert new.log.log_end_offset == 0
-    assert (TOPIC_ID, 0) not in broker.replicas.hosted
+    assert (TOPIC_ID, 0) not in broker.replicas.hosted.by_key
 
 
 def test_a_partition_that_moves_away_is_deleted(broker):
@@ -184,7 +184,7 @@ def test_a_restart_serves_what_was_there_and_sets_strays_aside(simulation, tmp_p
     after.metadata.image = metadata
     after.replicas.apply_image(metadata)
     assert {path.name.split(".")[0] for path in folder.glob("*-stray")} == {"gone-0", "again-0"}
-    log = after.replicas.replica_log(T0)
+    log = after.writer.replica_log(T0)
     found = [record.value for _, part in log.records_since(0) for record in records(part)]
     assert found == [b"a", b"b"]
     assert after.replicas.partition(T0).log.high_watermark == 2
@@ -195,9 +195,9 @@ def test_coordinators_append_and_replay(broker):
     broker.create("__consumer_offsets", partitions=1)
     here = TopicPartition("__consumer_offsets", 0)
     info = append(broker, b"a", b"b", topic_partition=here)
-    assert broker.replicas.committed(here, info.last_offset + 1, timeout_ms=1000) is None
+    assert broker.writer.committed(here, info.last_offset + 1, timeout_ms=1000) is None
     append(broker, b"c", topic_partition=here)
-    log = broker.replicas.replica_log(here)
+    log = broker.writer.replica_log(here)
     found = [
         [header.base_offset for header, _ in batches(memoryview(log.read_for_replay(offset, max_bytes=size)))]
         for offset, size in [(0, 1), (0, 1000), (2, 1000), (3, 1000)]
@@ -213,16 +213,16 @@ def test_coordinators_wait_for_the_isr(simulation, broker):
 
     async def main():
         info = append(broker, b"a")
-        waiting = broker.replicas.committed(T0, info.last_offset + 1, timeout_ms=5000)
+        waiting = broker.writer.committed(T0, info.last_offset + 1, timeout_ms=5000)
         assert waiting is not None
         with pytest.raises(RequestTimedOut):
             await waiting
-        waiting = broker.replicas.committed(T0, info.last_offset + 1, timeout_ms=5000)
+        waiting = broker.writer.committed(T0, info.last_offset + 1, timeout_ms=5000)
         follower_fetches(partition, 2, 1)
         partition.on_config_changed()
         await waiting
         info = append(broker, b"b")
-        waiting = broker.replicas.committed(T0, info.last_offset + 1, timeout_ms=5000)
+        waiting = broker.writer.committed(T0, info.last_offset + 1, timeout_ms=5000)
         partition.apply(image(leader=2, epoch=1, replicas=(NODE_ID, 2)))
         with pytest.raises(NotLeaderOrFollower):
             await waiting

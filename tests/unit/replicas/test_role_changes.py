@@ -43,7 +43,7 @@ BESIDE_THE_THREAD_S = 0.01
 
 def create(broker, partitions=1, name="t", **config):
     broker.create(name, partitions=dict.fromkeys(range(partitions), image(replicas=REPLICAS)), config=config)
-    return [broker.replicas.hosted[name, index] for index in range(partitions)]
+    return [broker.replicas.hosted.by_key[name, index] for index in range(partitions)]
 
 
 def change_leader(broker, leader, index=0):
@@ -212,7 +212,7 @@ def caught_up_but_not_in_the_isr(broker):
     for broker_id in (1, 2, 3):
         broker.replay(RegisterBrokerRecord(broker_id=broker_id, broker_epoch=broker_id, fenced=False))
     broker.create(partitions={0: image(replicas=(1, 2, 3), isr=(1, 2))})
-    partition = broker.replicas.hosted["t", 0]
+    partition = broker.replicas.hosted.by_key["t", 0]
     now_ms = broker.runtime.now_ms()
     for follower in (2, 3):
         follower_fetches(partition, follower, 0, now_ms=now_ms, broker_epoch=follower)
@@ -287,7 +287,7 @@ def test_a_deletion_ends_with_its_leadership(simulation, broker):
 def test_a_deletion_does_not_wait_for_a_replica_that_is_fenced(simulation, broker):
     """It is in no ISR, so that no partition changes with it."""
     broker.create(partitions={0: image(replicas=REPLICAS, isr=(1,))})
-    partition = broker.replicas.hosted["t", 0]
+    partition = broker.replicas.hosted.by_key["t", 0]
     broker.replay(RegisterBrokerRecord(broker_id=2, broker_epoch=1, fenced=False))
 
     async def story():
@@ -342,8 +342,8 @@ def test_what_a_coordinator_waits_for_ends_with_the_leadership(simulation, broke
     (partition,) = create(broker)
 
     async def story():
-        end_offset = broker.replicas.append_as_coordinator(("t", 0), batch(b"mine")).last_offset + 1
-        pending = broker.replicas.committed(("t", 0), end_offset, timeout_ms=5_000)
+        end_offset = broker.writer.append_as_coordinator(("t", 0), batch(b"mine")).last_offset + 1
+        pending = broker.writer.committed(("t", 0), end_offset, timeout_ms=5_000)
         follow_and_lead_again(broker, partition, b"theirs")
         follower_fetches(partition, 2, 1)
         with pytest.raises(NotLeaderOrFollower):
@@ -360,7 +360,7 @@ def test_an_offset_that_is_committed_while_its_partition_changes_its_role(simula
 
     async def story():
         coordinator = GroupCoordinator(
-            config=GroupConfig(), log=broker.replicas, runtime=broker.runtime, partition_count=lambda: 1
+            config=GroupConfig(), log=broker.writer, runtime=broker.runtime, partition_count=lambda: 1
         )
         coordinator.start()
         await asyncio.sleep(0.1)

@@ -236,7 +236,7 @@ def test_a_session_that_the_leader_has_evicted_is_opened_again(simulation, caplo
             leader, follower = cluster.brokers.values()
             write(leader, 0, b"a")
             await until(lambda: end(follower, 0) == 1)
-            leader.replicas.fetch_sessions = FetchSessionCache(slots=10, random=leader.runtime.random)
+            leader.fetch_sessions = FetchSessionCache(slots=10, random=leader.runtime.random)
             write(leader, 0, b"b")
             await until(lambda: end(follower, 0) == 2, within_s=0.6)
             write(leader, 0, b"c")
@@ -267,7 +267,7 @@ def test_without_room_for_sessions_every_fetch_is_full(simulation):
     async def story():
         async with replicating(simulation, 2) as cluster:
             leader, follower = cluster.brokers.values()
-            leader.replicas.fetch_sessions = FetchSessionCache(slots=0, random=leader.runtime.random)
+            leader.fetch_sessions = FetchSessionCache(slots=0, random=leader.runtime.random)
             for _ in range(3):
                 count = write(leader, 1, b"a")
                 await until(lambda: end(follower, 1) == count)  # noqa: B023
@@ -375,7 +375,7 @@ def test_a_topic_that_is_created_again_while_a_fetch_is_in_flight(simulation):
             write(leader, 0, b"older")
             await asyncio.sleep(0.01)
             cluster.commit(RemoveTopicRecord(topic_id=TOPIC_ID))
-            assert not follower.replicas.hosted
+            assert not follower.replicas.hosted.by_key
             cluster.create("orders", {0: [1, 2]}, topic_id=TOPIC_ID.__class__(int=0xC))
             cluster.elect(at(0), 1)
             write(leader, 0, b"new")

@@ -1,0 +1,60 @@
+"""Coordinator partition writer: a coordinator's internal topic on this broker (CoordinatorPartitionWriter).
+
+Coordinators append their state to a topic that this broker leads, under the rules of acks=all, and replay it when they
+begin to lead a partition.
+
+Source: Kafka's CoordinatorPartitionWriter and CoordinatorLoaderImpl.
+"""
+
+from asyncio import Future
+
+from broker.replicas.delayed_produce import ProducePartitionStatus
+from broker.replicas.leadership_listener import LeadershipListener
+from broker.replicas.replica_manager import ReplicaManager
+from protocol.types import TopicPartition
+from storage.appending import AppendOrigin
+from storage.log import AppendInfo, Log
+
+
+class CoordinatorPartitionWriter:
+    """See the module."""
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self._replicas = replicas
+
+    def append_as_coordinator(
+        self, topic_partition: TopicPartition, batch: bytes | bytearray | memoryview
+    ) -> AppendInfo:
+        """Append one record batch to a partition that this broker leads.
+
+        Raises NotLeaderOrFollower, NotEnoughReplicas, UnknownTopicOrPartition, MessageTooLarge, KafkaStorageError.
+        """
+        replicas = self._replicas
+        return replicas.partition(topic_partition).append_records(
+            batch, required_acks=-1, now_ms=replicas.runtime.now_ms(), origin=AppendOrigin.COORDINATOR
+        )
+
+    def committed(
+        self, topic_partition: TopicPartition, end_offset: int, *, timeout_ms: int
+    ) -> "Future[None] | None":
+        """None if every record before `end_offset` is on the whole ISR; else a future that completes when they are.
+
+        Precondition: the caller has not awaited anything since the append, so the records are of the present
+        leadership. Raises what `ReplicaManager.partition` and `Partition.is_committed` raise; so does the future, and
+        RequestTimedOut. Cancel the future to stop waiting.
+        """
+        status = ProducePartitionStatus(self._replicas.partition(topic_partition), end_offset)
+
+        def respond() -> None:
+            if status.error is not None:
+                raise status.error
+
+        return self._replicas.respond_when_complete([status], timeout_ms=timeout_ms, respond=respond)
+
+    def replica_log(self, topic_partition: TopicPartition) -> Log:
+        """The log of a hosted partition, to be replayed. Raises what `ReplicaManager.partition` raises."""
+        return self._replicas.partition(topic_partition).log
+
+    def add_leadership_listener(self, listener: LeadershipListener) -> None:
+        """`ReplicaManager.add_leadership_listener`."""
+        self._replicas.add_leadership_listener(listener)
