@@ -90,7 +90,32 @@ def partition_change(
     if record == _UNCHANGED:
         return None
     record.partition_id, record.topic_id = index, topic_id
+    _assert_valid(before, wanted, record, leader=elected.leader, elr=elr)
     return record
+
+
+def _assert_valid(
+    before: PartitionImage,
+    wanted: PartitionImage,
+    record: PartitionChangeRecord,
+    *,
+    leader: int | None,
+    elr: tuple[int, ...],
+) -> None:
+    """Assert what holds after every change; `MetadataImage.merged` increments the epochs.
+
+    Cost: 1 us; a broker that is fenced may change 10,000 partitions.
+    """
+    isr = before.isr if record.isr is None else record.isr
+    assert set(isr).issubset(wanted.replicas), f"the ISR {isr} is not part of {wanted.replicas}"
+    assert len(set(isr)) == len(isr), f"the ISR {isr} names a replica twice"
+    assert set(elr).issubset(wanted.replicas), f"the ELR {elr} is not part of {wanted.replicas}"
+    assert set(elr).isdisjoint(isr), f"the ELR {elr} and the ISR {isr} share a replica"
+    if leader != before.leader:
+        # Also after an unclean election: its leader is alone in the ISR.
+        assert leader is None or leader in isr, f"the new leader {leader} is not in the ISR {isr}"
+        # A new leader has a new leader epoch, and so has "no leader".
+        assert record.leader != _UNCHANGED.leader, (leader, before.leader)
 
 
 _UNCHANGED = PartitionChangeRecord()

@@ -263,7 +263,7 @@ def completing_early(partition: PartitionImage) -> PartitionImage:
         (alter_partition, "_check_members", ignoring_broker_epochs, "LeaderCandidateCompleteness"),
         (alter_partition, "_check", ignoring_partition_epochs, "ReplicationQuorumSuperset"),
         (partition_change, "_target_elr", keeping_the_lost, "LeaderCandidateCompleteness"),
-        (partition_change, "_target_elr", keeping_the_removed, "who is eligible is a replica"),
+        (partition_change, "_target_elr", keeping_the_removed, "the ELR .* is not part of"),
         (partition_change, "completed", completing_early, "a reassignment ends"),
         (
             leader_and_isr_updates,
