@@ -52,10 +52,10 @@ class MetadataCache:
         self.last_applied_offset = end_offset - 1
         self._notify(delta)
 
-    def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: tuple[int, int]) -> None:
+    def on_snapshot(self, batches: Iterable[list[MetadataRecord]], snapshot: tuple[int, int]) -> None:
         """Replace the image by the snapshot's state, as of before its offset; `snapshot` is (offset, epoch)."""
         image = MetadataImage()
-        for records in chunks:
+        for records in batches:
             image.replay_all(records)
         delta = difference(self.image, image)
         self.image = image

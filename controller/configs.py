@@ -77,7 +77,7 @@ def incremental_alter(
         for (number, name), (code, message) in outcomes.items()
     ]
     response = incremental_alter_configs.IncrementalAlterConfigsResponse(responses=responses)
-    return Result(response=response) if request.validate_only else _together(response, records)
+    return Result(response=response) if request.validate_only else _atomic_result(response, records)
 
 
 def _operation(config: incremental_alter_configs.AlterableConfig) -> ConfigOperation:
@@ -111,7 +111,7 @@ def alter(
         for (number, name), (code, message) in outcomes.items()
     ]
     response = alter_configs.AlterConfigsResponse(responses=responses)
-    return Result(response=response) if request.validate_only else _together(response, records)
+    return Result(response=response) if request.validate_only else _atomic_result(response, records)
 
 
 _Named = tuple[int, str]
@@ -142,7 +142,7 @@ def _alter(
     return [*records, *_clear_elr(state, records)], outcomes
 
 
-def _together(response: _R, records: list[MetadataRecord]) -> Result[_R]:
+def _atomic_result(response: _R, records: list[MetadataRecord]) -> Result[_R]:
     """The configurations and the ELRs that they clear, as one atomic change: once min.insync.replicas is smaller,
     records may be committed that only the ISR has.
 
@@ -295,10 +295,12 @@ def _clear_elr(state: ClusterState, records: Iterable[ConfigRecord]) -> list[Met
         for record in records
         if record.name == MIN_INSYNC_REPLICAS
     }
-    return [cleared for name in written for cleared in _cleared(state, name, written)]
+    return [cleared for name in written for cleared in _elr_clearing_records(state, name, written)]
 
 
-def _cleared(state: ClusterState, topic_name: str, written: Mapping[str, str | None]) -> list[MetadataRecord]:
+def _elr_clearing_records(
+    state: ClusterState, topic_name: str, written: Mapping[str, str | None]
+) -> list[MetadataRecord]:
     """The records that clear ELRs: of one topic, or of all if `topic_name` is "". Partitions whose ISR is below the
     new min.insync.replicas keep theirs.
     """
@@ -308,8 +310,8 @@ def _cleared(state: ClusterState, topic_name: str, written: Mapping[str, str | N
     else:
         topics = list(image.topics_by_id.values())
     default = written.get("") or state.topic_setting("", MIN_INSYNC_REPLICAS)
-    void: list[MetadataRecord] = []
-    is_all_void = True
+    cleared: list[MetadataRecord] = []
+    clears_all = True
     for topic in topics:
         own = written.get(topic.name, image.topic_config(topic.name).get(MIN_INSYNC_REPLICAS))
         least = state.min_insync_replicas(topic, configured=own or default)
@@ -317,9 +319,9 @@ def _cleared(state: ClusterState, topic_name: str, written: Mapping[str, str | N
             if not partition.elr and not partition.last_known_elr:
                 continue
             if len(partition.isr) < least:
-                is_all_void = False
+                clears_all = False
                 continue
-            void.append(
+            cleared.append(
                 PartitionChangeRecord(
                     partition_id=index,
                     topic_id=topic.topic_id,
@@ -327,7 +329,7 @@ def _cleared(state: ClusterState, topic_name: str, written: Mapping[str, str | N
                     last_known_elr=[],
                 )
             )
-    return [ClearElrRecord(topic_name=topic_name)] if is_all_void else void
+    return [ClearElrRecord(topic_name=topic_name)] if clears_all else cleared
 
 
 def check_creation(state: ClusterState, name: str, wanted: Mapping[str, str | None]) -> dict[str, str]:

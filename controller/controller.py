@@ -56,14 +56,14 @@ logger: Final = logging.getLogger(__name__)
 
 #: The largest number of requests that wait to be committed; further ones are refused with NotController, and retried.
 #: They accumulate while a disk or a majority does not respond, those that have timed out included.
-MAX_WAITING_REQUESTS: Final = 10_000
+MAX_DEFERRED_RESPONSES: Final = 10_000
 #: Bytes that a batch adds to a record, at most: six numbers, of which lengths and offset may take several bytes.
 _RECORD_FRAME_BYTES: Final = 16
 
 _Batch = list[MetadataRecord]
 
 
-class _Waiting(NamedTuple):
+class _DeferredResponse(NamedTuple):
     """A request that waits until the log is committed up to this offset."""
 
     end_offset: int
@@ -102,7 +102,7 @@ class Controller:
         self._validators = validators or ConfigValidators()
         self._files = files
         self._runtime = runtime
-        self._waiting: deque[_Waiting] = deque()
+        self._deferred: deque[_DeferredResponse] = deque()
         self._periodic = PeriodicTasks(settings, run=self._run_periodic, runtime=runtime)
         #: While this controller is active.
         self._active: _Active | None = None
@@ -145,7 +145,7 @@ class Controller:
         active = self._active
         if active is None or self._is_stopped:
             raise self._not_controller()
-        if len(self._waiting) >= MAX_WAITING_REQUESTS:
+        if len(self._deferred) >= MAX_DEFERRED_RESPONSES:
             raise NotController("Too many requests wait until the metadata log is committed.")
         try:
             result = self._decide(active, api.decide, message)
@@ -162,12 +162,12 @@ class Controller:
     def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
         """Complete the requests that waited for it."""
         self.committed_offset = end_offset
-        while self._waiting and self._waiting[0].end_offset <= end_offset:
-            done = self._waiting.popleft().done
+        while self._deferred and self._deferred[0].end_offset <= end_offset:
+            done = self._deferred.popleft().done
             if not done.done():  # its request may have been cancelled
                 done.set_result(None)
 
-    def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
+    def on_snapshot(self, batches: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
         """Everything before the snapshot's offset is committed."""
         assert self._active is None, "a leader has no use for snapshots"
         self.committed_offset = snapshot.offset
@@ -219,7 +219,7 @@ class Controller:
         logger.info("controller %d is not active any more", self._settings.node_id)
         self._active = None
         self._periodic.stop()
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self._deferred = self._deferred, deque()
         for each in waiting:
             if not each.done.done():
                 each.done.set_exception(NotController("This node is not the active controller any more."))
@@ -248,7 +248,7 @@ class Controller:
         if end_offset <= self.committed_offset:
             return None
         done: asyncio.Future[None] = self._runtime.loop.create_future()
-        self._waiting.append(_Waiting(end_offset, done))
+        self._deferred.append(_DeferredResponse(end_offset, done))
         return done
 
     def _decide(self, active: _Active, decide: Callable[..., Result[Any]], *arguments: object) -> Result[Any]:

@@ -122,7 +122,7 @@ class LeaderWatch:
     def on_commit(self, records: object, base_offset: int, end_offset: int) -> None:
         """Ignored: records do not contain the leader."""
 
-    def on_snapshot(self, chunks: object, snapshot: object) -> None:
+    def on_snapshot(self, batches: object, snapshot: object) -> None:
         """Ignored: snapshots do not contain the leader."""
 
 

@@ -71,10 +71,10 @@ class ControllerRegistration:
         if self._apply(records):
             self._register_if_due()
 
-    def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
+    def on_snapshot(self, batches: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
         """Read the snapshot's records in place of the log's."""
         self._metadata_version, self._is_registered = 0, False
-        for records in chunks:
+        for records in batches:
             self._apply(records)
         self._register_if_due()
 

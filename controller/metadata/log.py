@@ -284,12 +284,12 @@ class MetadataLog:
         view = memoryview(found.records)
         return bytes(view[: sum(header.size_bytes for header, _ in batches(view))])
 
-    def chunks(self, start_offset: int, end_offset: int) -> Iterator[DecodedBatch]:
+    def decoded_batches(self, start_offset: int, end_offset: int) -> Iterator[DecodedBatch]:
         """The batches in [start_offset, end_offset), decoded; both are batch boundaries. [any thread]
 
         Raises InvalidMetadata for damaged batches and unknown records.
         """
-        return record_batches.chunks(self._log, start_offset, end_offset)
+        return record_batches.decoded_batches(self._log, start_offset, end_offset)
 
     def quorum_messages(self, start_offset: int | None = None) -> Iterator[tuple[int, QuorumMessage]]:
         """Control records with their offsets, uncommitted ones included, from `start_offset` to the log's end.

@@ -34,7 +34,7 @@ class DecodedBatch(NamedTuple):
     size_bytes: int
 
 
-def chunks(log: Log, start_offset: int, end_offset: int) -> Iterator[DecodedBatch]:
+def decoded_batches(log: Log, start_offset: int, end_offset: int) -> Iterator[DecodedBatch]:
     """The batches in [start_offset, end_offset); both are batch boundaries. Raises InvalidMetadata."""
     for header, batch in valid_batches(log, start_offset, end_offset):
         decoded = [] if header.is_control else _decode(log, header, batch)

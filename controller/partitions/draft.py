@@ -69,7 +69,7 @@ class Draft:
         wanted: PartitionImage,
         *,
         election: Election | None = None,
-        lost: Collection[int] = (),
+        unclean_shutdown_replicas: Collection[int] = (),
     ) -> PartitionChangeRecord | None:
         """Add the record that turns the partition into `wanted`, elections included; None if nothing changes.
 
@@ -83,7 +83,7 @@ class Draft:
             topic_id=topic.topic_id,
             index=index,
             rules=self._rules_of(topic, election),
-            lost=lost,
+            unclean_shutdown_replicas=unclean_shutdown_replicas,
         )
         if record is not None:
             self.records.append(record)
@@ -95,10 +95,10 @@ class Draft:
         if (rules := self._rules.get(key)) is None:
             state = self.state
             if election is None:
-                is_hasty = state.is_unclean_election_enabled(topic)
-                election = Election.UNCLEAN if is_hasty else Election.ONLINE
+                is_unclean = state.is_unclean_election_enabled(topic)
+                election = Election.UNCLEAN if is_unclean else Election.ONLINE
             rules = self._rules[key] = ElectionRules(
-                is_acceptable=self.is_acceptable,
+                is_acceptable_leader=self.is_acceptable_leader,
                 min_insync_replicas=state.min_insync_replicas(topic),
                 is_elr_enabled=state.is_elr_enabled,
                 election=election,
@@ -107,7 +107,7 @@ class Draft:
             )
         return rules
 
-    def is_acceptable(self, partition: PartitionImage, replica: int) -> bool:
+    def is_acceptable_leader(self, partition: PartitionImage, replica: int) -> bool:
         """Whether the replica could lead: its broker is active, and its directory online as far as is known."""
         broker = self.broker(replica)
         return (

@@ -51,10 +51,10 @@ def elect_leaders(state: ClusterState, request: ElectLeadersRequest) -> Result[E
     draft = Draft(state)
     if request.topic_partitions is None:
         everything = [(name, list(topic.partitions)) for name, topic in state.image.topics_by_name.items()]
-        results = list(_results(draft, everything, election, is_told_if_needless=False))
+        results = list(_results(draft, everything, election, reports_not_needed=False))
     else:
         named = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
-        results = list(_results(draft, named, election, is_told_if_needless=True))
+        results = list(_results(draft, named, election, reports_not_needed=True))
     check_record_count(len(draft.records))
     return Result(
         response=ElectLeadersResponse(replica_election_results=results),
@@ -68,7 +68,7 @@ def _results(
     wanted: Iterable[tuple[str, Iterable[int]]],
     election: ElectionType,
     *,
-    is_told_if_needless: bool,
+    reports_not_needed: bool,
 ) -> Iterator[ReplicaElectionResult]:
     for topic, indexes in wanted:
         rows = []
@@ -76,7 +76,7 @@ def _results(
             try:
                 elect_leader(draft, topic, index, election)
             except ElectionNotNeeded as error:
-                if is_told_if_needless:
+                if reports_not_needed:
                     rows.append(_row(index, error))
             except KafkaError as error:
                 rows.append(_row(index, error))

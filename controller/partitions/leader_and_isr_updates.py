@@ -25,7 +25,7 @@ def remove_from_isrs_and_elrs(draft: Draft, broker_id: int) -> None:
     """After an unclean shutdown: out of all ISRs and ELRs, since unflushed records may be lost (KIP-966)."""
     for topic, index, partition in draft.partitions():
         if broker_id in partition.isr or broker_id in partition.elr:
-            draft.change(topic, index, without(partition, broker_id), lost=(broker_id,))
+            draft.change(topic, index, without(partition, broker_id), unclean_shutdown_replicas=(broker_id,))
 
 
 def elect_missing_leaders(draft: Draft) -> None:

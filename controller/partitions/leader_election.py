@@ -39,7 +39,7 @@ def elect(
     elr: Sequence[int],
     leader: int | None,
     last_known_leader: int | None,
-    is_acceptable: Callable[[int], bool],
+    is_acceptable_leader: Callable[[int], bool],
     election: Election,
 ) -> Elected:
     """Choose a leader. `isr` and `elr` are those after the change, not before it.
@@ -47,13 +47,13 @@ def elect(
     `last_known_leader` is None where it must not be elected (without KIP-966).
 
     >>> elect(replicas=(1, 2, 3), isr=(2, 3), elr=(), leader=1, last_known_leader=None,
-    ...       is_acceptable={2, 3}.__contains__, election=Election.ONLINE)
+    ...       is_acceptable_leader={2, 3}.__contains__, election=Election.ONLINE)
     Elected(leader=2, is_unclean=False)
     """
-    eligible = isr or elr
+    clean_candidates = isr or elr
 
     def may_lead(replica: int) -> bool:
-        return replica in eligible and is_acceptable(replica)
+        return replica in clean_candidates and is_acceptable_leader(replica)
 
     if election is Election.PREFERRED and may_lead(replicas[0]):
         return Elected(replicas[0])
@@ -61,9 +61,9 @@ def elect(
         return Elected(leader)  # an unneeded change would make clients refresh their metadata
     if (first := _first(replicas, may_lead)) is not None:
         return Elected(first)
-    if not eligible and last_known_leader is not None and is_acceptable(last_known_leader):
+    if not clean_candidates and last_known_leader is not None and is_acceptable_leader(last_known_leader):
         return Elected(last_known_leader, is_unclean=True)
-    if election is Election.UNCLEAN and (any_ := _first(replicas, is_acceptable)) is not None:
+    if election is Election.UNCLEAN and (any_ := _first(replicas, is_acceptable_leader)) is not None:
         return Elected(any_, is_unclean=True)
     return Elected(None)
 

@@ -29,7 +29,7 @@ class ElectionRules:
     """The rules that apply in the topic and cluster of the partition."""
 
     #: (wanted partition, replica): whether this replica could lead (broker active, directory online).
-    is_acceptable: Callable[[PartitionImage, int], bool]
+    is_acceptable_leader: Callable[[PartitionImage, int], bool]
     min_insync_replicas: int
     is_elr_enabled: bool
     election: Election = Election.ONLINE
@@ -46,25 +46,25 @@ def partition_change(
     topic_id: UUID,
     index: int,
     rules: ElectionRules,
-    lost: Collection[int] = (),
+    unclean_shutdown_replicas: Collection[int] = (),
 ) -> PartitionChangeRecord | None:
     """The change from `before` to what `wanted` results in; None if nothing differs.
 
     Of `wanted` the replicas, directories, adding and removing replicas, ISR and leader recovery state are used; the
-    rest follows from them. `lost` are replicas that may have lost records (an unclean shutdown): they cannot be in
-    the ELR, and `wanted` does not have them in the ISR. Without an ELR the last member stays in the ISR: an empty
-    one would not record which replica has all committed records.
+    rest follows from them. Replicas after an unclean shutdown may have lost records: they cannot be in the ELR, and
+    `wanted` does not have them in the ISR. Without an ELR the last member stays in the ISR: an empty one would not
+    record which replica has all committed records.
     """
-    wanted = completed(wanted)
+    wanted = maybe_complete_reassignment(wanted)
     isr: Sequence[int] = wanted.isr
-    elr = _target_elr(before, wanted, lost, rules)
+    elr = _target_elr(before, wanted, unclean_shutdown_replicas, rules)
     elected = elect(
         replicas=wanted.replicas,
         isr=isr,
         elr=elr,
         leader=before.leader,
         last_known_leader=_last_known_leader(before, wanted, rules),
-        is_acceptable=partial(rules.is_acceptable, wanted),
+        is_acceptable_leader=partial(rules.is_acceptable_leader, wanted),
         election=rules.election,
     )
     record = PartitionChangeRecord()
@@ -82,11 +82,11 @@ def partition_change(
         record.isr = list(isr)  # always after an unclean election, even if it is the same
     if recovery is not before.leader_recovery_state:
         record.leader_recovery_state = recovery
-    _note_assignment(record, before, wanted, rules)
-    if record.leader == _UNCHANGED.leader and _is_epoch_needed(record, before, rules):
+    _set_assignment(record, before, wanted, rules)
+    if record.leader == _UNCHANGED.leader and _needs_leader_epoch_bump(record, before, rules):
         record.leader = NO_LEADER if before.leader is None else before.leader
     if rules.is_elr_enabled:
-        _note_last_known_leader(record, before)
+        _set_last_known_elr(record, before)
     if record == _UNCHANGED:
         return None
     record.partition_id, record.topic_id = index, topic_id
@@ -121,7 +121,7 @@ def _assert_valid(
 _UNCHANGED = PartitionChangeRecord()
 
 
-def completed(partition: PartitionImage) -> PartitionImage:
+def maybe_complete_reassignment(partition: PartitionImage) -> PartitionImage:
     """The partition with its reassignment completed, if its ISR allows that; else as it is.
 
     It does when all adding replicas are in sync, and the ISR is not empty without the removing ones. Where more are
@@ -157,7 +157,10 @@ def directory_of(partition: PartitionImage, replica: int) -> UUID:
 
 
 def _target_elr(
-    before: PartitionImage, wanted: PartitionImage, lost: Collection[int], rules: ElectionRules
+    before: PartitionImage,
+    wanted: PartitionImage,
+    unclean_shutdown_replicas: Collection[int],
+    rules: ElectionRules,
 ) -> tuple[int, ...]:
     """The ELR: while the ISR is below min.insync.replicas nothing can be committed, so replicas that leave it stay
     eligible. Invariant: a member has all committed records (KIP-966).
@@ -167,7 +170,7 @@ def _target_elr(
     """
     if not rules.is_elr_enabled or len(wanted.isr) >= rules.min_insync_replicas:
         return ()
-    eligible = {*before.elr, *before.isr}.difference(wanted.isr, lost)
+    eligible = {*before.elr, *before.isr}.difference(wanted.isr, unclean_shutdown_replicas)
     return tuple(sorted(eligible.intersection(wanted.replicas)))
 
 
@@ -192,7 +195,7 @@ def _after_election(
     return isr, elr
 
 
-def _note_assignment(
+def _set_assignment(
     record: PartitionChangeRecord, before: PartitionImage, wanted: PartitionImage, rules: ElectionRules
 ) -> None:
     if rules.has_directories and wanted.directories != before.directories:
@@ -205,7 +208,9 @@ def _note_assignment(
         record.removing_replicas = list(wanted.removing_replicas)
 
 
-def _is_epoch_needed(record: PartitionChangeRecord, before: PartitionImage, rules: ElectionRules) -> bool:
+def _needs_leader_epoch_bump(
+    record: PartitionChangeRecord, before: PartitionImage, rules: ElectionRules
+) -> bool:
     """Whether the leader needs a new epoch although it stays: replicas were removed, or old brokers need it."""
     if record.replicas is not None and not set(before.replicas) <= set(record.replicas):
         return True
@@ -214,7 +219,7 @@ def _is_epoch_needed(record: PartitionChangeRecord, before: PartitionImage, rule
     )
 
 
-def _note_last_known_leader(record: PartitionChangeRecord, before: PartitionImage) -> None:
+def _set_last_known_elr(record: PartitionChangeRecord, before: PartitionImage) -> None:
     """Record the last leader when the partition has none any more, and clear it when the next one is elected."""
     if record.leader == NO_LEADER and not before.last_known_elr and before.leader is not None:
         record.last_known_elr = [before.leader]

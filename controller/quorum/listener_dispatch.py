@@ -91,7 +91,7 @@ class ListenerDispatcher:
         """Some of the batches from `start_offset` on, at least one. [any thread]"""
         found: list[DecodedBatch] = []
         size = 0
-        for chunk in self._log.chunks(start_offset, end_offset):
+        for chunk in self._log.decoded_batches(start_offset, end_offset):
             found.append(chunk)
             size += chunk.size_bytes
             if size >= READ_BYTES:

@@ -39,7 +39,7 @@ class QuorumListener(Protocol):
         records have the offsets from `base_offset` on. A batch of control records has no records here.
         """
 
-    def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
+    def on_snapshot(self, batches: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
         """Replace the state: these records are the whole state before `snapshot.offset`."""
 
     def on_leader(self, leader: LeaderAndEpoch) -> None:
@@ -77,13 +77,13 @@ class Listeners:
             [listener.on_commit for listener in self._all], records, chunk.base_offset, chunk.end_offset
         )
 
-    def notify_snapshot(self, chunks: Sequence[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
+    def notify_snapshot(self, batches: Sequence[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
         """Notify: the log starts at the end of this snapshot. Raises InvalidMetadata."""
-        for records in chunks:
+        for records in batches:
             _check(records)
         self._transactions = TransactionFilter()
         self.end_offset = snapshot.offset
-        self._call([listener.on_snapshot for listener in self._all], chunks, snapshot)
+        self._call([listener.on_snapshot for listener in self._all], batches, snapshot)
 
     def notify_leader(self, leader: LeaderAndEpoch) -> None:
         """Notify of the leader and epoch, if they have changed. Raises InvalidMetadata."""

@@ -54,7 +54,7 @@ class SnapshotGenerator:
             logger.error("a snapshot of the metadata cannot be written: %r", error)
         self._trigger.reset(self._runtime.now_ms())
 
-    def on_snapshot(self, chunks: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
+    def on_snapshot(self, batches: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
         """A snapshot was loaded: bytes and interval count from it."""
         self._trigger.reset(self._runtime.now_ms())
 

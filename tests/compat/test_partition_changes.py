@@ -150,14 +150,14 @@ def ours(case: Case) -> str:
         topic_id=_TOPIC,
         index=3,
         rules=ElectionRules(
-            is_acceptable=lambda _, replica: replica in case.alive,
+            is_acceptable_leader=lambda _, replica: replica in case.alive,
             min_insync_replicas=case.min_insync_replicas,
             is_elr_enabled=case.elr,
             election=case.election,
             has_directories=case.metadata_version >= DIRECTORIES_3_7_IV2,
             is_epoch_bumped_on_shrink=case.metadata_version < ISR_SHRINK_KEEPS_EPOCH_3_6_IV0,
         ),
-        lost=case.lost,
+        unclean_shutdown_replicas=case.lost,
     )
     if record is None:
         return "none"

@@ -390,7 +390,7 @@ def chunks(node: Node, start_offset: int) -> list[Any]:
     log = node.quorum._log
     return [
         chunk
-        for chunk in log.chunks(log.log_start_offset, node.quorum.applied_offset)
+        for chunk in log.decoded_batches(log.log_start_offset, node.quorum.applied_offset)
         if chunk.base_offset >= start_offset
     ]
 
@@ -406,7 +406,7 @@ def replayed(node: Node) -> MetadataImage:
             image.replay_all(records)
         start_offset = snapshot.offset
     transactions = TransactionFilter()
-    for chunk in log.chunks(start_offset, node.quorum.applied_offset):
+    for chunk in log.decoded_batches(start_offset, node.quorum.applied_offset):
         located = transactions.take(enumerate(chunk.records, start=chunk.base_offset))
         image.replay_all(record for _, record in located)
     log.close()

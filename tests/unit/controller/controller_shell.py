@@ -171,7 +171,7 @@ def follow(shell: Shell) -> Follower:
     snapshot = quorum._log.latest_snapshot
     if snapshot is not None and 0 < snapshot.offset <= quorum.applied_offset:
         listeners.notify_snapshot(list(quorum._log.snapshot_records(snapshot)), snapshot)
-    for chunk in quorum._log.chunks(listeners.end_offset, quorum.applied_offset):
+    for chunk in quorum._log.decoded_batches(listeners.end_offset, quorum.applied_offset):
         listeners.notify_commit(chunk)
     listeners.notify_leader(quorum._listeners.leader)
     quorum._listeners.add(follower)

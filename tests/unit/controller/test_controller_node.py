@@ -207,7 +207,7 @@ async def test_requests_are_refused_while_too_many_wait_to_be_committed(
     """A disk that does not answer: whoever has given up asks again, and is still waited for."""
     controller = await shell.start()
     await join(controller)
-    monkeypatch.setattr("controller.controller.MAX_WAITING_REQUESTS", 3)
+    monkeypatch.setattr("controller.controller.MAX_DEFERRED_RESPONSES", 3)
     event = asyncio.Event()
     shell.blocked.append(event)
     requests = [asyncio.ensure_future(create(controller, f"t{index}")) for index in range(3)]
@@ -604,7 +604,7 @@ async def test_a_decision_that_does_not_get_into_the_log_is_forgotten_without_a_
     def unreadable(*_: object) -> None:
         raise InvalidMetadata("rotten")
 
-    monkeypatch.setattr(shell.quorum._log, "chunks", unreadable)
+    monkeypatch.setattr(shell.quorum._log, "decoded_batches", unreadable)
     monkeypatch.setattr(Raft, "is_leader_of", lambda self, epoch: False)
     with pytest.raises(NotController):
         await create(controller, "t")
@@ -656,7 +656,7 @@ async def test_a_decision_is_cut_into_batches_that_other_nodes_can_read(
     )
     begin = shell.quorum.end_offset
     assert await controller.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, None) == "done"
-    chunks = list(shell.quorum._log.chunks(begin, shell.quorum.end_offset))
+    chunks = list(shell.quorum._log.decoded_batches(begin, shell.quorum.end_offset))
     assert [record for chunk in chunks for record in chunk.records] == many
     assert len(chunks) == 2
     assert max(chunk.size_bytes for chunk in chunks) <= MAX_BATCH_BYTES
@@ -716,6 +716,6 @@ async def test_a_commit_after_the_stop_changes_nothing(shell: Shell):
     await lose_the_leadership(shell)
     with pytest.raises(NotController):
         await lost
-    (chunk,) = shell.quorum._log.chunks(shell.quorum.applied_offset, shell.quorum.end_offset)
+    (chunk,) = shell.quorum._log.decoded_batches(shell.quorum.applied_offset, shell.quorum.end_offset)
     shell.quorum._listeners.notify_commit(chunk)
     shell.quorum._driver._worker.cancel()

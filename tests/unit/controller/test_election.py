@@ -47,7 +47,7 @@ def test_who_leads(isr, elr, leader, last, alive, election, expected):
         elr=elr,
         leader=leader,
         last_known_leader=last,
-        is_acceptable=alive.__contains__,
+        is_acceptable_leader=alive.__contains__,
         election=election,
     )
     assert elected == expected
@@ -66,7 +66,7 @@ def test_a_clean_election_never_leaves_isr_and_elr(isr, elr, alive, election):
         elr=elr,
         leader=None,
         last_known_leader=None,
-        is_acceptable=alive.__contains__,
+        is_acceptable_leader=alive.__contains__,
         election=election,
     )
     assert elected.leader is None or elected.leader in alive
@@ -96,9 +96,9 @@ def change(
         partition._replace(isr=tuple(isr)),
         topic_id=TOPIC,
         index=0,
-        lost=lost,
+        unclean_shutdown_replicas=lost,
         rules=ElectionRules(
-            is_acceptable=lambda _, replica: replica in alive,
+            is_acceptable_leader=lambda _, replica: replica in alive,
             min_insync_replicas=min_isr,
             is_elr_enabled=elr,
             election=election,
@@ -183,7 +183,14 @@ def test_invariants_of_every_change(isr, elr, leader, alive, removed, lost, elec
     alive = alive - {removed}
     result = after(
         before,
-        change(before, kept, alive, lost=(removed,) if lost else (), election=election, min_isr=min_isr),
+        change(
+            before,
+            kept,
+            alive,
+            lost=(removed,) if lost else (),
+            election=election,
+            min_isr=min_isr,
+        ),
     )
     assert not set(result.isr) & set(result.elr)
     assert result.leader is None or (result.leader in result.isr and result.leader in alive)

@@ -277,7 +277,7 @@ def test_any_crash_leaves_a_log_that_is_a_beginning(seed):
     held = None if latest is None else list(log.snapshot_records(latest))
     after = open_log(files.after_crash(random, random.choice(list(Loss))))
     assert after.end_offset >= flushed
-    offsets = [chunk.base_offset for chunk in after.chunks(after.log_start_offset, after.end_offset)]
+    offsets = [chunk.base_offset for chunk in after.decoded_batches(after.log_start_offset, after.end_offset)]
     assert offsets == list(range(after.log_start_offset, after.end_offset))
     if latest is not None:
         assert after.latest_snapshot == latest
@@ -322,7 +322,7 @@ def test_a_log_with_a_gap_begins_with_a_snapshot_that_covers_it_or_ends_there(
     write(after, "e2:20")
     after.update_high_watermark(after.end_offset)
     assert after.high_watermark == ends + 20
-    chunks = after.chunks(begins, after.end_offset)
+    chunks = after.decoded_batches(begins, after.end_offset)
     assert [chunk.base_offset for chunk in chunks] == list(range(begins, ends + 20))
 
 
@@ -375,15 +375,15 @@ def test_control_records_come_with_their_offsets_snapshot_first():
     assert list(log.quorum_messages(3)) == in_log[2:]
     take_snapshot(log, 3)
     assert list(log.quorum_messages()) == [*((2, each) for each in in_snapshot), (3, VOTERS)]
-    assert [chunk.records for chunk in log.chunks(0, 4)] == [[], [value_of(2)], []]
+    assert [chunk.records for chunk in log.decoded_batches(0, 4)] == [[], [value_of(2)], []]
 
 
 @pytest.mark.parametrize(
     ("is_control", "key", "value", "read"),
     [
-        (False, None, b"\x01\x63\x00", lambda log: list(log.chunks(0, 1))),  # record type 99
-        (False, None, b"\x01\x02\x09", lambda log: list(log.chunks(0, 1))),  # Topic, version 9
-        (False, None, b"\x05\x02\x00", lambda log: list(log.chunks(0, 1))),  # another frame
+        (False, None, b"\x01\x63\x00", lambda log: list(log.decoded_batches(0, 1))),  # record type 99
+        (False, None, b"\x01\x02\x09", lambda log: list(log.decoded_batches(0, 1))),  # Topic, version 9
+        (False, None, b"\x05\x02\x00", lambda log: list(log.decoded_batches(0, 1))),  # another frame
         (True, control_key(99), b"\0\0", lambda log: list(log.quorum_messages())),
     ],
 )
@@ -407,7 +407,7 @@ def test_damage_under_a_clean_log_is_found_when_it_is_read():
     with pytest.raises(
         InvalidMetadata, match=r"00000000000000000000\.log is damaged at offset 2. If other controllers have"
     ):
-        list(log.chunks(0, 3))
+        list(log.decoded_batches(0, 3))
 
 
 # -- snapshots -------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ async def test_what_was_appended_here_is_replayed_from_memory(shell: Shell, monk
     def chunks(*_: object) -> Any:
         raise AssertionError("read from the log")
 
-    monkeypatch.setattr(shell.quorum._log, "chunks", chunks)
+    monkeypatch.setattr(shell.quorum._log, "decoded_batches", chunks)
     records = [topic(1), topic(2)]
     base_offset = append(shell, *records)
     await settle()

@@ -7,7 +7,7 @@ from controller_support import Machine, directory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.partitions.partition_change import completed
+from controller.partitions.partition_change import maybe_complete_reassignment
 from controller.partitions.reassignments import alter_partition_reassignments, list_partition_reassignments
 from protocol.errors import ErrorCode, PolicyViolation
 from protocol.messages.alter_partition_reassignments import (
@@ -283,7 +283,7 @@ def test_every_completion(target, original, data):
         tuple(replicas), tuple(isr), isr[0] if isr else None, 0, 0, (DIRECTORY_MIGRATING,) * len(replicas),
         adding_replicas=tuple(adding), removing_replicas=tuple(removing),
     )  # fmt: skip
-    after = completed(before)
+    after = maybe_complete_reassignment(before)
     if after is before:
         if adding or removing:
             kept = set(isr) - set(removing)

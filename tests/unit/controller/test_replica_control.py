@@ -15,7 +15,7 @@ from replica_control_model import BROKERS, PARTITIONS, Cluster
 from controller.partitions import alter_partition, leader_and_isr_updates, partition_change
 from controller.partitions.alter_partition import _check, _check_members
 from controller.partitions.draft import Draft
-from controller.partitions.partition_change import ElectionRules, _target_elr, completed
+from controller.partitions.partition_change import ElectionRules, _target_elr, maybe_complete_reassignment
 from protocol.error_code import ErrorCode
 from protocol.messages.alter_partition import BrokerState, PartitionData
 from protocol.metadata.image import PartitionImage
@@ -253,8 +253,8 @@ def completing_early(partition: PartitionImage) -> PartitionImage:
     isr = [replica for replica in partition.isr if replica not in partition.removing_replicas]
     is_moving = partition.adding_replicas and partition.removing_replicas and isr
     if not is_moving:
-        return completed(partition)
-    return completed(partition._replace(isr=partition.replicas))._replace(isr=tuple(isr))
+        return maybe_complete_reassignment(partition)
+    return maybe_complete_reassignment(partition._replace(isr=partition.replicas))._replace(isr=tuple(isr))
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def completing_early(partition: PartitionImage) -> PartitionImage:
         (alter_partition, "_check", ignoring_partition_epochs, "ReplicationQuorumSuperset"),
         (partition_change, "_target_elr", keeping_the_lost, "LeaderCandidateCompleteness"),
         (partition_change, "_target_elr", keeping_the_removed, "the ELR .* is not part of"),
-        (partition_change, "completed", completing_early, "a reassignment ends"),
+        (partition_change, "maybe_complete_reassignment", completing_early, "a reassignment ends"),
         (
             leader_and_isr_updates,
             "remove_from_isrs_and_elrs",
