@@ -60,7 +60,6 @@ def caught_up_ms(
     fetch_offset: int,
     leader_end_offset: int,
     now_ms: int,
-    *,
     previous_leader_end_offset: int | None,
     previous_fetch_ms: int | None,
 ) -> int | None:
@@ -70,11 +69,11 @@ def caught_up_ms(
     example to the first rule alone: under a steady stream of appends a replica fetches at 8, 10, 12, ... while the
     leader's log ends at 10, 12, 14, ...: it keeps up, and is never at the present end.
 
-    >>> caught_up_ms(10, 10, 500, previous_leader_end_offset=8, previous_fetch_ms=400)
+    >>> caught_up_ms(10, 10, 500, 8, 400)
     500
-    >>> caught_up_ms(10, 12, 500, previous_leader_end_offset=10, previous_fetch_ms=400)
+    >>> caught_up_ms(10, 12, 500, 10, 400)
     400
-    >>> caught_up_ms(9, 12, 500, previous_leader_end_offset=10, previous_fetch_ms=400)
+    >>> caught_up_ms(9, 12, 500, 10, 400)
     """
     if fetch_offset >= leader_end_offset:
         return now_ms

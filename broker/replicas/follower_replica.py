@@ -28,14 +28,14 @@ class FollowerReplica:
     (`broker.replication.follower`); none while this broker leads.
     """
 
-    __slots__ = ("_listener", "_source", "leader_epoch", "leader_high_watermark", "log")
+    __slots__ = ("_listener", "_reason", "leader_epoch", "leader_high_watermark", "log")
 
     def __init__(
         self, log: Log, *, source: str = "the leader", listener: FollowerListener | None = None
     ) -> None:
         """`source` names the other replica in log lines."""
         self.log = log
-        self._source = source
+        self._reason = f"that of {source}"
         self._listener = listener
         #: The leader epoch in which it follows; None: it does not, since this broker leads.
         self.leader_epoch: int | None = None
@@ -77,13 +77,22 @@ class FollowerReplica:
             if listener is not None:
                 listener.on_replicated(info.size_bytes)
         self.leader_high_watermark = high_watermark
-        if (
-            adopt_offsets(
-                log, high_watermark=high_watermark, log_start_offset=log_start_offset, source=self._source
-            )
-            and listener is not None
-        ):
+        if self._adopt_offsets(high_watermark, log_start_offset) and listener is not None:
             listener.notify()
+
+    def _adopt_offsets(self, high_watermark: int, log_start_offset: int) -> bool:
+        """Adopt the other replica's high watermark and log start offset, limited to this log; whether one has moved.
+
+        Invariant: log start offset <= high watermark <= log end offset.
+        """
+        log = self.log
+        has_moved = log.maybe_increment_high_watermark(min(high_watermark, log.log_end_offset))
+        return (
+            log.maybe_increment_log_start_offset(
+                min(log_start_offset, log.high_watermark), reason=self._reason
+            )
+            or has_moved
+        )
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Truncate the log to where it agrees with the other one. Raises KafkaStorageError."""
@@ -110,15 +119,3 @@ def _append(log: Log, records: memoryview, *, leader_epoch: int, now_ms: int) ->
             raise
         log.truncate_fully_and_start_at(error.first_offset, now_ms=now_ms)
         return log.append_as_follower(records, leader_epoch=leader_epoch, now_ms=now_ms)
-
-
-def adopt_offsets(log: Log, *, high_watermark: int, log_start_offset: int, source: str) -> bool:
-    """Adopt the other replica's high watermark and log start offset, limited to this log; whether one has moved.
-
-    Invariant: log start offset <= high watermark <= log end offset.
-    """
-    has_moved = log.maybe_increment_high_watermark(min(high_watermark, log.log_end_offset))
-    has_moved |= log.maybe_increment_log_start_offset(
-        min(log_start_offset, log.high_watermark), reason=f"that of {source}"
-    )
-    return has_moved

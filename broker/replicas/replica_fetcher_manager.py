@@ -10,9 +10,11 @@ from collections.abc import Callable
 from zlib import crc32
 
 from broker.network.client import Address, NodeClient
+from broker.replicas.leader_endpoint import FetcherSettings, LeaderEndpoint
 from broker.replicas.partition import Partition
-from broker.replicas.replica_fetcher import FetcherSettings, ReplicaFetcher
-from broker.replication.replication_quota import ReplicationQuota, is_throttled
+from broker.replicas.replica_fetcher import ReplicaFetcher
+from broker.replicas.replication_throttle import FollowerThrottle
+from broker.replication.replication_quota import ReplicationQuota
 from runtime import Runtime
 
 #: A fetcher: (broker id of the leader, number of the fetcher).
@@ -38,7 +40,7 @@ class ReplicaFetcherManager:
         self._fetcher_count = fetcher_count
         self._address_of = address_of
         self._broker_epoch = broker_epoch
-        self._quota = quota
+        self._throttle = FollowerThrottle(quota, node_id=settings.node_id, now_ms=runtime.now_ms)
         self._fetchers: dict[_Key, ReplicaFetcher] = {}
         self._by_partition: dict[Partition, _Key] = {}
         self._is_stopped = False
@@ -97,28 +99,18 @@ class ReplicaFetcherManager:
 
     def _make(self, key: _Key) -> ReplicaFetcher:
         leader_id, number = key
-        return ReplicaFetcher(
-            runtime=self._runtime,
-            client=NodeClient(
-                self._runtime,
-                client_id=f"broker-{self._settings.node_id}-fetcher-{number}",
-                settings=self._settings.connections,
-            ),
+        client = NodeClient(
+            self._runtime,
+            client_id=f"broker-{self._settings.node_id}-fetcher-{number}",
+            settings=self._settings.connections,
+        )
+        leader = LeaderEndpoint(
+            client,
             leader_id=leader_id,
             address=lambda: self._address_of(leader_id),
             broker_epoch=self._broker_epoch,
             settings=self._settings,
-            is_held_back=self._is_held_back,
-            on_bytes=self._on_bytes,
         )
-
-    def _is_throttled(self, partition: Partition) -> bool:
-        replicas = partition.log.config.follower_replication_throttled_replicas
-        return bool(replicas) and is_throttled(replicas, partition.topic_partition, self._settings.node_id)
-
-    def _is_held_back(self, partition: Partition) -> bool:
-        return self._is_throttled(partition) and self._quota.is_exceeded(now_ms=self._runtime.now_ms())
-
-    def _on_bytes(self, partition: Partition, size_bytes: int) -> None:
-        if self._is_throttled(partition):
-            self._quota.record(size_bytes, now_ms=self._runtime.now_ms())
+        return ReplicaFetcher(
+            runtime=self._runtime, leader=leader, settings=self._settings, throttle=self._throttle
+        )

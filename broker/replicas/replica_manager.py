@@ -20,11 +20,11 @@ from broker.replicas.cluster_view import ClusterView
 from broker.replicas.delayed_produce import DelayedAcknowledgement, PartitionStatus
 from broker.replicas.flushes import Flushes
 from broker.replicas.hosted_partitions import HostedPartitions
-from broker.replicas.leader_throttle import LeaderThrottle
 from broker.replicas.leadership_listener import LeadershipListener
 from broker.replicas.log_creator import CreatedLog, LogCreator
 from broker.replicas.log_moves import LogMoves
 from broker.replicas.partition import Partition
+from broker.replicas.replication_throttle import LeaderThrottle
 from broker.replication.replica_selector import ReplicaSelector
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import (

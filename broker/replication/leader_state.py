@@ -71,14 +71,15 @@ class FollowerProgress:
             fetch_offset,
             leader_end_offset,
             now_ms,
-            previous_leader_end_offset=self.leader_end_offset,
-            previous_fetch_ms=self.fetched_ms,
+            self.leader_end_offset,
+            self.fetched_ms,
         )
-        if reached_ms is not None:
-            self.caught_up_ms = max(self.caught_up_ms or 0, reached_ms)
+        if reached_ms is not None and (self.caught_up_ms is None or reached_ms > self.caught_up_ms):
+            self.caught_up_ms = reached_ms
         self.log_end_offset = fetch_offset
         self.log_start_offset = log_start_offset
-        self.leader_end_offset = max(leader_end_offset, self.leader_end_offset or 0)
+        assert leader_end_offset >= (self.leader_end_offset or 0), (leader_end_offset, self)
+        self.leader_end_offset = leader_end_offset
         self.fetched_ms = now_ms
         self.broker_epoch = broker_epoch
         self.session = session

@@ -12,7 +12,7 @@ from broker.config.cluster_config import ClusterConfig
 from broker.network.client import Address, ClientSettings
 from broker.network.settings import size_or_none
 from broker.replicas.alter_partition_manager import AlterPartitionManager
-from broker.replicas.replica_fetcher import FetcherSettings
+from broker.replicas.leader_endpoint import FetcherSettings
 from broker.replicas.replica_fetcher_manager import ReplicaFetcherManager
 from broker.replicas.replica_manager import ReplicaManager
 from broker.replication.replica_selector import ReplicaSelector, UnknownSelector, load_selector

@@ -41,8 +41,8 @@ class Progress:
             end_offset,
             leader_end_offset,
             now_ms,
-            previous_leader_end_offset=self.leader_end_offset,
-            previous_fetch_ms=self.last_fetch_ms,
+            self.leader_end_offset,
+            self.last_fetch_ms,
         )
         if reached_ms is not None:
             self.last_caught_up_ms = max(self.last_caught_up_ms or 0, reached_ms)

@@ -34,7 +34,7 @@ from unittest.mock import patch
 
 from broker.network.client import ClientSettings, Disconnected
 from broker.reads.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
-from broker.replicas import replica_fetcher, replica_fetcher_manager
+from broker.replicas import partition_fetch_states, replica_fetcher_manager
 from broker.replicas.follower_replica import FollowerReplica
 from broker.replicas.partition import Partition
 from broker.replication.follower import Follower
@@ -201,7 +201,7 @@ class Stage:
         assert self._simulation is not None, line
         with (
             patch.object(replica_fetcher_manager, "NodeClient", self._line),
-            patch.object(replica_fetcher, "Follower", self._follower),
+            patch.object(partition_fetch_states, "Follower", self._follower),
             patch.object(
                 FollowerReplica, "truncate_to", lambda *args, **named: self._truncate_to(*args, **named)
             ),

@@ -21,8 +21,8 @@ from broker.metadata_cache import MetadataCache
 from broker.network import Buffers, Connection, NetworkServer, Reply
 from broker.network.client import Address
 from broker.reads.fetch_sessions import FetchSessionCache
+from broker.replicas.leader_endpoint import FetcherSettings
 from broker.replicas.partition import Partition
-from broker.replicas.replica_fetcher import FetcherSettings
 from broker.replicas.replica_fetcher_manager import ReplicaFetcherManager
 from broker.replicas.replica_manager import ReplicaManager
 from broker.replication.replica_selector import ReplicaSelector

@@ -160,7 +160,7 @@ BROKER: dict[str, tuple[str, object, Callable[[Node], object]]] = {
     "follower.replication.throttled.rate": (
         "24",
         24,
-        lambda node: node._broker_role._fetchers._quota._rate(),
+        lambda node: node._broker_role._fetchers._throttle._quota._rate(),
     ),
     "replica.alter.log.dirs.io.max.bytes.per.second": (
         "25",

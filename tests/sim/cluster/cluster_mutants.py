@@ -17,6 +17,7 @@ from broker.replicas.cluster_view import ClusterView
 from broker.replicas.delayed_produce import PartitionStatus
 from broker.replicas.follower_replica import FollowerReplica
 from broker.replicas.partition import Partition
+from broker.replicas.partition_fetch_states import key_of
 from broker.replicas.replica_fetcher import ReplicaFetcher
 from broker.replication.follower import Action, Follower
 from broker.replication.leader_state import NO_BROKER_EPOCH, FollowerProgress, LeaderState
@@ -113,10 +114,10 @@ def answers_of_an_older_epoch_are_appended() -> Iterator[None]:
     """What a former leader still answers is taken."""
 
     def unfollow(self: ReplicaFetcher, partition: Partition) -> None:
-        fetch_state = self._fetch_states.get((partition.topic_id, partition.topic_partition.partition))
+        fetch_state = self._states.get(key_of(partition))
         if fetch_state is not None:
             fetch_state.is_removed = True
-            self._note(fetch_state)
+            self._states.update(fetch_state)
 
     with patch.object(ReplicaFetcher, "unfollow", unfollow):
         yield

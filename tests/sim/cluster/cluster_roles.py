@@ -29,7 +29,7 @@ def _followed(machine: Machine, broker: BrokerServices) -> dict[Partition, int]:
     """partition -> the broker that a fetcher asks for it."""
     followed: dict[Partition, int] = {}
     for (leader_id, _), fetcher in broker.replicas._followers._fetchers.items():
-        for fetch_state in fetcher._fetch_states.values():
+        for fetch_state in fetcher._states:
             if fetch_state.partition in followed:
                 raise Violated(
                     f"ValidFetcherState: {fetch_state.partition} on {machine} is with two fetchers"

@@ -15,7 +15,7 @@ from broker.reads.fetch_contexts import begin_fetch
 from broker.reads.fetch_params import FetchParams
 from broker.reads.fetch_sessions import FetchedPartition, FetchSessionCache
 from broker.replicas.hosted_partitions import HostedPartitions
-from broker.replicas.leader_throttle import LeaderThrottle
+from broker.replicas.replication_throttle import LeaderThrottle
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import ErrorCode, KafkaStorageError
 from protocol.messages.fetch import FetchPartition
