@@ -11,6 +11,7 @@ from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsRespon
 from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from protocol.messages.end_quorum_epoch import EndQuorumEpochRequest
 from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from protocol.messages.k_raft_version_record import KRaftVersionRecord
 from protocol.messages.leader_change_message import LeaderChangeMessage
 from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
@@ -59,6 +60,10 @@ def request_line(message: Any) -> str:
         case EndQuorumEpochRequest():
             ids = " ".join(str(each.candidate_id) for each in row.preferred_candidates)
             return f"EndQuorumEpoch e{row.leader_epoch}, successors {ids}"
+        case FetchSnapshotRequest():
+            return (
+                f"FetchSnapshot {row.snapshot_id.end_offset} of e{row.snapshot_id.epoch}, byte {row.position}"
+            )
         case FetchRequest():
             high_watermark = f", HW {row.high_watermark}" if row.high_watermark >= 0 else ""
             return f"Fetch {row.fetch_offset} of e{row.last_fetched_epoch} in e{row.current_leader_epoch}{high_watermark}"
@@ -91,12 +96,15 @@ def response_line(response: Any) -> str:
             return "granted" if row.vote_granted else "refused"
         case FetchResponse():
             return _fetched(row)
+        case FetchSnapshotResponse():
+            return f"bytes {row.position} to {row.position + len(row.unaligned_records)} of {row.size}"
         case _:
             return "done"
 
 
 def _leader(response: Any, row: Any) -> tuple[int, int]:
-    known = row.current_leader if isinstance(response, FetchResponse) else row
+    has_field = isinstance(response, FetchResponse | FetchSnapshotResponse)
+    known = row.current_leader if has_field else row
     return known.leader_id, known.leader_epoch
 
 

@@ -14,6 +14,7 @@
 | `2 fetches`, `2 catches up` | 2 asks its leader, once, or until the leader delays the response; `all catch up` |
 | `1 leads e1` | 1 wins the election of e1; all nodes that it reaches follow and catch up; prints nothing |
 | `1 writes a b` | the leader appends a batch |
+| `1 deletes before 5` | 1 writes a snapshot up to there, and deletes the log before it |
 | `1 resigns`, `1 shuts down` | |
 | `2 stops`, `2 restarts`, `2 starts with a new disk` | its process; `... disk joins` is with auto.join.enable |
 | `2 is cut off`, `2 is connected` | nothing from or to 2 arrives; it does again |
@@ -31,9 +32,9 @@ made durable before a response or the next request is sent. Time and disks are t
 from typing import Any
 from uuid import UUID
 
-from controller.raft.effects import Committed, Effect, Fatal, Flush, Persist, Send, Stopped
+from controller.raft.effects import Committed, Effect, Fatal, Flush, Persist, Send, SnapshotLoaded, Stopped
 from controller.raft.roles import Candidate, Leader, Prospective
-from controller.raft.types import ElectionState, RaftSettings
+from controller.raft.types import ElectionState, OffsetAndEpoch, RaftSettings
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
@@ -95,6 +96,8 @@ class Node(Replica):
                 self._stage.note(f"{self.name}: flush {end_offset}")
             case Committed(high_watermark):
                 self._stage.note(f"{self.name}: HW {high_watermark}")
+            case SnapshotLoaded(snapshot):
+                self._stage.note(f"{self.name}: snapshot loaded, log starts at {snapshot.offset}")
             case Fatal(reason):
                 self._stage.note(f"{self.name}: must stop, {reason}")
             case Stopped():
@@ -195,6 +198,9 @@ class Stage:
                     self._settings(node.id, directory_id=_NEW_DISK, auto_join_enable=bool(joins)),
                     now_ms=node.now_ms,
                 )
+            case ["deletes", "before", offset]:
+                node.log.snapshot(OffsetAndEpoch(int(offset), node.role.epoch))
+                node.log.begin_at(int(offset))
             case ["is", "cut", "off"]:
                 self._cut.add(node.id)
             case ["is", "connected"]:
