@@ -10,7 +10,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.membership.controller_channel import ControllerChannel
 from broker.membership.lifecycle import BrokerLifecycle
 from broker.metadata_cache import MetadataCache
-from broker.reads.fetch_sessions import FetchSessionCache
+from broker.reads.fetch_session_cache import FetchSessionCache
 from broker.replicas.producer_ids import ProducerIds
 from broker.replicas.replica_manager import ReplicaManager
 from broker.topic_creator import TopicCreator

@@ -64,7 +64,7 @@ from storage.validation import InvalidRecords, NeedsThread, ValidatedRecords, va
 ADMIN_CLIENT_ID = "__admin_client"
 
 #: Errors without a log start offset in their row; other errors of an append have it, as in Kafka.
-_BARE_ERRORS: Final = frozenset(
+_ERRORS_WITHOUT_LOG_START: Final = frozenset(
     {
         ErrorCode.corrupt_message,
         ErrorCode.kafka_storage_error,
@@ -83,10 +83,11 @@ class UnansweredError(MalformedMessage):
     """A Produce with acks=0 failed. It has no response, so its connection is closed to report the failure."""
 
 
-Waiting = list[tuple[PartitionStatus, PartitionProduceResponse]]
+#: The rows that wait for replicas or for a flush.
+PendingRows = list[tuple[PartitionStatus, PartitionProduceResponse]]
 
 
-class Late(NamedTuple):
+class DeferredBatch(NamedTuple):
     """A batch that is validated in a thread before it is appended, and the position of its row."""
 
     partition: Partition
@@ -101,25 +102,25 @@ def handle_raw(
     """Append all batches, then respond; with acks=all once the in-sync replicas have them."""
     request = codec.decode(context.version, body)
     now_ms = broker.runtime.now_ms()
-    waiting: Waiting = []
-    late: list[Late] = []
-    response = ProduceResponse(responses=_append_all(request, now_ms, context, broker, waiting, late))
-    if late:
-        return _append_late(late, request, response, now_ms, context, broker, waiting)
-    return _answer(request, response, context, broker, waiting)
+    pending: PendingRows = []
+    deferred: list[DeferredBatch] = []
+    response = ProduceResponse(responses=_append_all(request, now_ms, context, broker, pending, deferred))
+    if deferred:
+        return _append_deferred(deferred, request, response, now_ms, context, broker, pending)
+    return _respond(request, response, context, broker, pending)
 
 
-async def _append_late(
-    late: list[Late],
+async def _append_deferred(
+    deferred: list[DeferredBatch],
     request: ProduceRequest,
     response: ProduceResponse,
     now_ms: int,
     context: RequestContext,
     broker: BrokerServices,
-    waiting: Waiting,
+    pending: PendingRows,
 ) -> Buffers | None:
-    """Append late batches one after the other: a partition's batches keep their order. The connection waits."""
-    for partition, records, rows, at in late:
+    """Append deferred batches one after the other: a partition's batches keep their order. The connection waits."""
+    for partition, records, rows, at in deferred:
         index = rows[at].index
         check = partial(
             validate, records, first_offset=0, now_ms=now_ms, config=partition.log.config, leader_epoch=-1
@@ -127,35 +128,35 @@ async def _append_late(
         try:
             validated = await broker.runtime.run_blocking(check, pool=Pool.VALIDATION)
         except KafkaError as error:
-            rows[at] = _refused(partition, index, records, error)
+            rows[at] = _refused_row(partition, index, records, error)
         else:
-            rows[at] = _append(partition, index, records, validated, request, now_ms, waiting)
-    answer = _answer(request, response, context, broker, waiting)
-    return await answer if isinstance(answer, Future) else answer
+            rows[at] = _append(partition, index, records, validated, request, now_ms, pending)
+    response_or_future = _respond(request, response, context, broker, pending)
+    return await response_or_future if isinstance(response_or_future, Future) else response_or_future
 
 
-def _answer(
+def _respond(
     request: ProduceRequest,
     response: ProduceResponse,
     context: RequestContext,
     broker: BrokerServices,
-    waiting: Waiting,
+    pending: PendingRows,
 ) -> "Buffers | Future[Buffers] | None":
     if request.acks == 0:
         _close_on_error(response)
         return None
-    if not waiting:
+    if not pending:
         return _encode(response, context, broker)
 
     def respond() -> Buffers:
-        for status, row in waiting:
+        for status, row in pending:
             if status.error is not None:
                 row.error_code = status.error.code
                 row.error_message = status.error.message
         return _encode(response, context, broker)
 
     return broker.replicas.respond_when_complete(
-        [status for status, _ in waiting], timeout_ms=request.timeout_ms, respond=respond
+        [status for status, _ in pending], timeout_ms=request.timeout_ms, respond=respond
     )
 
 
@@ -176,8 +177,8 @@ def _append_all(
     now_ms: int,
     context: RequestContext,
     broker: BrokerServices,
-    waiting: Waiting,
-    late: list[Late],
+    pending: PendingRows,
+    deferred: list[DeferredBatch],
 ) -> list[TopicProduceResponse]:
     by_id = context.version >= 13
     answers = []
@@ -189,11 +190,11 @@ def _append_all(
             try:
                 partition = _partition(key, index, records, request, context, broker)
                 assert records
-                if late and any(partition is it.partition for it in late):
+                if deferred and any(partition is batch.partition for batch in deferred):
                     raise NeedsThread  # the partition is named twice: its batches keep their order
-                row = _append(partition, index, records, records, request, now_ms, waiting)
+                row = _append(partition, index, records, records, request, now_ms, pending)
             except NeedsThread:
-                late.append(Late(partition, bytearray(records or b""), rows, len(rows)))
+                deferred.append(DeferredBatch(partition, bytearray(records or b""), rows, len(rows)))
                 row = PartitionProduceResponse(index=index)
             except KafkaError as error:
                 row = _error_row(index, error)
@@ -234,14 +235,14 @@ def _append(
     records: bytes | memoryview | ValidatedRecords,
     request: ProduceRequest,
     now_ms: int,
-    waiting: Waiting,
+    pending: PendingRows,
 ) -> PartitionProduceResponse:
     """Append the batch as sent, or the result of its validation; returns the row. Raises NeedsThread."""
     acks = request.acks
     try:
         info = partition.append_records(records, required_acks=acks, now_ms=now_ms, is_quick=True)
     except KafkaError as error:
-        return _refused(partition, index, sent, error)
+        return _refused_row(partition, index, sent, error)
     row = PartitionProduceResponse(
         index=index,
         base_offset=info.first_offset,
@@ -250,17 +251,19 @@ def _append(
         current_leader=_NO_LEADER,
     )
     if acks == -1 and partition.log.high_watermark <= info.last_offset:
-        waiting.append((ProducePartitionStatus(partition, info.last_offset + 1), row))
+        pending.append((ProducePartitionStatus(partition, info.last_offset + 1), row))
     elif acks == 1 and partition.log.is_flush_due:
-        waiting.append((FlushPartitionStatus(partition, info.last_offset + 1), row))
+        pending.append((FlushPartitionStatus(partition, info.last_offset + 1), row))
     return row
 
 
-def _refused(
+def _refused_row(
     partition: Partition, index: int, sent: bytes | bytearray | memoryview, error: KafkaError
 ) -> PartitionProduceResponse:
     row = _error_row(index, error)
-    if error.code not in _BARE_ERRORS and (_is_one_batch(sent) or error.code != InvalidRecord.code):
+    if error.code not in _ERRORS_WITHOUT_LOG_START and (
+        _is_one_batch(sent) or error.code != InvalidRecord.code
+    ):
         row.log_start_offset = partition.log.log_start_offset
     return row
 

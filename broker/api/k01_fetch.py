@@ -19,7 +19,7 @@ from uuid import UUID
 from broker.api import Api, Buffers
 from broker.api.current_leader import name_leaders
 from broker.reads.fetch import fetch
-from broker.reads.fetch_contexts import begin_fetch
+from broker.reads.fetch_contexts import new_context
 from broker.reads.fetch_params import FetchParams
 from broker.reads.fetch_sessions import FetchedPartition
 from broker.reads.response_rows import ResponseRows
@@ -63,11 +63,11 @@ def handle_raw(
     is_follower = replica_id >= 0
     is_read_committed = request.isolation_level == READ_COMMITTED
     try:
-        fetching = begin_fetch(
+        fetch_context = new_context(
             broker.fetch_sessions,
             session_id=request.session_id,
             epoch=request.session_epoch,
-            asked=_asked(request, by_id=by_id),
+            requested=_requested(request, by_id=by_id),
             forgotten=_forgotten(request, by_id=by_id),
             is_follower=is_follower,
             uses_topic_ids=by_id,
@@ -89,13 +89,13 @@ def handle_raw(
     )
 
     def respond(rows: ResponseRows) -> Buffers:
-        error_code, session_id = fetching.finish(rows, now_ms=replicas.runtime.now_ms())
+        error_code, session_id = fetch_context.update_session(rows, now_ms=replicas.runtime.now_ms())
         response = FetchResponse(error_code=error_code, session_id=session_id, responses=_by_topic(rows))
         if version >= 16:
             _name_leaders(response, rows, context, broker)
         return codec.encode_response(version, context.correlation_id, response)
 
-    return fetch(replicas, fetching, params, respond)
+    return fetch(replicas, fetch_context, params, respond)
 
 
 def _client(request: FetchRequest, context: RequestContext, broker: BrokerServices) -> ClientMetadata | None:
@@ -115,14 +115,14 @@ def _client(request: FetchRequest, context: RequestContext, broker: BrokerServic
     )
 
 
-def _asked(request: FetchRequest, *, by_id: bool) -> dict[PartitionKey, FetchedPartition]:
-    asked: dict[PartitionKey, FetchedPartition] = {}
+def _requested(request: FetchRequest, *, by_id: bool) -> dict[PartitionKey, FetchedPartition]:
+    requested: dict[PartitionKey, FetchedPartition] = {}
     for topic in request.topics:
         name: str | UUID = topic.topic_id if by_id else topic.topic
         for row in topic.partitions:
             key = (name, row.partition)
-            asked[key] = FetchedPartition(key, row)
-    return asked
+            requested[key] = FetchedPartition(key, row)
+    return requested
 
 
 def _forgotten(request: FetchRequest, *, by_id: bool) -> list[PartitionKey]:

@@ -49,14 +49,14 @@ class DelayedFetch(DelayedResponse[T]):
         context = self._context
         if context.session is not None:
             return (context.session,)
-        return tuple({fetched.partition: None for fetched in context.asked.values() if fetched.partition})
+        return tuple({fetched.partition: None for fetched in context.requested.values() if fetched.partition})
 
     def can_complete(self) -> bool:
         """Whether enough can be read now, or a row will be an error."""
         params = self._params
         size_bytes = 0
         is_stale = False
-        for fetched in self._context.candidates():
+        for fetched in self._context.partitions_to_read():
             partition = fetched.partition
             if partition is None:
                 # Not hosted at the last read: that error can wait, see PATIENT_ERRORS. A partition that is new in

@@ -47,8 +47,8 @@ def fetch(
         reads.is_urgent
         or params.max_wait_ms <= 0
         or reads.size_bytes >= params.min_bytes
-        or not context.asked
-        or (is_follower and context.begins_session)
+        or not context.requested
+        or (is_follower and context.opens_session)
     ):
         return respond(rows)
     delayed = DelayedFetch(replicas, context, params, reads, respond)

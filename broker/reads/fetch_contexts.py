@@ -2,7 +2,7 @@
 
 | session id | epoch | meaning                                                                  |
 |------------|-------|--------------------------------------------------------------------------|
-| any        | 0     | a full fetch; closes that session, and asks for a new one                |
+| any        | 0     | a full fetch; closes that session, and requests a new one                |
 | any        | -1    | a full fetch; closes that session; the only one in versions before 7     |
 | its id     | its n | an incremental fetch: the session's partitions, with the request's rows  |
 
@@ -12,14 +12,14 @@ Source: KIP-227; Kafka's FetchManager and FetchContext.
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
+from broker.reads.fetch_session_cache import FetchSessionCache
 from broker.reads.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
-    AnswerRow,
     FetchedPartition,
     FetchSession,
-    FetchSessionCache,
+    ResponseRow,
     next_epoch,
 )
 from broker.replicas.hosted_partitions import PartitionKey
@@ -30,17 +30,17 @@ from protocol.errors import (
     InvalidFetchSessionEpoch,
 )
 
-Row = TypeVar("Row", bound=AnswerRow)
-Answers = list[tuple[FetchedPartition, Row]]
+Row = TypeVar("Row", bound=ResponseRow)
+Rows = list[tuple[FetchedPartition, Row]]
 
 
 class FetchContext:
-    """A full fetch outside any session."""
+    """A full fetch outside any session (Kafka's SessionlessFetchContext)."""
 
-    __slots__ = ("asked",)
+    __slots__ = ("requested",)
 
-    def __init__(self, asked: Mapping[PartitionKey, FetchedPartition]) -> None:
-        self.asked = asked
+    def __init__(self, requested: Mapping[PartitionKey, FetchedPartition]) -> None:
+        self.requested = requested
 
     @property
     def session(self) -> FetchSession | None:
@@ -48,34 +48,34 @@ class FetchContext:
         return None
 
     @property
-    def begins_session(self) -> bool:
+    def opens_session(self) -> bool:
         """Whether a response sent now opens a session."""
         return False
 
-    def candidates(self) -> Collection[FetchedPartition]:
+    def partitions_to_read(self) -> Collection[FetchedPartition]:
         """The partitions to read, in this order. A view of mutable state: copy it before changing the session."""
-        return self.asked.values()
+        return self.requested.values()
 
-    def must_send(self, fetched: FetchedPartition, answer: AnswerRow) -> bool:
+    def must_send(self, fetched: FetchedPartition, row: ResponseRow) -> bool:
         """Whether the response includes this row."""
         return True
 
     def mark_clean(self, fetched: FetchedPartition) -> None:
         """This partition has no new data until it changes."""
 
-    def finish(self, answers: Answers[Row], *, now_ms: int) -> tuple[ErrorCode, int]:
+    def update_session(self, rows: Rows[Row], *, now_ms: int) -> tuple[ErrorCode, int]:
         """Record the rows that are sent; returns the response's error code and session id."""
         return ErrorCode.none, NO_SESSION
 
 
-class OpeningFetchContext(FetchContext):
-    """A full fetch that asks for a session."""
+class FullFetchContext(FetchContext):
+    """A full fetch that requests a session."""
 
     __slots__ = ("_cache", "_is_follower", "_is_read_committed", "_now_ms", "_uses_topic_ids")
 
     def __init__(
         self,
-        asked: Mapping[PartitionKey, FetchedPartition],
+        requested: Mapping[PartitionKey, FetchedPartition],
         cache: FetchSessionCache,
         *,
         is_follower: bool,
@@ -83,7 +83,7 @@ class OpeningFetchContext(FetchContext):
         is_read_committed: bool,
         now_ms: int,
     ) -> None:
-        super().__init__(asked)
+        super().__init__(requested)
         self._cache = cache
         self._is_follower = is_follower
         self._uses_topic_ids = uses_topic_ids
@@ -91,23 +91,23 @@ class OpeningFetchContext(FetchContext):
         self._now_ms = now_ms
 
     @property
-    def begins_session(self) -> bool:
+    def opens_session(self) -> bool:
         """True unless the cache has no slot for the session."""
         return self._cache.has_slot(
-            is_privileged=self._is_follower, size=len(self.asked), now_ms=self._now_ms
+            is_privileged=self._is_follower, size=len(self.requested), now_ms=self._now_ms
         )
 
-    def finish(self, answers: Answers[Row], *, now_ms: int) -> tuple[ErrorCode, int]:
+    def update_session(self, rows: Rows[Row], *, now_ms: int) -> tuple[ErrorCode, int]:
         """Open the session, with these rows as the last ones sent."""
 
         def partitions() -> dict[PartitionKey, FetchedPartition]:
-            for fetched, answer in answers:
-                fetched.record_sent(answer)
-            return {fetched.key: fetched for fetched, _ in answers}
+            for fetched, row in rows:
+                fetched.record_sent(row)
+            return {fetched.key: fetched for fetched, _ in rows}
 
         session = self._cache.open(
             is_privileged=self._is_follower,
-            size=len(answers),
+            size=len(rows),
             uses_topic_ids=self._uses_topic_ids,
             is_read_committed=self._is_read_committed,
             partitions=partitions,
@@ -119,57 +119,57 @@ class OpeningFetchContext(FetchContext):
 class IncrementalFetchContext(FetchContext):
     """A fetch within a session."""
 
-    __slots__ = ("_answered_epoch", "_session")
+    __slots__ = ("_expected_epoch", "_session")
 
     def __init__(self, session: FetchSession) -> None:
         super().__init__(session.partitions)
         self._session = session
-        self._answered_epoch = session.epoch
+        self._expected_epoch = session.epoch
 
     @property
     def session(self) -> FetchSession | None:
         """The session."""
         return self._session
 
-    def candidates(self) -> Collection[FetchedPartition]:
+    def partitions_to_read(self) -> Collection[FetchedPartition]:
         """The dirty partitions: those that may have new data."""
         return self._session.dirty
 
-    def must_send(self, fetched: FetchedPartition, answer: AnswerRow) -> bool:
+    def must_send(self, fetched: FetchedPartition, row: ResponseRow) -> bool:
         """Only a row that differs from the last one sent."""
-        return fetched.is_changed(answer)
+        return fetched.is_changed(row)
 
     def mark_clean(self, fetched: FetchedPartition) -> None:
         """Remove it from the dirty partitions until its partition changes."""
         self._session.dirty.pop(fetched, None)
 
-    def finish(self, answers: Answers[Row], *, now_ms: int) -> tuple[ErrorCode, int]:
+    def update_session(self, rows: Rows[Row], *, now_ms: int) -> tuple[ErrorCode, int]:
         """Record the rows sent; INVALID_FETCH_SESSION_EPOCH if a later request was processed before this response."""
         session = self._session
-        if session.epoch != self._answered_epoch:
-            answers.clear()
+        if session.epoch != self._expected_epoch:
+            rows.clear()
             return ErrorCode.invalid_fetch_session_epoch, session.session_id
-        for fetched, answer in answers:
-            fetched.record_sent(answer)
-            if answer.records and fetched in session.dirty:
+        for fetched, row in rows:
+            fetched.record_sent(row)
+            if row.records and fetched in session.dirty:
                 del session.dirty[fetched]
                 session.dirty[fetched] = None
         return ErrorCode.none, session.session_id
 
 
-def begin_fetch(
+def new_context(
     cache: FetchSessionCache,
     *,
     session_id: int,
     epoch: int,
-    asked: Mapping[PartitionKey, FetchedPartition],
+    requested: Mapping[PartitionKey, FetchedPartition],
     forgotten: Iterable[PartitionKey],
     is_follower: bool,
     uses_topic_ids: bool,
     is_read_committed: bool,
     now_ms: int,
 ) -> FetchContext:
-    """Find or close the session that a request names, and apply the request's changes to it.
+    """Find or close the session that a request names, and apply the request's changes to it (FetchManager.newContext).
 
     Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch or FetchSessionTopicIdError, which become the
     response's top-level error code, with session id 0 and no rows.
@@ -179,9 +179,9 @@ def begin_fetch(
         if session is not None:
             cache.remove(session)
         if epoch == FINAL_EPOCH:
-            return FetchContext(asked)
-        return OpeningFetchContext(
-            asked,
+            return FetchContext(requested)
+        return FullFetchContext(
+            requested,
             cache,
             is_follower=is_follower,
             uses_topic_ids=uses_topic_ids,
@@ -194,10 +194,10 @@ def begin_fetch(
         raise InvalidFetchSessionEpoch
     if session.uses_topic_ids != uses_topic_ids:
         raise FetchSessionTopicIdError
-    session.update(asked, forgotten, is_read_committed=is_read_committed)
+    session.update(requested, forgotten, is_read_committed=is_read_committed)
     if not session.partitions:
         cache.remove(session)
-        return FetchContext(asked)
+        return FetchContext(requested)
     cache.touch(session, now_ms)
     session.epoch = next_epoch(session.epoch)
     return IncrementalFetchContext(session)

@@ -1,4 +1,4 @@
-"""ListOffsets of one partition: log start, log end, or the first offset at a timestamp.
+"""ListOffsets of one partition (ReplicaManager.fetchOffset): log start, log end, or the first offset at a timestamp.
 
 Source: KIP-79, KIP-207; Kafka's Partition.fetchOffsetForTimestamp and UnifiedLog.fetchOffsetByTimestamp.
 """
@@ -50,7 +50,7 @@ def offset_for_timestamp(
         return _earliest(log)
     if timestamp == EARLIEST_LOCAL:
         start = log.local_log_start_offset
-        return TimestampOffset(-1, start, log.epoch_for_offset(start))
+        return TimestampOffset(timestamp=-1, offset=start, leader_epoch=log.epoch_for_offset(start))
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         # There is no remote tier: the offset is unknown, on the wire (-1, -1, -1) including the epoch.
         return None
@@ -61,7 +61,7 @@ def offset_for_timestamp(
     if timestamp == LATEST:
         if is_read_committed is not None:
             check_high_watermark_is_known(partition)
-        return TimestampOffset(-1, end, partition.leader_epoch)
+        return TimestampOffset(timestamp=-1, offset=end, leader_epoch=partition.leader_epoch)
     if found is None or found.offset >= end:
         if is_read_committed is not None:
             check_high_watermark_is_known(partition)
@@ -84,4 +84,4 @@ def _earliest(log: Log) -> TimestampOffset:
     first = log.leader_epochs.earliest
     # The oldest known epoch may start after the log start, if older records have no epoch.
     epoch = first.epoch if first is not None and first.start_offset <= start else None
-    return TimestampOffset(-1, start, epoch)
+    return TimestampOffset(timestamp=-1, offset=start, leader_epoch=epoch)

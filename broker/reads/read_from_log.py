@@ -77,7 +77,7 @@ class LogReads:
         limit_bytes = self._params.max_bytes
         size_bytes = patient_count = 0
         is_urgent = False
-        for fetched in list(context.candidates()):
+        for fetched in list(context.partitions_to_read()):
             row = self._read(fetched, limit_bytes=limit_bytes, is_first=not size_bytes, may_block=may_block)
             count = fetched.read_bytes = len(row.records or b"")
             if count and replica_id is not None:
@@ -108,7 +108,7 @@ class LogReads:
                 context.mark_clean(fetched)
         self._is_first = False
         self.size_bytes = size_bytes
-        self.is_urgent = is_urgent or patient_count == len(context.asked)
+        self.is_urgent = is_urgent or patient_count == len(context.requested)
         return rows
 
     def _hold_back(self, fetched: FetchedPartition, row: PartitionData, replica_id: int) -> int:

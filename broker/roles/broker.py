@@ -27,7 +27,7 @@ from broker.membership.lifecycle import BrokerLifecycle
 from broker.metadata_cache import MetadataCache
 from broker.network import NetworkServer, NetworkSettings
 from broker.network.gate import Gate
-from broker.reads.fetch_sessions import FetchSessionCache
+from broker.reads.fetch_session_cache import FetchSessionCache
 from broker.replicas.coordinator_partition_writer import CoordinatorPartitionWriter
 from broker.replicas.log_maintenance import LogMaintenance
 from broker.replicas.producer_ids import ProducerIds

@@ -20,7 +20,7 @@ from broker.api.dispatch import Dispatcher
 from broker.metadata_cache import MetadataCache
 from broker.network import Buffers, Connection, NetworkServer, Reply
 from broker.network.client import Address
-from broker.reads.fetch_sessions import FetchSessionCache
+from broker.reads.fetch_session_cache import FetchSessionCache
 from broker.replicas.leader_endpoint import FetcherSettings
 from broker.replicas.partition import Partition
 from broker.replicas.replica_fetcher_manager import ReplicaFetcherManager

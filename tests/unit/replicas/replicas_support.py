@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from uuid import UUID
 
 from broker.metadata_cache import MetadataCache
-from broker.reads.fetch_sessions import FetchSessionCache
+from broker.reads.fetch_session_cache import FetchSessionCache
 from broker.replicas.coordinator_partition_writer import CoordinatorPartitionWriter
 from broker.replicas.partition import Partition
 from broker.replicas.replica_manager import ReplicaManager

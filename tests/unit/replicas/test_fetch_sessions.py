@@ -9,16 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.reads.fetch_contexts import FetchContext, begin_fetch
-from broker.reads.fetch_sessions import (
-    EVICTION_MS,
-    MAX_EPOCH,
-    NO_SESSION,
-    FetchedPartition,
-    FetchSession,
-    FetchSessionCache,
-    next_epoch,
-)
+from broker.reads.fetch_contexts import FetchContext, new_context
+from broker.reads.fetch_session_cache import EVICTION_MS, FetchSessionCache
+from broker.reads.fetch_sessions import MAX_EPOCH, NO_SESSION, FetchedPartition, FetchSession, next_epoch
 from broker.replicas.watchers import Watchers
 from protocol.errors import (
     ErrorCode,
@@ -39,11 +32,11 @@ def asked(*keys, offset=0):
 
 def begin(cache, *, session_id=0, epoch=0, partitions=(), forgotten=(), now_ms=0, **others) -> FetchContext:
     flags = {"is_follower": False, "uses_topic_ids": False, "is_read_committed": False} | others
-    return begin_fetch(
+    return new_context(
         cache,
         session_id=session_id,
         epoch=epoch,
-        asked=partitions if isinstance(partitions, dict) else asked(*partitions),
+        requested=partitions if isinstance(partitions, dict) else asked(*partitions),
         forgotten=forgotten,
         now_ms=now_ms,
         **flags,
@@ -57,11 +50,11 @@ def row(key, **fields) -> PartitionData:
 def answer_all(context, *, now_ms=0, **fields):
     """Answer every candidate that has news; (error, session id, keys told)."""
     answers = []
-    for fetched in list(context.candidates()):
+    for fetched in list(context.partitions_to_read()):
         told = row(fetched.key, **fields)
         if context.must_send(fetched, told):
             answers.append((fetched, told))
-    error, session_id = context.finish(answers, now_ms=now_ms)
+    error, session_id = context.update_session(answers, now_ms=now_ms)
     return error, session_id, [fetched.key for fetched, _ in answers]
 
 
@@ -221,20 +214,20 @@ def test_a_partition_whose_records_were_sent_goes_to_the_end():
     cache = make_cache()
     session_id = open_session(cache, A0, A1, B0)
     context = begin(cache, session_id=session_id, epoch=1)
-    first = next(iter(context.candidates()))
-    context.finish([(first, row(A0, records=b"batch"))], now_ms=0)
-    assert [fetched.key for fetched in context.candidates()] == [A1, B0, A0]
+    first = next(iter(context.partitions_to_read()))
+    context.update_session([(first, row(A0, records=b"batch"))], now_ms=0)
+    assert [fetched.key for fetched in context.partitions_to_read()] == [A1, B0, A0]
 
 
 def test_the_other_isolation_level_makes_everything_worth_a_look():
     cache = make_cache()
     session_id = open_session(cache, A0, A1)
     context = begin(cache, session_id=session_id, epoch=1)
-    for fetched in list(context.candidates()):
+    for fetched in list(context.partitions_to_read()):
         context.mark_clean(fetched)
-    assert not context.candidates()
+    assert not context.partitions_to_read()
     context = begin(cache, session_id=session_id, epoch=2, is_read_committed=True)
-    assert len(context.candidates()) == 2
+    assert len(context.partitions_to_read()) == 2
 
 
 # -- slots -----------------------------------------------------------------------------------------------
@@ -402,7 +395,7 @@ class NaiveSession:
 
 def fetch_like_the_broker(context, partitions):
     answers, rows = [], {}
-    for fetched in list(context.candidates()):
+    for fetched in list(context.partitions_to_read()):
         partition = partitions.get(fetched.key)
         if fetched.session is not None:
             fetched.watch(partition)
@@ -424,7 +417,7 @@ def fetch_like_the_broker(context, partitions):
             rows[fetched.key] = (partition.high_watermark, partition.log_start_offset, has_records)
         elif not has_records:
             context.mark_clean(fetched)
-    error, session_id = context.finish(answers, now_ms=0)
+    error, session_id = context.update_session(answers, now_ms=0)
     assert error == ErrorCode.none
     return session_id, rows
 

@@ -11,9 +11,10 @@ from replicas_support import NODE_ID, PartitionOnDisk, batch, follower_fetches, 
 from broker.metadata_cache import MetadataCache
 from broker.purgatory.delayed_operation import DelayedOperationPurgatory
 from broker.reads.fetch import fetch
-from broker.reads.fetch_contexts import begin_fetch
+from broker.reads.fetch_contexts import new_context
 from broker.reads.fetch_params import FetchParams
-from broker.reads.fetch_sessions import FetchedPartition, FetchSessionCache
+from broker.reads.fetch_session_cache import FetchSessionCache
+from broker.reads.fetch_sessions import FetchedPartition
 from broker.replicas.hosted_partitions import HostedPartitions
 from broker.replicas.replication_throttle import LeaderThrottle
 from broker.replication.replication_quota import ReplicationQuota
@@ -68,11 +69,11 @@ class Hosting:
         }
         params.pop("partition_max_bytes", None)
         replica_id = params.get("replica_id")
-        context = begin_fetch(
+        context = new_context(
             self.sessions,
             session_id=session[0],
             epoch=session[1],
-            asked=asked,
+            requested=asked,
             forgotten=forgotten,
             is_follower=replica_id is not None,
             uses_topic_ids=False,
@@ -81,7 +82,7 @@ class Hosting:
         )
 
         def respond(answers):
-            error, self.session_id = context.finish(answers, now_ms=0)
+            error, self.session_id = context.update_session(answers, now_ms=0)
             assert error == ErrorCode.none
             return {fetched.key: row for fetched, row in answers}
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from broker.network.client import ClientSettings
-from broker.reads.fetch_sessions import FetchSessionCache
+from broker.reads.fetch_session_cache import FetchSessionCache
 from broker.replicas.partition import Partition
 from protocol.api_keys import ApiKey
 from protocol.errors import CorruptMessage, ErrorCode, InvalidFetchSessionEpoch, KafkaError
@@ -254,7 +254,7 @@ def test_a_leader_that_refuses_whole_fetches_is_asked_again_after_a_while(simula
     async def story():
         async with replicating(simulation) as cluster:
             leader, follower = cluster.brokers.values()
-            with patch("broker.api.k01_fetch.begin_fetch", side_effect=Broken("a bug")) as refusing:
+            with patch("broker.api.k01_fetch.new_context", side_effect=Broken("a bug")) as refusing:
                 write(leader, 0, b"a")
                 await asyncio.sleep(10)
             assert 8 <= refusing.call_count <= 12
