@@ -9,7 +9,7 @@ Where the two replications differ, each has its own rule, and says why: what is 
 the follower's epoch at all (`Partition.diverging_epoch`, `MetadataLog.validate`); who counts as caught up
 (`FollowerProgress.is_caught_up`, `controller.raft.follower_progress`).
 
-Source: KIP-101, KIP-279, KIP-595; AbstractFetcherThread.getOffsetTruncationState, ReplicatedLog.truncateToEndOffset,
+Source: KIP-101, KIP-279, KIP-595; AbstractFetcherThread.getOffsetTruncationState, RaftLog.truncateToEndOffset,
 Replica.updateFetchStateOrThrow, LeaderState.ReplicaState of Kafka 4.3.1.
 """
 

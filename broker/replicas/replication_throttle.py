@@ -1,6 +1,6 @@
 """Replication throttles of a broker (KIP-73): as a leader, and as a follower.
 
-Source: ReplicaManager.shouldLeaderThrottle, ReplicaFetcherThread (shouldFollowerThrottle) of Kafka 4.3.1.
+Source: ReplicaManager.shouldLeaderThrottle, RemoteLeaderEndPoint.shouldFollowerThrottle of Kafka 4.3.1.
 """
 
 from collections.abc import Callable, Sequence
