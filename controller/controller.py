@@ -102,6 +102,7 @@ class Controller:
         self._validators = validators or ConfigValidators()
         self._files = files
         self._runtime = runtime
+        #: At most MAX_DEFERRED_RESPONSES.
         self._deferred: deque[_DeferredResponse] = deque()
         self._periodic = PeriodicTasks(settings, run=self._run_periodic, runtime=runtime)
         #: While this controller is active.
@@ -219,8 +220,8 @@ class Controller:
         logger.info("controller %d is not active any more", self._settings.node_id)
         self._active = None
         self._periodic.stop()
-        waiting, self._deferred = self._deferred, deque()
-        for each in waiting:
+        while self._deferred:
+            each = self._deferred.popleft()
             if not each.done.done():
                 each.done.set_exception(NotController("This node is not the active controller any more."))
                 each.done.exception()  # marked as retrieved, also where the request has timed out

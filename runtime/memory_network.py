@@ -48,7 +48,7 @@ class MemoryListening:
         self._factory = factory
         self._backlog = backlog
         self._admits = admits
-        #: Connections that clients have opened and that are not accepted yet.
+        #: Connections that clients have opened and that are not accepted yet; at most one more than the backlog.
         self._waiting: deque[MemoryTransport] = deque()
         #: The context of the listening process, which serves the connections (`virtual_process`).
         self.context = copy_context()

@@ -64,10 +64,11 @@ class MemoryTransport(asyncio.Transport):
         self._protocol = protocol
         self._label = f"{own_address[0]}:{own_address[1]} < {peer_address[0]}:{peer_address[1]}"
         # Sending.
+        #: Bounded by the protocol, which does not write more while it is paused.
         self._buffer: deque[bytes | bytearray | memoryview] = deque()
         self._buffer_bytes = 0
         self._unread_by_peer_bytes = 0  # in transit, or arrived and not read
-        #: The sender's buffers that the peer has not read yet, each with the count of bytes at which it has read it: a
+        #: The sender's buffers that the peer has not read yet (at most `window_bytes`), each with the count of bytes at which it has read it: a
         #: slow connection keeps references to them.
         self._held: deque[tuple[int, memoryview]] = deque()
         self._sent_bytes = self._read_by_peer_bytes = 0
@@ -76,8 +77,9 @@ class MemoryTransport(asyncio.Transport):
         self._is_protocol_paused = False
         self._wants_eof = False
         self._is_eof_sent = False
-        # Receiving: in transit to this end, in order, as (arrival time, what); then arrived and not read.
+        #: Receiving: in transit to this end, in order, as (arrival time, what); at most `window_bytes` with the next.
         self._travelling: deque[tuple[float, bytes | _Signal]] = deque()
+        #: Arrived and not read; at most `window_bytes`.
         self._received: deque[bytes | _Signal] = deque()
         self._is_reading_paused = False
         self._is_read_due = False

@@ -132,6 +132,7 @@ class VirtualPool:
         self._interleaving = interleaving
         self._loop = loop
         self._free = threads
+        #: Bounded by the callers, as `runtime.pools` states for each pool.
         self._waiting: deque[_Work] = deque()
         #: As `Interleaving.blocking_s`, of this pool alone.
         self.blocking_s: Callable[[], float] | None = None

@@ -55,6 +55,7 @@ class LogCreation:
     ) -> None:
         self.logs: dict[TopicPartition, Log] = {}
         self.errors: dict[TopicPartition, KafkaError] = {}
+        #: At most one for each partition that the metadata assigns to this broker.
         self._planned: deque[PlannedLog] = deque()
         self._open_log = open_log
         self._keep = keep

@@ -36,6 +36,7 @@ class ScheduledTasks:
     def __init__(self, table: LogTable, *, now_ms: int) -> None:
         self._table = table
         settings = table.settings
+        #: The logs that this run has still to check; at most all logs.
         self._retention_queue: deque[Log] = deque()
         self._next_retention_ms = now_ms + settings.retention_check_interval_ms
         self._next_expiry_ms = now_ms + settings.producer_id_expiration_check_interval_ms

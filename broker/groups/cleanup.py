@@ -79,7 +79,7 @@ class Cleanup:
         A batch that is too large for the topic is halved. Any other error ends the loop: the next batch would probably
         fail, too, and expired offsets are found again by the next run.
         """
-        batches = deque([records] if records else [])  # bounded: halves of one batch
+        batches = deque([records] if records else [])  # at most the parts of one batch
         while batches:
             batch = batches.popleft()
             try:

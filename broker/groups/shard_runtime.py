@@ -179,7 +179,7 @@ class ShardRuntime:
 
     def carry_out(self, group: ClassicGroup, actions: Sequence[Action]) -> None:
         """Execute the group's actions, and those that follow from them."""
-        queue = deque(actions)
+        queue = deque(actions)  # at most the actions of one event, and those that follow from them
         while queue:
             action = queue.popleft()
             match action:

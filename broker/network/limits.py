@@ -25,7 +25,7 @@ class CreationRate:
     """
 
     def __init__(self) -> None:
-        #: [start in ms, number of connections], the oldest first.
+        #: [start in ms, number of connections], the oldest first; at most one more than quota.window.num.
         self._windows: deque[list[int]] = deque()
 
     def record(self, limit: int, *, settings: NetworkSettings, now_ms: int) -> int:

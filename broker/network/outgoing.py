@@ -74,6 +74,7 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         self._max_bytes = max_bytes
         self._loop = loop
         self._on_lost = on_lost
+        #: At most MAX_IN_FLIGHT.
         self._in_flight: deque[_InFlight] = deque()
         self._next_correlation_id = 0
         self._is_clogged = False

@@ -28,7 +28,7 @@ class ReplicationQuota:
         self._rate = rate
         self._window_count = window_count
         self._window_ms = window_ms
-        #: (number of the window, bytes in it), the oldest first.
+        #: (number of the window, bytes in it), the oldest first; at most `window_count`.
         self._windows: deque[list[int]] = deque()
         self._began_ms: int | None = None
 

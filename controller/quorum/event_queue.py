@@ -33,6 +33,7 @@ class EventQueue:
     """The queue, and the signal that wakes its only reader."""
 
     def __init__(self) -> None:
+        #: At most MAX_QUEUED_EVENTS, and this node's own.
         self._events: deque[_Event] = deque()
         self._wakeup = asyncio.Event()
 

@@ -5,6 +5,7 @@ third one. Contracts between packages are import-linter's (pyproject.toml).
 """
 
 import ast
+import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -59,3 +60,12 @@ def test_no_circle_of_imports():
     except CycleError as error:
         circle = reversed(error.args[1])  # graphlib's order: each one is imported by the next one
         pytest.fail("a circle of imports: " + " -> ".join(circle))
+
+
+def test_handlers_do_not_import_each_other():
+    """What two of them need is in a module of `broker/api/` without a key."""
+    graph = import_graph()
+    handler = re.compile(r"broker\.api\.k\d\d_")
+    handlers = [module for module in graph if handler.match(module)]
+    assert len(handlers) > 40
+    assert {module: used for module in handlers if (used := set(filter(handler.match, graph[module])))} == {}

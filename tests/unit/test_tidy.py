@@ -196,6 +196,27 @@ def test_modules_stay_small():
     assert ids([file for file, most in bounds.items() if text_of(file).count("\n") > most]) == []
 
 
+_QUEUE = re.compile(r"\b(?:deque|Queue)\(")
+_BOUND = re.compile(r"\b(?:[Aa]t most|Bounded by|maxlen|MAX_\w+)\b")
+
+
+def unbounded_queues(file):
+    """Lines that create a queue whose bound neither they state, nor the comment above them."""
+    comment = ""
+    for number, line in enumerate(text_of(file).splitlines(), start=1):
+        if line.lstrip().startswith("#"):
+            comment += line
+            continue
+        if _QUEUE.search(line) and not _BOUND.search(comment + line):
+            yield number
+        comment = ""
+
+
+def test_every_queue_states_its_bound():
+    found = {str(file.relative_to(ROOT)): list(unbounded_queues(file)) for file in WRITTEN}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
 def test_nothing_is_left_for_later():
     reminder = re.compile(r"\b(TODO|FIXME|XXX)\b")
     assert ids([file for file in PRODUCT if reminder.search(text_of(file))]) == []
