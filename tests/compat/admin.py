@@ -97,7 +97,7 @@ def take(consumer: Consumer, count: int) -> list[Message]:
             taken.append(message)
         return len(taken) == count
 
-    wait_until(has_all, told=lambda: f"{len(taken)} of {count} records came")
+    wait_until(has_all, detail=lambda: f"{len(taken)} of {count} records came")
     return taken
 
 
@@ -109,7 +109,7 @@ def once(ask: Callable[[], R], is_right: Callable[[R], object]) -> R:
         last[:] = [ask()]
         return is_right(last[0])
 
-    wait_until(is_so, told=lambda: f"still {last[0]}")
+    wait_until(is_so, detail=lambda: f"still {last[0]}")
     return last[0]
 
 
@@ -121,4 +121,4 @@ def eventually_equal(ask: Callable[[], R], expected: R) -> None:
         last[:] = [ask()]
         return last == [expected]
 
-    wait_until(is_equal, told=lambda: f"{last[0]!r} is not {expected!r}")
+    wait_until(is_equal, detail=lambda: f"{last[0]!r} is not {expected!r}")

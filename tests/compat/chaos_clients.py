@@ -174,7 +174,7 @@ class RecordingConsumer(_Client):
         wait_until(
             is_all_read,
             timeout_s=timeout_s,
-            told=lambda: f"{self.name}: partitions {left} were not read to their ends {ends}",
+            detail=lambda: f"{self.name}: partitions {left} were not read to their ends {ends}",
         )
         self._consumer.close()
         return self.polls
@@ -268,7 +268,7 @@ class GroupMember(_Client):
         wait_until(
             lambda: self.committed == ends or not self.is_alive(),
             timeout_s=timeout_s,
-            told=lambda: f"{self.name} has committed {self.committed} of {ends}",
+            detail=lambda: f"{self.name} has committed {self.committed} of {ends}",
         )
 
     def _work(self) -> None:

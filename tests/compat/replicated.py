@@ -74,7 +74,7 @@ class Topic:
             assert code in fenced | created, code
             return code in created
 
-        wait_until(is_created, told=f"{self.name}: its brokers are fenced")
+        wait_until(is_created, detail=f"{self.name}: its brokers are fenced")
 
     def wait(
         self, *, leaders: Sequence[int] | None = None, in_sync: Sequence[Iterable[int]] | None = None
@@ -92,7 +92,7 @@ class Topic:
             found[:] = self.seen()
             return bool(found) and all(map(is_so, found))
 
-        wait_until(is_so_everywhere, told=lambda: f"{found}: not led by {leaders}, or not {wanted} in sync")
+        wait_until(is_so_everywhere, detail=lambda: f"{found}: not led by {leaders}, or not {wanted} in sync")
 
     def wait_in_sync(self, replicas: Iterable[int]) -> None:
         """Until all of its partitions have exactly these replicas in sync."""
@@ -104,7 +104,7 @@ class Topic:
             rows = [row for state in found for row in state.in_sync]
             return bool(rows) and all(row == wanted for row in rows)
 
-        wait_until(are_in_sync, told=lambda: f"{found}: not {wanted} in sync")
+        wait_until(are_in_sync, detail=lambda: f"{found}: not {wanted} in sync")
 
     def _wires(self) -> Iterator[BlockingWire]:
         """To the brokers that can be reached."""

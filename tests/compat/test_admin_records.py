@@ -133,7 +133,7 @@ def test_kafka_python_asks_for_log_directories_and_offsets(server, topic):
             (found,) = [one for one in folder["topics"] if one["name"] == topic]
             return {one["partition_index"]: one["partition_size"] for one in found["partitions"]}
 
-        wait_until(lambda: sizes()[0] > 10_000, told=sizes)
+        wait_until(lambda: sizes()[0] > 10_000, detail=sizes)
         assert sizes()[1] == 0
         partitions = {kafka.TopicPartition(topic, 0): kafka.admin.OffsetSpec.LATEST}
         found = admin.list_partition_offsets(partitions)

@@ -114,11 +114,11 @@ def run(cluster: ProxiedCluster, nemesis: Nemesis, history: History, *, member_l
         f"{seconds:.1f} until {over - nemesis.began:.1f}"
         for seconds, over in (producer.longest_silence for producer in producers)
     ]
-    told = {"seed": SEED, "seconds": SECONDS, "acknowledged": acknowledged, "longest silence, s": silences}
-    told |= {"ISR full after, s": round(recovery_s, 1), "read from followers": from_followers}
-    told["assignments"] = member.assignments
+    summary = {"seed": SEED, "seconds": SECONDS, "acknowledged": acknowledged, "longest silence, s": silences}
+    summary |= {"ISR full after, s": round(recovery_s, 1), "read from followers": from_followers}
+    summary["assignments"] = member.assignments
     say("\n".join(nemesis.story))
-    say(json.dumps(told | check_nodes(cluster, nemesis)))
+    say(json.dumps(summary | check_nodes(cluster, nemesis)))
 
 
 def check_nodes(cluster: ProxiedCluster, nemesis: Nemesis) -> dict[str, object]:
@@ -155,7 +155,7 @@ def wait_for_full_isr(cluster: ProxiedCluster) -> None:
         ]
         return not missing
 
-    wait_until(is_full, timeout_s=RECOVERY_S, told=lambda: missing)
+    wait_until(is_full, timeout_s=RECOVERY_S, detail=lambda: missing)
 
 
 def check_folders(cluster: ProxiedCluster) -> None:

@@ -76,7 +76,7 @@ def test_retention_by_size_moves_the_log_start(server, topic):
         {"bootstrap.servers": server.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
     )
     try:
-        wait_until(lambda: watermarks(consumer, topic)[0] > 600, told=lambda: watermarks(consumer, topic))
+        wait_until(lambda: watermarks(consumer, topic)[0] > 600, detail=lambda: watermarks(consumer, topic))
         low, high = watermarks(consumer, topic)
         assert high == 1000
         assert low < 800

@@ -80,14 +80,14 @@ class Reader:
     def read_until(self, values: list[bytes]) -> None:
         wait_until(
             lambda: len(self.poll().values) >= len(values),
-            told=lambda: f"{len(self.values)} of {len(values)}",
+            detail=lambda: f"{len(self.values)} of {len(values)}",
         )
         assert self.values == values
 
     def wait_served_by(self, broker: int) -> None:
         """Until the statistics say so: they come now and then."""
         wait_until(
-            lambda: self.poll().broker == broker, told=lambda: f"served by {self.broker}, not {broker}"
+            lambda: self.poll().broker == broker, detail=lambda: f"served by {self.broker}, not {broker}"
         )
 
 

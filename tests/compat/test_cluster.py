@@ -73,19 +73,19 @@ def test_topics_records_and_groups(cluster):
 def test_kafkas_tools_see_the_quorum(cluster):
     controllers = ("--bootstrap-controller", cluster.bootstrap_controllers)
 
-    def is_complete(told):
+    def is_complete(printed):
         """A new leader knows an observer from its first fetch on."""
-        is_led = f"LeaderId:               {cluster.active_controller()}" in told
-        observers = told.partition("CurrentObservers")[2]
+        is_led = f"LeaderId:               {cluster.active_controller()}" in printed
+        observers = printed.partition("CurrentObservers")[2]
         return is_led and all(f'"id": {broker}' in observers for broker in (1, 2, 3))
 
-    told = once(lambda: tool("kafka-metadata-quorum", *controllers, "describe", "--status"), is_complete)
+    printed = once(lambda: tool("kafka-metadata-quorum", *controllers, "describe", "--status"), is_complete)
     for controller in (101, 102, 103):
-        assert f'"id": {controller}' in told.partition("CurrentVoters")[2].partition("CurrentObservers")[0]
+        assert f'"id": {controller}' in printed.partition("CurrentVoters")[2].partition("CurrentObservers")[0]
 
     def column(number, *where):
-        told = tool("kafka-cluster", "list-endpoints", *where)
-        return [line.split()[number] for line in told.splitlines()[1:]]
+        printed = tool("kafka-cluster", "list-endpoints", *where)
+        return [line.split()[number] for line in printed.splitlines()[1:]]
 
     eventually_equal(lambda: column(0, *controllers), ["101", "102", "103"])
     eventually_equal(lambda: column(3, "--bootstrap-server", cluster.bootstrap), ["a", "b", "c"])
@@ -94,7 +94,7 @@ def test_kafkas_tools_see_the_quorum(cluster):
 # KIP-919
 def test_controllers_answer_admin_clients_directly(cluster):
     controllers = ("--bootstrap-controller", cluster.bootstrap_controllers)
-    told = tool(
+    printed = tool(
         "kafka-configs",
         *controllers,
         "--describe",
@@ -104,7 +104,7 @@ def test_controllers_answer_admin_clients_directly(cluster):
         "--entity-name",
         "101",
     )
-    assert "node.id=101" in told
+    assert "node.id=101" in printed
     tool(
         "kafka-configs",
         *controllers,
@@ -118,7 +118,7 @@ def test_controllers_answer_admin_clients_directly(cluster):
     of_all = ("--bootstrap-server", cluster.bootstrap, "--entity-type", "brokers", "--entity-default")
     once(
         lambda: tool("kafka-configs", *of_all, "--describe"),
-        lambda told: "log.cleaner.backoff.ms=12345" in told,
+        lambda printed: "log.cleaner.backoff.ms=12345" in printed,
     )
 
 

@@ -64,7 +64,7 @@ def shown(message: Any) -> Any:
 
 def same(wires: tuple[BlockingWire, BlockingWire], story: list[Step], *, nth_version: int) -> list[Any]:
     """Tell both servers the story; what they answered, which is the same."""
-    told, differences = [], []
+    results, differences = [], []
     for key, request in story:
         versions = KAFKA_VERSIONS[key]
         version = versions[min(nth_version, len(versions) - 1)]
@@ -77,9 +77,9 @@ def same(wires: tuple[BlockingWire, BlockingWire], story: list[Step], *, nth_ver
         # An alteration is not repeated: a second answer to it may be another one.
         if not comes_true(are_equal, timeout_s=PATIENCE_S if "DESCRIBE" in key.name else 0):
             differences.append((key.name, version, request, *answers))
-        told.append(answers[0])
+        results.append(answers[0])
     assert differences == []
-    return told
+    return results
 
 
 every_version = pytest.mark.parametrize("nth_version", range(3))
@@ -156,9 +156,9 @@ def test_client_quotas(wires, nth_version: int):
         ),
         quotas_of(),
     ]
-    told = same(wires, story, nth_version=nth_version)
-    assert len(told[4]["entries"]) == len(ENTITIES) + 2
-    assert told[-1]["entries"] == []
+    results = same(wires, story, nth_version=nth_version)
+    assert len(results[4]["entries"]) == len(ENTITIES) + 2
+    assert results[-1]["entries"] == []
 
 
 @every_version
@@ -192,9 +192,9 @@ def test_quotas_that_are_refused(wires, nth_version: int):
         [("user", EXACT, "x"), ("ip", EXACT, "1.2.3.4")],
     ]
     story = [*(altered(each) for each in refused), *(quotas_of(*each) for each in filters)]
-    told = same(wires, story, nth_version=nth_version)
-    assert sum(row["entries"][0]["error_code"] != 0 for row in told[: len(refused)]) == len(refused) - 1
-    assert all(row["error_code"] for row in told[len(refused) :])
+    results = same(wires, story, nth_version=nth_version)
+    assert sum(row["entries"][0]["error_code"] != 0 for row in results[: len(refused)]) == len(refused) - 1
+    assert all(row["error_code"] for row in results[len(refused) :])
     # Named twice: the first one counts, and is told of the second.
     twice = [altered(quota((RATE, 1.0), user="twice"), quota((RATE, 2.0), user="twice")), quotas_of()]
     done = same(wires, [*twice, altered(quota((RATE, None), user="twice"))], nth_version=nth_version)
@@ -294,9 +294,9 @@ def test_acls(wires, nth_version: int):
         deleted(),
         acls_of(),
     ]
-    told = same(wires, story, nth_version=nth_version)
-    assert sum(len(row["acls"]) for row in told[2]["resources"]) == 10
-    assert told[-1]["resources"] == []
+    results = same(wires, story, nth_version=nth_version)
+    assert sum(len(row["acls"]) for row in results[2]["resources"]) == 10
+    assert results[-1]["resources"] == []
 
 
 # -- SCRAM -------------------------------------------------------------------------------------------------
@@ -355,9 +355,9 @@ def test_scram_credentials(wires):
         credentials(remove("alice", 2)),
         users(),
     ]
-    told = same(wires, story, nth_version=0)
-    assert {row["user"] for row in told[5]["results"]} == {"alice", "bob", "carol"}
-    assert told[-1]["results"] == []
+    results = same(wires, story, nth_version=0)
+    assert {row["user"] for row in results[5]["results"]} == {"alice", "bob", "carol"}
+    assert results[-1]["results"] == []
 
 
 # -- features ----------------------------------------------------------------------------------------------
@@ -521,8 +521,8 @@ def test_reassignments(wires, created_topic: str, nth_version: int):
 def test_brokers_that_are_not_registered(wires):
     for broker_id in (99, -1, 2**31 - 1):
         story = [(ApiKey.UNREGISTER_BROKER, UnregisterBrokerRequest(broker_id=broker_id))]
-        (told,) = same(wires, story, nth_version=0)
-        assert told["error_code"] != 0
+        (results,) = same(wires, story, nth_version=0)
+        assert results["error_code"] != 0
 
 
 # -- configurations of another broker -----------------------------------------------------------------------
@@ -544,8 +544,8 @@ def test_a_broker_answers_for_its_own_configurations_only(wires, name: str, nth_
         ),
         (ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=[described])),
     ]
-    told = same(wires, story, nth_version=nth_version)
-    assert told[0]["responses"][0]["error_code"] == told[1]["results"][0]["error_code"] == 42
+    results = same(wires, story, nth_version=nth_version)
+    assert results[0]["responses"][0]["error_code"] == results[1]["results"][0]["error_code"] == 42
 
 
 # -- without an authorizer ---------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def test_kafka_configs_of_users_clients_and_addresses(where):
     eventually_equal(lambda: describe("users"), [quota, credential])
     both = ("--entity-type", "users", "--entity-default", "--entity-type", "clients", "--entity-name", "c")
     alter(*both, "--add-config", "consumer_byte_rate=7,request_percentage=12.5")
-    (line,) = once(lambda: describe("users", "clients"), lambda told: told)
+    (line,) = once(lambda: describe("users", "clients"), lambda printed: printed)
     head, limits = line.split(" are ")
     assert head == "Quota configs for the default user-principal, client-id 'c'"
     assert set(limits.split(", ")) == {"consumer_byte_rate=7.0", "request_percentage=12.5"}
@@ -139,7 +139,7 @@ def test_kafka_leader_election_and_reassignment(where, topic: str, tmp_path: Pat
     assert output.endswith(f"Successfully started partition reassignment for {topic}-0\n")
     once(
         lambda: tool("kafka-reassign-partitions", *where, "--verify", *by_plan),
-        lambda told: f"Reassignment of partition {topic}-0 is completed." in told,
+        lambda printed: f"Reassignment of partition {topic}-0 is completed." in printed,
     )
     assert tool("kafka-reassign-partitions", *where, "--list") == "No partition reassignments found.\n"
     output = tool("kafka-reassign-partitions", *where, "--cancel", *by_plan)

@@ -166,7 +166,7 @@ def end(server: KafkaServer | OttlaServer, *, is_killed: bool) -> None:
 
 
 def assert_same(seen: View, expected: View) -> None:
-    assert not (told := list(differences(seen, expected))), "\n".join(told)
+    assert not (changes := list(differences(seen, expected))), "\n".join(changes)
 
 
 def assert_sound(folder: Path) -> None:

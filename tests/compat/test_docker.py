@@ -88,8 +88,8 @@ def test_the_nodes_of_the_file_find_each_other(tmp_path):
         client = AdminClient({"bootstrap.servers": f"127.0.0.1:{host_port}"})
         for future in client.create_topics([NewTopic("t", 1, 1)]).values():
             future.result(PATIENCE_S)
-        told = client.list_topics(timeout=PATIENCE_S).brokers
-        assert [(broker.id, broker.port) for broker in told.values()] == [(1, host_port)]
+        listed = client.list_topics(timeout=PATIENCE_S).brokers
+        assert [(broker.id, broker.port) for broker in listed.values()] == [(1, host_port)]
     finally:
         for child in reversed(children):
             child.stop()

@@ -333,7 +333,7 @@ def test_indexes_that_a_start_would_believe(folders):
 
 def test_aborted_transactions(folders):
     """All that our indexes hold, in the same words; compaction has taken some with their records."""
-    told = dump(folders).splitlines()
+    output = dump(folders).splitlines()
     counts = {}
     for kind, folder in folders.items():
         for path in sorted(folder.glob("*.txnindex")):
@@ -343,6 +343,6 @@ def test_aborted_transactions(folders):
                 assert (
                     f"version: 0 producerId: {it.producer_id} firstOffset: {it.first_offset} "
                     f"lastOffset: {it.last_offset} lastStableOffset: {it.last_stable_offset}"
-                ) in told
+                ) in output
     assert counts["transactions"] == counts["recovered"] == counts["copied"] > 3
     assert 0 < counts["truncated"] < counts["transactions"]

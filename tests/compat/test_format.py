@@ -128,16 +128,16 @@ def test_the_same_files(tmp_path, roles, node_id, voters, arguments, release):
     ],
 )
 def test_the_same_refusals(tmp_path, voters, roles, arguments):
-    told = []
+    printed = []
     for name, command in (("ottla", ottla), ("kafka", kafka)):
         file = properties(
             tmp_path / name, roles=roles, node_id=1 if roles == "controller" else 4, voters=voters
         )
         status, output = command("-c", str(file), *arguments)
         assert status != 0
-        told.append(output)
-    sentence = told[0].removeprefix("Error: ").strip().splitlines()[-1].rstrip(".")
-    assert sentence[:60] in told[1], told
+        printed.append(output)
+    sentence = printed[0].removeprefix("Error: ").strip().splitlines()[-1].rstrip(".")
+    assert sentence[:60] in printed[1], printed
 
 
 def test_what_is_formatted_is_left_alone(tmp_path):

@@ -74,9 +74,9 @@ class Wire:
     def ask(self, version: int, request: Any, *, note: str = "") -> Any:
         """Send, receive, and write down."""
         self.send(version, request)
-        return self.told(request.__api_key__, version, note)
+        return self.transcribed(request.__api_key__, version, note)
 
-    def told(self, key: int, version: int, note: str = "") -> Any:
+    def transcribed(self, key: int, version: int, note: str = "") -> Any:
         response = self.receive(key, version)
         self.lines.append(f"{ApiKey(key).name} v{version} {note}".rstrip())
         self.lines += [f"    {line}" for line in self._describe(response)]

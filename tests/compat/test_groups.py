@@ -32,7 +32,7 @@ def wait_until(condition: Callable[[], bool], members: list[Member]) -> None:
     def state() -> object:
         return [(type(member).__name__, sorted(member.assigned), len(member.taken)) for member in members]
 
-    admin.wait_until(is_so, told=state)
+    admin.wait_until(is_so, detail=state)
 
 
 def numbers_of(members: list[Member]) -> list[int]:

@@ -52,7 +52,7 @@ def test_a_static_java_member_and_a_cooperative_one_of_librdkafka(server, topic,
     wait_until(lambda: len(native.taken) == 60)
 
     java.start()
-    wait_until(lambda: len(native.assigned) == _PARTITIONS / 2, told=java.child.output)
+    wait_until(lambda: len(native.assigned) == _PARTITIONS / 2, detail=java.child.output)
     wait_until(lambda: len(holdings(admin, group).get("static-1", ())) == _PARTITIONS / 2)
     before = holdings(admin, group)
     produce(server.bootstrap, topic, range(60, 120))

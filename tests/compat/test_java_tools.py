@@ -27,7 +27,9 @@ def test_kafka_topics(server, topic):
     tool("kafka-topics", *where, "--alter", "--topic", topic, "--partitions", "7")
     # The answer of DescribeTopicPartitions comes in pages of two partitions.
     describe = ("--describe", "--topic", topic, "--partition-size-limit-per-response", "2")
-    head, *rows = once(lambda: lines(tool("kafka-topics", *where, *describe)), lambda told: len(told) == 8)
+    head, *rows = once(
+        lambda: lines(tool("kafka-topics", *where, *describe)), lambda printed: len(printed) == 8
+    )
     assert re.fullmatch(
         rf"Topic: {topic}\tTopicId: \S{{22}}\tPartitionCount: 7\tReplicationFactor: 1\tConfigs: (.*)", head
     )
@@ -43,7 +45,7 @@ def test_kafka_topics(server, topic):
         for index in range(7)
     ]
     tool("kafka-topics", *where, "--delete", "--topic", topic)
-    once(lambda: lines(tool("kafka-topics", *where, "--list")), lambda told: topic not in told)
+    once(lambda: lines(tool("kafka-topics", *where, "--list")), lambda printed: topic not in printed)
 
 
 def test_the_console_producer_and_consumer(server, topic):
@@ -89,7 +91,8 @@ def test_kafka_configs(server, topic):
     assert refused.returncode != 0
     assert "InvalidConfigurationException" in refused.stderr + refused.stdout
     described = once(
-        lambda: tool("kafka-configs", *of_topic, "--describe"), lambda told: "max.message.bytes=2000" in told
+        lambda: tool("kafka-configs", *of_topic, "--describe"),
+        lambda printed: "max.message.bytes=2000" in printed,
     )
     assert "\n  max.message.bytes=2000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:" in described
     assert "\n  cleanup.policy=compact,delete sensitive=false" in described
@@ -99,8 +102,8 @@ def test_kafka_configs(server, topic):
         every = ("--bootstrap-server", server.bootstrap, "--entity-type", "brokers", "--entity-name", "1")
         output = once(
             lambda: tool("kafka-configs", *every, "--describe", "--all"),
-            lambda told: (
-                "  log.retention.ms=777777777 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER" in told
+            lambda printed: (
+                "  log.retention.ms=777777777 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER" in printed
             ),
         )
         assert len(lines(output)) > 250

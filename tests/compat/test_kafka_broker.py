@@ -108,14 +108,14 @@ def mixed(whole):
 
 def test_both_kinds_of_brokers_are_in_the_cluster(mixed):
     def ids():
-        told = tool("kafka-cluster", "list-endpoints", "--bootstrap-server", mixed.kafka)
-        return sorted(line.split()[0] for line in told.splitlines()[1:])
+        output = tool("kafka-cluster", "list-endpoints", "--bootstrap-server", mixed.kafka)
+        return sorted(line.split()[0] for line in output.splitlines()[1:])
 
     mixed.wait_for(1, KAFKA_ID)
     eventually_equal(ids, ["1", str(KAFKA_ID)])
     once(
         lambda: tool("kafka-metadata-quorum", "--bootstrap-server", mixed.kafka, "describe", "--status"),
-        lambda told: f'"id": {KAFKA_ID}' in told.partition("CurrentObservers")[2],
+        lambda output: f'"id": {KAFKA_ID}' in output.partition("CurrentObservers")[2],
     )
 
 

@@ -110,12 +110,12 @@ def test_both_cleaners_make_the_same_files(tmp_path: Path, write: Callable[[Log,
         theirs = shutil.copytree(directory, tmp_path / f"kafka{part}" / "orders-0")
         log = open_log(directory, config=COMPACTED, now_ms=now_ms)
         size = log.size_bytes
-        told = kafka(theirs, f"clean {cleaned} {log.segments.active.base_offset}", now_ms=now_ms)
+        output = kafka(theirs, f"clean {cleaned} {log.segments.active.base_offset}", now_ms=now_ms)
         cleaned = clean(log, cleaned, now_ms, max_keys=100_000)
         assert log.size_bytes < size
         end = log.log_end_offset
         log.close()
-        assert told == [f"clean to {cleaned}", f"end {end}"]
+        assert output == [f"clean to {cleaned}", f"end {end}"]
         assert_same_files(directory, theirs)
         now_ms += 800
 

@@ -33,7 +33,7 @@ def test_a_thousand_partitions(server, topic, group):
     reader = Consumer({**settings, "enable.auto.commit": False})
     seen: dict[int, bytes] = {}
     reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(_PARTITIONS)])
-    wait_until(lambda: drain(reader, seen) or len(seen) == _PARTITIONS, told=lambda: len(seen))
+    wait_until(lambda: drain(reader, seen) or len(seen) == _PARTITIONS, detail=lambda: len(seen))
     assert seen == expected
     reader.close()
 
@@ -48,7 +48,9 @@ def test_a_thousand_partitions(server, topic, group):
         shares = [len(member.assignment()) for member in members]
         return shares == [_PARTITIONS / 2] * 2 and len(seen) == _PARTITIONS
 
-    wait_until(is_shared_and_read, told=lambda: (len(seen), [len(member.assignment()) for member in members]))
+    wait_until(
+        is_shared_and_read, detail=lambda: (len(seen), [len(member.assignment()) for member in members])
+    )
     assert seen == expected
     for member in members:
         member.close()

@@ -44,10 +44,10 @@ def test_kafkas_tool_reads_every_record_that_we_can_write(tmp_path: Path):
     log.close()
     lines = dump(directory / f"{0:020d}.log")
     for (record, version), line in zip(cases, lines, strict=True):
-        told = json.loads(line.partition("payload: ")[2])
-        assert (told["type"], told["version"]) == (kafka_name(record), version)
+        decoded = json.loads(line.partition("payload: ")[2])
+        assert (decoded["type"], decoded["version"]) == (kafka_name(record), version)
         expected = to_json(record, version)
-        assert told["data"] == expected
+        assert decoded["data"] == expected
 
 
 def topics(server: OttlaServer | KafkaServer) -> set[str]:
@@ -108,10 +108,10 @@ def test_kafkas_tool_reads_our_snapshots(tmp_path: Path):
     assert '"voterId":7' in middle[1]
     records = list(records_of(image, metadata_version=30))
     for record, line in zip(records, middle[2:], strict=True):
-        told = json.loads(line.partition("payload: ")[2])
+        decoded = json.loads(line.partition("payload: ")[2])
         version = version_of(record, metadata_version=30)
-        assert (told["type"], told["version"]) == (kafka_name(record), version)
-        assert told["data"] == to_json(record, version)
+        assert (decoded["type"], decoded["version"]) == (kafka_name(record), version)
+        assert decoded["data"] == to_json(record, version)
 
 
 def test_kafka_goes_on_from_our_snapshot_alone(tmp_path: Path):

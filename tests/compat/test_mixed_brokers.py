@@ -326,7 +326,7 @@ def elect_uncleanly(topic: Topic, among: set[int]) -> int:
             refused.append(topic.elect(ElectionType.UNCLEAN).name)  # for a moment: nobody is unfenced yet
         return len(found) == 1 and found <= among
 
-    wait_until(is_elected, told=lambda: f"led by {found}, {refused[-1:]}")
+    wait_until(is_elected, detail=lambda: f"led by {found}, {refused[-1:]}")
     return found.pop()
 
 
@@ -337,7 +337,7 @@ def assert_identical(mixture: Mixture, folder: str, *, end: int) -> None:
         found = [data_dir / folder for data_dir in mixture.data_dirs()]
         return [{path.name: path.read_bytes() for path in sorted(each.glob("*.log"))} for each in found]
 
-    wait_until(lambda: len({tuple(each.items()) for each in segments()}) == 1, told="not the same bytes")
+    wait_until(lambda: len({tuple(each.items()) for each in segments()}) == 1, detail="not the same bytes")
     report = compare(*(data_dir / folder for data_dir in mixture.data_dirs()), files=Files())
     assert report.is_sound, report.findings
     assert len(report.partitions) == 2

@@ -182,15 +182,15 @@ def test_a_quorum_goes_from_kafka_to_ottla_and_back(tmp_path):
     def replace(old: Node, new: Node) -> None:
         # As an operator would: who lags behind is not made a voter.
         wait_until(lambda: has_all(serving.port, new.node_id))
-        told = tool(
+        output = tool(
             "kafka-metadata-quorum",
             *("--bootstrap-server", serving.listener, "--command-config", str(new.properties_file)),
             "add-controller",
         )
-        assert told.startswith(
+        assert output.startswith(
             f"Added controller {new.node_id} with directory id {new.directory_id} and endpoints"
         )
-        told = tool(
+        output = tool(
             "kafka-metadata-quorum",
             *(
                 "--bootstrap-server",
@@ -201,10 +201,10 @@ def test_a_quorum_goes_from_kafka_to_ottla_and_back(tmp_path):
             ),
             *("--controller-directory-id", old.directory_id),
         )
-        assert told == f"Removed  KRaft controller {old.node_id} with directory id {old.directory_id}\n"
+        assert output == f"Removed  KRaft controller {old.node_id} with directory id {old.directory_id}\n"
         wait_until(lambda: leader_of(serving.port) == new.node_id)
-        told = tool("kafka-metadata-quorum", "--bootstrap-server", serving.listener, "describe", "--status")
-        (voters,) = re.findall(r"CurrentVoters:\s+(.*)", told)
+        output = tool("kafka-metadata-quorum", "--bootstrap-server", serving.listener, "describe", "--status")
+        (voters,) = re.findall(r"CurrentVoters:\s+(.*)", output)
         assert re.findall(r'"id": (\d+)', voters) == [str(new.node_id)]
 
     try:

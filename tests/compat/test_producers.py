@@ -95,18 +95,18 @@ def test_the_topic_decides_whose_clock_counts(server, topic):
     create_topic(server.bootstrap, plain)
     old_ms = int(time.time() * 1000) - 3_600_000
     producer = Producer({"bootstrap.servers": server.bootstrap})
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     for name in (topic, plain):
         producer.produce(
-            name, b"x", timestamp=old_ms, on_delivery=lambda _, message: told.append(message.timestamp())
+            name, b"x", timestamp=old_ms, on_delivery=lambda _, message: reported.append(message.timestamp())
         )
         assert producer.flush(PATIENCE_S) == 0
     seen = [read(server.bootstrap, name, 1)[0].timestamp() for name in (topic, plain)]
-    assert seen[1] == (_CREATE_TIME, old_ms) == told[1]
+    assert seen[1] == (_CREATE_TIME, old_ms) == reported[1]
     kind, appended_ms = seen[0]
     assert kind == _LOG_APPEND_TIME
     assert abs(appended_ms - time.time() * 1000) < 1_800_000
-    assert told[0][1] == appended_ms
+    assert reported[0][1] == appended_ms
 
 
 def test_timestamps_out_of_bounds_are_refused(server, topic):

@@ -63,28 +63,28 @@ def test_the_quorum_is_described(cluster, option):
     where = (option, cluster.bootstrap if option == "--bootstrap-server" else cluster.bootstrap_controllers)
 
     def status() -> dict[str, str]:
-        told = tool("kafka-metadata-quorum", *where, "describe", "--status")
-        return dict(re.findall(r"^(\w+):\s+(.*)$", told, re.MULTILINE))
+        printed = tool("kafka-metadata-quorum", *where, "describe", "--status")
+        return dict(re.findall(r"^(\w+):\s+(.*)$", printed, re.MULTILINE))
 
-    def observers(told: dict[str, str]) -> dict[int, str]:
-        return {row["id"]: row["directoryId"] for row in json.loads(told["CurrentObservers"])}
+    def observers(printed: dict[str, str]) -> dict[int, str]:
+        return {row["id"]: row["directoryId"] for row in json.loads(printed["CurrentObservers"])}
 
     # A new leader knows the others from their first fetches on.
-    told = once(
+    printed = once(
         status,
-        lambda told: (
-            0 <= int(told["MaxFollowerLag"]) < 10
-            and int(told["LeaderId"]) == cluster.active_controller()
-            and len(observers(told)) == len(BROKERS)
+        lambda printed: (
+            0 <= int(printed["MaxFollowerLag"]) < 10
+            and int(printed["LeaderId"]) == cluster.active_controller()
+            and len(observers(printed)) == len(BROKERS)
         ),
     )
-    assert set(told) == {
+    assert set(printed) == {
         *("ClusterId", "LeaderId", "LeaderEpoch", "HighWatermark"),
         *("MaxFollowerLag", "MaxFollowerLagTimeMs", "CurrentVoters", "CurrentObservers"),
     }
-    assert int(told["LeaderEpoch"]) >= 1
-    assert int(told["HighWatermark"]) > 10
-    assert json.loads(told["CurrentVoters"]) == [
+    assert int(printed["LeaderEpoch"]) >= 1
+    assert int(printed["HighWatermark"]) > 10
+    assert json.loads(printed["CurrentVoters"]) == [
         {
             "id": node_id,
             "directoryId": directory_id(cluster, node_id),
@@ -92,14 +92,14 @@ def test_the_quorum_is_described(cluster, option):
         }
         for node_id in CONTROLLERS
     ]
-    assert observers(told) == {node_id: directory_id(cluster, node_id) for node_id in BROKERS}
+    assert observers(printed) == {node_id: directory_id(cluster, node_id) for node_id in BROKERS}
 
     head, *rows = once(
         lambda: lines(tool("kafka-metadata-quorum", *where, "describe", "--replication")),
-        lambda told: (
-            len(told) == 7
-            and all(int(row.split()[2]) > 10 for row in told[1:])
-            and any(row.split()[::6] == [str(cluster.active_controller()), "Leader"] for row in told[1:])
+        lambda printed: (
+            len(printed) == 7
+            and all(int(row.split()[2]) > 10 for row in printed[1:])
+            and any(row.split()[::6] == [str(cluster.active_controller()), "Leader"] for row in printed[1:])
         ),
     )
     assert head.split() == [
@@ -139,14 +139,14 @@ def test_a_controller_joins_and_leaves(cluster, tmp_path):
     )
 
     def voters() -> list[int]:
-        told = tool("kafka-metadata-quorum", *by_broker, "describe", "--status")
-        return [row["id"] for row in json.loads(re.findall(r"CurrentVoters:\s+(.*)", told)[0])]
+        printed = tool("kafka-metadata-quorum", *by_broker, "describe", "--status")
+        return [row["id"] for row in json.loads(re.findall(r"CurrentVoters:\s+(.*)", printed)[0])]
 
     add = ("--command-config", str(new.properties_file), "add-controller")
     remove = ("remove-controller", "--controller-id", "104", "--controller-directory-id", new.directory_id)
     try:
-        told = tool("kafka-metadata-quorum", *by_controller, *add)
-        assert told == (
+        printed = tool("kafka-metadata-quorum", *by_controller, *add)
+        assert printed == (
             f"Added controller 104 with directory id {new.directory_id} and endpoints: "
             f"CONTROLLER://127.0.0.1:{new.port}\n"
         )
@@ -158,8 +158,8 @@ def test_a_controller_joins_and_leaves(cluster, tmp_path):
             in again.stderr
         )
 
-        told = tool("kafka-metadata-quorum", *by_broker, *remove)
-        assert told == f"Removed  KRaft controller 104 with directory id {new.directory_id}\n"
+        printed = tool("kafka-metadata-quorum", *by_broker, *remove)
+        assert printed == f"Removed  KRaft controller 104 with directory id {new.directory_id}\n"
         again = run_tool("kafka-metadata-quorum", *by_controller, *remove)
         assert again.returncode == 1
         assert f"Cannot remove voter ReplicaKey(id=104, directoryId={new.directory_id}) from" in again.stderr
@@ -189,9 +189,9 @@ def test_static_voters_are_written_to_the_log(tmp_path):
             node.wait_ready()
         # Controllers that have not heard of one another yet cannot tell an admin client where they are.
         status = ("kafka-metadata-quorum", *where, "describe", "--status")
-        told = once(lambda: run_tool(*status), lambda done: done.returncode == 0).stdout
+        printed = once(lambda: run_tool(*status), lambda done: done.returncode == 0).stdout
         # Not the leader: Kafka's admin client hangs if it asks for the controller while nobody leads.
-        leader = int(re.findall(r"^LeaderId:\s+(\d+)$", told, re.MULTILINE)[0])
+        leader = int(re.findall(r"^LeaderId:\s+(\d+)$", printed, re.MULTILINE)[0])
         leaves = next(node for node in nodes if node.node_id != leader)
         remove = ("remove-controller", "--controller-id", str(leaves.node_id))
         refused = run_tool(
@@ -204,14 +204,16 @@ def test_static_voters_are_written_to_the_log(tmp_path):
         upgrade = ("upgrade", "--feature", "kraft.version=1")
         # Refused until every voter has told the leader what it understands.
         wait_until(lambda: run_tool("kafka-features", *where, *upgrade).returncode == 0)
-        told = tool(
+        printed = tool(
             "kafka-metadata-quorum", *where, *remove, "--controller-directory-id", leaves.directory_id
         )
-        assert told == f"Removed  KRaft controller {leaves.node_id} with directory id {leaves.directory_id}\n"
-        told = tool(*status)
+        assert (
+            printed == f"Removed  KRaft controller {leaves.node_id} with directory id {leaves.directory_id}\n"
+        )
+        printed = tool(*status)
         assert [
             (row["id"], row["directoryId"])
-            for row in json.loads(re.findall(r"CurrentVoters:\s+(.*)", told)[0])
+            for row in json.loads(re.findall(r"CurrentVoters:\s+(.*)", printed)[0])
         ] == [(node.node_id, node.directory_id) for node in nodes if node is not leaves]
     finally:
         for node in nodes:
@@ -223,17 +225,17 @@ def test_features(cluster):
     by_controller = ("--bootstrap-controller", cluster.bootstrap_controllers)
 
     def finalized(*where: str) -> dict[str, str]:
-        told = tool("kafka-features", *where, "describe")
-        return dict(re.findall(r"Feature: (\S+)\s.*FinalizedVersionLevel: (\S+)", told))
+        printed = tool("kafka-features", *where, "describe")
+        return dict(re.findall(r"Feature: (\S+)\s.*FinalizedVersionLevel: (\S+)", printed))
 
-    told = finalized("--bootstrap-server", cluster.bootstrap)
-    assert told == {"metadata.version": "4.3-IV0", "kraft.version": "1", elr: "1"}
+    printed = finalized("--bootstrap-server", cluster.bootstrap)
+    assert printed == {"metadata.version": "4.3-IV0", "kraft.version": "1", elr: "1"}
     assert (
         tool("kafka-features", *by_controller, "downgrade", "--feature", f"{elr}=0")
         == f"{elr} was downgraded to 0.\n"
     )
-    told = once(lambda: finalized(*by_controller), lambda told: told[elr] == "0")
-    assert (told[elr], told["group.version"], told["metadata.version"]) == ("0", "0", "4.3-IV0")
+    printed = once(lambda: finalized(*by_controller), lambda printed: printed[elr] == "0")
+    assert (printed[elr], printed["group.version"], printed["metadata.version"]) == ("0", "0", "4.3-IV0")
     upgrade = ("upgrade", "--feature", f"{elr}=1")
     assert (
         tool("kafka-features", "--bootstrap-server", cluster.bootstrap, *upgrade)
@@ -260,19 +262,21 @@ def test_partitions_are_reassigned(cluster, tmp_path):
         return "--reassignment-json-file", as_json(tmp_path / name, partitions=rows)
 
     to_three = plan("plan.json", [3, 2], [1, 2])
-    told = tool("kafka-reassign-partitions", *where, "--execute", *to_three, "--throttle", "50000000")
-    assert "The inter-broker throttle limit was set to 50000000 B/s" in told
-    assert told.endswith("Successfully started partition reassignments for moves-0,moves-1\n")
+    printed = tool("kafka-reassign-partitions", *where, "--execute", *to_three, "--throttle", "50000000")
+    assert "The inter-broker throttle limit was set to 50000000 B/s" in printed
+    assert printed.endswith("Successfully started partition reassignments for moves-0,moves-1\n")
     topic.wait(in_sync=[{2, 3}, {1, 2}])
     of_three = ("--entity-type", "brokers", "--entity-name", "3")
-    told = once(lambda: tool("kafka-configs", *where, "--describe", *of_three), lambda told: "rate=" in told)
-    assert "follower.replication.throttled.rate=50000000" in told
-    assert "leader.replication.throttled.rate=50000000" in told
-    told = once(
-        lambda: tool("kafka-reassign-partitions", *where, "--verify", *to_three),
-        lambda told: told.count(" is completed.") == 2,
+    printed = once(
+        lambda: tool("kafka-configs", *where, "--describe", *of_three), lambda printed: "rate=" in printed
     )
-    assert lines(told) == [
+    assert "follower.replication.throttled.rate=50000000" in printed
+    assert "leader.replication.throttled.rate=50000000" in printed
+    printed = once(
+        lambda: tool("kafka-reassign-partitions", *where, "--verify", *to_three),
+        lambda printed: printed.count(" is completed.") == 2,
+    )
+    assert lines(printed) == [
         "Status of partition reassignment:",
         "Reassignment of partition moves-0 is completed.",
         "Reassignment of partition moves-1 is completed.",
@@ -281,19 +285,19 @@ def test_partitions_are_reassigned(cluster, tmp_path):
     ]
     once(
         lambda: tool("kafka-topics", *where, "--describe", "--topic", "moves"),
-        lambda told: "Configs: min.insync.replicas=1\n" in told,
+        lambda printed: "Configs: min.insync.replicas=1\n" in printed,
     )
     assert [message.offset() for message in read(cluster.bootstrap, "moves", 3000)] == list(range(3000))
 
     # One that would take minutes: a first fetch is not held back, and after it there is one in eleven seconds.
     away = plan("away.json", [1, 2])
     tool("kafka-reassign-partitions", *where, "--execute", *away, "--throttle", "1000")
-    told = tool("kafka-reassign-partitions", *where, "--list")
-    assert re.search(r"moves-0: replicas: (1,2,3|1,3,2)\. adding: 1\. removing: 3\.", told), told
-    told = tool("kafka-reassign-partitions", *where, "--verify", *away)
-    assert "Reassignment of partition moves-0 is still in progress." in told
-    told = tool("kafka-reassign-partitions", *where, "--cancel", *away)
-    assert "Successfully cancelled partition reassignment for: moves-0" in told
+    printed = tool("kafka-reassign-partitions", *where, "--list")
+    assert re.search(r"moves-0: replicas: (1,2,3|1,3,2)\. adding: 1\. removing: 3\.", printed), printed
+    printed = tool("kafka-reassign-partitions", *where, "--verify", *away)
+    assert "Reassignment of partition moves-0 is still in progress." in printed
+    printed = tool("kafka-reassign-partitions", *where, "--cancel", *away)
+    assert "Successfully cancelled partition reassignment for: moves-0" in printed
     assert tool("kafka-reassign-partitions", *where, "--list") == "No partition reassignments found.\n"
     topic.wait(in_sync=[{2, 3}, {1, 2}])
     assert all(state.leaders[0] in {2, 3} for state in topic.seen())
@@ -306,8 +310,8 @@ def test_leaders_are_elected(cluster, tmp_path):
     produce(cluster.bootstrap, "leads", [b"known to both"])
 
     def flagged(flag: str) -> list[str]:
-        told = tool("kafka-topics", *where, "--describe", "--topic", "leads", f"--{flag}")
-        return re.findall(r"Partition: (\d)", told)
+        printed = tool("kafka-topics", *where, "--describe", "--topic", "leads", f"--{flag}")
+        return re.findall(r"Partition: (\d)", printed)
 
     cluster.kill(3)
     topic.wait(in_sync=[{2}, {2}])
@@ -318,14 +322,14 @@ def test_leaders_are_elected(cluster, tmp_path):
     topic.wait(leaders=[-1, -1])
     assert flagged("unavailable-partitions") == ["0", "1"]
     cluster.start_node(3)
-    told = tool("kafka-topics", *where, "--describe", "--topic", "leads")
-    assert re.findall(r"Leader: (\S+)\s.*Isr: (\S*)\s+Elr: (\S*)\s", told) == [("none", "", "2")] * 2
+    printed = tool("kafka-topics", *where, "--describe", "--topic", "leads")
+    assert re.findall(r"Leader: (\S+)\s.*Isr: (\S*)\s+Elr: (\S*)\s", printed) == [("none", "", "2")] * 2
     one = ("--topic", "leads", "--partition", "0")
     refused = run_tool("kafka-leader-election", *where, "--election-type", "preferred", *one)
     assert refused.returncode == 1
     assert "PreferredLeaderNotAvailableException" in refused.stdout + refused.stderr
-    told = tool("kafka-leader-election", *where, "--election-type", "unclean", *one)
-    assert told == "Successfully completed leader election (UNCLEAN) for partitions leads-0\n"
+    printed = tool("kafka-leader-election", *where, "--election-type", "unclean", *one)
+    assert printed == "Successfully completed leader election (UNCLEAN) for partitions leads-0\n"
     topic.wait(leaders=[3, -1])
     cluster.start_node(2)
     topic.wait(leaders=[3, 2], in_sync=[{2, 3}, {2, 3}])
@@ -338,8 +342,8 @@ def test_leaders_are_elected(cluster, tmp_path):
     topic.wait(in_sync=[{2, 3}, {2, 3}])
     rows = [{"topic": "leads", "partition": index} for index in (0, 1)]
     plan = ("--path-to-json-file", as_json(tmp_path / "election.json", partitions=rows))
-    told = tool("kafka-leader-election", *where, "--election-type", "preferred", *plan)
-    assert lines(told) == [
+    printed = tool("kafka-leader-election", *where, "--election-type", "preferred", *plan)
+    assert lines(printed) == [
         "Successfully completed leader election (PREFERRED) for partitions leads-0",
         "Valid replica already elected for partitions leads-1",
     ]
@@ -409,17 +413,17 @@ def test_configurations(cluster):
     ):
         once(
             lambda asked=asked: tool("kafka-configs", *where, "--describe", *asked),
-            lambda told, expected=expected: expected in told,
+            lambda printed, expected=expected: expected in printed,
         )
 
 
 def test_every_broker_returns_what_it_serves(cluster, tmp_path):
-    told = once(
+    printed = once(
         lambda: broker_api_versions(cluster.bootstrap, tmp_path),
-        lambda told: told.count("isFenced: false") == len(BROKERS),
+        lambda printed: printed.count("isFenced: false") == len(BROKERS),
     )
     found = re.findall(
-        r"^127\.0\.0\.1:(\d+) \(id: (\d) rack: (\w) isFenced: false\) -> \($", told, re.MULTILINE
+        r"^127\.0\.0\.1:(\d+) \(id: (\d) rack: (\w) isFenced: false\) -> \($", printed, re.MULTILINE
     )
     assert sorted((int(node_id), rack, int(port)) for port, node_id, rack in found) == [
         (node_id, rack, cluster.node(node_id).port) for node_id, rack in zip(BROKERS, "abc", strict=True)
@@ -430,7 +434,7 @@ def test_every_broker_returns_what_it_serves(cluster, tmp_path):
         "DescribeQuorum(55)",
         "AddRaftVoter(80)",
     ):
-        assert len(re.findall(rf"{re.escape(name)}: \d.*\[usable: \d\]", told)) == 3
+        assert len(re.findall(rf"{re.escape(name)}: \d.*\[usable: \d\]", printed)) == 3
 
 
 def test_files_of_the_metadata_log(cluster, tmp_path):
@@ -452,9 +456,9 @@ def test_files_of_the_metadata_log(cluster, tmp_path):
 
     def dump(path: Path) -> tuple[list[str], dict[str, list[dict[str, object]]]]:
         """The names of control records in order; the data of the others by type."""
-        told = tool("kafka-dump-log", "--cluster-metadata-decoder", "--files", str(path))
-        assert "isvalid: false" not in told
-        rows = [line for line in lines(told) if line.startswith("|")]
+        printed = tool("kafka-dump-log", "--cluster-metadata-decoder", "--files", str(path))
+        assert "isvalid: false" not in printed
+        rows = [line for line in lines(printed) if line.startswith("|")]
         control = [found[1] for row in rows if (found := re.search(r"headerKeys: \[\] ([A-Z]\w+):? \{", row))]
         data: dict[str, list[dict[str, object]]] = {}
         for row in rows:
@@ -482,8 +486,9 @@ def test_files_of_the_metadata_log(cluster, tmp_path):
     topic = "/image/topics/byName/filed"
     eventually_equal(lambda: shell(snapshot, "ls", topic), sorted([*map(str, range(20)), "id", "name"]))
     seventh = "PartitionRegistration(replicas=[1, 2, 3], directories=["
-    (told,) = once(
-        lambda: shell(snapshot, "cat", f"{topic}/7"), lambda told: told and told[0].startswith(seventh)
+    (printed,) = once(
+        lambda: shell(snapshot, "cat", f"{topic}/7"),
+        lambda printed: printed and printed[0].startswith(seventh),
     )
-    assert "leader=1, leaderRecoveryState=RECOVERED, leaderEpoch=0" in told
+    assert "leader=1, leaderRecoveryState=RECOVERED, leaderEpoch=0" in printed
     eventually_equal(lambda: shell(snapshot, "cat", "/image/features/metadataVersion"), ["Optional[4.3-IV0]"])

@@ -176,7 +176,7 @@ def _consume(bootstrap: str, partitions: list[Partition]) -> dict[Partition, lis
 
     try:
         consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for topic, index in partitions])
-        wait_until(is_all, told=lambda: f"{ended} have ended")
+        wait_until(is_all, detail=lambda: f"{ended} have ended")
     finally:
         consumer.close()
     return taken

@@ -163,11 +163,11 @@ def wait_until(
     *,
     timeout_s: float = PATIENCE_S,
     interval_s: float = 0.02,
-    told: object | Callable[[], object] = "",
+    detail: object | Callable[[], object] = "",
 ) -> None:
-    """Poll until the condition holds; AssertionError with what `told` says if it never does."""
+    """Poll until the condition holds; AssertionError with `detail` if it never does."""
     holds = comes_true(condition, timeout_s=timeout_s, interval_s=interval_s)
-    assert holds, told() if callable(told) else told
+    assert holds, detail() if callable(detail) else detail
 
 
 def comes_true(

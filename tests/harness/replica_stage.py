@@ -96,10 +96,10 @@ class Line:
         assert self.question is not None, f"{self.name} has nothing to ask"
         assert self.held_back is None, f"{self.name} waits for an answer already"
         host, key, message, answer = self.question
-        self._stage.tell(f"{self.name} -> {_asked(key, message)}")
+        self._stage.show(f"{self.name} -> {_asked(key, message)}")
         leader = self._stage.host(host)
         if not leader.is_up:
-            self._stage.tell(f"{self.name} <- nobody answers")
+            self._stage.show(f"{self.name} <- nobody answers")
             answer.set_exception(Disconnected("nobody answers"))
             return
         self.held_back = asyncio.ensure_future(_awaited(leader.answer(key, message, _VERSIONS[key])))
@@ -107,7 +107,7 @@ class Line:
         if is_lost:
             answer.set_exception(Disconnected("the answer is lost"))
         elif not self.deliver():
-            self._stage.tell(f"{self.name} is held back")
+            self._stage.show(f"{self.name} is held back")
 
     def deliver(self) -> bool:
         """Hand the answer back, if there is one by now."""
@@ -115,7 +115,7 @@ class Line:
             return False
         _, key, _, answer = self.question
         response = self.held_back.result()
-        self._stage.tell(f"{self.name} <- {_answered(key, response)}")
+        self._stage.show(f"{self.name} <- {_answered(key, response)}")
         answer.set_result(response)
         return True
 
@@ -190,7 +190,7 @@ class Stage:
         self.lines: dict[str, Line] = {}
         self.committed: dict[int, str] = {}
         self.leader: str | None = None
-        self._told: list[str] = []
+        self._shown: list[str] = []
 
     def __call__(self, line: str) -> list[str]:
         """Play a line of the story; what there is to tell of it."""
@@ -208,8 +208,8 @@ class Stage:
         ):
             self._simulation.run(self._play(line))
         self._note_commits()
-        told, self._told = self._told, []
-        return told
+        shown, self._shown = self._shown, []
+        return shown
 
     def _line(self, runtime: Runtime, *, client_id: str, settings: ClientSettings) -> Line:
         return Line(self, int(client_id.split("-")[1]))
@@ -218,7 +218,7 @@ class Stage:
         end = replica.log.log_end_offset
         if offset < end:
             name = next(name for name in self.names if self.partition(name).follower is replica)
-            self.tell(f"{name} truncates {end} to {offset}")
+            self.show(f"{name} truncates {end} to {offset}")
         _TRUNCATE_TO(replica, offset, now_ms=now_ms)
 
     def close(self) -> None:
@@ -226,9 +226,9 @@ class Stage:
         if self._simulation is not None:
             self._simulation.close()
 
-    def tell(self, line: str) -> None:
+    def show(self, line: str) -> None:
         """Something that the audience should see."""
-        self._told.append(line)
+        self._shown.append(line)
 
     def name_of(self, node_id: int) -> str:
         return next(name for name, id in self.names.items() if id == node_id)
@@ -347,7 +347,7 @@ class Stage:
             for broker, isr in self.cluster.grant():
                 is_settled = False
                 members = " ".join(self.name_of(member) for member in sorted(isr))
-                self.tell(f"{self.name_of(broker.node_id)}: the ISR is {members}")
+                self.show(f"{self.name_of(broker.node_id)}: the ISR is {members}")
             for broker in self.cluster.brokers.values():
                 if broker.is_up:
                     broker.checkpoint()
@@ -361,13 +361,13 @@ class Stage:
     async def _catch_up(self, line: Line) -> None:
         for _ in range(20):
             if line.question is None:
-                self.tell(f"{line.name} asks nothing any more")
+                self.show(f"{line.name} asks nothing any more")
                 return
             if line.held_back is not None:
                 return
             await line.let_pass()
             await self._settle()
-        self.tell(f"{line.name} never catches up")
+        self.show(f"{line.name} never catches up")
 
     async def _die(self, name: str, loss: Loss) -> None:
         broker = self.broker(name)
@@ -397,9 +397,9 @@ class Stage:
         response = await _awaited(self.broker(name).answer(ApiKey.FETCH, request, 18))
         (answer,) = response.responses[0].partitions
         if answer.preferred_read_replica >= 0:
-            self.tell(f"read from {self.name_of(answer.preferred_read_replica)}")
+            self.show(f"read from {self.name_of(answer.preferred_read_replica)}")
         else:
-            self.tell(_row(answer))
+            self.show(_row(answer))
 
     async def _ask_offset(self, name: str, who: int, special: str) -> None:
         row = ListOffsetsPartition(partition_index=0, timestamp=_SPECIAL[special])
@@ -407,7 +407,7 @@ class Stage:
             replica_id=who, topics=[ListOffsetsTopic(name="orders", partitions=[row])]
         )
         response = await _awaited(self.broker(name).answer(ApiKey.LIST_OFFSETS, request, 11))
-        self.tell(_answered(ApiKey.LIST_OFFSETS, response))
+        self.show(_answered(ApiKey.LIST_OFFSETS, response))
 
     def _ask_end(self, name: str, who: int, epoch: int) -> None:
         row = OffsetForLeaderPartition(partition=0, leader_epoch=epoch)
@@ -416,7 +416,7 @@ class Stage:
         )
         response = self.broker(name).answer(ApiKey.OFFSET_FOR_LEADER_EPOCH, request, 4)
         (answer,) = response.topics[0].partitions
-        self.tell(_error(answer) or f"e{answer.leader_epoch} ends at {answer.end_offset}")
+        self.show(_error(answer) or f"e{answer.leader_epoch} ends at {answer.end_offset}")
 
     # -- judgement -------------------------------------------------------------------------------------
 
@@ -446,7 +446,7 @@ class Stage:
             written = " ".join(f"{value}:e{epoch}" for _, epoch, value in self._contents(name)) or "empty"
             epochs = " ".join(f"e{epoch}@{start}" for epoch, start in log.leader_epochs.entries)
             start = f" start={log.log_start_offset}" if log.log_start_offset else ""
-            self.tell(f"{name} HW={log.high_watermark}{start} {written} | {epochs}".rstrip(" |"))
+            self.show(f"{name} HW={log.high_watermark}{start} {written} | {epochs}".rstrip(" |"))
         self._show_losses()
         self._show_divergence()
 
@@ -457,13 +457,13 @@ class Stage:
         start = self.partition(self.leader).log.log_start_offset
         lost = [value for at, value in self.committed.items() if at >= start and led.get(at) != value]
         if lost:
-            self.tell(f"lost: {' '.join(lost)}")
+            self.show(f"lost: {' '.join(lost)}")
 
     def _show_divergence(self) -> None:
         logs = [{at: (epoch, value) for at, epoch, value in self._contents(name)} for name in self._up()]
         for at in range(max((max(log, default=-1) for log in logs), default=-1) + 1):
             if len({log[at] for log in logs if at in log}) > 1:
-                self.tell(f"divergent at {at}")
+                self.show(f"divergent at {at}")
                 return
 
 
@@ -481,10 +481,10 @@ def commands(text: str) -> list[str]:
 def play_anew(text: str, follower: type[Follower]) -> list[str]:
     """What is told of a story's commands where followers decide otherwise."""
     stage = Stage(follower)
-    told: list[str] = []
+    shown: list[str] = []
     try:
         for line in commands(text):
-            told += stage(line)
+            shown += stage(line)
     finally:
         stage.close()
-    return told
+    return shown

@@ -198,7 +198,7 @@ class World:
         return [record.value for record in records(bytes(row.records or b""))]
 
 
-def tell(story, *, seed=3, **settings):
+def run_story(story, *, seed=3, **settings):
     """Run a story in a world of its own; its trace."""
     with Simulation(seed=seed) as simulation:
         world = World(simulation, **settings)
@@ -252,7 +252,7 @@ def test_start_work_failover_and_restart(settings):
         await read(world, "first", first)
         await read(world, "second", second)
 
-    tell(story, **settings)
+    run_story(story, **settings)
 
 
 def test_the_same_seed_gives_the_same_trace():
@@ -260,7 +260,7 @@ def test_the_same_seed_gives_the_same_trace():
         await world.start(*CONTROLLERS, *BROKERS)
         await work(world, "first")
 
-    traces = [tell(story, seed=seed) for seed in (1, 1, 2)]
+    traces = [run_story(story, seed=seed) for seed in (1, 1, 2)]
     assert traces[0] == traces[1]
     assert traces[0] != traces[2]
 
@@ -278,7 +278,7 @@ def test_brokers_wait_for_controllers_and_clients_for_brokers():
         assert [broker.node_id for broker in (await asking).brokers] == [1]
         await client.close()
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_broker_gives_up_when_there_is_no_controller():
@@ -289,7 +289,7 @@ def test_a_broker_gives_up_when_there_is_no_controller():
             await world.start(1, **{"initial.broker.registration.timeout.ms": "5000"})
         assert world.simulation.network.listeners == {}
 
-    tell(story)
+    run_story(story)
 
 
 def test_clients_that_take_all_connections_do_not_cut_replication_off():
@@ -342,7 +342,7 @@ def test_clients_that_take_all_connections_do_not_cut_replication_off():
             while ErrorCode.none not in codes[seen + 1 :]:  # noqa: ASYNC110 (virtual time)
                 await asyncio.sleep(0.1)
 
-    tell(story, **{"min.insync.replicas": "3"})
+    run_story(story, **{"min.insync.replicas": "3"})
 
 
 def test_a_second_node_with_the_id_of_a_broker_is_refused_and_the_first_goes_on(caplog):
@@ -358,7 +358,7 @@ def test_a_second_node_with_the_id_of_a_broker_is_refused_and_the_first_goes_on(
         await read(world, "orders", leaders)
         assert await world.leaders("orders", through=2) == leaders
 
-    tell(story)
+    run_story(story)
     lines = [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"]
     assert sum("DUPLICATE_BROKER_REGISTRATION" in line for line in lines) == 3
     assert len(lines) < 15
@@ -378,7 +378,7 @@ def test_a_second_node_with_the_id_of_the_active_controller_is_refused_and_the_f
         await namesake.stop()
         await read(world, "orders", leaders)
 
-    tell(story)
+    run_story(story)
     errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert sum("another node fetches by this node's id" in line for line in errors) == 3
     assert sum("another node has the same node.id, or this one has lost" in line for line in errors) == 1
@@ -407,7 +407,7 @@ def test_a_start_that_comes_to_nothing_leaves_a_clean_stop_clean():
         assert await world.leaders("orders") == leaders
         await read(world, "orders", leaders)
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_start_that_is_stopped_behind_its_logs_closes_them(monkeypatch):
@@ -433,7 +433,7 @@ def test_a_start_that_is_stopped_behind_its_logs_closes_them(monkeypatch):
         assert await world.leaders("orders") == leaders
         await read(world, "orders", leaders)
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_node_does_not_start_on_the_disk_of_another():
@@ -446,7 +446,7 @@ def test_a_node_does_not_start_on_the_disk_of_another():
             )
         await work(world, "first")
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_node_of_another_cluster_stops_at_once():
@@ -471,7 +471,7 @@ def test_a_node_of_another_cluster_stops_at_once():
         assert runtime.monotonic() < 30
         assert files.contents()[mark] == closed
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_folder_that_is_not_formatted_is_refused():
@@ -482,7 +482,7 @@ def test_a_folder_that_is_not_formatted_is_refused():
                 await world.start(node_id)
             assert world.config(node_id).process_roles == (role,)
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_broker_that_was_cut_off_is_fenced_and_comes_back():
@@ -499,7 +499,7 @@ def test_a_broker_that_was_cut_off_is_fenced_and_comes_back():
         await read(world, "first", await world.leaders("first", through=2))
         assert set(leaders.values()) == set(BROKERS)
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_broker_whose_registration_is_gone_registers_again():
@@ -518,7 +518,7 @@ def test_a_broker_whose_registration_is_gone_registers_again():
         await read(world, "first", await world.leaders("first", through=3))
         assert set(leaders.values()) == set(BROKERS)
 
-    tell(story)
+    run_story(story)
 
 
 def test_controllers_are_described_at_their_own_listener():
@@ -536,7 +536,7 @@ def test_controllers_are_described_at_their_own_listener():
         assert refused.error_code == ErrorCode.mismatched_endpoint_type
         await client.close()
 
-    tell(story)
+    run_story(story)
 
 
 def test_producer_ids_of_all_brokers_differ():
@@ -551,7 +551,7 @@ def test_producer_ids_of_all_brokers_differ():
             await client.close()
         assert len(set(found)) == 9
 
-    tell(story)
+    run_story(story)
 
 
 def test_the_number_of_fetchers_is_changed_while_a_broker_runs():
@@ -578,7 +578,7 @@ def test_the_number_of_fetchers_is_changed_while_a_broker_runs():
             fetchers = world.nodes[node_id]._broker_role._fetchers._fetchers
             assert {number for _, number in fetchers} == {0, 1}
 
-    tell(story)
+    run_story(story)
 
 
 def test_the_controller_learns_in_which_directory_a_replica_lies():
@@ -596,7 +596,7 @@ def test_the_controller_learns_in_which_directory_a_replica_lies():
             used.update(partition.directories)
         assert len(used) == 6
 
-    tell(story, **{"log.dirs": f"{DATA},/more"})
+    run_story(story, **{"log.dirs": f"{DATA},/more"})
 
 
 def test_controllers_follow_altered_values_and_say_which_have_no_effect(caplog):
@@ -621,6 +621,6 @@ def test_controllers_follow_altered_values_and_say_which_have_no_effect(caplog):
             settings = world.nodes[node_id]._controller_role._server.settings
             assert settings.of_listener("CONTROLLER").max_connections == 77
 
-    tell(story)
+    run_story(story)
     found = [record.getMessage() for record in caplog.records if "num.io.threads" in record.getMessage()]
     assert found == ["Dynamic configurations without a meaning for this broker: num.io.threads."] * 3

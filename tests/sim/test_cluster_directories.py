@@ -4,7 +4,7 @@ import asyncio
 import errno
 from pathlib import Path
 
-from test_cluster_boot import BROKERS, CONTROLLERS, tell
+from test_cluster_boot import BROKERS, CONTROLLERS, run_story
 
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -144,7 +144,7 @@ def test_cordoned_directories_get_no_new_replicas():
         again = await placed(world, "again", num_partitions=4, replication_factor=3)
         assert {log_dir(world, 1, "again", index) for index in again} == {A}  # which has fewer
 
-    tell(story, **{"log.dirs": f"{A},{B}"})
+    run_story(story, **{"log.dirs": f"{A},{B}"})
 
 
 def test_a_broker_that_cannot_report_a_failed_directory_ends():
@@ -168,7 +168,7 @@ def test_a_broker_that_cannot_report_a_failed_directory_ends():
         assert not other.failure.done()
         world.rejoin(1)
 
-    tell(story, **{"log.dirs": f"{A},{B}", "log.dir.failure.timeout.ms": "10000"})
+    run_story(story, **{"log.dirs": f"{A},{B}", "log.dir.failure.timeout.ms": "10000"})
 
 
 def test_the_old_directory_fails_when_the_metadata_names_the_new_one():
@@ -195,4 +195,4 @@ def test_the_old_directory_fails_when_the_metadata_names_the_new_one():
         await until(lambda: (known(by=2).leader, known(by=2).isr) == (2, (2,)))
         assert known(by=2).directories[0] == ids[B]
 
-    tell(story, **{"log.dirs": f"{A},{B}"})
+    run_story(story, **{"log.dirs": f"{A},{B}"})

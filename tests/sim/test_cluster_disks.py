@@ -5,7 +5,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from test_cluster_boot import BROKERS, CONTROLLERS, tell
+from test_cluster_boot import BROKERS, CONTROLLERS, run_story
 
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -79,4 +79,4 @@ def test_a_directory_that_fails_moves_leadership_away():
                     await asyncio.sleep(0.05)  # it has yet to hear of its election
         assert not world.nodes[victim].failure.done()
 
-    tell(story, **{"log.dirs": f"{LASTING},{FAILING}"})
+    run_story(story, **{"log.dirs": f"{LASTING},{FAILING}"})

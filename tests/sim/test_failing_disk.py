@@ -76,12 +76,12 @@ def test_one_directory_of_two(error):
         await create(client)
         bad = {partition for partition, path in where(files).items() if path == DIRECTORIES[1]}
         assert len(bad) == 2
-        told = []
+        reported = []
         request = node.broker.controller.request
 
         async def watch(api_key, message, context=None):
             if api_key == ApiKey.BROKER_HEARTBEAT:
-                told.append(message.offline_log_dirs)
+                reported.append(message.offline_log_dirs)
             return await request(api_key, message, context)
 
         node.broker.lifecycle._controller = type("Watched", (), {"request": staticmethod(watch)})
@@ -93,7 +93,7 @@ def test_one_directory_of_two(error):
             assert await produce(client, partition) == expected, partition
             assert await fetch(client, partition) == expected, partition
         lost = node._directories.logs.directory_ids[DIRECTORIES[1]]
-        assert [lost] in told  # at once, not with the next heartbeat that is due
+        assert [lost] in reported  # at once, not with the next heartbeat that is due
         assert not node.failure.done()
         await client.close()
         await node.stop()

@@ -24,7 +24,7 @@ from tests.unit.groups.groups_support import Stage, describe_group
 _FILES = sorted(Path(__file__).parent.glob("*.txt"))
 
 
-class Teller:
+class Narrator:
     def __init__(self) -> None:
         self.stage = Stage()
 
@@ -99,4 +99,4 @@ def _ms(text: str) -> int:
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
 def test_group_scenario(path, play):
     assert path.read_text().startswith("# K"), "a scenario says first which rule of which KIP it is about"
-    play(path, Teller())
+    play(path, Narrator())

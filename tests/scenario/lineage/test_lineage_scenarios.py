@@ -84,8 +84,8 @@ def test_scenario(play, stage, path):
     ("fast_leader_changes", AsksOnce,                 "divergent at 2"),
 ])  # fmt: skip
 def test_an_older_rule_fails(name, rule, outcome):
-    told = play_anew((Path(__file__).parent / f"{name}.txt").read_text(), rule)
-    assert outcome in told[-6:], told  # what the last `show` says
+    shown = play_anew((Path(__file__).parent / f"{name}.txt").read_text(), rule)
+    assert outcome in shown[-6:], shown  # what the last `show` says
 
 
 def test_every_story_names_its_kip():

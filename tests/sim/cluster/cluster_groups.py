@@ -164,13 +164,13 @@ class Member(Client):
         self._expect(group.error_code)
         row = group.topics[0].partitions[0]
         self._expect(row.error_code)
-        told = max(row.committed_offset, 0)
-        if not self._known <= told <= self._sent:
+        reported = max(row.committed_offset, 0)
+        if not self._known <= reported <= self._sent:
             raise Violated(
-                f"CommittedOffsetsNeverGoBack: {self.name} is told {told} by {self._coordinator}; "
+                f"CommittedOffsetsNeverGoBack: {self.name} is told {reported} by {self._coordinator}; "
                 f"acknowledged or told before: {self._known}, sent: {self._sent}"
             )
-        self._known = told
+        self._known = reported
         self.told_count += 1
 
 

@@ -49,7 +49,7 @@ class Inquirer(Client):
         self._judge = judge
         self._topic, self._partition = topic, partition
         #: (leader epoch, EARLIEST or LATEST) -> the last answer
-        self._told: dict[tuple[int, int], int] = {}
+        self._answered: dict[tuple[int, int], int] = {}
         self.answer_count = 0
 
     async def ask(self, *, pause_s: float, is_over: Callable[[], bool]) -> None:
@@ -114,12 +114,12 @@ class Inquirer(Client):
         return self._judge.log_start_offset(self._topic, self._partition, broker_id)
 
     def _check_bound(self, timestamp: int, offset: int, ledger: Ledger, epoch: int, where: str) -> None:
-        told = self._told.get((epoch, timestamp), 0)
+        answered = self._answered.get((epoch, timestamp), 0)
         if timestamp == LATEST:
-            told = max(told, ledger.begun[epoch])
-        if not told <= offset <= ledger.end:
-            raise Violated(f"OffsetsAreTrue: told was {told}, committed is {ledger.end}: {where}")
-        self._told[epoch, timestamp] = offset
+            answered = max(answered, ledger.begun[epoch])
+        if not answered <= offset <= ledger.end:
+            raise Violated(f"OffsetsAreTrue: told was {answered}, committed is {ledger.end}: {where}")
+        self._answered[epoch, timestamp] = offset
 
     def _check_found(
         self, timestamp: int, row: Any, start: int, ledger: Ledger, epoch: int, where: str

@@ -311,7 +311,7 @@ def shape_of(name: str, seed: int) -> dict[str, Any]:
     return shape | WORLDS.get(name, {})
 
 
-def tell(name: str, seed: int, *, is_quiet: bool = True) -> World:
+def run_story(name: str, seed: int, *, is_quiet: bool = True) -> World:
     """Tell a story to its end, and hold its history against what Kafka promises. Raises what is wrong."""
     world = World(seed, is_quiet=is_quiet, **shape_of(name, seed))
     with world:

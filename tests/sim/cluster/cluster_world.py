@@ -146,7 +146,7 @@ class World:
         assert self.judge.check_count > 100, self.judge.check_count
 
     async def _whole(self, story: Story) -> None:
-        main = asyncio.ensure_future(self._tell(story))
+        main = asyncio.ensure_future(self._run_story(story))
         while not main.done():
             await asyncio.wait([main], timeout=0.05)
             self._check()
@@ -154,7 +154,7 @@ class World:
         await main
         self._raise_failures()
 
-    async def _tell(self, story: Story) -> None:
+    async def _run_story(self, story: Story) -> None:
         for machine in self.machines:
             machine.start()
         await self.until("all nodes serve", lambda: all(machine.is_serving for machine in self.machines))

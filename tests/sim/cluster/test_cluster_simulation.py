@@ -1,7 +1,7 @@
 """Whole clusters in virtual time: brokers, controllers and clients under faults, over a fixed set of seeds.
 
 `make sim SEEDS=...` tells every story by so many seeds more. A seed that breaks is told again, with what its nodes log,
-by `cluster_stories.tell(name, seed, is_quiet=False)`. What must hold is in `cluster_judge` and
+by `cluster_stories.run_story(name, seed, is_quiet=False)`. What must hold is in `cluster_judge` and
 `tests/harness/history_checker.py`; what was found by more seeds than these, in docs/SIMULATION.md.
 """
 
@@ -11,7 +11,7 @@ from traceback import extract_tb
 
 import pytest
 from cluster_mutants import MUTANTS, Mutant
-from cluster_stories import STORIES, shape_of, tell
+from cluster_stories import STORIES, run_story, shape_of
 
 #: A second or two for each seed where a core is free; machines are not always idle.
 pytestmark = pytest.mark.timeout(300)
@@ -44,17 +44,17 @@ CASES = [
 
 @pytest.mark.parametrize(("story", "seed"), CASES)
 def test_story(story, seed):
-    tell(story, seed)
+    run_story(story, seed)
 
 
 def test_the_seeds_have_clusters_of_every_shape():
     shapes = [shape_of(name, seed) for name in STORIES for seed in range(SEEDS[name])]
-    told = {(each["brokers"], each["controllers"], each["is_combined"]) for each in shapes}
-    assert told >= set(product((3, 4, 5), (1, 3, 5), (False, True)))
+    drawn = {(each["brokers"], each["controllers"], each["is_combined"]) for each in shapes}
+    assert drawn >= set(product((3, 4, 5), (1, 3, 5), (False, True)))
 
 
 def test_the_same_seed_gives_the_same_trace():
-    first, second, other = tell("everything", 4), tell("everything", 4), tell("everything", 5)
+    first, second, other = run_story("everything", 4), run_story("everything", 4), run_story("everything", 5)
     assert first.simulation.trace == second.simulation.trace
     assert first.history.sends == second.history.sends
     assert first.history.polls == second.history.polls
@@ -66,7 +66,7 @@ def test_a_planted_bug_is_found(mutant: Mutant):
     for seed in mutant.seeds:
         try:
             with mutant.plant():
-                tell(mutant.story, seed)
+                run_story(mutant.story, seed)
         except Exception as error:  # noqa: BLE001 (others than the expected one are no finding)
             function = extract_tb(error.__traceback__)[-1].name
             if mutant.found_by in f"{type(error).__name__} in {function}: {error}":

@@ -79,7 +79,7 @@ async def dying_services(world: World) -> None:
         machine.runtime.on_service = lambda name, service: None
 
 
-def told(seed: int) -> World:
+def played(seed: int) -> World:
     with World(seed, settings=_SETTINGS) as world:
         world.run(dying_services)
         assert not world.given_up, world.given_up
@@ -91,7 +91,7 @@ def told(seed: int) -> World:
 def test_each_service_comes_back():
     failed: Counter[str] = Counter()
     for seed in SEEDS:
-        failed += failures(told(seed))
+        failed += failures(played(seed))
     source = "".join(path.read_text() for path in sorted(Path(broker.__path__[0]).rglob("*.py")))
     names = {name.rstrip("-") for name in re.findall(r'\.supervise\([^)]*name=f?"([\w-]+)', source)}
     assert len(names) >= 8
@@ -104,4 +104,4 @@ def test_services_that_stay_dead_are_found(monkeypatch):
 
     monkeypatch.setattr(Supervisor, "_keep_running", once)
     with pytest.raises(Violated):
-        told(0)
+        played(0)

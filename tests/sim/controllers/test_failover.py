@@ -163,12 +163,12 @@ def test_an_unknown_record_ends_the_nodes_that_replay_it():
 
 
 def test_one_seed_has_one_story():
-    def told(seed: int) -> list[object]:
+    def recorded(seed: int) -> list[object]:
         world = World(seed=seed, observers=1)
         world.run(survive_anything)
         return [world.simulation.loop.time(), world.leaders, sorted(world.acknowledged), world.refusals]
 
-    assert told(1) == told(1)
+    assert recorded(1) == recorded(1)
 
 
 async def mishap(world: World) -> None:
@@ -216,9 +216,9 @@ def test_anything_may_happen(seed, caplog):
     world = World(seed=seed, voters=3 if seed % 2 else 5, observers=seed % 3, is_dynamic=seed % 4 >= 2)
     world.run(survive_anything)
     assert len(world.acknowledged) > 20
-    told = [record.getMessage() for record in caplog.records if record.name.startswith("controller")]
+    recorded = [record.getMessage() for record in caplog.records if record.name.startswith("controller")]
     # Raft's own warnings are of things that cannot be; a broker is fenced now and then, as nobody leads.
-    assert not [message for message in told if not message.startswith("fencing broker 100:")]
+    assert not [message for message in recorded if not message.startswith("fencing broker 100:")]
 
 
 async def keep_beating(world: World) -> None:

@@ -156,7 +156,7 @@ class Node:
         )
         self.raft = Raft(settings=settings, log=self.log, election=election, random=self.random)
         self.image = MetadataImage()
-        self.told = 0
+        self.applied = 0
         self.leader = self.raft.leader_and_epoch
         self.events.note("start", self.id, self.log.log_start_offset, self.log.end, election)
         snapshot = self.log.latest_snapshot
@@ -236,7 +236,7 @@ class Node:
         if not self.raft.is_leader_of(epoch):
             return
         records: list[r.MetadataRecord] = []
-        if self.raft.high_watermark is None or self.told <= self.raft.epoch_start_offset:
+        if self.raft.high_watermark is None or self.applied <= self.raft.epoch_start_offset:
             return  # Kafka's controller is active only when it knows all that was committed before
         if self.image.metadata_version is None:
             records.append(r.FeatureLevelRecord(name="metadata.version", feature_level=30))
@@ -350,10 +350,10 @@ class Node:
 
     def _commit(self, high_watermark: int) -> None:
         self.events.note("commit", self.id, high_watermark)
-        if self.told > high_watermark:
-            raise Broken(f"MonotonicHighWatermark: {self.id} {self.told} -> {high_watermark}")
-        while self.told < high_watermark:
-            data = self.log.read(self.told, max_bytes=2048)
+        if self.applied > high_watermark:
+            raise Broken(f"MonotonicHighWatermark: {self.id} {self.applied} -> {high_watermark}")
+        while self.applied < high_watermark:
+            data = self.log.read(self.applied, max_bytes=2048)
             for header, batch in batches(memoryview(data)):
                 if header.base_offset >= high_watermark:
                     break
@@ -361,10 +361,10 @@ class Node:
                 for value in rows:
                     self.image.replay_all([decode_record(value)])
                 self.judge.committed(self, header, self.value)
-                self.told = header.next_offset
-        if self.told != high_watermark:
+                self.applied = header.next_offset
+        if self.applied != high_watermark:
             raise Broken(
-                f"ConsistentCommittedData: {self.id} {high_watermark} is within a batch, {self.told=}"
+                f"ConsistentCommittedData: {self.id} {high_watermark} is within a batch, {self.applied=}"
             )
 
     @property
@@ -376,7 +376,7 @@ class Node:
         self.image = MetadataImage()
         for chunk in self.log.snapshot_records(snapshot):
             self.image.replay_all(chunk)
-        self.told = snapshot.offset
+        self.applied = snapshot.offset
         self.events.note("load", self.id, snapshot, self.value)
         self.judge.loaded(self, snapshot)
 
@@ -386,10 +386,10 @@ class Node:
         """Of all that was told; written in another thread, so that the node may die in between."""
         if self.writer is not None or self.image.metadata_version is None:
             return
-        self.writer = self.log.create_snapshot(self.told)
+        self.writer = self.log.create_snapshot(self.applied)
         if self.writer is None:
             return
-        last = self.told - 1
+        last = self.applied - 1
         voters = self.raft.voters_at(last)
         image, kraft_version = self.image.copy(), self.raft.kraft_version_at(last)
         incarnation, writer = self.incarnation, self.writer

@@ -446,7 +446,7 @@ STORIES = {
 }
 
 
-def tell(name: str, seed: int, *, is_traced: bool = False) -> Cluster:
+def run_story(name: str, seed: int, *, is_traced: bool = False) -> Cluster:
     """Run a story to its end; the cluster as it is then. What breaks carries the trace's end."""
     run = STORIES[name](seed, is_traced=is_traced)
     cluster = next(run)
@@ -455,7 +455,7 @@ def tell(name: str, seed: int, *, is_traced: bool = False) -> Cluster:
             raise AssertionError("a story yields its cluster, once")
         cluster.finish()
     except Exception as error:
-        error.add_note(f"{name}, seed {seed}: tell it again by `tell({name!r}, {seed}, is_traced=True)`")
+        error.add_note(f"{name}, seed {seed}: repeat it by `run_story({name!r}, {seed}, is_traced=True)`")
         for line in (cluster.events.trace or [])[-60:]:
             error.add_note(line)
         raise

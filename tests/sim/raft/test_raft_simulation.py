@@ -1,7 +1,7 @@
 """The metadata quorum in virtual time: Kafka's RaftEventSimulationTest, and more, over a fixed set of seeds.
 
 `make sim SEEDS=...` tells every story by so many seeds more. A seed that breaks is told again, with its trace, by
-`raft_stories.tell(name, seed, is_traced=True)`. What must hold is in `raft_judge`.
+`raft_stories.run_story(name, seed, is_traced=True)`. What must hold is in `raft_judge`.
 """
 
 import logging
@@ -10,7 +10,7 @@ import re
 
 import pytest
 from raft_mutants import MUTANTS, Mutant
-from raft_stories import STORIES, tell
+from raft_stories import STORIES, run_story
 
 #: A core for itself needs a few seconds for the longest; machines are not always idle.
 pytestmark = pytest.mark.timeout(300)
@@ -47,12 +47,12 @@ def quiet():
 
 @pytest.mark.parametrize(("story", "seed"), CASES)
 def test_story(story, seed):
-    tell(story, seed)
+    run_story(story, seed)
 
 
 @pytest.mark.parametrize("story", ["can_recover_after_all_nodes_killed", "survives_anything"])
 def test_the_same_seed_gives_the_same_trace(story):
-    first, second, other = tell(story, 4), tell(story, 4), tell(story, 5)
+    first, second, other = run_story(story, 4), run_story(story, 4), run_story(story, 5)
     assert first.events.digest == second.events.digest
     assert first.events.count == second.events.count
     assert first.events.digest != other.events.digest
@@ -64,10 +64,10 @@ def test_a_planted_bug_is_found(mutant: Mutant):
     for seed in mutant.seeds:
         try:
             with mutant.plant():
-                tell(mutant.story, seed)
+                run_story(mutant.story, seed)
         except Exception as error:  # noqa: BLE001 (looked at by name and text)
-            told = f"{type(error).__name__}: {error}"
-            if re.search(mutant.sign, told):
+            found_by = f"{type(error).__name__}: {error}"
+            if re.search(mutant.sign, found_by):
                 return
-            others.append(f"seed {seed}: {told}")
+            others.append(f"seed {seed}: {found_by}")
     pytest.fail(f"no {mutant.sign!r} by {mutant.story} within the seeds {mutant.seeds}; but {others}")

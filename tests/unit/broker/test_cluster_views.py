@@ -115,8 +115,8 @@ def test_the_controller_is_any_broker_that_is_there():
         (metadata, MetadataRequest(topics=None), 13),
         (describe_cluster, DescribeClusterRequest(endpoint_type=1), 2),
     ):
-        told = {handle(request, context(version), cluster).controller_id for _ in range(50)}
-        assert told == {1, 2}
+        reported = {handle(request, context(version), cluster).controller_id for _ in range(50)}
+        assert reported == {1, 2}
     nobody = Cluster(broker(3, fenced=True))
     assert metadata(MetadataRequest(topics=None), context(13), nobody).controller_id == -1
     assert describe_cluster(DescribeClusterRequest(endpoint_type=1), context(2), nobody).controller_id == -1
@@ -147,18 +147,18 @@ OFFLINE = [
 ]
 
 
-@pytest.mark.parametrize(("leader", "replicas", "directories", "told", "error", "offline"), OFFLINE)
-def test_replicas_out_of_reach(leader, replicas, directories, told, error, offline):
+@pytest.mark.parametrize(("leader", "replicas", "directories", "reported", "error", "offline"), OFFLINE)
+def test_replicas_out_of_reach(leader, replicas, directories, reported, error, offline):
     cluster = Cluster(*BROKERS, TOPIC, partition(0, leader, replicas, directories=directories))
     (topic,) = metadata(MetadataRequest(topics=None), context(13), cluster).topics
     (row,) = topic.partitions
-    assert (row.leader_id, row.error_code, row.offline_replicas) == (told, error, offline)
+    assert (row.leader_id, row.error_code, row.offline_replicas) == (reported, error, offline)
     assert (row.replica_nodes, row.leader_epoch) == (replicas, 3)
     (topic,) = describe_partitions(
         DescribeTopicPartitionsRequest(response_partition_limit=9), context(0), cluster
     ).topics
     (row,) = topic.partitions
-    assert (row.leader_id, row.error_code, row.offline_replicas) == (told, ErrorCode.none, offline)
+    assert (row.leader_id, row.error_code, row.offline_replicas) == (reported, ErrorCode.none, offline)
 
 
 def test_version_5_knows_no_listener_not_found():

@@ -283,8 +283,8 @@ def test_what_no_broker_has_looked_at(name, key, value, error):
         ]
 
     for answer in ask(scenario):
-        ((code, told),) = {(row.error_code, row.error_message) for row in answer.responses}
-        assert (code, bool(told)) == (error, error is not ErrorCode.none), told
+        ((code, reported),) = {(row.error_code, row.error_message) for row in answer.responses}
+        assert (code, bool(reported)) == (error, error is not ErrorCode.none), reported
 
 
 def _alter(kind, name, key, value):

@@ -39,7 +39,7 @@ async def ask(*resources) -> DescribeConfigsResponse:
     return await describe_configs.handle(DescribeConfigsRequest(resources=list(resources)), None, Node())
 
 
-def told(response):
+def reported(response):
     return [(each.resource_name, [row.name for row in each.configs]) for each in response.results]
 
 
@@ -51,16 +51,16 @@ async def test_what_is_asked_for_again_is_described_once():
         resource(TOPIC, "t1", "segment.ms", "retention.ms"),
         *[resource(TOPIC, "unknown"), resource(BROKER, "1", "node.id")] * 9,
     )
-    assert told(response) == [("t1", ["segment.ms", "retention.ms"]), ("unknown", []), ("1", ["node.id"])]
+    assert reported(response) == [("t1", ["segment.ms", "retention.ms"]), ("unknown", []), ("1", ["node.id"])]
     assert [row.value for row in response.results[0].configs] == ["604800000", "7"]
     assert response.results[1].error_code == ErrorCode.unknown_topic_or_partition
 
 
 async def test_who_asks_for_some_names_and_for_all_gets_all():
     some, everything = resource(TOPIC, "t", "retention.ms"), resource(TOPIC, "t")
-    (whole,) = told(await ask(everything))
+    (whole,) = reported(await ask(everything))
     assert len(whole[1]) > 20
-    assert told(await ask(some, everything)) == told(await ask(everything, some)) == [whole]
+    assert reported(await ask(some, everything)) == reported(await ask(everything, some)) == [whole]
 
 
 async def test_others_have_their_turn():

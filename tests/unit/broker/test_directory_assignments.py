@@ -64,13 +64,13 @@ class World:
 
     async def request(self, api_key, message, context=None):
         assert (api_key, message.broker_id, message.broker_epoch) == (73, ME, 5)
-        told = {
+        reported = {
             (directory.id_, row.partition_index)
             for directory in message.directories
             for topic in directory.topics
             for row in topic.partitions
         }
-        self.requests.append((self.runtime.monotonic(), told))
+        self.requests.append((self.runtime.monotonic(), reported))
         answer = self.answers.pop(0) if self.answers else ErrorCode.none
         if isinstance(answer, Exception):
             raise answer
@@ -105,10 +105,10 @@ class World:
 
         self.runtime.run(scenario())
         self.runtime.simulation.close()
-        return [told for _, told in self.requests]
+        return [reported for _, reported in self.requests]
 
 
-@pytest.mark.parametrize(("known", "here", "version", "told"), [
+@pytest.mark.parametrize(("known", "here", "version", "reported"), [
     # the metadata, this broker, metadata.version
     (UNKNOWN, A,    30, {(TOPIC, 0): A}),
     (B,       A,    30, {(TOPIC, 0): A}),
@@ -116,9 +116,9 @@ class World:
     (UNKNOWN, None, 30, {}),                 # offline, or not made yet
     (UNKNOWN, A,    16, {}),                 # directories are not in the metadata yet
 ])  # fmt: skip
-def test_which_assignments_are_to_be_sent(known, here, version, told):
+def test_which_assignments_are_to_be_sent(known, here, version, reported):
     found = misplaced(image(known, version=version), [(TOPIC, 0)], node_id=ME, located=lambda _: here)
-    assert found == told
+    assert found == reported
 
 
 def test_a_broker_without_a_replica_has_nothing_to_send():
@@ -133,7 +133,7 @@ def test_all_at_once_and_once():
 
 def test_many_go_in_several_requests():
     world = World(*[UNKNOWN] * (MAX_PER_REQUEST + 1))
-    assert [len(told) for told in world.live()] == [MAX_PER_REQUEST, 1]
+    assert [len(reported) for reported in world.live()] == [MAX_PER_REQUEST, 1]
 
 
 @pytest.mark.parametrize(

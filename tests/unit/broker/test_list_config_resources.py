@@ -41,17 +41,17 @@ RECORDS = [
 EVERYTHING = [(GROUP, "g"), (METRICS, "m"), (LOGGER, "1"), (BROKER, "1"), (TOPIC, "a"), (TOPIC, "b")]
 
 
-@pytest.mark.parametrize(("version", "asked", "told"), [
+@pytest.mark.parametrize(("version", "asked", "reported"), [
     (1, [],              EVERYTHING),
     (1, [TOPIC],         [(TOPIC, "a"), (TOPIC, "b")]),   # with overrides or without
     (1, [TOPIC, GROUP],  [(GROUP, "g"), (TOPIC, "a"), (TOPIC, "b")]),
     (1, [BROKER],        [(BROKER, "1")]),                # also fenced ones, by the listener of the request
     (0, [],              [(METRICS, "m")]),               # the old ListClientMetricsResources
 ])  # fmt: skip
-def test_what_is_listed(version, asked, told):
+def test_what_is_listed(version, asked, reported):
     response = ask(version, asked)
     assert response.error_code == ErrorCode.none
-    assert [(row.resource_type, row.resource_name) for row in response.config_resources] == told
+    assert [(row.resource_type, row.resource_name) for row in response.config_resources] == reported
 
 
 @pytest.mark.parametrize("asked", [[99], [TOPIC, 0]])

@@ -34,8 +34,8 @@ def test_a_traceback_keeps_its_lines_and_is_no_place_for_others():
     try:
         raise ValueError(f"x\n{FORGED}\x1b[2J")
     except ValueError:
-        told = line("failed", exc_info=sys.exc_info())
-    first, second, *rest = told.split("\n")
+        reported = line("failed", exc_info=sys.exc_info())
+    first, second, *rest = reported.split("\n")
     assert first.endswith(" INFO broker.x: failed")
     assert second == "Traceback (most recent call last):"
     assert all(each.startswith("  ") for each in rest)

@@ -13,10 +13,10 @@ TOPIC = TopicRecord(name="t", topic_id=UUID(int=77))
 
 def test_a_batch_is_replayed_and_listeners_are_notified():
     cache = MetadataCache(MetadataImage())
-    told = []
-    cache.on_change(lambda delta, image: told.append((delta.topics_created, set(image.topics_by_name))))
+    reported = []
+    cache.on_change(lambda delta, image: reported.append((delta.topics_created, set(image.topics_by_name))))
     cache.on_commit([TOPIC], 4, 5)
-    assert told == [({TOPIC.topic_id}, {"t"})]
+    assert reported == [({TOPIC.topic_id}, {"t"})]
     assert cache.last_applied_offset == 4
 
 
@@ -30,9 +30,9 @@ def test_a_batch_is_replayed_and_listeners_are_notified():
 )
 def test_what_cannot_be_replayed_is_no_listeners_private_trouble(record: MetadataRecord, said: str):
     cache = MetadataCache(MetadataImage())
-    told = []
-    cache.on_change(lambda *change: told.append(change))
+    reported = []
+    cache.on_change(lambda *change: reported.append(change))
     with pytest.raises(InvalidMetadata, match=f"batch at offset 4: .*{said}"):
         cache.on_commit([TOPIC, record], 4, 6)
-    assert not told
+    assert not reported
     assert cache.last_applied_offset == -1

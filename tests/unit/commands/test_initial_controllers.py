@@ -21,10 +21,10 @@ def test_what_may_be_said():
     ("1@h:1:abc",               "Failed to parse directory ID"),
 ])  # fmt: skip
 def test_what_may_not(text, what):
-    with pytest.raises(FormatterError) as told:
+    with pytest.raises(FormatterError) as refused:
         parse_initial_controllers(f"5@h:1:{DIRECTORY},{text}")
-    assert str(told.value).startswith(f"{what} in dynamic voter string '{text}'")
-    assert "ID@HOST:PORT:DIRECTORY" in str(told.value)
+    assert str(refused.value).startswith(f"{what} in dynamic voter string '{text}'")
+    assert "ID@HOST:PORT:DIRECTORY" in str(refused.value)
 
 
 @pytest.mark.parametrize(("text", "what"), [

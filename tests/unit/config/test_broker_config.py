@@ -167,14 +167,14 @@ class TestListeners:
         assert [one.port for one in both.listeners] == [9092, 9092]
 
     def test_clients_get_the_advertised_listeners_and_never_the_controllers(self):
-        told = config(
+        described = config(
             advertised_listeners="PLAINTEXT://public:19092,CONTROLLER://public:19093"
         ).advertised_listeners
-        assert told == (Listener("PLAINTEXT", "public", 19092, SecurityProtocol.PLAINTEXT),)
+        assert described == (Listener("PLAINTEXT", "public", 19092, SecurityProtocol.PLAINTEXT),)
 
     def test_what_is_open_is_filled_in_once_sockets_are_bound(self):
-        told = config(listeners="PLAINTEXT://:0,CONTROLLER://:0").advertised_listeners
-        (one,) = with_bound_addresses(told, {"PLAINTEXT": 40001, "CONTROLLER": 40002}, "myhost")
+        described = config(listeners="PLAINTEXT://:0,CONTROLLER://:0").advertised_listeners
+        (one,) = with_bound_addresses(described, {"PLAINTEXT": 40001, "CONTROLLER": 40002}, "myhost")
         assert (one.host, one.port) == ("myhost", 40001)
 
     def test_the_inter_broker_listener_is_the_protocols_unless_named(self):
@@ -338,14 +338,14 @@ def test_who_is_a_cluster_by_itself(changes, is_whole):
     assert config(**changes).is_whole_cluster is is_whole
 
 
-@pytest.mark.parametrize(("changes", "told"), [
+@pytest.mark.parametrize(("changes", "described"), [
     ({}, "CONTROLLER://:9093"),
     ({"controller_quorum_voters": "1@here:19093"}, "CONTROLLER://here:19093"),
     ({"advertised_listeners": "PLAINTEXT://h:1,CONTROLLER://c:2", "controller_quorum_voters": "1@here:19093"}, "CONTROLLER://c:2"),
     ({"listeners": "PLAINTEXT://:9092,CONTROLLER://[::]:9093"}, "CONTROLLER://:9093"),
 ])  # fmt: skip
-def test_where_others_find_a_controller(changes, told):
-    assert [str(one) for one in config(**changes).advertised_controller_listeners] == [told]
+def test_where_others_find_a_controller(changes, described):
+    assert [str(one) for one in config(**changes).advertised_controller_listeners] == [described]
 
 
 def test_acls_may_be_stored():

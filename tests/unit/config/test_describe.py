@@ -55,9 +55,9 @@ class TestTopics:
         broker = config(log_retention_ms="4").with_dynamic(
             {"log.retention.ms": "3"}, {"log.retention.ms": "2"}
         )
-        told = row(describe_topic(broker, {"retention.ms": "1"}), "retention.ms")
-        assert (told.value, told.source, told.config_type) == ("1", TOPIC, ConfigType.LONG)
-        assert told.synonyms == (
+        described = row(describe_topic(broker, {"retention.ms": "1"}), "retention.ms")
+        assert (described.value, described.source, described.config_type) == ("1", TOPIC, ConfigType.LONG)
+        assert described.synonyms == (
             Synonym("retention.ms", "1", TOPIC),
             Synonym("log.retention.ms", "2", OWN),
             Synonym("log.retention.ms", "3", CLUSTER),
@@ -67,20 +67,20 @@ class TestTopics:
 
     def test_a_retention_in_hours_alone_has_no_source_of_its_own(self):
         """Kafka's odd corner: the value is right, but the synonyms of log.retention.ms hold no log.retention.ms."""
-        told = row(describe_topic(config(log_retention_hours="24"), {}), "retention.ms")
-        assert (told.value, told.source, told.synonyms) == ("86400000", DEFAULT, ())
+        described = row(describe_topic(config(log_retention_hours="24"), {}), "retention.ms")
+        assert (described.value, described.source, described.synonyms) == ("86400000", DEFAULT, ())
 
     def test_values_are_normalized_and_synonyms_are_as_given(self):
-        told = row(
+        described = row(
             describe_topic(config(log_cleaner_min_cleanable_ratio="0.0001"), {}), "min.cleanable.dirty.ratio"
         )
-        assert told.value == "1.0E-4"
-        assert told.synonyms[0] == Synonym("log.cleaner.min.cleanable.ratio", "0.0001", STATIC)
+        assert described.value == "1.0E-4"
+        assert described.synonyms[0] == Synonym("log.cleaner.min.cleanable.ratio", "0.0001", STATIC)
         assert row(describe_topic(config(), {"segment.ms": " +7 "}), "segment.ms").value == "7"
 
     def test_a_key_without_a_brokers_one(self):
-        told = row(describe_topic(config(), {}), "remote.storage.enable")
-        assert (told.value, told.source, told.synonyms) == ("false", DEFAULT, ())
+        described = row(describe_topic(config(), {}), "remote.storage.enable")
+        assert (described.value, described.source, described.synonyms) == ("false", DEFAULT, ())
 
 
 class TestBroker:
@@ -107,24 +107,24 @@ class TestBroker:
             standalone_profile()
             | {"message.max.bytes": "2000000", "listener.name.plaintext.max.connections": "9"}
         )
-        told = row(describe_broker(broker), name)
-        assert (told.value, told.source, told.is_read_only, told.config_type) == (
+        described = row(describe_broker(broker), name)
+        assert (described.value, described.source, described.is_read_only, described.config_type) == (
             value, source, is_read_only, config_type,
         )  # fmt: skip
-        assert not told.is_sensitive
+        assert not described.is_sensitive
 
     @pytest.mark.parametrize(
         ("name", "config_type"), [("ssl.keystore.password", ConfigType.PASSWORD), ("some.key", 0)]
     )
     def test_secrets_and_what_may_be_one_are_not_shown(self, name, config_type):
-        told = row(describe_broker(BrokerConfig(standalone_profile() | {name: "geheim"})), name)
-        assert (told.value, told.is_sensitive, told.config_type) == (None, True, config_type)
-        assert "geheim" not in repr(told)
+        described = row(describe_broker(BrokerConfig(standalone_profile() | {name: "geheim"})), name)
+        assert (described.value, described.is_sensitive, described.config_type) == (None, True, config_type)
+        assert "geheim" not in repr(described)
 
     def test_a_listeners_own_falls_back_to_the_brokers(self):
         name = "listener.name.plaintext.max.connections"
-        told = row(describe_broker(BrokerConfig(standalone_profile() | {name: "9"})), name)
-        assert told.synonyms == (
+        described = row(describe_broker(BrokerConfig(standalone_profile() | {name: "9"})), name)
+        assert described.synonyms == (
             Synonym(name, "9", STATIC),
             Synonym("max.connections", "2147483647", DEFAULT),
         )
@@ -133,9 +133,9 @@ class TestBroker:
         broker = config(message_max_bytes="3").with_dynamic(
             {"message.max.bytes": "4"}, {"message.max.bytes": "5"}
         )
-        (told,) = describe_cluster_defaults(broker)
-        assert (told.name, told.value, told.source) == ("message.max.bytes", "4", CLUSTER)
-        assert told.synonyms == (Synonym("message.max.bytes", "4", CLUSTER),)
+        (described,) = describe_cluster_defaults(broker)
+        assert (described.name, described.value, described.source) == ("message.max.bytes", "4", CLUSTER)
+        assert described.synonyms == (Synonym("message.max.bytes", "4", CLUSTER),)
         assert describe_cluster_defaults(config()) == []
 
     # KIP-569
@@ -149,12 +149,12 @@ class TestGroupsAndClientMetrics:
             config(group_consumer_session_timeout_ms="50000"), {"share.isolation.level": "read_committed"}
         )
         assert len(rows) == 17
-        told = row(rows, "consumer.session.timeout.ms")
-        assert (told.value, told.source) == ("50000", STATIC)
-        assert told.synonyms[-1] == Synonym("group.consumer.session.timeout.ms", "45000", DEFAULT)
-        told = row(rows, "share.isolation.level")
-        assert (told.value, told.source) == ("read_committed", ConfigSource.GROUP)
-        assert told.synonyms[-1] == Synonym("share.isolation.level", "read_uncommitted", DEFAULT)
+        described = row(rows, "consumer.session.timeout.ms")
+        assert (described.value, described.source) == ("50000", STATIC)
+        assert described.synonyms[-1] == Synonym("group.consumer.session.timeout.ms", "45000", DEFAULT)
+        described = row(rows, "share.isolation.level")
+        assert (described.value, described.source) == ("read_committed", ConfigSource.GROUP)
+        assert described.synonyms[-1] == Synonym("share.isolation.level", "read_uncommitted", DEFAULT)
 
     def test_client_metrics(self):
         rows = describe_client_metrics({"interval.ms": "1000"})

@@ -221,8 +221,8 @@ def test_an_answer_has_its_bounds_too():
     with pytest.raises(InvalidRequest, match="Cannot remove more than 10000 acls"):
         delete(machine, wanted(), wanted(), wanted("0"))
     assert len(machine.state.image.acls) == 5_000
-    told = delete(machine, wanted(), wanted())
-    assert [len(row.matching_acls) for row in told.filter_results] == [5_000, 5_000]
+    reported = delete(machine, wanted(), wanted())
+    assert [len(row.matching_acls) for row in reported.filter_results] == [5_000, 5_000]
     assert machine.state.image.acls == {}
 
 

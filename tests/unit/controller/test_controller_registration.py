@@ -67,7 +67,7 @@ def registered(controller_id: int, incarnation: UUID) -> r.RegisterControllerRec
     return r.RegisterControllerRecord(controller_id=controller_id, incarnation_id=incarnation)
 
 
-async def told(registration: ControllerRegistration, *records: r.MetadataRecord) -> None:
+async def reported(registration: ControllerRegistration, *records: r.MetadataRecord) -> None:
     registration.on_commit(records, 0, len(records))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -75,29 +75,29 @@ async def told(registration: ControllerRegistration, *records: r.MetadataRecord)
 
 async def test_once_the_metadata_version_allows_it(channel: Channel):
     registration = channel.registration()
-    await told(registration, level(14))
+    await reported(registration, level(14))
     assert not channel.asked
-    await told(registration, level(15))
+    await reported(registration, level(15))
     (asked,) = channel.asked
     assert (asked.controller_id, asked.incarnation_id) == (1, ME)
     (listener,) = asked.listeners
     assert (listener.name, listener.host, listener.port) == ("CONTROLLER", "127.0.0.1", 9093)
     assert "metadata.version" in {feature.name for feature in asked.features}
-    await told(registration, r.NoOpRecord())  # the answer is here, the record is not yet
-    await told(registration, registered(2, UUID(int=1)), registered(1, ME))
-    await told(registration, level(30))
+    await reported(registration, r.NoOpRecord())  # the answer is here, the record is not yet
+    await reported(registration, registered(2, UUID(int=1)), registered(1, ME))
+    await reported(registration, level(30))
     assert len(channel.asked) == 1
     await registration.stop()
 
 
 async def test_two_with_one_id_do_not_chase_each_other(channel: Channel, caplog: pytest.LogCaptureFixture):
     registration = channel.registration()
-    await told(registration, level(30), registered(1, ME))
+    await reported(registration, level(30), registered(1, ME))
     for count, delay_s in enumerate((0.1, 0.2, 0.4), start=1):
-        await told(registration, registered(1, UUID(int=43)))
+        await reported(registration, registered(1, UUID(int=43)))
         assert [channel.timers[-1][0], len(channel.asked)] == [delay_s, count - 1]
         channel.timers[-1][1]()
-        await told(registration, registered(1, ME))
+        await reported(registration, registered(1, ME))
         assert len(channel.asked) == count
     assert "another process has registered as controller 1" in caplog.text
     await registration.stop()
@@ -108,10 +108,10 @@ async def test_a_registration_that_fails_as_none_should_is_tried_again(
 ):
     registration = channel.registration()
     channel.answers = [ZeroDivisionError()]
-    await told(registration, level(30))
+    await reported(registration, level(30))
     assert "could not register" in caplog.text
     channel.timers[-1][1]()
-    await told(registration)
+    await reported(registration)
     assert len(channel.asked) == 2
     await registration.stop()
 
@@ -120,11 +120,11 @@ async def test_again_until_it_succeeds(channel: Channel):
     registration = channel.registration()
     refused = ControllerRegistrationResponse(error_code=ErrorCode.unknown_server_error, error_message=None)
     channel.answers = [NotController(), refused, ConnectionRefusedError(), TimeoutError()]
-    await told(registration, level(30))
+    await reported(registration, level(30))
     for count, delay_s in enumerate((0.1, 0.2, 0.4, 0.8), start=1):
         assert len(channel.asked) == len(channel.timers) == count
         assert channel.timers[-1][0] == delay_s
-        await told(registration, level(30))  # waits its time all the same
+        await reported(registration, level(30))  # waits its time all the same
         channel.timers[-1][1]()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -145,10 +145,10 @@ async def test_a_snapshot_says_it_too(channel: Channel):
 
 
 async def test_no_registration_without_listeners_or_after_the_end(channel: Channel):
-    await told(channel.registration({}), level(30))
+    await reported(channel.registration({}), level(30))
     registration = channel.registration()
     channel.answers = [NotController()]
-    await told(registration, level(30))
+    await reported(registration, level(30))
     await registration.stop()
     channel.timers[-1][1]()
     await asyncio.sleep(0)

@@ -91,18 +91,18 @@ def test_the_fields_of_the_response():
     (row,) = machine.do(create_topics(machine.state, request)).topics
     assert (row.num_partitions, row.replication_factor, row.topic_config_error_code) == (3, 1, 0)
     assert row.topic_id == machine.state.image.topics_by_name["t"].topic_id
-    told = {each.name: (each.value, each.config_source) for each in row.configs}
-    assert [each.name for each in row.configs] == sorted(told)
-    assert told["cleanup.policy"] == ("compact", ConfigSource.TOPIC)
-    assert told["retention.ms"] == ("7200000", ConfigSource.STATIC_BROKER)
-    assert told["segment.bytes"] == ("1048576", ConfigSource.DYNAMIC_DEFAULT_BROKER)
-    assert told["max.message.bytes"] == ("1048588", ConfigSource.DEFAULT)
-    assert len(told) == 33  # what Kafka 4.3.1 tells
+    reported = {each.name: (each.value, each.config_source) for each in row.configs}
+    assert [each.name for each in row.configs] == sorted(reported)
+    assert reported["cleanup.policy"] == ("compact", ConfigSource.TOPIC)
+    assert reported["retention.ms"] == ("7200000", ConfigSource.STATIC_BROKER)
+    assert reported["segment.bytes"] == ("1048576", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    assert reported["max.message.bytes"] == ("1048588", ConfigSource.DEFAULT)
+    assert len(reported) == 33  # what Kafka 4.3.1 tells
     machine.set_config("log.segment.bytes", "2097152")  # between two topics
     request = CreateTopicsRequest(topics=[topic("u")])
     (row,) = machine.do(create_topics(machine.state, request)).topics
-    told = {each.name: (each.value, each.config_source) for each in row.configs}
-    assert told["segment.bytes"] == ("2097152", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    reported = {each.name: (each.value, each.config_source) for each in row.configs}
+    assert reported["segment.bytes"] == ("2097152", ConfigSource.DYNAMIC_DEFAULT_BROKER)
     assert machine.state.topic_setting("t", "segment.bytes") == "2097152"
 
 

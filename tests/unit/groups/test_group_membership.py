@@ -102,7 +102,7 @@ def test_who_may_commit(stage, member, generation, instance, commit):
 def test_heartbeats(stage, own, older, unknown):
     group = stage().group
 
-    def told(member_id, generation_id):
+    def reported(member_id, generation_id):
         request = HeartbeatRequest(member_id=member_id, generation_id=generation_id)
         try:
             return heartbeat(group, request)[0]
@@ -110,9 +110,9 @@ def test_heartbeats(stage, own, older, unknown):
             return error.code
 
     member_id = next(iter(group.members), "a-1")
-    assert told(member_id, group.generation_id) is own
-    assert told(member_id, group.generation_id - 1) is older
-    assert told("x", group.generation_id) is unknown
+    assert reported(member_id, group.generation_id) is own
+    assert reported(member_id, group.generation_id - 1) is older
+    assert reported("x", group.generation_id) is unknown
 
 
 # KIP-559

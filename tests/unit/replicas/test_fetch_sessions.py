@@ -48,12 +48,12 @@ def row(key, **fields) -> PartitionData:
 
 
 def answer_all(context, *, now_ms=0, **fields):
-    """Answer every candidate that has news; (error, session id, keys told)."""
+    """Answer every candidate that has news; (error, session id, keys returned)."""
     answers = []
     for fetched in list(context.partitions_to_read()):
-        told = row(fetched.key, **fields)
-        if context.must_send(fetched, told):
-            answers.append((fetched, told))
+        reported = row(fetched.key, **fields)
+        if context.must_send(fetched, reported):
+            answers.append((fetched, reported))
     error, session_id = context.update_session(answers, now_ms=now_ms)
     return error, session_id, [fetched.key for fetched, _ in answers]
 
@@ -78,8 +78,8 @@ def test_a_full_fetch_opens_a_session_that_returns_changes_only():
     session_id = open_session(cache, A0, A1)
     assert session_id > 0
     assert answer_all(begin(cache, session_id=session_id, epoch=1)) == (ErrorCode.none, session_id, [])
-    told = answer_all(begin(cache, session_id=session_id, epoch=2, partitions=[B0]))
-    assert told == (ErrorCode.none, session_id, [B0])
+    reported = answer_all(begin(cache, session_id=session_id, epoch=2, partitions=[B0]))
+    assert reported == (ErrorCode.none, session_id, [B0])
     assert len(cache) == 1
     assert cache.partition_count == 3
 
@@ -375,7 +375,7 @@ class NaiveSession:
     """What Kafka does: every partition is read for every fetch and compared with what was told."""
 
     offsets: dict = field(default_factory=dict)
-    told: dict = field(default_factory=dict)
+    reported: dict = field(default_factory=dict)
 
     def fetch(self, partitions):
         rows = {}
@@ -383,13 +383,13 @@ class NaiveSession:
             partition = partitions.get(key)
             if partition is None:
                 rows[key] = "unknown"
-                self.told[key] = None
+                self.reported[key] = None
             else:
                 now = (partition.high_watermark, partition.log_start_offset)
                 has_records = offset < partition.high_watermark
-                if has_records or self.told.get(key) != now:
+                if has_records or self.reported.get(key) != now:
                     rows[key] = (*now, has_records)
-                self.told[key] = now
+                self.reported[key] = now
         return rows
 
 
@@ -467,7 +467,7 @@ def test_dirty_sets_give_what_a_walk_through_all_partitions_gives(steps):
             naive.offsets.update(argument)
             for key in extra:
                 naive.offsets.pop(key, None)
-                naive.told.pop(key, None)
+                naive.reported.pop(key, None)
             context = begin(cache, session_id=session_id, epoch=epoch, partitions=wanted, forgotten=extra)
             if not naive.offsets:
                 assert len(cache) == 0

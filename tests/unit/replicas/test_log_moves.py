@@ -92,7 +92,7 @@ def values(broker: ReplicaBroker) -> list[bytes | None]:
     return [record.value for _, data in log.records_since(log.log_start_offset) for record in records(data)]
 
 
-class Told:
+class ReportedDirs:
     """What the broker would tell the controller."""
 
     def __init__(self, broker: ReplicaBroker) -> None:
@@ -117,12 +117,12 @@ def test_a_leader_moves_while_it_is_written(simulation):
         async with brokers(simulation) as cluster:
             broker = cluster.brokers[1]
             old, new = path_of(broker), other(broker)
-            told = Told(broker)
+            reported = ReportedDirs(broker)
             write(broker, b"a", b"b")
             assert described(broker) == {(old.name, False): 0}
             assert move(broker, new) == ErrorCode.none
             assert described(broker) == {(old.name, False): 0, (new.name, True): 2}
-            await until(lambda: told.paths == [new])
+            await until(lambda: reported.paths == [new])
             write(broker, b"c")
             await asyncio.sleep(5)
             assert path_of(broker) == old, "not before the metadata says so"
@@ -132,7 +132,7 @@ def test_a_leader_moves_while_it_is_written(simulation):
             write(broker, b"d")
             assert values(broker) == [b"a", b"b", b"c", b"d"]
             assert broker.partition(ORDERS).log.high_watermark == 4
-            assert told.paths == [new]
+            assert reported.paths == [new]
             # The name is the partition's, and the old log is gone after a restart as well.
             await broker.crash(Loss.NOTHING)
             broker.start()
@@ -146,11 +146,11 @@ def test_below_3_7_no_assignment_is_sent(simulation):
         async with brokers(simulation) as cluster:
             broker = cluster.brokers[1]
             cluster.commit(FeatureLevelRecord(name="metadata.version", feature_level=16))
-            told, new = Told(broker), other(broker)
+            reported, new = ReportedDirs(broker), other(broker)
             write(broker, b"a")
             assert move(broker, new) == ErrorCode.none
             await until(lambda: path_of(broker) == new)
-            assert not told.paths
+            assert not reported.paths
 
     simulation.run(story())
 
@@ -195,9 +195,9 @@ def test_the_copy_is_truncated_with_the_log(simulation):
             await until(lambda: second.partition(ORDERS).log.log_end_offset == 1)
             simulation.network.cut("broker1", "broker2")
             write(first, b"lost", b"lost")
-            told, new = Told(first), other(first)
+            reported, new = ReportedDirs(first), other(first)
             move(first, new)
-            await until(lambda: told.paths == [new])
+            await until(lambda: reported.paths == [new])
             assert first.logs.future_logs[ORDERS].log_end_offset == 3
             cluster.elect(ORDERS, 2, isr=[2])
             write(second, b"other")
@@ -220,9 +220,9 @@ def test_a_stop_waits_for_a_thread_that_truncates_the_copy(simulation, monkeypat
             await until(lambda: second.partition(ORDERS).log.log_end_offset == 1)
             simulation.network.cut("broker1", "broker2")
             write(first, b"lost", b"lost")
-            told, new = Told(first), other(first)
+            reported, new = ReportedDirs(first), other(first)
             move(first, new)
-            await until(lambda: told.paths == [new])
+            await until(lambda: reported.paths == [new])
             begun, ended = [], []
 
             async def slowly(function):
@@ -259,9 +259,9 @@ def test_the_copy_finds_where_the_log_was_truncated_meanwhile(simulation):
             await until(lambda: second.partition(ORDERS).log.log_end_offset == 1)
             simulation.network.cut("broker1", "broker2")
             write(first, b"lost", b"lost")
-            told, new = Told(first), other(first)
+            reported, new = ReportedDirs(first), other(first)
             move(first, new)
-            await until(lambda: told.paths == [new])
+            await until(lambda: reported.paths == [new])
             first.move_rate = -1
             cluster.elect(ORDERS, 2, isr=[2])
             write(second, b"x", b"y", b"z")
@@ -327,11 +327,11 @@ def test_a_restart_in_the_middle(simulation, is_accepted):
         async with brokers(simulation) as cluster:
             broker = cluster.brokers[1]
             old, new = path_of(broker), other(broker)
-            told = Told(broker)
+            reported = ReportedDirs(broker)
             for _ in range(20):
                 write(broker, b"a")
             move(broker, new)
-            await until(lambda: told.paths)
+            await until(lambda: reported.paths)
             await broker.replicas.moves.stop()
             write(broker, b"a")
             await broker.crash(Loss.NOTHING)
@@ -340,8 +340,8 @@ def test_a_restart_in_the_middle(simulation, is_accepted):
             broker.start()
             assert path_of(broker) == old
             if not is_accepted:
-                told = Told(broker)
-                await until(lambda: told.paths == [new])
+                reported = ReportedDirs(broker)
+                await until(lambda: reported.paths == [new])
                 accept(cluster, broker, new)
             await until(lambda: path_of(broker) == new)
             assert values(broker) == [b"a"] * 21
@@ -355,16 +355,16 @@ def test_a_move_that_is_taken_back(simulation):
         async with brokers(simulation) as cluster:
             broker = cluster.brokers[1]
             old, new = path_of(broker), other(broker)
-            told = Told(broker)
+            reported = ReportedDirs(broker)
             write(broker, b"a")
             move(broker, new)
             assert move(broker, old) == ErrorCode.none
             assert described(broker) == {(old.name, False): 0}
-            assert not told.paths, "the controller has heard of nothing"
+            assert not reported.paths, "the controller has heard of nothing"
             move(broker, new)
-            await until(lambda: told.paths == [new])
+            await until(lambda: reported.paths == [new])
             move(broker, old)
-            assert told.paths == [new, old]
+            assert reported.paths == [new, old]
             accept(cluster, broker, old)
             await asyncio.sleep(5)
             assert path_of(broker) == old
@@ -412,19 +412,19 @@ def test_a_directory_fails_while_a_log_moves(simulation, fails):
             broker = cluster.brokers[1]
             old, new = path_of(broker), other(broker)
             broker.logs.on_dir_failure = lambda path, error: broker.replicas.take_offline(path)
-            told = Told(broker)
+            reported = ReportedDirs(broker)
             write(broker, b"a")
             move(broker, new)
-            await until(lambda: told.paths == [new])
+            await until(lambda: reported.paths == [new])
             bad = old if fails == "old" else new
             broker.files.fail("write", errno=errno.EIO, under=bad, is_lasting=True)
             if fails == "old":
                 with pytest.raises(KafkaStorageError):
                     write(broker, b"b")
-                assert told.paths == [new, old]  # taken back: nobody is to believe that it serves
+                assert reported.paths == [new, old]  # taken back: nobody is to believe that it serves
             else:
                 write(broker, b"b")
-                await until(lambda: told.paths[-1] == old)  # taken back: there it is, and it serves
+                await until(lambda: reported.paths[-1] == old)  # taken back: there it is, and it serves
                 write(broker, b"c")
                 assert values(broker) == [b"a", b"b", b"c"]
             await until(lambda: broker.replicas.moves._task.done())
@@ -446,16 +446,16 @@ def test_a_disk_fails_a_promotion(simulation, operation, fails, ends):
             broker.logs.on_dir_failure = lambda path, error: simulation.loop.call_soon(
                 broker.replicas.take_offline, path
             )
-            told = Told(broker)
+            reported = ReportedDirs(broker)
             write(broker, b"a")
             cluster.elect(ORDERS, 1)  # an epoch without records: the promotion writes it
             move(broker, path["new"])
-            await until(lambda: told.paths == [path["new"]])
+            await until(lambda: reported.paths == [path["new"]])
             broker.files.fail(operation, errno=errno.ENOSPC, under=path[fails])
             accept(cluster, broker, path["new"])
             await until(lambda: broker.logs.offline_dirs)
             await until(lambda: broker.replicas.moves._task.done())
-            assert told.paths[-1] == path[ends]
+            assert reported.paths[-1] == path[ends]
             write(broker, b"b")
             for job in broker.logs.maintain(broker.runtime.now_ms() + 100_000):
                 job.complete()
@@ -520,10 +520,10 @@ def test_copies_keep_to_their_rate(simulation):
             broker.move_rate = 1_000_000
             for _ in range(100):
                 write(broker, bytes(100_000))
-            told, new = Told(broker), other(broker)
+            reported, new = ReportedDirs(broker), other(broker)
             began = simulation.loop.time()
             move(broker, new)
-            await until(lambda: told.paths == [new])
+            await until(lambda: reported.paths == [new])
             assert 7 < simulation.loop.time() - began < 12
 
     simulation.run(story())

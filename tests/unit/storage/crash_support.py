@@ -39,7 +39,7 @@ class Story(Checks):
         self.now_ms = NOW_MS
         self.directories = [ROOT / name for name in ("a", "b")[: self.random.randint(1, 2)]]
         self.models = {TopicPartition("t", number): Model(config=self._config()) for number in range(3)}
-        self.told: list[str] = []
+        self.history: list[str] = []
         self.manager = self.open()
 
     def _config(self) -> LogConfig:
@@ -106,7 +106,7 @@ class Story(Checks):
             for _ in range(steps):
                 self.step()
         except Killed:
-            self.told.append("killed")
+            self.history.append("killed")
             self.note(is_dead=True)
 
     def step(self) -> None:
@@ -125,7 +125,7 @@ class Story(Checks):
              self.truncate_fully, self.clean, self.roll, self.lead, self.stop_and_start, self.again],
             [30, 8, 3, 10, 3, 3, 3, 1, 5, 3, 2, 1, 2],
         )[0]  # fmt: skip
-        self.told.append(f"{topic_partition} {what.__name__} at {log.log_end_offset}")
+        self.history.append(f"{topic_partition} {what.__name__} at {log.log_end_offset}")
         try:
             what(log, model)
             if log.is_writable and log.is_flush_due and random.random() < 0.9:
@@ -330,7 +330,7 @@ class Story(Checks):
         self.manager = self.open()
         if not is_clean and self.manager.was_clean:
             # Killed in the last moment of a clean stop.
-            assert self.told[-2:][0] == "killed", self.told[-2:]
+            assert self.history[-2:][0] == "killed", self.history[-2:]
         assert self.manager.was_clean or not is_clean
         assert not self.manager.offline_dirs
         for topic_partition, model in self.models.items():

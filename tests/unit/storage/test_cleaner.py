@@ -40,23 +40,23 @@ def write(log, pairs, *, codec=Compression.NONE, **fields):
 
 def begin(log, *, cleaned_to=None, now_ms=NOW_MS, high_watermark=None, **options):
     """A cleaning, and what it will say: up to where the log is clean, or why it is not."""
-    told = []
+    outcomes = []
     log.update_high_watermark(log.log_end_offset if high_watermark is None else high_watermark)
     job = cleaner.cleaning_job(
         cleaner.measure(log, cleaned_to, now_ms),
         now_ms=now_ms,
-        on_done=lambda log, end: told.append(end),
-        on_failure=lambda log, error: told.append(error),
+        on_done=lambda log, end: outcomes.append(end),
+        on_failure=lambda log, error: outcomes.append(error),
         **options,
     )
-    return job, told
+    return job, outcomes
 
 
 def clean(log, **options):
     """Clean once; what it says."""
-    job, told = begin(log, **options)
+    job, outcomes = begin(log, **options)
     job.complete()
-    return told[0]
+    return outcomes[0]
 
 
 def contents(log, *, since=0):
@@ -306,11 +306,11 @@ def test_truncation_meanwhile_wins(tmp_path):
     log = open_log(tmp_path / "l", config=CONFIG)
     for number in range(20):
         write(log, [("a", f"{number}" * 20)])
-    job, told = begin(log)
+    job, outcomes = begin(log)
     job.run()
     log.truncate_to(3, now_ms=NOW_MS)
     job.finish()
-    assert not told
+    assert not outcomes
     assert sorted(contents(log)) == [0, 1, 2]
     assert not list(log.directory.glob("*.cleaned"))
 
@@ -322,13 +322,13 @@ def test_files_that_retention_removes_under_it_are_no_failure_of_the_disk(tmp_pa
     )
     for number in range(20):
         write(log, [("a", f"{number}" * 20)])
-    job, told = begin(log)
+    job, outcomes = begin(log)
     log.maybe_increment_log_start_offset(10)
     assert log.apply_retention(NOW_MS)
     for deleted in log.deleted_files:
         deleted.remove()
     job.complete()
-    assert not told
+    assert not outcomes
     assert clean(log) == log.segments.active.base_offset
 
 
@@ -340,16 +340,16 @@ def test_what_retention_leaves_of_a_group_is_not_clean(tmp_path):
     for pairs in ([("x", "1")], [("k", "old")], [("y", "1" * 400)], [("k", None)]):
         write(log, pairs)
         log.roll(NOW_MS)
-    job, told = begin(log)
+    job, outcomes = begin(log)
     job.run()
     log.maybe_increment_log_start_offset(1)
     assert log.apply_retention(NOW_MS) == 1
     part = job.finish()
-    assert not told
+    assert not outcomes
     assert not list(log.directory.glob("*.cleaned"))
     assert [header.delete_horizon_ms for header, _ in log.records_since(1)] == [None] * 3
     part.complete()
-    (end,) = told
+    (end,) = outcomes
     assert contents(log, since=1) == {2: ("y", "1" * 400), 3: ("k", None)}
     clean(log, cleaned_to=end, now_ms=NOW_MS + 1000)
     assert contents(log, since=1) == {2: ("y", "1" * 400)}
@@ -359,11 +359,11 @@ def test_a_topic_that_is_not_compacted_any_more_keeps_what_it_has(tmp_path):
     log = open_log(tmp_path / "l", config=CONFIG)
     for number in range(20):
         write(log, [("a", f"{number}" * 20)])
-    job, told = begin(log)
+    job, outcomes = begin(log)
     job.run()
     log.update_config(replace(CONFIG, cleanup_policy=("delete",)))
     job.finish()
-    assert not told
+    assert not outcomes
     assert sorted(contents(log)) == list(range(20))
     assert not list(log.directory.glob("*.cleaned"))
 
@@ -381,11 +381,11 @@ def test_a_disk_that_fails_when_a_segment_is_not_wanted_any_more(tmp_path):
     log = open_log(tmp_path / "l", config=CONFIG, files=Failing())
     for number in range(20):
         write(log, [("a", f"{number}" * 20)])
-    job, told = begin(log)
+    job, outcomes = begin(log)
     job.run()
     log.update_config(replace(CONFIG, cleanup_policy=("delete",)))
     assert job.finish() is None
-    assert told == [failure]
+    assert outcomes == [failure]
 
 
 def several_groups(tmp_path, *, files=None, **config):
@@ -398,7 +398,7 @@ def several_groups(tmp_path, *, files=None, **config):
 def test_a_cleaning_needs_room_for_one_segment(tmp_path):
     """Each is in place before the next is made; so is what it finds when it is stopped, and is then begun anew."""
     log = several_groups(tmp_path)
-    part, told = begin(log)
+    part, outcomes = begin(log)
     parts = 0
     while part is not None:
         part.run()
@@ -407,7 +407,7 @@ def test_a_cleaning_needs_room_for_one_segment(tmp_path):
         assert not list(log.directory.glob("*.cleaned"))
         parts += 1
     assert parts > 3
-    assert told == [log.segments.active.base_offset]
+    assert outcomes == [log.segments.active.base_offset]
 
 
 def test_each_segment_is_in_place_for_good_before_the_next_one(tmp_path):
@@ -427,12 +427,12 @@ def test_each_segment_is_in_place_for_good_before_the_next_one(tmp_path):
     done = []
     log = several_groups(tmp_path, files=Recording())
     log.flush()
-    part, told = begin(log)
+    part, outcomes = begin(log)
     while part is not None:
         part.run()
         assert not done or done[-1] == "flush"
         part = part.finish()
-    assert told
+    assert outcomes
     assert done == ["swap", "flush"] * (len(done) // 2)
     assert len(done) > 4
 
@@ -445,12 +445,12 @@ def test_a_cleaning_that_is_stopped_keeps_what_is_in_place(tmp_path):
         if is_stopping:
             raise cleaner.CleaningStopped
 
-    part, told = begin(log, throttle=throttle)
+    part, outcomes = begin(log, throttle=throttle)
     part.run()
     part = part.finish()
     is_stopping = True
     part.complete()
-    assert not told
+    assert not outcomes
     assert not list(log.directory.glob("*.cleaned"))
     after = contents(log)
     assert after.items() < before.items()
@@ -471,7 +471,7 @@ def test_a_cleaning_that_is_stopped_keeps_what_is_in_place(tmp_path):
 def test_retention_between_two_segments_of_a_cleaning(tmp_path, log_start, when):
     log = several_groups(tmp_path, cleanup_policy=("compact", "delete"), retention_ms=None)
     before = contents(log)
-    part, told = begin(log)
+    part, outcomes = begin(log)
     part.run()
     part = part.finish()
     if when == "after the thread":
@@ -481,7 +481,7 @@ def test_retention_between_two_segments_of_a_cleaning(tmp_path, log_start, when)
     if when == "after the thread":
         part = part.finish()
     part.complete()
-    assert told == [log.segments.active.base_offset]
+    assert outcomes == [log.segments.active.base_offset]
     assert not list(log.directory.glob("*.cleaned"))
     assert dict(contents(log).values()) == dict(value for at, value in before.items() if at >= log_start)
 
@@ -500,15 +500,15 @@ def test_a_cleaning_comes_to_its_end_beside_steady_retention(tmp_path, are_files
             for deleted in log.deleted_files if are_files_gone else ():
                 deleted.remove()
 
-    part, told = begin(log, throttle=throttle)
+    part, outcomes = begin(log, throttle=throttle)
     part.run()
     part, is_steady = part.finish(), True
     part.complete()
     assert lost > 3
-    assert told == [log.segments.active.base_offset]
+    assert outcomes == [log.segments.active.base_offset]
     assert not list(log.directory.glob("*.cleaned"))
     after = contents(log)
-    assert clean(log) == told[0]
+    assert clean(log) == outcomes[0]
     assert contents(log) == after
 
 
@@ -530,14 +530,14 @@ def test_retention_takes_the_marker_of_a_transaction_that_the_cleaning_has_seen(
     end(commit=False)
     write(log, [("b", "2" * 480)], base_sequence=1, **mine)
     end(commit=True)
-    part, told = begin(log)
+    part, outcomes = begin(log)
     part.run()
     part = part.finish()
     assert [segment.base_offset for segment in log.segments] == [0, 1, 2, 3, 4]
     log.maybe_increment_log_start_offset(retained_from)
     assert log.apply_retention(NOW_MS) == retained_from
     part.complete()
-    assert told == [4]
+    assert outcomes == [4]
     assert contents(log, since=retained_from)[2] == ("b", "2" * 480)
 
 

@@ -127,10 +127,12 @@ class CompactedLog(RuleBasedStateMachine):
         if is_rolled:
             self.replicated()
             self.roll()
-        told = []
+        outcomes = []
         chosen = cleaner.measure(self.log, self.cleaned_to, self.now_ms)
-        cleaner.cleaning_job(chosen, now_ms=self.now_ms, on_done=lambda log, end: told.append(end)).complete()
-        (self.cleaned_to,) = told
+        cleaner.cleaning_job(
+            chosen, now_ms=self.now_ms, on_done=lambda log, end: outcomes.append(end)
+        ).complete()
+        (self.cleaned_to,) = outcomes
         served = self.served()
         keys = [key for offset, (key, _) in served.items() if offset < self.cleaned_to]
         assert len(keys) == len(set(keys))

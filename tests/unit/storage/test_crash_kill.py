@@ -24,15 +24,15 @@ def append_until_killed(directory, *, seed, lines):
         stdout=subprocess.PIPE,
         text=True,
     )
-    told = 0
+    acknowledged = 0
     with child:
         for _ in range(lines):
-            told = int(child.stdout.readline())
+            acknowledged = int(child.stdout.readline())
         child.send_signal(signal.SIGKILL)
         for line in child.stdout:
             if line.endswith("\n"):
-                told = int(line)
-    return told
+                acknowledged = int(line)
+    return acknowledged
 
 
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + KILLS))
@@ -40,9 +40,9 @@ def test_killed_while_appending(tmp_path, seed):
     directory = tmp_path / "orders-0"
     random = Random(seed)
     for life in range(2):
-        told = append_until_killed(directory, seed=life, lines=random.randint(1, 1500))
+        acknowledged = append_until_killed(directory, seed=life, lines=random.randint(1, 1500))
         log = open_log(directory, config=CONFIG, is_clean=False)
-        assert told <= log.log_end_offset <= told + 1
+        assert acknowledged <= log.log_end_offset <= acknowledged + 1
         expected = 0
         for header, data in log.records_since(0):
             assert crc_is_valid(data)

@@ -62,6 +62,6 @@ def test_recovery_that_fails(seed):
 
 def crash(story):
     loss = story.random_loss()
-    story.told.append(f"crash: {loss.name}")
+    story.history.append(f"crash: {loss.name}")
     story.files = story.files_after(loss)
     story.restart(loss=loss)

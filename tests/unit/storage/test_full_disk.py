@@ -76,18 +76,18 @@ def append_until_the_limit(directory, *, seed, limit_bytes):
 @pytest.mark.parametrize("limit_bytes", [4321, 12_345, 49_999])
 def test_a_file_that_may_not_grow(tmp_path, limit_bytes):
     directory = tmp_path / "orders-0"
-    told = append_until_the_limit(directory, seed=1, limit_bytes=limit_bytes)
+    acknowledged = append_until_the_limit(directory, seed=1, limit_bytes=limit_bytes)
     assert max(path.stat().st_size for path in directory.iterdir()) == limit_bytes
     log = open_log(directory, config=CONFIG, is_clean=False)
-    assert log.log_end_offset == told
+    assert log.log_end_offset == acknowledged
     expected = 0
     for header, data in log.records_since(0):
         assert crc_is_valid(data)
         assert next(iter(records(data))).value == value_of(expected)
         expected = header.next_offset
-    assert expected == told
+    assert expected == acknowledged
     log.append_as_leader(
-        batch(1, producer_id=5, producer_epoch=0, base_sequence=told), leader_epoch=1, now_ms=NOW_MS
+        batch(1, producer_id=5, producer_epoch=0, base_sequence=acknowledged), leader_epoch=1, now_ms=NOW_MS
     )
     log.close()
 

@@ -73,11 +73,11 @@ def test_the_progress_of_a_recovery_is_logged(tmp_path, caplog):
     crash(make(tmp_path))
     caplog.clear()
     open_manager(tmp_path)
-    told = [record.getMessage() for record in caplog.records if record.name == "storage.log_loading"]
-    assert told[0] == f"{tmp_path} was not closed: recovering 12 logs"
-    assert told[1] == f"t-0: opened, 1 segments, offsets [0, 0); 1 of 12 logs in {tmp_path}, 11 remain"
-    assert len(told) == 13
-    assert told[-1].endswith(f"12 of 12 logs in {tmp_path}, 0 remain")
+    reported = [record.getMessage() for record in caplog.records if record.name == "storage.log_loading"]
+    assert reported[0] == f"{tmp_path} was not closed: recovering 12 logs"
+    assert reported[1] == f"t-0: opened, 1 segments, offsets [0, 0); 1 of 12 logs in {tmp_path}, 11 remain"
+    assert len(reported) == 13
+    assert reported[-1].endswith(f"12 of 12 logs in {tmp_path}, 0 remain")
 
 
 def test_a_clean_start_logs_two_lines(tmp_path, caplog):
@@ -85,9 +85,9 @@ def test_a_clean_start_logs_two_lines(tmp_path, caplog):
     make(tmp_path).shutdown(NOW_MS, broker_epoch=1)
     caplog.clear()
     open_manager(tmp_path)
-    told = [record.getMessage() for record in caplog.records if record.name == "storage.log_loading"]
-    assert told[0] == f"{tmp_path} was closed: 12 logs need no recovery"
-    assert len(told) == 2
+    reported = [record.getMessage() for record in caplog.records if record.name == "storage.log_loading"]
+    assert reported[0] == f"{tmp_path} was closed: 12 logs need no recovery"
+    assert len(reported) == 2
 
 
 def test_what_is_opened_after_its_directory_has_failed(tmp_path):

@@ -454,10 +454,10 @@ class BadDisk(Files):
 
 # KIP-112
 def test_a_failing_directory_goes_offline_alone(tmp_path):
-    files, told = BadDisk(), []
+    files, reported = BadDisk(), []
     one, two = tmp_path / "one", tmp_path / "two"
     manager = open_manager(one, two, files=files)
-    manager.on_dir_failure = lambda path, error: told.append(path)
+    manager.on_dir_failure = lambda path, error: reported.append(path)
     logs = [
         manager.get_or_create(TopicPartition("t", number), topic_id=TOPIC_ID, now_ms=NOW_MS)
         for number in range(4)
@@ -472,7 +472,7 @@ def test_a_failing_directory_goes_offline_alone(tmp_path):
     with pytest.raises(KafkaStorageError):
         append(of_one[1])
     append(of_two[0])
-    assert told == [one]
+    assert reported == [one]
     assert sorted(manager.logs.values(), key=id) == sorted(of_two, key=id)
     rows = {row.path: row.error is None for row in manager.describe_dirs()}
     assert rows == {one: False, two: True}

@@ -302,7 +302,7 @@ def metadata_log(folder, *, epochs=(0, 1, 2), first_offset=0):
 
 
 @pytest.mark.parametrize(
-    ("state", "told"),
+    ("state", "reported"),
     [
         # Batches of epochs 0 to 2:
         ({"leaderEpoch": 2}, None),
@@ -315,16 +315,16 @@ def metadata_log(folder, *, epochs=(0, 1, 2), first_offset=0):
         (None, "the file is missing"),
     ],
 )  # fmt: skip
-def test_the_quorums_epoch_is_not_older_than_its_log(folder, state, told):
+def test_the_quorums_epoch_is_not_older_than_its_log(folder, state, reported):
     path = metadata_log(folder) / "quorum-state"
     if state is None:
         path.unlink()
     else:
         path.write_text(json.dumps(state))
-    assert [(it.path, told in it.message) for it in errors(folder)] == (
-        [] if told is None else [(path, True)]
+    assert [(it.path, reported in it.message) for it in errors(folder)] == (
+        [] if reported is None else [(path, True)]
     )
-    assert [it.path for it in errors(path.parent)] == ([] if told is None else [path])
+    assert [it.path for it in errors(path.parent)] == ([] if reported is None else [path])
 
 
 def test_a_quorum_that_has_not_begun_has_no_state(folder):
@@ -452,15 +452,15 @@ def test_replicas_with_other_segments_are_equal(made, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("field", "told"), [("leader epoch", "partition_leader_epoch"), ("record", "records")]
+    ("field", "reported"), [("leader epoch", "partition_leader_epoch"), ("record", "records")]
 )
-def test_replicas_that_differ(folder, made, field, told):
+def test_replicas_that_differ(folder, made, field, reported):
     log = segment(folder / "orders-0", 1, ".log")
     flip(log, HEADER[field])
     report = compare(made, folder, files=Files())
     (finding,) = report.findings
     assert finding.offset == int(log.stem)
-    assert told in finding.message
+    assert reported in finding.message
     done = run(made, "--compare", folder)
     assert done.exit_code == 1
     assert str(finding) in done.output

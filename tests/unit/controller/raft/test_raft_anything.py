@@ -342,6 +342,6 @@ def test_anything(start: str, data: st.DataObject) -> None:
         if before.leader_epoch == after.leader_epoch:
             assert before.voted_id in (None, after.voted_id) or after.leader_id == 1
             assert before.leader_id in (None, after.leader_id)
-    told = [each.leader for each in replica.of(LeaderChanged)]
-    assert [each.epoch for each in told] == sorted(each.epoch for each in told)
-    assert all(before != after for before, after in itertools.pairwise(told))
+    reported = [each.leader for each in replica.of(LeaderChanged)]
+    assert [each.epoch for each in reported] == sorted(each.epoch for each in reported)
+    assert all(before != after for before, after in itertools.pairwise(reported))

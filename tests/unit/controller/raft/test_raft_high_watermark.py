@@ -128,15 +128,15 @@ def test_voters_that_do_not_fetch_get_begin_quorum_epoch_again_and_again() -> No
     cluster, leader = lead()
     cluster.is_cut = lambda a, b: leader.id in (a, b)
     leader.sends.clear()
-    told = []
+    reported = []
     for _ in range(25):
         leader.pass_time(100)
         fetch(leader, min({1, 2, 3} - {leader.id}), 0)
         for sent in leader.sent(BeginQuorumEpochRequest):
-            told.append(sent.node_id)
+            reported.append(sent.node_id)
             leader.answer(sent, None)
-    assert set(told) == {max({1, 2, 3} - {leader.id})}
-    assert 2 <= len(told) <= 3  # every half fetch timeout
+    assert set(reported) == {max({1, 2, 3} - {leader.id})}
+    assert 2 <= len(reported) <= 3  # every half fetch timeout
 
 
 def test_a_replica_is_caught_up_when_it_reaches_what_there_was_at_its_last_fetch() -> None:

@@ -68,9 +68,9 @@ def test_changes() -> None:
     assert moved is not None
     assert moved.endpoints(2) == {LISTENER: Address("elsewhere", 1)}
     assert voters.with_updated(voter(2, UUID(int=5))) is None
-    told = voters.with_directory(voter(2, UUID(int=5)))
-    assert told is not None
-    assert told.keys == [key(1), ReplicaKey(2, UUID(int=5))]
+    updated = voters.with_directory(voter(2, UUID(int=5)))
+    assert updated is not None
+    assert updated.keys == [key(1), ReplicaKey(2, UUID(int=5))]
     assert voters.with_directory(voter(9)) is None
     assert voters.differs_from(voter(2, host="elsewhere"))
     assert not voters.differs_from(voters.voters[2])
