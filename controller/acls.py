@@ -1,6 +1,6 @@
 """CreateAcls, DeleteAcls and DescribeAcls: access control entries in the metadata log.
 
-Each entry gets an id, by which a record removes it; users do not see the id. Creating an entry that exists succeeds
+Each entry has an id, by which a record removes it; users do not see the id. Creating an entry that exists succeeds
 and writes no record. Each row of a request succeeds or fails alone.
 
 Without an authorizer there are no ACLs: the error is SECURITY_DISABLED, as in Kafka. With Kafka's StandardAuthorizer

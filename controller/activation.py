@@ -65,7 +65,7 @@ def first_decision(
     if is_transaction_open:
         if metadata_version < TRANSACTIONS_3_6_IV1:
             raise InvalidMetadata(
-                f"A metadata transaction is open, which metadata.version {metadata_version} does not know."
+                f"A metadata transaction is open, which metadata.version {metadata_version} does not support."
             )
         records.insert(0, AbortTransactionRecord(reason="Controller failover"))
     return Result(response=None, records=records, is_atomic=metadata_version < TRANSACTIONS_3_6_IV1)
@@ -86,7 +86,7 @@ def _bootstrap(
     """The first records of an empty log, and the metadata.version that they set."""
     levels = {each.name: each.feature_level for each in records if isinstance(each, FeatureLevelRecord)}
     if METADATA_VERSION not in levels:
-        raise InvalidMetadata(f"{snapshots.BOOTSTRAP_FILE} does not say the {METADATA_VERSION}")
+        raise InvalidMetadata(f"{snapshots.BOOTSTRAP_FILE} does not contain a record of {METADATA_VERSION}")
     if levels.get(ELR_VERSION, 0):
         value = settings.static_configs.get(MIN_INSYNC_REPLICAS, "1")
         records.append(

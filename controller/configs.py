@@ -121,7 +121,7 @@ _Outcome = tuple[int, str | None]
 def _alter(
     state: ClusterState, named: list[_Named], changes: Callable[[ConfigResource, int], _Changes]
 ) -> tuple[list[MetadataRecord], dict[_Named, _Outcome]]:
-    """Records of the resources that can be changed, and what to answer for each."""
+    """Records of the resources that can be changed, and the outcome of each."""
     times = Counter(named)
     records: list[ConfigRecord] = []
     outcomes: dict[_Named, _Outcome] = {}
@@ -151,7 +151,7 @@ def _atomic_result(response: _R, records: list[MetadataRecord]) -> Result[_R]:
     """
     if len(records) <= MAX_RECORDS_PER_USER_OPERATION:
         return Result(response=response, records=records)
-    begin = BeginTransactionRecord(name="Configurations and the ELRs that they make void")
+    begin = BeginTransactionRecord(name="Configurations, and the ELRs that they clear")
     return Result(response=response, records=[begin, *records, EndTransactionRecord()], is_atomic=False)
 
 
@@ -164,7 +164,9 @@ def _resource(number: int, name: str) -> ConfigResource:
         case ConfigResourceType.UNKNOWN:
             raise UnsupportedVersion(f"Unknown resource type {number}.")
         case ConfigResourceType.BROKER_LOGGER:
-            raise InvalidRequest("Loggers are a broker's own: ask the broker.")
+            raise InvalidRequest(
+                "Loggers are configurations of a single node: send the request to that node."
+            )
         case ConfigResourceType.TOPIC:
             if not name:
                 raise InvalidRequest("Default topic resources are not allowed.")

@@ -1,7 +1,7 @@
 """The controller: active while its node leads the metadata quorum, standby while another one does.
 
     standby --on_leader(this node)--> active --on_leader(another one, or none)--> standby
-       '- has no state                   '- decides, replays, appends, and answers when it is committed
+       '- has no state                   '- decides, replays, appends, and responds when it is committed
 
     request --decide--> records --replay, append--> waiting --committed--> listeners of the log, in order
                                                        |                     '--> the response
@@ -129,7 +129,7 @@ class Controller:
         return None if self._active is None else self._active.epoch
 
     def stop(self) -> None:
-        """Refuse requests from now on; those that wait get their answer, or NotController when the quorum stops."""
+        """Refuse requests from now on; those in progress are completed, or fail with NotController when the quorum stops."""
         self._is_stopped = True
         self._periodic.stop()
 
@@ -170,7 +170,7 @@ class Controller:
 
     def on_snapshot(self, batches: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
         """Everything before the snapshot's offset is committed."""
-        assert self._active is None, "a leader has no use for snapshots"
+        assert self._active is None, "a leader loads no snapshot"
         self.committed_offset = snapshot.offset
 
     def on_leader(self, leader: LeaderAndEpoch) -> None:
@@ -201,7 +201,7 @@ class Controller:
         is_alone = is_first and self._quorum.is_only_voter and settings.hosts_broker
         state.sessions.start_all(
             state.image.brokers.values(),
-            gone=[settings.node_id] if is_alone else (),
+            stopped=[settings.node_id] if is_alone else (),
             now_ms=self._now_ms(),
         )
         result = activation.first_decision(
@@ -217,7 +217,10 @@ class Controller:
 
     def _renounce(self) -> None:
         """Become standby; the requests that wait fail with NotController."""
-        logger.info("controller %d is not active any more", self._settings.node_id)
+        logger.info(
+            "controller %d becomes standby: it does not lead the metadata quorum any more",
+            self._settings.node_id,
+        )
         self._active = None
         self._periodic.stop()
         while self._deferred:
@@ -232,7 +235,7 @@ class Controller:
             return NotController("No controller appears to be active.")
         return NotController(f"The active controller appears to be node {leader_id}.")
 
-    # -- from a decision to its answer -----------------------------------------------------------------
+    # -- from a decision to its response ---------------------------------------------------------------
 
     def _carry_out(
         self, active: _Active, result: Result[Any], batches: Iterable[_Batch]
@@ -277,7 +280,7 @@ class Controller:
 
     def _run_periodic(self, task: PeriodicTask) -> bool:
         active = self._active
-        assert active is not None, "its timers have been stopped"
+        assert active is not None, "the timers of a standby controller are cancelled"
         result = self._decide(active, task.decide)
         if result.records:
             self._carry_out(active, result, _batches(result, active.state))
@@ -328,8 +331,8 @@ def _batches(result: Result[Any], state: ClusterState) -> list[_Batch]:
         room_bytes -= size_bytes
         if room_bytes < 0 or (result.is_atomic and len(batches) > 1):
             raise RecordListTooLarge(
-                f"The request comes to metadata that must be written at once; at most {MAX_RECORDS_PER_BATCH} records "
-                f"and {MAX_BATCH_BYTES} bytes can be. Split it into several requests."
+                f"The request needs more metadata records than one atomic batch holds: at most {MAX_RECORDS_PER_BATCH} "
+                f"records and {MAX_BATCH_BYTES} bytes. Split it into several requests."
             )
     return batches
 

@@ -2,7 +2,7 @@
 
     topic override > this node's dynamic configuration > all nodes' > this node's static properties > the default
 
-A controller sees the static properties of its own node only: if other nodes have different ones, its answer is an
+A controller sees the static properties of its own node only: if other nodes have different ones, its result is an
 estimate, as in Kafka. Source: KafkaConfigSchema.resolveEffectiveTopicConfig of Kafka 4.3.1.
 """
 
@@ -13,7 +13,7 @@ from protocol.config_def import ConfigSource, InvalidConfigValue, parse_value, t
 from protocol.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
 from storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
 
-#: The broker keys that the controller itself uses, since defaults of topics come from them.
+#: The broker keys that the controller itself uses, since defaults of topics derive from them.
 BROKER_KEYS_READ: Final = frozenset(each.name for synonyms in SERVER_SYNONYMS.values() for each in synonyms)
 
 

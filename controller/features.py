@@ -5,7 +5,7 @@ from metadata.version 15 on, all controllers of the quorum. Brokers register the
 that some broker does not serve yet is refused here, with that broker's id.
 
 kraft.version is decided here like the others, but changed by the Raft layer (`controller.kraft_version`): the log
-gets control records, and a NoOp record in place of a FeatureLevel record.
+receives control records, and a NoOp record in place of a FeatureLevel record.
 
 Source: FeatureControlManager and QuorumFeatures of Kafka 4.3.1.
 """
@@ -51,7 +51,7 @@ def update_features(state: ClusterState, request: UpdateFeaturesRequest) -> Resu
     """Finalize the request's levels, all or none of them. Raises InvalidUpdateVersion, InvalidRequest."""
     updates = {update.feature: update for update in request.feature_updates}
     if len(updates) < len(request.feature_updates):
-        raise InvalidRequest("A feature is updated twice in one request.")
+        raise InvalidRequest("The request updates a feature twice.")
     wanted = state.image.features | {name: each.max_version_level for name, each in updates.items()}
     records: list[MetadataRecord] = []
     upgrade: Callable[[int], None] | None = None

@@ -1,7 +1,7 @@
 """kraft.version and the voters: what decisions need from the Raft layer.
 
 Users see kraft.version as a feature, but it is stored in control records of the log, not in metadata records
-(KIP-853). So a decision about it asks this layer, and the shell calls `upgrade` once the decision is made.
+(KIP-853). So a decision about it is checked with this layer, and the shell calls `upgrade` once the decision is made.
 """
 
 from typing import Protocol

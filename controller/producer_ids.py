@@ -18,7 +18,7 @@ def allocate(state: ClusterState, request: AllocateProducerIdsRequest) -> Result
     state.check_broker_epoch(request.broker_id, request.broker_epoch)
     first = state.image.next_producer_id
     if first > _MAX_PRODUCER_ID - BLOCK_SIZE:
-        raise UnknownServerError("All producer ids have been given away.")
+        raise UnknownServerError("All producer ids have been allocated.")
     return Result(
         response=AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=BLOCK_SIZE),
         records=[

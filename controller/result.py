@@ -21,7 +21,7 @@ def check_record_count(count: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Generic[R]):
-    """Records to append and replay, and what to answer once they are committed."""
+    """Records to append and replay, and the response that is sent once they are committed."""
 
     response: R
     records: Sequence[MetadataRecord] = field(default=())

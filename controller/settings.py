@@ -30,7 +30,7 @@ class ControllerSettings:
     #: Where this controller listens, by listener name, as it registers itself; empty: it does not register.
     listeners: Mapping[str, Endpoint] = field(default_factory=dict)
     #: The broker keys that were set in server.properties or on the command line, as text: where the
-    #: defaults of topics come from (min.insync.replicas, log.retention.hours, ...).
+    #: defaults of topics derive from (min.insync.replicas, log.retention.hours, ...).
     static_configs: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -77,7 +77,7 @@ class ClusterState:
                 self.registration_offsets[record.broker_id] = offset
             elif type(record) is UnregisterBrokerRecord:
                 self.registration_offsets.pop(record.broker_id, None)
-                self.sessions.forget(record.broker_id)
+                self.sessions.remove(record.broker_id)
             self.next_offset = offset + 1
         if any(each.type is ConfigResourceType.BROKER for each in delta.configs_changed):
             self._topic_defaults = None

@@ -122,8 +122,8 @@ def _check_registration(
         and state.sessions.is_valid(known.broker_id, known.epoch, now_ms=now_ms)
     ):
         raise DuplicateBrokerRegistration(
-            f"Broker id {request.broker_id} is in use by another process that was heard of just now. If the "
-            "broker was restarted, this passes when the session of its predecessor expires."
+            f"Broker id {request.broker_id} is in use by another process, whose session has not expired. If the "
+            "broker was restarted, it can register when the session of its previous process expires."
         )
     if request.is_migrating_zk_broker:
         raise BrokerIdNotRegistered("Brokers that migrate from ZooKeeper are not supported.")

@@ -1,11 +1,11 @@
 """Controller registration: this controller registers its listeners and features with the active one (KIP-919).
 
-    (none) --metadata.version >= 15--> asking --RegisterController of this incarnation is committed--> registered
-                       again after       | ^                                                           |
-                       100 ms, 200 ms,   '-' failed      <-- another incarnation with this id is ------'
-                       ... 2 min
+    (none) --metadata.version >= 15--> registering --RegisterController of this incarnation is committed--> registered
+                                         | ^                                                                |
+            failed: repeated after       '-'             <-- that of another incarnation with this id ------'
+            100 ms, 200 ms, ... 2 min
 
-Whether it is registered is read from the log, not from the answer. Source: ControllerRegistrationManager of Kafka 4.3.1.
+Whether it is registered is read from the log, not from the response. Source: ControllerRegistrationManager of Kafka 4.3.1.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class ControllerRegistration:
         self._timer: asyncio.TimerHandle | None = None
 
     async def stop(self) -> None:
-        """Cancel the timer and the request in flight; register no more."""
+        """Cancel the timer and the request in flight; do not register again."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -96,7 +96,10 @@ class ControllerRegistration:
     def _apply_own(self, *, is_registered: bool) -> None:
         if self._is_registered and not is_registered:
             # Without a delay two nodes with one id would register alternately, as fast as the log commits.
-            logger.warning("another process has registered as controller %d", self._settings.node_id)
+            logger.warning(
+                "another process has registered as controller %d: set a unique node.id on every node",
+                self._settings.node_id,
+            )
             self._schedule_retry()
         self._is_registered = is_registered
 

@@ -30,7 +30,7 @@ def register_controller(
         ("feature", [each.name for each in request.features]),
     ):
         if len(set(names)) < len(names):
-            raise InvalidRequest(f"Controller {request.controller_id} names a {what} twice.")
+            raise InvalidRequest(f"Controller {request.controller_id} registers a {what} twice.")
     record = RegisterControllerRecord(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,

@@ -38,16 +38,18 @@ class Sessions:
         self.timeout_ms = timeout_ms
         self._by_broker: dict[int, Session] = {}
 
-    def start_all(self, brokers: Iterable[BrokerImage], *, gone: Collection[int] = (), now_ms: int) -> None:
+    def start_all(
+        self, brokers: Iterable[BrokerImage], *, stopped: Collection[int] = (), now_ms: int
+    ) -> None:
         """This controller becomes the active one: sessions of unfenced brokers begin now.
 
-        Except those of `gone`: brokers that are known to have stopped, so that their next incarnations can
+        Except those of `stopped`: brokers that are known to have stopped, so that their next incarnations can
         register without waiting for a session to expire.
         """
         self._by_broker = {
             broker.broker_id: Session(
                 epoch=broker.epoch,
-                last_contact_ms=None if broker.is_fenced or broker.broker_id in gone else now_ms,
+                last_contact_ms=None if broker.is_fenced or broker.broker_id in stopped else now_ms,
             )
             for broker in brokers
         }
@@ -58,7 +60,7 @@ class Sessions:
         if session is None or session.epoch != epoch:
             self._by_broker[broker_id] = Session(epoch=epoch)
 
-    def forget(self, broker_id: int) -> None:
+    def remove(self, broker_id: int) -> None:
         """The broker is not registered any more."""
         self._by_broker.pop(broker_id, None)
 

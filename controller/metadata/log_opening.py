@@ -81,6 +81,6 @@ def check_start(log: Log, store: SnapshotStore) -> None:
     if start > 0 and not any(each.offset >= start for each in store.ids):
         raise InvalidMetadata(
             f"{log.directory} begins at offset {start}, and no snapshot holds what was before. Restore the snapshot; or, "
-            "if other controllers have the metadata, let the node begin without the directory: a controller after it "
-            "was removed from the quorum."
+            "if other controllers have the metadata, start the node without the directory; remove a controller from "
+            "the quorum first."
         )

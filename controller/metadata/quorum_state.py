@@ -46,8 +46,8 @@ def read(directory: Path, files: Files) -> ElectionState | None:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidMetadata(
-            f"{path} cannot be read ({error!r}). If this node is the only voter, remove the file: the log tells the "
-            "epoch. Otherwise remove the node from the quorum and add it anew."
+            f"{path} cannot be read ({error!r}). If this node is the only voter, delete the file: the epoch "
+            "is read from the log. Otherwise remove this controller from the quorum, and add it again."
         ) from error
 
 

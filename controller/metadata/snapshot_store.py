@@ -2,7 +2,7 @@
 
     (nothing) --begin: `.part`--> being written --freeze: checked, flushed, renamed--> `.checkpoint` --add--> served
                                        '--delete--> (nothing)                               |
-                                                          served --forget: `.deleted`--> --60 s--> (nothing)
+                                                          served --delete: `.deleted`--> --60 s--> (nothing)
 
 File names are in `controller.metadata.snapshots`. After a crash a snapshot is complete or absent; `.part` and `.deleted` files
 that it leaves are removed at the next start.
@@ -96,7 +96,9 @@ class SnapshotStore:
         names = files.list(directory) if files.is_dir(directory) else []
         for name in names:
             if name.endswith((snapshots.SUFFIX + _PART, snapshots.SUFFIX + _DELETED)):
-                _LOG.info("removing %s, which was being written or removed", directory / name)
+                _LOG.info(
+                    "deleting %s, an incomplete or deleted snapshot of the previous process", directory / name
+                )
                 files.unlink(directory / name)
         return cls(directory, files, filter(None, map(snapshots.id_of, names)))
 
@@ -123,7 +125,9 @@ class SnapshotStore:
         """Bytes in its file. Raises InvalidMetadata if the file is missing."""
         size = self._files.size_of(self.path(snapshot))
         if size is None:
-            raise InvalidMetadata(f"{self.path(snapshot)} has gone while the node was running")
+            raise InvalidMetadata(
+                f"{self.path(snapshot)} was deleted by another process while this node was running"
+            )
         return size
 
     def chunk(self, snapshot: OffsetAndEpoch, *, position: int, max_bytes: int) -> tuple[bytes, int] | None:
@@ -160,7 +164,7 @@ class SnapshotStore:
         """Delete all older than this one; whether there were any. Files are removed later; see `deleted`."""
         old = [each for each in self._ids if each < snapshot]
         for each in old:
-            _LOG.info("%s goes: there is a later one", self.path(each))
+            _LOG.info("deleting snapshot %s: a later snapshot exists", self.path(each))
             self._rename_deleted(each, now_ms)
         self._ids = [each for each in self._ids if each >= snapshot]
         return bool(old)

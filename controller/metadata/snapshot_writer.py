@@ -63,6 +63,8 @@ class SnapshotWriter:
 
 def _framed(image: MetadataImage) -> Iterator[bytes]:
     level = image.metadata_version
-    assert level is not None, "a snapshot is taken of what was committed: metadata.version comes first"
+    assert level is not None, (
+        "a snapshot has committed records only, and the first of them sets metadata.version"
+    )
     for record in records_of(image, metadata_version=level):
         yield encode_record(record, version_of(record, metadata_version=level))

@@ -6,7 +6,7 @@
 |---|---|
 | `bootstrap.checkpoint` | the feature levels that a cluster starts with; written when a log directory is formatted |
 | `00000000000000000000-0000000000.checkpoint` | the first voters, where voters are in the log (kraft.version 1) |
-| `<end offset>-<epoch>.checkpoint` | everything before that offset: records before it may be gone from the log |
+| `<end offset>-<epoch>.checkpoint` | everything before that offset: records before it may be deleted from the log |
 | `....checkpoint.part`, `....checkpoint.deleted` | one that is being written, or removed |
 
 This module is the format: one file, written or read. Which files a log has is `controller.metadata.snapshot_store`.
@@ -48,7 +48,7 @@ _READ_BYTES: Final = 1024 * 1024
 #: What an operator can do about a damaged file of the metadata log.
 REMEDY: Final = (
     "If other controllers have the metadata, a broker may start without the directory that holds the file, and a "
-    "controller can be removed from the quorum and added anew, formatted. Otherwise restore the file from a copy."
+    "controller can be removed from the quorum, formatted and added again. Otherwise restore the file from a copy."
 )
 
 
@@ -184,7 +184,7 @@ def valid_batches(path: Path, files: Files) -> Iterator[tuple[BatchHeader, memor
             raise CorruptMessage("it does not begin with a snapshot's header")
         yield header, batch
     if not is_complete:
-        raise CorruptMessage("it has no end: it was cut off")
+        raise CorruptMessage("it has no footer: the file is incomplete")
 
 
 def _batches_in(path: Path, files: Files) -> Iterator[tuple[BatchHeader, memoryview]]:

@@ -41,7 +41,9 @@ class TransactionFilter:
             match record:
                 case BeginTransactionRecord():
                     if self._held is not None:
-                        raise InvalidMetadata(f"a transaction begins within another at offset {offset}")
+                        raise InvalidMetadata(
+                            f"a metadata transaction begins within another one at offset {offset}"
+                        )
                     self._held = []
                 case EndTransactionRecord():
                     yield from self._close(offset)
@@ -54,6 +56,6 @@ class TransactionFilter:
 
     def _close(self, offset: int) -> list[Located]:
         if self._held is None:
-            raise InvalidMetadata(f"a transaction ends at offset {offset}, but none has begun")
+            raise InvalidMetadata(f"a metadata transaction ends at offset {offset}, but none has begun")
         held, self._held = self._held, None
         return held

@@ -8,7 +8,7 @@ the leader proposes an ISR, and the controller accepts it if both have the same 
 | leader or partition epoch larger than the controller's | NOT_CONTROLLER: this controller is behind, find another one |
 | leader epoch smaller | FENCED_LEADER_EPOCH |
 | the sender does not lead | INVALID_REQUEST |
-| partition epoch smaller | INVALID_UPDATE_VERSION: the leader will read the newer record, and ask again |
+| partition epoch smaller | INVALID_UPDATE_VERSION: the leader replays the newer record, and sends another request |
 | the ISR has a non-replica or a duplicate, or lacks the leader | INVALID_REQUEST |
 | RECOVERING with others in the ISR, or of a partition that has recovered | INVALID_REQUEST |
 | a member is unknown, fenced, in controlled shutdown, or of another broker epoch | INELIGIBLE_REPLICA |

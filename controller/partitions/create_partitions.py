@@ -53,7 +53,7 @@ def create_partitions(
 
 
 def _check_size(state: ClusterState, topics: Iterable[CreatePartitionsTopic]) -> None:
-    """Checked before any of them is placed: a small request can ask for any number of partitions."""
+    """Checked before any of them is placed: a small request can name any number of partitions."""
     total = 0
     for topic in topics:
         if (known := state.image.topics_by_name.get(topic.name)) is not None:

@@ -6,7 +6,7 @@
         partitions without a leader get one, where unclean.leader.election.enable is true: the broker that could be
         elected cleanly may never return, and no other event would start an election
 
-Both stop after `MAX_ELECTIONS` elections and ask to be called again, so that requests are served in between.
+Both stop after `MAX_ELECTIONS` elections and are called again, so that requests are served in between.
 leader.imbalance.per.broker.percentage is not used: Kafka 4.3.1's KRaft controller has no such threshold either.
 Source: ReplicationControlManager.maybeBalancePartitionLeaders and maybeElectUncleanLeaders.
 """

@@ -5,7 +5,7 @@
     timers                  --|--> a queue --> Raft -----|--> responses to requests
     append --> the log      --|    one at a time         |--> listeners: commits, snapshots, leaders
 
-It is one actor: the machine gets the next event only after every effect of the previous one was carried out, in
+It is one actor: the machine handles the next event only after every effect of the previous one was carried out, in
 order. Only appends do not wait for their turn: records reach the log (not the disk) at once, and the next flush
 covers all that were appended while the disk was busy (group commit).
 
@@ -91,7 +91,7 @@ class RaftDriver:
         self._maintenance = maintenance
         self._send = send
         self._on_failure = on_failure
-        # The machine's clock is monotonic, but starts as the wall clock: it gives records their timestamps.
+        # The machine's clock is monotonic, but starts as the wall clock: timestamps of records are taken from it.
         self._clock_start_ms = runtime.now_ms() - int(runtime.monotonic() * 1000)
         self._clean_at_ms = self.now_ms() + CLEAN_INTERVAL_MS
         self._queue = EventQueue()
@@ -148,7 +148,7 @@ class RaftDriver:
     async def receive(self, request: QuorumRequest, *, listener_name: str | None) -> Response:
         """Queue another node's request, and wait for the response. Raises NotController if it must be refused."""
         if not self.is_running:
-            raise NotController("This node does not take part in the metadata quorum.")
+            raise NotController("This node's replica of the metadata log is stopped.")
         if len(self._pending) >= MAX_PENDING_REQUESTS or self._queue.is_full:
             raise NotController("Too many requests wait for this node's replica of the metadata log.")
         answer: asyncio.Future[Response] = self._runtime.loop.create_future()
@@ -308,7 +308,7 @@ class RaftDriver:
             task.cancel()
         for answer in list(self._pending):
             if not answer.done():
-                answer.set_exception(NotController("This node leaves the metadata quorum."))
+                answer.set_exception(NotController("This node's replica of the metadata log stops."))
 
 
 def _reply(effect: Reply) -> None:

@@ -2,7 +2,7 @@
 
     add          at the end, with the time of arrival
     add_result   at the front: the result of a write that began before the queued events arrived
-    next         the next event; an event that arrived before the machine's deadline comes before the deadline
+    next         the next event; events that arrived before the machine's deadline precede the deadline
 
 Source: RaftMessageQueue, BlockingMessageQueue of Kafka 4.3.1, which is unbounded.
 """
@@ -19,7 +19,7 @@ from controller.raft.effects import Effect
 #: bounded: one for each request that it has sent, one for all appends, one for a resignation.
 MAX_QUEUED_EVENTS: Final = 20_000
 
-#: One event: gets the time on the machine's clock, returns the machine's effects.
+#: One event: a function of the time on the machine's clock to the machine's effects.
 Decide = Callable[[int], list[Effect]]
 
 
@@ -57,7 +57,7 @@ class EventQueue:
     def next(self, *, deadline_ms: int, now_ms: int, tick: Decide) -> Decide | None:
         """The machine's next event, `tick` if its deadline is due; None if there is none.
 
-        An event that arrived before the deadline comes first, however long the driver was blocked by the disk: a slow
+        An event that arrived before the deadline precedes it, however long the driver was blocked by the disk: a slow
         disk must not look like a silent leader or follower.
         """
         if self._events and self._events[0].arrived_ms <= deadline_ms:

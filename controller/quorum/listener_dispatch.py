@@ -30,7 +30,7 @@ READ_BYTES: Final = 1024 * 1024
 
 
 class ListenerDispatcher:
-    """Notifies the listeners. Used by the quorum's worker, one call at a time; only `appended` may come in between."""
+    """Notifies the listeners. Used by the driver, one call at a time; only `appended` may be called in between."""
 
     def __init__(
         self,

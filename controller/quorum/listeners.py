@@ -35,7 +35,7 @@ class QuorumListener(Protocol):
     def on_commit(self, records: Sequence[MetadataRecord], base_offset: int, end_offset: int) -> None:
         """One batch is committed, and these records take effect with it.
 
-        Those of a metadata transaction come together, with the batch that ends it; outside of transactions the
+        Those of a metadata transaction are passed together, with the batch that ends it; outside of transactions the
         records have the offsets from `base_offset` on. A batch of control records has no records here.
         """
 
@@ -115,22 +115,22 @@ class Listeners:
                 failure = failure or error
             except Exception as error:
                 logger.exception(
-                    "%s cannot follow the metadata log at offset %d", function.__qualname__, self.end_offset
+                    "%s cannot apply the metadata log at offset %d", function.__qualname__, self.end_offset
                 )
                 failure = failure or InvalidMetadata(
-                    f"{function.__qualname__} cannot follow the metadata log at offset {self.end_offset}: {error!r}"
+                    f"{function.__qualname__} cannot apply the metadata log at offset {self.end_offset}: {error!r}"
                 )
         if failure is not None:
             raise failure
 
 
 def _check(records: Iterable[MetadataRecord]) -> None:
-    """Raise InvalidMetadata for an unknown metadata.version: its records may mean more than this software knows."""
+    """Raise InvalidMetadata for an unknown metadata.version: it may have records that this software does not support."""
     for record in records:
         if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION:
             known = UNDERSTOOD_FEATURES[METADATA_VERSION]
             if record.feature_level not in known:
                 raise InvalidMetadata(
-                    f"The cluster's {METADATA_VERSION} is {record.feature_level}; this software knows "
+                    f"The cluster's {METADATA_VERSION} is {record.feature_level}; this software supports "
                     f"{known.start} to {known.stop - 1}."
                 )

@@ -60,9 +60,11 @@ class MetadataLogMaintenance:
             await self._runtime.run_blocking(write, pool=Pool.METADATA)
             self._log.snapshot_written(writer)
         except (KafkaError, OSError, InvalidMetadata) as error:
-            logger.error("a snapshot of the metadata was not written: %r", error)
+            logger.error(
+                "the snapshot of the metadata log was not written; it is tried again later: %r", error
+            )
         except Exception:
-            logger.exception("a snapshot of the metadata was not written")
+            logger.exception("the snapshot of the metadata log was not written; it is tried again later")
         finally:
             self.snapshot_task = None
 
@@ -75,7 +77,10 @@ class MetadataLogMaintenance:
                 await self._runtime.run_blocking(job.run, pool=Pool.METADATA)
                 job.finish()
         except (KafkaError, OSError, InvalidMetadata) as error:
-            logger.error("old parts of the metadata log were not removed: %r", error)
+            logger.error(
+                "old snapshots and segments of the metadata log were not deleted; it is tried again later: %r",
+                error,
+            )
 
     async def stop(self) -> None:
         """Wait for the snapshot that is being written."""

@@ -48,10 +48,10 @@ class SnapshotGenerator:
         try:
             if not self._quorum.write_snapshot(lambda: self._image().copy()):
                 return
-            logger.info("writing a snapshot of the metadata before offset %d: %s", end_offset, reason)
+            logger.info("writing a snapshot of the metadata log up to offset %d: %s", end_offset, reason)
         except (OSError, InvalidMetadata) as error:
             # Retried when the next one is due, not with every record.
-            logger.error("a snapshot of the metadata cannot be written: %r", error)
+            logger.error("a snapshot of the metadata log cannot be started: %r", error)
         self._trigger.reset(self._runtime.now_ms())
 
     def on_snapshot(self, batches: Iterable[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:

@@ -85,7 +85,7 @@ class Core:
     #: When a shutdown stops waiting for its completion; None while none was requested.
     shutdown_deadline_ms: int | None = None
     is_stopped: bool = False
-    #: The last error response of each node, by its id: logged once, not fifty times a second.
+    #: The last error response of each node, by its id: each is logged once, not fifty times a second.
     logged_errors: dict[int, tuple[type[Response], ErrorCode]] = field(default_factory=dict)
     #: When another node with this node's id was last logged.
     duplicate_id_logged_ms: int | None = None
@@ -207,8 +207,8 @@ class Core:
         if last_ms is None or self.now_ms - last_ms >= DUPLICATE_ID_LOG_INTERVAL_MS:
             self.duplicate_id_logged_ms = self.now_ms
             logger.error(
-                "another node %s by this node's id, %d, from directory %s: it is refused; every node needs a node.id "
-                "of its own",
+                "another node %s with the node.id of this one, %d, and directory %s: its requests are refused; "
+                "set a unique node.id on every node",
                 what,
                 self.local_key.id,
                 directory_id,
@@ -277,7 +277,7 @@ class Core:
 
     def fail(self, reason: str) -> None:
         """Stop the machine: a fatal error."""
-        logger.critical("raft stops: %s", reason)
+        logger.critical("this node's replica of the metadata log stops: %s", reason)
         self.effects.append(Fatal(reason))
         self.is_stopped = True
 

@@ -44,7 +44,7 @@ def maybe_transition(core: Core, leader_id: int | None, epoch: int, endpoints: E
         if core.logged_inconsistent_leader != (leader_id, epoch):  # logged once, not for every message
             core.logged_inconsistent_leader = (leader_id, epoch)
             logger.error(
-                "told of leader %s in epoch %d, which cannot be (%s leads epoch %d): ignored",
+                "ignored a message with leader %s of epoch %d, inconsistent with the known leader %s of epoch %d",
                 leader_id,
                 epoch,
                 core.leader_id,
@@ -94,7 +94,7 @@ def handle_common_response(
         transitions.become_follower(core, epoch, leader_id, endpoints)
         return Outcome.DONE
     if error in (ErrorCode.invalid_voter_key, ErrorCode.broker_not_available, ErrorCode.invalid_request):
-        logger.info("a request was refused with %s", error.name)
+        logger.info("a request of this node to another one of the quorum was refused: %s", error.name)
         return Outcome.BACK_OFF
     return Outcome.CONTINUE
 
@@ -104,7 +104,7 @@ def handle_unexpected_error(core: Core, sender_id: int, response: Response, erro
     logged = (type(response), error)
     if core.logged_errors.get(sender_id) != logged:
         core.logged_errors[sender_id] = logged
-        logger.warning("node %d has answered with %s: %s", sender_id, type(response).__name__, error.name)
+        logger.warning("node %d returned an error in %s: %s", sender_id, type(response).__name__, error.name)
     return Outcome.BACK_OFF
 
 

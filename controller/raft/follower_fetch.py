@@ -90,7 +90,7 @@ def truncation_offset(log: RaftLog, diverging: OffsetAndEpoch) -> int:
 
 
 def handle_fetch_response(core: Core, sender_id: int, response: FetchResponse) -> Outcome:
-    """Handle a response to Fetch: of the leader, or of another node that was asked for the leader."""
+    """Handle a response to Fetch: of the leader, or of another node that may know the leader."""
     error = error_of(response.error_code)
     row: PartitionData | None = only_partition(response.responses)
     if error is not ErrorCode.none or row is None:
@@ -119,8 +119,8 @@ def _truncate(core: Core, diverging: OffsetAndEpoch) -> Outcome:
     offset = truncation_offset(core.log, diverging)
     if offset < core.log.high_watermark:
         core.fail(
-            f"The leader of epoch {core.epoch} has other records than this node from offset {offset} on, though "
-            f"everything before {core.log.high_watermark} is committed: it, or a majority before it, has lost data."
+            f"The leader of epoch {core.epoch} has a log that diverges from this node's at offset {offset}, but "
+            f"everything before {core.log.high_watermark} is committed: the leader, or a majority of the voters, lost data."
         )
         return Outcome.BACK_OFF
     core.log.truncate_to(offset)
@@ -145,7 +145,10 @@ def _append(core: Core, role: Follower, row: PartitionData) -> Outcome:
             CorruptMessage
         ) as error:  # the fault of the leader or the network; an I/O error here ends the node
             logger.warning(
-                "records from leader %d cannot be appended at %d: %s", role.leader_id, end_offset, error
+                "not all batches from leader %d at offset %d are valid; the others are fetched again: %s",
+                role.leader_id,
+                end_offset,
+                error,
             )
             outcome = Outcome.BACK_OFF
         if core.log.end.offset > end_offset:

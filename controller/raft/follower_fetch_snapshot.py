@@ -29,8 +29,8 @@ def begin_snapshot_download(core: Core, role: Follower, snapshot: OffsetAndEpoch
         return Outcome.BACK_OFF
     if snapshot.offset < core.log.high_watermark:
         core.fail(
-            f"The leader of epoch {core.epoch} has a snapshot of everything before {snapshot.offset} for this node, "
-            f"where everything before {core.log.high_watermark} is committed: committed data is lost."
+            f"The leader of epoch {core.epoch} requires this node to load a snapshot up to offset {snapshot.offset}, but "
+            f"everything before {core.log.high_watermark} is committed: the leader, or a majority of the voters, lost data."
         )
         return Outcome.BACK_OFF
     abandon_snapshot_download(role)
@@ -62,7 +62,7 @@ def handle_fetch_snapshot_response(core: Core, sender_id: int, response: FetchSn
     if outcome is not Outcome.CONTINUE or not isinstance(role, Follower) or role.download is None:
         return Outcome.BACK_OFF if outcome is Outcome.CONTINUE else outcome
     if error is ErrorCode.snapshot_not_found or row.snapshot_id.end_offset < 0 or row.snapshot_id.epoch < 0:
-        logger.info("leader %d has snapshot %s no more", sender_id, role.snapshot_id)
+        logger.info("leader %d has deleted snapshot %s, this node fetches again", sender_id, role.snapshot_id)
         abandon_snapshot_download(role)
         reset_fetch_timeout(core, role)
         return Outcome.DONE
@@ -83,7 +83,11 @@ def _append_snapshot_chunk(core: Core, role: Follower, row: PartitionSnapshotRes
         or end > row.size
         or not row.unaligned_records
     ):
-        logger.warning("leader %d has sent another piece of snapshot %s than asked", role.leader_id, snapshot)
+        logger.warning(
+            "leader %d returned a chunk of snapshot %s other than the requested one; the download starts again",
+            role.leader_id,
+            snapshot,
+        )
         abandon_snapshot_download(role)
         return Outcome.BACK_OFF
     download.append(row.unaligned_records)
@@ -102,7 +106,9 @@ def snapshot_frozen(core: Core, error: KafkaError | None) -> None:
     assert role.snapshot_id is not None
     snapshot, role.is_freezing = role.snapshot_id, False
     if error is not None:
-        logger.warning("snapshot %s from leader %d is corrupt: %s", snapshot, role.leader_id, error)
+        logger.warning(
+            "snapshot %s from leader %d is corrupt, and is fetched again: %s", snapshot, role.leader_id, error
+        )
         abandon_snapshot_download(role)
         core.requests.back_off(role.leader_id, core.now_ms)
         return

@@ -1,6 +1,6 @@
 """The leader's log: its appends and flushes, and when the high watermark advances.
 
-    append --> delayed Fetches get the records        (they are not durable here yet)
+    append --> delayed Fetches return the records     (they are not durable here yet)
     flush  --> the leader's own progress as a voter --.
     Fetch  --> a follower's progress ------------------+--> the majority's offset --> high watermark
                                                             --> commits, delayed Fetches, the voter change in progress
@@ -88,7 +88,7 @@ def refuse_delayed_requests(core: Core, former: Leader) -> None:
 
 
 def complete_voter_change(core: Core, error: ErrorCode, message: str | None = None) -> None:
-    """End the voter change in progress, completed or failed, and answer its request."""
+    """End the voter change in progress, completed or failed, and respond to its request."""
     role = core.role
     assert isinstance(role, Leader), role
     _complete_voter_change(core, role, error, message)

@@ -47,7 +47,7 @@ def _answer(core: Core, asked: FetchPartition, replica: ReplicaKey, *, max_bytes
     role = core.role
     assert isinstance(role, Leader), role
     if replica.id == core.local_key.id:
-        core.log_duplicate_node_id("fetches", replica.directory_id)
+        core.log_duplicate_node_id("sends Fetch requests", replica.directory_id)
         return fetch_responses.error_row(core, ErrorCode.unknown_server_error)
     validation = fetch_responses.validate(core, asked)
     if isinstance(validation, Valid) and replica.id >= 0:

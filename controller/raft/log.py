@@ -64,7 +64,7 @@ class RaftLog(Protocol):
 
     @property
     def high_watermark(self) -> int:
-        """The offset last given to `update_high_watermark`, never below the log start offset."""
+        """The offset of the last `update_high_watermark`, never below the log start offset."""
 
     @property
     def latest_snapshot(self) -> OffsetAndEpoch | None:

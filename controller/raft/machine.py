@@ -67,8 +67,8 @@ What differs from Kafka 4.3.1 on purpose:
   committed records.
 - A follower whose log ends in a later epoch than the snapshot that it loads truncates its uncommitted records; a Kafka
   node stops.
-- A peer whose response had nothing new is asked again after `retry_backoff_ms`; Kafka retries at once.
-- Of several voters that request pre-votes with equal logs, the one with the largest id goes first: it refuses the
+- A request whose response had nothing new is repeated after `retry_backoff_ms`; Kafka retries at once.
+- Of several voters that request pre-votes with equal logs, the one with the largest id is preferred: it refuses the
   others. Kafka's voters grant each other the pre-vote, and may then split the vote.
 - A candidate that finds records of its own epoch in its log resumes as Resigned, too. One that knows the winner resumes
   as its follower, where Kafka's requests votes once more.

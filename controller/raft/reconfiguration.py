@@ -244,7 +244,7 @@ def upgrade_kraft_version(core: Core, *, epoch: int, version: int, validate_only
     voters = role.reported_voters
     if not core.settings.endpoints:
         raise InvalidUpdateVersion(
-            f"{what} because this controller has no listener that voters could be told"
+            f"{what} because this controller has no listener that other voters could connect to"
         )
     if not voters.supports(version):
         raise InvalidUpdateVersion(f"{what} because not all of the voters support it")

@@ -43,7 +43,7 @@ def become_initial(core: Core, election: ElectionState | None) -> None:
         has_begun = is_open and voted_for_local and epoch > 0 and end.epoch == epoch
         if election.leader_id == core.local_key.id or has_begun:
             # This node led the epoch, or was about to. Some of its records of the epoch may be lost: writing again
-            # in the same epoch could give one (offset, epoch) to two records. (The records are not of another
+            # in the same epoch could assign one (offset, epoch) to two records. (The records are not of another
             # leader of this epoch: they are fetched only after that leader is in `quorum-state`.)
             role = _resigned(core, epoch=epoch, successors=[])
         elif is_open and voted_for_local and core.is_voter:

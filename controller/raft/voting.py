@@ -57,11 +57,11 @@ def can_grant_vote(role: Role, candidate: ReplicaKey, *, is_up_to_date: bool, is
 
 
 def takes_precedence(role: Role, local_id: int, rival_id: int) -> bool:
-    """Whether this replica goes first of two with equal logs, so it refuses the pre-vote of the other.
+    """Whether this replica precedes another one with an equal log, and so refuses it the pre-vote.
 
-    Followers whose Fetches complete together reach their fetch timeouts together. Each would get the other's pre-vote,
+    Followers whose Fetches complete together reach their fetch timeouts together. Each would receive the other's pre-vote,
     vote for itself, and refuse the other: a split vote, and a second round an election timeout later. So the smaller id
-    waits. Exception: the smaller id has refused this replica's pre-vote already, and is not asked again.
+    waits. Exception: the smaller id has refused this replica's pre-vote already, and receives no further request for it.
     """
     return (
         isinstance(role, Prospective)
@@ -94,7 +94,7 @@ def _decide(core: Core, voter_id: int, asked: PartitionData) -> tuple[ErrorCode,
         return ErrorCode.invalid_voter_key, False
     candidate = ReplicaKey(asked.replica_id, asked.replica_directory_id)
     if candidate.id == core.local_key.id:
-        core.log_duplicate_node_id("asks for a vote", candidate.directory_id)
+        core.log_duplicate_node_id("requests a vote", candidate.directory_id)
         return ErrorCode.none, False
     end, own_end = OffsetAndEpoch(asked.last_offset, asked.last_offset_epoch), core.log.end
     granted = can_grant_vote(core.role, candidate, is_up_to_date=end >= own_end, is_pre_vote=asked.pre_vote)

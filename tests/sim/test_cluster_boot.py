@@ -380,7 +380,9 @@ def test_a_second_node_with_the_id_of_the_active_controller_is_refused_and_the_f
 
     run_story(story)
     errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-    assert sum("another node fetches by this node's id" in line for line in errors) == 3
+    assert (
+        sum("another node sends Fetch requests with the node.id of this one" in line for line in errors) == 3
+    )
     assert sum("another node has the same node.id, or this one has lost" in line for line in errors) == 1
     assert len(errors) == 4
 

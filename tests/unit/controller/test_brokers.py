@@ -155,7 +155,7 @@ def test_two_processes_with_one_id():
 def test_a_new_active_controller_gives_every_broker_a_session():
     machine = Machine(brokers=[1, 2])
     everybody = machine.state.image.brokers.values()
-    machine.state.sessions.start_all(everybody, gone=[1], now_ms=machine.now_ms)
+    machine.state.sessions.start_all(everybody, stopped=[1], now_ms=machine.now_ms)
     with pytest.raises(DuplicateBrokerRegistration):
         register(machine, request(2))
     register(machine, request(1))  # that process is known to be gone

@@ -196,7 +196,7 @@ async def test_a_subscriber_that_fails_ends_the_node_when_the_others_know_what_i
     assert before.image.topics_by_name.keys() == after.image.topics_by_name.keys() == {"t"}
     assert "ValueError: a bug" in caplog.text
     (failure,) = shell.failures
-    assert "on_commit cannot follow the metadata log at offset" in str(failure)
+    assert "on_commit cannot apply the metadata log at offset" in str(failure)
     assert shell.quorum.has_failed
     await shell.stop()
 
@@ -326,7 +326,7 @@ def append(log_dir: Path, *values: bytes | None) -> None:
         (b"\x01\x03\x07\x00", "offset 6: metadata record of type 3, version 7"),
         (b"\x01", "no complete frame"),
         (None, "offset 6: a metadata record of 0 bytes has no complete frame"),
-        (b"\x01\x18\x00\x00", "a transaction ends at offset 6, but none has begun"),
+        (b"\x01\x18\x00\x00", "a metadata transaction ends at offset 6, but none has begun"),
         (b"\x01\x09\x00" + b"\x07" * 16 + b"\x00", "which does not exist"),
     ],
 )
@@ -340,7 +340,7 @@ async def test_unknown_records_end_the_controller(shell: Shell, value: bytes | N
 async def test_a_metadata_version_of_the_future(shell: Shell):
     await shell.live_once()
     append(shell.log_dir, b"\x01\x0c\x00\x11metadata.version\x00\x1f\x00")
-    with pytest.raises(InvalidMetadata, match="is 31; this software knows 7 to 30"):
+    with pytest.raises(InvalidMetadata, match="is 31; this software supports 7 to 30"):
         await shell.start()
 
 

@@ -518,7 +518,7 @@ def test_a_damaged_snapshot_is_refused_by_name_and_with_a_remedy():
     with pytest.raises(InvalidMetadata, match=f"{name} is damaged.*removed from the quorum"):
         list(log.snapshot_records(snapshot))
     files.tear(log.directory / name, 150)
-    with pytest.raises(InvalidMetadata, match=f"{name} is damaged: it has no end"):
+    with pytest.raises(InvalidMetadata, match=f"{name} is damaged: it has no footer"):
         list(log.snapshot_records(snapshot))
     files.tear(log.directory / name, 20)
     with pytest.raises(InvalidMetadata, match=name):

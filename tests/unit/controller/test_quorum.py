@@ -321,7 +321,7 @@ async def test_snapshots_that_are_due_and_cannot_be(
     await shell.quorum.start()
     # LeaderChange alone has no metadata.version that a snapshot could be written in: the first records have.
     assert tried == [6]
-    assert "a snapshot of the metadata cannot be written" in caplog.text
+    assert "a snapshot of the metadata log cannot be started" in caplog.text
     assert "could not follow" not in caplog.text
     await shell.stop()
 

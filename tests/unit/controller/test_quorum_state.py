@@ -104,7 +104,7 @@ def test_no_file_is_no_state(files):
 def test_a_file_that_makes_no_sense_is_refused_with_a_remedy(files, text):
     put(files, text)
     with pytest.raises(
-        InvalidMetadata, match=r"/log/quorum-state cannot be read.*remove the node from the quorum"
+        InvalidMetadata, match=r"/log/quorum-state cannot be read.*remove this controller from the quorum"
     ):
         quorum_state.read(HOME, files)
 

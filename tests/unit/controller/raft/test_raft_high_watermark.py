@@ -212,4 +212,7 @@ def test_another_node_with_the_leaders_id_is_refused_and_logged_now_and_then(cap
         cluster.run(20)
     lines = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert len(lines) == 2
-    assert f"another node fetches by this node's id, {leader.id}, from directory {directory(99)}" in lines[0]
+    assert (
+        f"another node sends Fetch requests with the node.id of this one, {leader.id}, and directory {directory(99)}"
+        in lines[0]
+    )
