@@ -1,25 +1,44 @@
 """Background jobs: slow work that storage returns to its caller, as storage has no threads of its own."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 
 def _nothing() -> None:
     return
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundJob:
     """Work that may wait for the disk.
 
     `run` is called in a thread, then `finish` on the event loop's thread, even if `run` has failed: `finish`
     checks the result itself. It returns the next part of the work, if there is one. Neither raises for a failing
     disk: the log directory goes offline instead, or, where only unneeded files stay behind, the error is logged.
+
+    Each is called once: what a job does was decided for the state in which it was made.
     """
 
-    name: str
-    run: Callable[[], None]
-    finish: Callable[[], "BackgroundJob | None"] = _nothing
+    __slots__ = ("_finish", "_is_finished", "_is_run", "_run", "name")
+
+    def __init__(
+        self, *, name: str, run: Callable[[], None], finish: "Callable[[], BackgroundJob | None]" = _nothing
+    ) -> None:
+        self.name = name
+        self._run = run
+        self._finish = finish
+        self._is_run = self._is_finished = False
+
+    def run(self) -> None:
+        """The half that may wait. [any thread]"""
+        assert not self._is_run, self.name
+        assert not self._is_finished, self.name
+        self._is_run = True
+        self._run()
+
+    def finish(self) -> "BackgroundJob | None":
+        """The half that takes effect, on the event loop; returns the next part."""
+        assert not self._is_finished, self.name
+        self._is_finished = True
+        return self._finish()
 
     def complete(self) -> None:
         """Run both halves of all parts in the caller's thread: at start-up, at shutdown, in tests."""

@@ -61,7 +61,7 @@ class FutureLogs:
         future = self._table.make_log(
             topic_partition, log_dir / name, config or current.config, topic_id=topic_id, now_ms=now_ms
         )
-        self._table.future_logs[topic_partition] = future
+        self._table.add(future)
         return future
 
     def promote(self, topic_partition: TopicPartition, *, now_ms: int) -> Log:
@@ -122,6 +122,7 @@ class FutureLogs:
         future.rename_directory(future.directory.parent / str(topic_partition))
         del self._table.future_logs[topic_partition]
         self._table.logs[topic_partition] = future
+        self._table.check_partition(topic_partition)
         if current is None:
             return
         try:

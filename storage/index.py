@@ -191,8 +191,11 @@ class Index:
     # -- entries -----------------------------------------------------------------------------------
 
     def _append(self, first: int, second: int) -> None:
-        self._is_cut = False
+        """Add an entry. Invariant: the first field grows strictly, and the warm section has the newest entries."""
         start, warm = self._warm
+        assert first > self._last[0], (str(self.path), self._last, first, second)
+        assert start * self.ENTRY.size + len(warm) == self.count * self.ENTRY.size, (str(self.path), start)
+        self._is_cut = False
         warm += self.ENTRY.pack(first, second)
         self._last = (first, second)
         self.count += 1
@@ -237,6 +240,7 @@ class Index:
     def _truncate_to_count(self, count: int) -> None:
         if count >= self.count:
             return
+        assert count >= 0, (str(self.path), count)
         self.count = count
         self._written_count = min(self._written_count, count)
         with self._file() as fd:

@@ -19,6 +19,7 @@ Source: KIP-101, KIP-279, KIP-320; LeaderEpochFileCache of Kafka.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from logging import getLogger
 from operator import attrgetter
 from pathlib import Path
@@ -229,10 +230,16 @@ class LeaderEpochCache:
 
     def _write(self) -> None:
         """Replace the file without waiting for the disk: about 60 us, once per leader epoch."""
+        self._check_order()
         if self.path is None or self._files is None:
             return
         self._files.write_atomically(self.path, encode(self._entries), durable=False)
         self._changes.on_change()
+
+    def _check_order(self) -> None:
+        """Assert that epochs and start offsets both grow strictly: else one epoch would end before it begins."""
+        for one, two in pairwise(self._entries):
+            assert one.epoch < two.epoch and one.start_offset < two.start_offset, (self.path, one, two)  # noqa: PT018
 
     def flush(self) -> None:
         """Wait until the file is on the disk. [any thread]"""

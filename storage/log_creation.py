@@ -165,7 +165,7 @@ class LogMaker:
             except KafkaStorageError as error:  # its directory is offline
                 return error
             return UnknownTopicOrPartition(f"{topic_partition} was deleted while its log was made")
-        self._table.logs[topic_partition] = log
+        self._table.add(log)
         return None
 
     def _log_counts(self) -> Counter[Path]:

@@ -129,6 +129,31 @@ class LogTable:
             rows[log.directory.parent].append((topic_partition, log.size_bytes))
         return rows
 
+    # -- the table -----------------------------------------------------------------------------------
+
+    def add(self, log: Log) -> None:
+        """Add the partition's log, or its future log in another directory."""
+        at = log.topic_partition
+        logs = self.future_logs if log.is_future else self.logs
+        assert at not in logs, (at, logs[at].directory, log.directory)
+        logs[at] = log
+        self.check_partition(at)
+
+    def check_partition(self, topic_partition: TopicPartition) -> None:
+        """Assert that the partition has one log, and at most one future log, which is in another directory."""
+        log, future = self.logs.get(topic_partition), self.future_logs.get(topic_partition)
+        if log is not None:
+            assert log.topic_partition == topic_partition, (topic_partition, log.directory)
+            assert not log.is_future, log.directory
+            assert log.directory.parent in self.directories, log.directory
+        if future is not None:
+            assert future.topic_partition == topic_partition, (topic_partition, future.directory)
+            assert future.is_future, future.directory
+            assert log is None or future.directory.parent != log.directory.parent, (
+                log.directory,
+                future.directory,
+            )
+
     # -- creation and opening ------------------------------------------------------------------------
 
     def make_log(

@@ -83,7 +83,10 @@ class ProducerState:
         return self.batches[-1].last_sequence if self.batches else None
 
     def enter_epoch(self, epoch: int) -> None:
-        """Adopt the epoch. Sequences restart at 0 in each epoch, so batches of another one are dropped."""
+        """Adopt the epoch. Sequences restart at 0 in each epoch, so batches of another one are dropped.
+
+        A follower's may go back: it adopts whatever its leader has written.
+        """
         if self.epoch != epoch:
             self.batches.clear()
             self.epoch = epoch
@@ -167,6 +170,7 @@ class ProducerAppend:
             self._refuse_epoch(epoch, f"older than {state.epoch}")
         if self._origin is AppendOrigin.CLIENT:
             self._check_sequence(epoch, header.base_sequence)
+        assert epoch >= state.epoch or self._origin is AppendOrigin.REPLICATION, (state, epoch)
         state.enter_epoch(epoch)
         state.batches.append(
             BatchMetadata(

@@ -20,6 +20,7 @@ class Segments:
         self._bases = tuple(segment.base_offset for segment in self._items)
         assert self._items, "a log has at least one segment"
         assert len(set(self._bases)) == len(self._bases), self._bases
+        assert self._bases[0] >= 0, self._bases
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._items)

@@ -89,6 +89,7 @@ class TransactionIndex:
     def truncate_to(self, offset: int) -> None:
         """Remove the transactions whose marker is at or after `offset`."""
         kept = [entry for entry in self.entries if entry.last_offset < offset]
+        assert kept == self.entries[: len(kept)], (str(self.path), offset)
         if len(kept) != len(self.entries):
             self._write(b"", at=len(kept))
             self._entries = kept

@@ -4,7 +4,13 @@ import pytest
 
 from storage.segment import Segment
 from tests.unit.storage.storage_support import NOW_MS
-from tests.unit.storage.test_log_manager import TOPIC_ID, A, append, open_manager, run
+from tests.unit.storage.test_log_manager import TOPIC_ID, A, append, open_manager
+
+
+def write_again(jobs):
+    """What the jobs do, however often and late: a job itself runs once."""
+    for job in jobs:
+        job._run()
 
 
 @pytest.mark.parametrize("jobs_run", ["before", "afterwards"])
@@ -18,7 +24,7 @@ def test_checkpoints_go_back_before_a_truncation_changes_files(tmp_path, monkeyp
     log.maybe_increment_log_start_offset(5)
     jobs = [job for job in manager.maintain(NOW_MS + 60_000) if "checkpoint" in job.name]
     if jobs_run == "before":
-        run(jobs)
+        write_again(jobs)
     seen = []
     monkeypatch.setattr(Segment, "truncate_to", lambda segment, offset, **_: seen.append(checkpoints()))
 
@@ -29,9 +35,9 @@ def test_checkpoints_go_back_before_a_truncation_changes_files(tmp_path, monkeyp
     log.truncate_to(18, now_ms=NOW_MS)
     log.truncate_to(17, now_ms=NOW_MS)
     append(log, 20)
-    run(jobs)
+    write_again(jobs)
     assert seen == [[["a", "0", "18"], ["a", "0", "5"]], [["a", "0", "17"], ["a", "0", "5"]]]
     assert checkpoints() == seen[1]
     log.truncate_fully_and_start_at(3, now_ms=NOW_MS)
-    run(jobs)
+    write_again(jobs)
     assert checkpoints() == [["a", "0", "0"], ["a", "0", "3"]]
