@@ -65,7 +65,7 @@ def _run(folder: Path, case: _Case, scale: float) -> Mapping[str, float]:
         log.roll(NOW_MS)
         log.update_high_watermark(log.log_end_offset)
         log.flush()
-        before = log.size_bytes
+        before = log.segments.size_bytes
         cleaned: list[int | None] = []
         job = cleaning_job(
             measure(log, None, NOW_MS), now_ms=NOW_MS, on_done=lambda _, end: cleaned.append(end)
@@ -74,7 +74,7 @@ def _run(folder: Path, case: _Case, scale: float) -> Mapping[str, float]:
         job.complete()
         cleaning_s, cpu_s = seconds_since(began), time.process_time() - cpu_began
         assert cleaned == [log.log_end_offset], cleaned
-        kept = log.size_bytes / before
+        kept = log.segments.size_bytes / before
         log.close()
     return {
         "bytes_per_s": before / cleaning_s,

@@ -149,7 +149,7 @@ def _read_run(log: Log, path: Path, size: int) -> Mapping[str, float]:
     def read_log(use: Callable[[bytes | memoryview], object]) -> None:
         offset = 0
         while offset < end:
-            found = log.read(offset, max_bytes=size, min_one_message=True, may_block=False)
+            found = log.reader.read(offset, max_bytes=size, min_one_message=True, may_block=False)
             use(found.records)
             offset += len(found.records) // batch_bytes * batch_records
 
@@ -211,7 +211,7 @@ def lookups(folder: Path, *, runs: int, scale: float) -> Section:
             name: gathered(runs, lambda look=look: _lookup_run(log, look))  # type: ignore[misc]
             for name, look in _LOOKUPS_OF.items()
         }
-        size_bytes = log.size_bytes
+        size_bytes = log.segments.size_bytes
     return Section(
         title="Look up",
         note=(
@@ -233,12 +233,12 @@ def _in_index(log: Log, offset: int) -> object:
 
 
 def _read_small(log: Log, offset: int) -> object:
-    return log.read(offset, max_bytes=_KIB, min_one_message=True)
+    return log.reader.read(offset, max_bytes=_KIB, min_one_message=True)
 
 
 def _by_time(log: Log, offset: int) -> object:
     """Batches are equal and equally far apart, so that an offset says when."""
-    return log.offset_for_timestamp(NOW_MS + offset * _MS_BETWEEN_BATCHES // _records_each(log))
+    return log.reader.offset_for_timestamp(NOW_MS + offset * _MS_BETWEEN_BATCHES // _records_each(log))
 
 
 def _records_each(log: Log) -> int:

@@ -46,6 +46,39 @@ class AppendInfo(NamedTuple):
     records_count: int
 
 
+def duplicate_info(
+    *, first_offset: int, last_offset: int, timestamp: int, log_start_offset: int, records_count: int
+) -> AppendInfo:
+    """The result of an append that wrote nothing, as the log has the batch already: that of the first append."""
+    return AppendInfo(
+        first_offset=first_offset,
+        last_offset=last_offset,
+        max_timestamp=timestamp,
+        log_append_time_ms=timestamp,  # for CreateTime topics, too, as in Kafka
+        log_start_offset=log_start_offset,
+        is_duplicate=True,
+        size_bytes=0,
+        records_count=records_count,
+    )
+
+
+def follower_info(
+    headers: Sequence[BatchHeader], *, log_end_offset: int, log_start_offset: int
+) -> AppendInfo:
+    """The result of a follower's append of these batches at `log_end_offset`."""
+    first_offset = headers[0].base_offset if headers else log_end_offset
+    return AppendInfo(
+        first_offset=first_offset,
+        last_offset=headers[-1].last_offset if headers else first_offset - 1,
+        max_timestamp=max((header.max_timestamp for header in headers), default=-1),
+        log_append_time_ms=None,
+        log_start_offset=log_start_offset,
+        is_duplicate=False,
+        size_bytes=sum(header.size_bytes for header in headers),
+        records_count=sum(header.records_count for header in headers),
+    )
+
+
 def follower_headers(
     view: memoryview, *, next_offset: int, leader_epoch: int, name: object
 ) -> list[BatchHeader]:

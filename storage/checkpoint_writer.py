@@ -93,7 +93,7 @@ class CheckpointWriter:
     def recovery_point_jobs(self) -> list[BackgroundJob]:
         """The jobs of the recovery points and of the cleaner offsets."""
         cleaned = self._offsets(
-            lambda log: None if log.is_future else self._cleaned_offsets.get(log.topic_partition)
+            lambda log: None if log.files.is_future else self._cleaned_offsets.get(log.topic_partition)
         )
         return [
             *self._write_jobs("cleaned offsets", cleaned, lambda it: it.cleaned_offsets),
@@ -171,8 +171,8 @@ class CheckpointWriter:
 
 
 def _recovery_point(log: Log) -> int | None:
-    return log.recovery_point_to_write()
+    return log.checkpoints.recovery_point_to_write()
 
 
 def _explicit_log_start(log: Log) -> int | None:
-    return log.log_start_to_write()
+    return log.checkpoints.log_start_to_write()

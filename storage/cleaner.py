@@ -129,7 +129,7 @@ class _Cleaning:
         self._compaction = compaction
         self._on_done = on_done
         self._on_failure = on_failure
-        self._truncations, self._directory = log.truncations, log.directory
+        self._generation, self._directory = log.files.generation, log.directory
         self._first_base = log.segments.first.base_offset
         self._steps = self._all_steps()
         #: Result of the last step: a segment, the end of the clean part, or an error; None: it was stopped.
@@ -142,10 +142,10 @@ class _Cleaning:
 
     def _all_steps(self) -> Iterator[Replacement | int]:
         # A record may be removed in favour of a newer one only if no crash can lose the newer one.
-        self._log.flush_files(self._compaction.end_offset)
+        self._log.flusher.flush_files(self._compaction.end_offset)
         for step in compact(self._compaction):
             # A tombstone may be removed only if no crash can restore what it deletes: the renames so far are durable.
-            self._log.files.fsync_dir(self._directory)
+            self._log.files.file_system.fsync_dir(self._directory)
             yield step
 
     def _run(self) -> None:
@@ -192,7 +192,7 @@ class _Cleaning:
         # A deleted topic's log has another directory, which does not have the new segments. And a topic that is no
         # longer compacted keeps all records that it still has.
         return (
-            log.truncations == self._truncations
+            log.files.generation == self._generation
             and log.directory == self._directory
             and log.is_writable
             and log.config.is_compacted
@@ -243,9 +243,9 @@ def cleaning_job(
             number: LastRecord(_last_committed(state, log.high_watermark), state.epoch)
             for number, state in log.producers.producers.items()
         },
-        aborted_in=log.aborted_transactions,
+        aborted_in=log.reader.aborted_transactions,
         present=lambda: log.segments,
-        files=log.files,
+        files=log.files.file_system,
         max_keys=max(dedupe_buffer_bytes // BYTES_A_KEY, 1),
         throttle=throttle,
     )

@@ -1,46 +1,176 @@
-"""Flushes of a log: when one is due, and the job that does it; closing."""
+"""LogFlusher: which part of a log is on the disk, and the flush of the rest, in a thread.
 
-from logging import getLogger
+    append, roll -> `due` -> job: run (any thread): fsync of epochs, snapshots, segments with indexes, directory
+                                  finish (event loop): the recovery point advances
+
+Invariant: nothing before the recovery point needs repair after a crash: batches, indexes of closed segments, epochs,
+snapshots and directory entries before it are on the disk. A truncation or a rename that comes between the two halves of
+a job makes its result invalid.
+
+Source: UnifiedLog.flush of Kafka 4.3.1, which flushes in the appending thread where `flush.messages` is set.
+"""
 
 from protocol.errors import KafkaStorageError
+from storage import partition_metadata
 from storage.background import BackgroundJob
-from storage.log import Log
-
-_LOG = getLogger(__name__)
-
-
-def flush_due(log: Log, now_ms: int) -> int | None:
-    """The end offset of the flush that is due now; None without one."""
-    if log.is_flush_due or (log.config.flush_ms <= now_ms - log.last_flushed_ms and log.unflushed_count):
-        return log.log_end_offset
-    return log.flush_wanted_to
+from storage.leader_epoch_cache import LeaderEpochCache
+from storage.log_availability import LogAvailability
+from storage.log_checkpoints import LogCheckpoints
+from storage.log_files import LogFiles
+from storage.log_offsets import LogOffsets
+from storage.segment import Segment
 
 
-def flush_job(log: Log, end: int, now_ms: int) -> BackgroundJob:
-    """Flush in a thread; then advance the recovery point on the event loop, unless the log was truncated meanwhile."""
-    truncations, active = log.truncations, log.segments.active
-    log.flush_wanted_to = None
-    log.last_flushed_ms = now_ms
-    is_flushed = False
+class LogFlusher:
+    """See the module."""
 
-    def run() -> None:
-        nonlocal is_flushed
+    def __init__(
+        self,
+        *,
+        offsets: LogOffsets,
+        files: LogFiles,
+        epochs: LeaderEpochCache,
+        checkpoints: LogCheckpoints,
+        availability: LogAvailability,
+        now_ms: int,
+    ) -> None:
+        self._offsets = offsets
+        self._files = files
+        self._epochs = epochs
+        self._checkpoints = checkpoints
+        self._availability = availability
+        #: For flush.ms.
+        self._last_flushed_ms = now_ms
+        #: End offset of the closed segments that wait for their flush; None without any.
+        self._closed_end: int | None = None
+
+    # -- when a flush is due -----------------------------------------------------------------------
+
+    @property
+    def unflushed_count(self) -> int:
+        """Number of offsets that are not known to be on the disk."""
+        return self._offsets.log_end_offset - self._offsets.recovery_point
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `flush.messages` or more offsets are unflushed, so that the last append needs a flush to count."""
+        offsets = self._offsets
+        return offsets.log_end_offset - offsets.recovery_point >= self._files.config.flush_messages
+
+    @property
+    def committable_end(self) -> int:
+        """End of the records that this replica counts as having, for acks and the high watermark; exclusive."""
+        return self._offsets.recovery_point if self.is_due else self._offsets.log_end_offset
+
+    def due_end(self, now_ms: int) -> int | None:
+        """The end offset of the flush that is due now; None without one."""
+        flush_ms = self._files.config.flush_ms
+        if self.is_due or (flush_ms <= now_ms - self._last_flushed_ms and self.unflushed_count):
+            return self._offsets.log_end_offset
+        return self._closed_end
+
+    def job(self, end: int, now_ms: int) -> BackgroundJob:
+        """Flush up to `end` in a thread; then advance the recovery point, unless the log was truncated meanwhile."""
+        generation, active = self._files.generation, self._files.segments.active
+        self._closed_end = None
+        self._last_flushed_ms = now_ms
+        is_flushed = False
+
+        def run() -> None:
+            nonlocal is_flushed
+            try:
+                self.flush_files(end)
+                is_flushed = True
+            except KafkaStorageError:
+                return  # already reported by the log, which is offline
+
+        def finish() -> None:
+            if is_flushed:
+                self._on_flushed(end, generation=generation, active=active)
+
+        return BackgroundJob(name=f"flush {self._files.directory.name} to {end}", run=run, finish=finish)
+
+    # -- flushes -----------------------------------------------------------------------------------
+
+    def flush(self, offset: int | None = None) -> None:
+        """See `Log.flush`. [any thread]"""
+        end = self._offsets.log_end_offset if offset is None else offset
+        generation, active = self._files.generation, self._files.segments.active
+        self.flush_files(end)
+        self._on_flushed(end, generation=generation, active=active)
+
+    def flush_files(self, end: int) -> None:
+        """Wait until everything before `end` is on the disk, its indexes and epochs first. [any thread]
+
+        Raises KafkaStorageError.
+        """
+        files, recovery_point = self._files, self._offsets.recovery_point
+        seen = [
+            (it, it.change_count)
+            for it in (files.entry_changes, files.name_changes, files.active_truncations)
+        ]
+        if end <= recovery_point and files.entry_changes.all_flushed:
+            return
+        system = files.file_system
         try:
-            log.flush_files(end)
-            is_flushed = True
-        except KafkaStorageError:
-            return  # already reported by the log, which is offline
+            self._epochs.flush()
+            files.snapshots.flush(recovery_point, end)
+            segments = files.segments
+            for segment in segments.from_offset(recovery_point):
+                if segment.base_offset < end or not files.active_truncations.all_flushed:
+                    segment.flush(with_indexes=segment is not segments.active)
+            if not (files.entry_changes.all_flushed and files.name_changes.all_flushed):
+                system.fsync_path(files.directory / partition_metadata.FILE_NAME)
+                system.fsync_dir(files.directory)
+            if not files.name_changes.all_flushed:
+                system.fsync_dir(files.directory.parent)
+            for changes, count in seen:
+                changes.on_flushed(count)
+        except OSError as error:
+            raise self._availability.failed(error) from error
 
-    def finish() -> None:
-        if is_flushed:
-            log.mark_flushed(end, truncations=truncations, active=active)
+    def _on_flushed(self, end: int, *, generation: int, active: Segment) -> None:
+        """Advance the recovery point to `end`, unless the log has been truncated or moved since `generation`.
 
-    return BackgroundJob(name=f"flush {log.topic_partition} to {end}", run=run, finish=finish)
+        The indexes of the segment that was `active` before are not flushed, but recovery trusts those of a segment
+        that ends before the recovery point. So if it has been rolled since, the recovery point stops at its base
+        offset, and it is flushed again (`_closed_end`).
+        """
+        offsets = self._offsets
+        if self._files.generation == generation:
+            if active is not self._files.segments.active:
+                end = min(end, active.base_offset)
+            offsets.advance_recovery_point(max(offsets.recovery_point, min(end, offsets.log_end_offset)))
+            if self._closed_end is not None and self._closed_end <= offsets.recovery_point:
+                self._closed_end = None
 
+    # -- changes that need a flush -----------------------------------------------------------------
 
-def close_log(log: Log) -> None:
-    """Close a log; a disk failure is logged, and has taken the directory offline."""
-    try:
-        log.close()
-    except KafkaStorageError as error:
-        _LOG.error("%s", error)
+    def on_closing_segment(self, closed: Segment, *, end_offset: int) -> None:
+        """The active segment is closed; the next one begins at `end_offset`."""
+        if self._offsets.recovery_point == end_offset:
+            self._ensure_indexes_are_flushed(closed)
+
+    def _ensure_indexes_are_flushed(self, closed: Segment) -> None:
+        """All batches of a closed segment are flushed, but not its indexes: ensure that it is flushed again."""
+        if self._checkpoints.written_recovery_point < self._offsets.recovery_point:
+            self._offsets.move_recovery_point_back(closed.base_offset)
+        elif closed.indexes.is_changed or not self._files.active_truncations.all_flushed:
+            # After a start, or a truncation to this very offset: after a crash recovery would trust these indexes, and
+            # the bytes that the file may have beyond the truncation's end.
+            closed.flush()
+            self._files.file_system.fsync_dir(self._files.directory)
+
+    def on_roll(self, base_offset: int) -> None:
+        """The segments before `base_offset` are closed, and wait for their flush."""
+        self._closed_end = base_offset
+
+    def on_directory_renamed(self) -> None:
+        """Running flushes are invalid: closed segments are flushed again."""
+        base_offset = self._files.segments.active.base_offset
+        if self._offsets.recovery_point < base_offset:
+            self._closed_end = base_offset
+
+    def on_restart(self) -> None:
+        """All segments have been removed."""
+        self._closed_end = None

@@ -131,7 +131,7 @@ class FutureLogs:
                 current,
                 file_names.DELETE_DIRECTORY,
                 now_ms,
-                before_removal=lambda: future.flush_files(future.log_end_offset),
+                before_removal=lambda: future.flusher.flush_files(future.log_end_offset),
             )
         except KafkaStorageError as error:
             _LOG.error("%s: the old log was not removed: %s", topic_partition, error)

@@ -1,11 +1,24 @@
 """UnifiedLog: one replica's log, which a partition's leader and followers append to, truncate and read.
 
-Its offsets, and their invariants, are drawn in `log_offsets.py`.
+`Log` is what partitions use. What changes a log, is a method of it, as it changes several of its parts; each part owns
+one aspect, and no other object sets it:
+
+    offsets       LogOffsets      log start ... log end, and their invariants
+    files         LogFiles        the directory: segments, producer snapshots, their removal
+    leader_epochs LeaderEpochCache, producers  ProducerStateManager: what the batches contain
+    reader        LogReader       records, offsets by timestamp, aborted transactions  (any thread)
+    flusher       LogFlusher      what is on the disk, and the flush of the rest
+    checkpoints   LogCheckpoints  the log's rows in the checkpoints of its directory
+    truncation    LogTruncation   the jobs before a truncation, and the truncation
+    availability  LogAvailability whether the log is open and its disk works
+
+Records are read from `log.reader`, flushes are asked of `log.flusher`, and so on; only what a partition and the rules
+of replication ask all the time (offsets, epochs, segments) is asked of `Log` itself.
 
 The steps of an append: validate (leader only), assign the leader epoch, roll if the segment is full, check the
 producers, one write, update the producer state. Nothing waits for the disk: a batch is safe because other
 replicas have it. Closed segments are flushed by the LogManager's jobs; where `flush.messages` is set, the
-caller flushes in a thread before it responds (`is_flush_due`).
+caller flushes in a thread before it responds (`LogFlusher.is_due`).
 
 Threads: everything here belongs to the event loop's thread, except the methods of LogReader, `flush` and
 `close`, which any thread may call.
@@ -19,34 +32,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
-from protocol.errors import (
-    InconsistentTopicId,
-    OffsetOutOfRange,
-    RecordListTooLarge,
-)
+from protocol.errors import InconsistentTopicId, OffsetOutOfRange, RecordListTooLarge
 from protocol.records.batch import BatchHeader
 from protocol.types import TopicPartition
-from storage import leader_epoch_cache, overflow, partition_metadata, recovery, retention
-from storage.appending import AppendInfo, AppendOrigin, UnexpectedAppendOffset, follower_headers, slices
+from storage import appending, partition_metadata, retention
+from storage.appending import AppendInfo, AppendOrigin, UnexpectedAppendOffset
 from storage.background import BackgroundJob
 from storage.files import Buffer, Files, WouldBlock
-from storage.flush_counter import FlushCounter
-from storage.leader_epoch_cache import LeaderEpochCache
+from storage.flushing import LogFlusher
+from storage.log_availability import LogAvailability
+from storage.log_checkpoints import LogCheckpoints
 from storage.log_config import LogConfig
-from storage.log_files import segment_settings
-from storage.log_offsets import LogOffsets, start_offsets
-from storage.log_reader import LogRead
+from storage.log_files import LogFiles
+from storage.log_offsets import start_offsets
+from storage.log_opening import load_directory, read_topic_id
+from storage.log_reader import LogRead, LogReader
 from storage.producer_state import (
     NO_UPDATES,
     BatchMetadata,
-    ProducerStateManager,
     default_producer_id_expiration_ms,
 )
-from storage.segment import OffsetOverflow
+from storage.recovery import Loaded
+from storage.segment import Segment
+from storage.segments import Segments
 from storage.snapshot_files import apply_updates
 from storage.truncation import LogTruncation
 from storage.validation import ValidatedRecords, validate
-from storage.warming import warm_up_times
 
 if TYPE_CHECKING:
     from random import Random
@@ -57,7 +68,11 @@ _LOG = getLogger(__name__)
 _new_tuple = tuple.__new__
 
 
-class Log(LogTruncation):
+def _no_checkpoints() -> BackgroundJob:
+    return BackgroundJob(name="no checkpoints", run=lambda: None)
+
+
+class Log:
     """One replica's log; see the module. Opened by `Log.open`."""
 
     def __init__(
@@ -66,45 +81,51 @@ class Log(LogTruncation):
         *,
         config: LogConfig,
         topic_partition: TopicPartition,
-        topic_id: UUID | None,
-        loaded: recovery.Loaded,
-        epochs: LeaderEpochCache,
-        producers: ProducerStateManager,
-        files: Files,
+        loaded: Loaded,
+        file_system: Files,
         random: "Random",
         on_io_error: Callable[[OSError], None],
         on_unflushed: Callable[[], BackgroundJob],
         now_ms: int,
     ) -> None:
-        self.directory = directory
-        self.config = config
         self.topic_partition = topic_partition
-        self.topic_id = topic_id
-        self.segments = loaded.segments
-        self.offsets = LogOffsets(
-            log_start_offset=loaded.log_start_offset,
-            local_log_start_offset=loaded.local_log_start_offset,
-            log_end_offset=loaded.log_end_offset,
-            recovery_point=loaded.recovery_point,
-            first_unstable_offset=producers.first_unstable_offset,
-            # Compaction leaves gaps, too.
-            first_gap_offset=None if config.is_compacted else loaded.first_gap_offset,
+        self.topic_id: UUID | None = None
+        self.leader_epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.offsets = loaded.offsets
+        self.availability = LogAvailability(directory, on_io_error=on_io_error)
+        self.files = LogFiles(
+            directory,
+            config=config,
+            segments=loaded.segments,
+            snapshots=loaded.snapshots,
+            file_system=file_system,
+            random=random,
         )
-        self._checkpointed_to = loaded.recovery_point
-        self.leader_epochs = epochs
-        self.producers = producers
-        #: For flush.ms.
-        self.last_flushed_ms = now_ms
-        self.flush_wanted_to = None
-        self.deleted_files = []
-        self.truncations = 0
-        self._entry_changes, self._name_changes = FlushCounter(), FlushCounter(1)
-        self._cuts, self._removals = FlushCounter(), FlushCounter()
-        self._snapshots = loaded.snapshots
-        self._files = files
-        self._random = random
-        self._on_io_error = on_io_error
-        self._on_unflushed = on_unflushed
+        self.reader = LogReader(
+            topic_partition, offsets=self.offsets, files=self.files, availability=self.availability
+        )
+        self.checkpoints = LogCheckpoints(
+            offsets=self.offsets, files=self.files, availability=self.availability, write_all=on_unflushed
+        )
+        self.flusher = LogFlusher(
+            offsets=self.offsets,
+            files=self.files,
+            epochs=self.leader_epochs,
+            checkpoints=self.checkpoints,
+            availability=self.availability,
+            now_ms=now_ms,
+        )
+        self.truncation = LogTruncation(
+            offsets=self.offsets,
+            files=self.files,
+            reader=self.reader,
+            epochs=self.leader_epochs,
+            producers=self.producers,
+            checkpoints=self.checkpoints,
+            flusher=self.flusher,
+            availability=self.availability,
+        )
 
     @classmethod
     def open(
@@ -122,9 +143,7 @@ class Log(LogTruncation):
         topic_id: UUID | None = None,
         producer_id_expiration_ms: Callable[[], int] = default_producer_id_expiration_ms,
         on_io_error: Callable[[OSError], None] = lambda error: None,
-        on_unflushed: Callable[[], BackgroundJob] = lambda: BackgroundJob(
-            name="no checkpoints", run=lambda: None
-        ),
+        on_unflushed: Callable[[], BackgroundJob] = _no_checkpoints,
     ) -> Self:
         """Open the log in this directory, which is created if missing. [any thread]
 
@@ -133,70 +152,40 @@ class Log(LogTruncation):
         when recovery point or log start offset move back, before files change: its job writes their checkpoints.
         Raises OSError, and InconsistentTopicId if the directory belongs to another topic.
         """
-        # The directory's entry is flushed with the first flush: 1,000 new partitions are not 1,000 waits.
-        is_new = files.make_dir(directory)
-        epochs_path = directory / leader_epoch_cache.FILE_NAME
-        epochs = LeaderEpochCache(path=epochs_path, files=files) if is_new else LeaderEpochCache.open(epochs_path, files)  # fmt: skip
-        producers = ProducerStateManager(producer_id_expiration_ms=producer_id_expiration_ms)
-        settings = segment_settings(config)
-        loading = recovery.Loading(
-            directory=directory,
+        loaded = load_directory(
+            directory,
+            config=config,
             files=files,
-            settings=settings,
             now_ms=now_ms,
-            is_new=is_new,
             is_clean=is_clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
-            is_tiered=config.remote_storage_enable,
-            epochs=epochs,
-            producers=producers,
+            producer_id_expiration_ms=producer_id_expiration_ms,
         )
-        while True:
-            try:
-                loaded = recovery.load(loading)
-                found = overflow.overflowed(loaded.segments, loaded.log_end_offset)
-            except OffsetOverflow:
-                found = overflow.overflowed_in(directory, settings=settings, files=files, now_ms=now_ms)
-                assert found, directory
-            if not found:
-                break
-            overflow.split(found[0], files=files, now_ms=now_ms)
         log = cls(
             directory,
             config=config,
             topic_partition=topic_partition,
-            topic_id=None,
             loaded=loaded,
-            epochs=epochs,
-            producers=producers,
-            files=files,
+            file_system=files,
             random=random,
             on_io_error=on_io_error,
             on_unflushed=on_unflushed,
             now_ms=now_ms,
         )
         if not is_clean:
-            log._entry_changes.on_change()
-        # Without jitter all partitions of a start would be rolled at once.
-        log.segments.active.roll_jitter_ms = log._draw_jitter_ms()
-        if not is_new:
-            log._read_topic_id()
+            log.files.entry_changes.on_change()
+        if not loaded.is_new:
+            log.topic_id = read_topic_id(directory, files)
         if topic_id is not None:
             log.assign_topic_id(topic_id)
         return log
 
-    def _read_topic_id(self) -> None:
-        try:
-            self.topic_id = partition_metadata.read(self.directory, self._files)
-        except ValueError as error:
-            _LOG.warning("%s: %s; it is written anew", self.directory, error)
-
     def assign_topic_id(self, topic_id: UUID) -> None:
         """Assign the topic id. Raises InconsistentTopicId if the log already has another one (KIP-516)."""
         if self.topic_id is None:
-            with self._io():
-                partition_metadata.write(self.directory, topic_id, self._files, durable=False)
+            with self.availability:
+                partition_metadata.write(self.directory, topic_id, self.files.file_system, durable=False)
             self.topic_id = topic_id
         elif self.topic_id != topic_id:
             raise InconsistentTopicId(f"{self.directory} belongs to topic id {self.topic_id}, not {topic_id}")
@@ -221,8 +210,8 @@ class Log(LogTruncation):
         Raises the errors of validate and ProducerStateManager.analyze, RecordListTooLarge, KafkaStorageError.
         Cost: 9 us and the CRC.
         """
-        if self._failure is not None or self._is_closed:
-            raise self._unavailable()
+        if not self.availability.is_writable:
+            raise self.availability.unavailable()
         offsets = self.offsets
         validated = validate(
             records,
@@ -246,14 +235,11 @@ class Log(LogTruncation):
             transaction_version,
         )
         if duplicate is not None:
-            return AppendInfo(
+            return appending.duplicate_info(
                 first_offset=duplicate.first_offset,
                 last_offset=duplicate.last_offset,
-                max_timestamp=duplicate.timestamp,
-                log_append_time_ms=duplicate.timestamp,  # for CreateTime topics, too, as in Kafka
-                log_start_offset=self.log_start_offset,
-                is_duplicate=True,
-                size_bytes=0,
+                timestamp=duplicate.timestamp,
+                log_start_offset=offsets.log_start_offset,
                 records_count=header.records_count,
             )
         # Not a call of the class: 0.15 us instead of 0.25, or 0.55 with names.
@@ -279,22 +265,14 @@ class Log(LogTruncation):
         Raises CorruptMessage for a bad CRC or decreasing offsets (nothing is written then),
         UnexpectedAppendOffset for offsets that the log already has, KafkaStorageError.
         """
-        if self._failure is not None or self._is_closed:
-            raise self._unavailable()
+        if not self.availability.is_writable:
+            raise self.availability.unavailable()
         view = records if isinstance(records, memoryview) else memoryview(records)
-        headers = follower_headers(
+        headers = appending.follower_headers(
             view, next_offset=self.log_end_offset, leader_epoch=leader_epoch, name=self.topic_partition
         )
-        first_offset = headers[0].base_offset if headers else self.log_end_offset
-        info = AppendInfo(
-            first_offset=first_offset,
-            last_offset=headers[-1].last_offset if headers else first_offset - 1,
-            max_timestamp=max((header.max_timestamp for header in headers), default=-1),
-            log_append_time_ms=None,
-            log_start_offset=self.log_start_offset,
-            is_duplicate=False,
-            size_bytes=sum(header.size_bytes for header in headers),
-            records_count=sum(header.records_count for header in headers),
+        info = appending.follower_info(
+            headers, log_end_offset=self.log_end_offset, log_start_offset=self.log_start_offset
         )
         if headers:
             for header in headers:
@@ -322,14 +300,14 @@ class Log(LogTruncation):
         transaction_version: int,
     ) -> BatchMetadata | None:
         """Write validated batches; returns the batch that they duplicate, if any: then nothing is written."""
-        config = self.config
+        config, files = self.files.config, self.files
         if size_bytes > config.segment_bytes:
             raise RecordListTooLarge(
                 f"{size_bytes} bytes do not fit into a segment of {config.segment_bytes}"
             )
         last = headers[-1]
         last_offset = last.base_offset + last.last_offset_delta
-        segment = self.segments.active
+        segment = files.segments.active
         if segment.is_full(size_bytes, last_offset, max_timestamp, now_ms, config):
             segment = self.roll(now_ms, base_offset=headers[0].base_offset)
         updates = NO_UPDATES
@@ -337,7 +315,9 @@ class Log(LogTruncation):
             # One buffer has all batches: control batches have only one, and coordinators' buffers are writable.
             view = memoryview(buffers[0])
             updates = self.producers.analyze(
-                ((last, view),) if len(headers) == 1 else zip(headers, slices(view, headers), strict=True),
+                ((last, view),)
+                if len(headers) == 1
+                else zip(headers, appending.slices(view, headers), strict=True),
                 origin=origin,
                 transaction_version=transaction_version,
             )
@@ -352,37 +332,23 @@ class Log(LogTruncation):
                 if updates.next_batch is None:
                     self.offsets.set_first_unstable(self.producers.first_unstable_offset)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.availability.failed(error) from error
         self.producers.map_end_offset = last_offset + 1
         return None
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
         """The leader of `epoch` writes from `start_offset` on; on becoming leader: from the log end (KIP-101)."""
-        with self._io():
+        with self.availability:
             self.leader_epochs.assign(epoch, start_offset)
 
     # -- retention ---------------------------------------------------------------------------------
 
-    def retention_waits_for_disk(self, now_ms: int) -> bool:
-        """Whether `warm_up_retention` should run in a thread before `apply_retention`."""
-        return self.is_writable and retention.waits_for_disk(self.segments, config=self.config, now_ms=now_ms)
-
-    def warm_up_retention(self, now_ms: int) -> None:
-        """Read into the page cache what `apply_retention` reads. Changes nothing. [any thread]
-
-        Raises KafkaStorageError for a failing disk.
-        """
-        kept_from_ms = retention.kept_from_ms(self.config, now_ms)
-        if kept_from_ms is not None:
-            with self._warming():
-                warm_up_times(self.segments, kept_from_ms=kept_from_ms, files=self._files)
-
     def apply_retention(self, now_ms: int) -> int:
         """Remove the segments that are due (storage/retention.py); returns how many. Files are deleted later."""
-        if self._failure is not None or self._is_closed:
+        if not self.availability.is_writable:
             return 0
         removed = 0
-        with self._io():
+        with self.availability:
             while True:
                 found = retention.due(
                     self.segments,
@@ -396,8 +362,11 @@ class Log(LogTruncation):
                     return removed
                 if found.segments[-1] is self.segments.active:
                     self.roll(now_ms)
-                _LOG.info("%s: removing %d segments: %s", self.directory, len(found.segments), found.reason)
-                self._remove(found.segments, now_ms)
+                _LOG.info(
+                    "%s: removing %d segments, as %s", self.directory, len(found.segments), found.reason
+                )
+                self.files.remove(found.segments, now_ms)
+                self.reader.forget_bound()
                 removed += len(found.segments)
                 self._on_first_segments_removed()
 
@@ -446,20 +415,180 @@ class Log(LogTruncation):
             )
         if offset <= self.log_start_offset:
             return False
-        _LOG.info("%s: log start offset %d (%s)", self.directory, offset, reason)
-        with self._io():
+        _LOG.info("%s: log start offset advances to %d (%s)", self.directory, offset, reason)
+        with self.availability:
             self._advance_log_start(offset)
         return True
 
     def _advance_log_start(self, offset: int) -> None:
         self.offsets.advance_log_start(offset)
         self.leader_epochs.truncate_from_start(offset)
-        self.producers.on_log_start_offset(offset, latest_snapshot_offset=self._snapshots.latest)
+        self.producers.on_log_start_offset(offset, latest_snapshot_offset=self.files.snapshots.latest)
         self.offsets.set_first_unstable(self.producers.first_unstable_offset)
 
-    # -- configuration -----------------------------------------------------------------------------
+    # -- truncation --------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int, *, now_ms: int) -> bool:
+        """Remove everything from `offset` on, with the whole batch that holds it; False if there is nothing.
+
+        Waits for the disk only for steps that the jobs of `truncation` have not done. Raises KafkaStorageError.
+        """
+        return self.truncation.truncate_to(offset, now_ms=now_ms)
+
+    def truncate_fully_and_start_at(
+        self, offset: int, *, now_ms: int, log_start_offset: int | None = None
+    ) -> None:
+        """Remove everything; the empty log starts at `offset`. Raises KafkaStorageError.
+
+        `log_start_offset` is lower if the records before `offset` are in the remote tier.
+        """
+        self.truncation.truncate_fully_and_start_at(offset, now_ms=now_ms, log_start_offset=log_start_offset)
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def roll(self, now_ms: int, *, base_offset: int = 0) -> Segment:
+        """Close the active segment and create the next one at the log end offset, or at `base_offset` if that is later.
+
+        The closed segment is flushed by a job of the LogManager. Raises KafkaStorageError.
+        """
+        files = self.files
+        new_base = max(self.offsets.log_end_offset, base_offset)
+        active = files.segments.active
+        if new_base == active.base_offset:
+            # It is empty and yet full: its index has no room for a single entry.
+            assert active.log.size == 0, (new_base, active)
+            return active
+        with self.availability:
+            active.close_to_appends()
+            self.flusher.on_closing_segment(active, end_offset=new_base)
+            segment = files.add_segment(new_base, now_ms)
+            # A snapshot at the next segment's base offset, so that recovery can start there.
+            self.producers.map_end_offset = new_base
+            files.snapshots.write(self.producers)
+            files.entry_changes.on_change()
+        self.flusher.on_roll(new_base)
+        _LOG.debug("%s: rolled, new segment at offset %d", self.directory, new_base)
+        return segment
+
+    def replace_segments(self, old: Sequence[Segment], new: Sequence[Segment], *, now_ms: int) -> None:
+        """Replace segments by compacted ones; see `LogFiles.replace`. Raises KafkaStorageError."""
+        with self.availability:
+            self.files.replace(old, new, now_ms=now_ms)
+        self.reader.forget_bound()
+
+    def flush(self, offset: int | None = None) -> None:
+        """Wait until everything before `offset` (None: the log end) is on the disk. [any thread]
+
+        Off the event loop only where no truncation can run at the same time; else the job of `flusher` is run instead.
+        Raises KafkaStorageError.
+        """
+        self.flusher.flush(offset)
+
+    def close(self) -> None:
+        """Flush and close all files, so that they need no recovery; the log cannot be used any more. [any thread]
+
+        Raises KafkaStorageError. Cost: no I/O for a log that was not written to.
+        """
+        if self.availability.is_closed:
+            return
+        files = self.files
+        with self.availability:
+            files.snapshots.write(self.producers)
+            for segment in files.segments:
+                segment.close()
+            self.availability.close()
+            if files.segments.active.indexes.is_changed:
+                files.segments.active.flush()
+                files.entry_changes.on_change()  # an index file may be new
+            self.flusher.flush()
+
+    def close_files(self) -> None:
+        """Close all descriptors without writing: the directory is offline or about to be deleted."""
+        self.availability.close()
+        self.files.close_descriptors()
+
+    def rename_directory(self, directory: Path) -> None:
+        """Rename the log's directory: the log is deleted, or replaces another one. Raises KafkaStorageError."""
+        with self.availability:
+            self.files.rename_directory(directory)
+        self.availability.directory = directory
+        self.leader_epochs.move_to(directory)
+        self.flusher.on_directory_renamed()
 
     def update_config(self, config: LogConfig) -> None:
         """Apply a new configuration of the topic; index sizes take effect with the next segment."""
-        self.config = config
-        self.segments.active.update_settings(index_interval_bytes=config.index_interval_bytes)
+        self.files.update_config(config)
+
+    # -- what partitions and the rules of replication ask ------------------------------------------
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the log's files."""
+        return self.files.directory
+
+    @property
+    def config(self) -> LogConfig:
+        """The configuration of the topic."""
+        return self.files.config
+
+    @property
+    def segments(self) -> Segments:
+        """The local segments; immutable, replaced as a whole."""
+        return self.files.segments
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the log is open and its directory online."""
+        return self.availability.is_writable
+
+    @property
+    def log_start_offset(self) -> int:
+        """Earliest readable offset, in either tier."""
+        return self.offsets.log_start_offset
+
+    @property
+    def local_log_start_offset(self) -> int:
+        """Earliest offset in local segments."""
+        return self.offsets.local_log_start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """End, exclusive, of what read_committed consumers may read (KIP-98)."""
+        return self.offsets.last_stable_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """End, exclusive, of the committed records."""
+        return self.offsets.high_watermark
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything before it is on the disk."""
+        return self.offsets.recovery_point
+
+    @property
+    def log_end_offset(self) -> int:
+        """Next offset to be written."""
+        return self.offsets.log_end_offset
+
+    @property
+    def first_gap_offset(self) -> int | None:
+        """See `LogOffsets.first_gap_offset`."""
+        return self.offsets.first_gap_offset
+
+    @property
+    def latest_epoch(self) -> int | None:
+        """The newest known leader epoch."""
+        return self.leader_epochs.latest_epoch
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """(epoch, end offset) as in LeaderEpochCache.end_offset_for (KIP-101, KIP-279)."""
+        return self.leader_epochs.end_offset_for(epoch, log_end_offset=self.offsets.log_end_offset)
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The leader epoch in which `offset` was written; None before the first known epoch."""
+        return self.leader_epochs.epoch_for_offset(offset)
+
+    def read_for_replay(self, offset: int, *, max_bytes: int) -> bytes:
+        """See `LogReader.read_for_replay`. [any thread]"""
+        return self.reader.read_for_replay(offset, max_bytes=max_bytes)

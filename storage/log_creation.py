@@ -157,7 +157,7 @@ class LogMaker:
         if log is None:
             return None
         if (failure := self._table.offline_dirs.get(log.directory.parent)) is not None:
-            log.take_offline(failure)
+            log.availability.take_offline(failure)
             return KafkaStorageError(f"{log.directory}: {failure}")
         if path is None:
             try:

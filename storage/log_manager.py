@@ -22,7 +22,6 @@ from storage import file_names
 from storage.background import BackgroundJob, run_one_by_one
 from storage.cleaner_manager import LogCleanerManager
 from storage.files import Files
-from storage.flushing import close_log
 from storage.future_logs import FutureLogs
 from storage.log import Log
 from storage.log_config import LogConfig
@@ -43,6 +42,13 @@ __all__ = [
 ]  # fmt: skip
 
 _LOG = getLogger(__name__)
+
+
+def _close(log: Log) -> None:
+    try:
+        log.close()
+    except KafkaStorageError as error:  # the directory is offline now
+        _LOG.error("%s was not closed: %s", log.topic_partition, error)
 
 
 class LogManager(LogTable):
@@ -213,7 +219,7 @@ class LogManager(LogTable):
             )
         if path.parent in self.offline_dirs:
             # The directory has failed with another log, in another thread, before this one was in the table.
-            log.take_offline(self.offline_dirs[path.parent])
+            log.availability.take_offline(self.offline_dirs[path.parent])
             logs.pop(topic_partition, None)
             return None
         cleaned = found.cleaned_offset
@@ -304,7 +310,7 @@ class LogManager(LogTable):
             topic_partition = log.topic_partition
             if not is_stray(topic_partition, log.topic_id):
                 continue
-            if log.is_future:
+            if log.files.is_future:
                 self.future_logs.pop(topic_partition, None)
             else:
                 self.logs.pop(topic_partition, None)
@@ -376,7 +382,7 @@ class LogManager(LogTable):
         """
         self._run_parallel(
             [
-                [partial(close_log, log) for log in self.all_logs() if log.directory.parent == path]
+                [partial(_close, log) for log in self.all_logs() if log.directory.parent == path]
                 for path in self.directories
             ],
             threads_per_group=self.settings.recovery_threads_per_data_dir,
@@ -384,8 +390,7 @@ class LogManager(LogTable):
         for _ in self.rename_deleted(now_ms):
             pass
         for log in self.all_logs():
-            self.deleted_files += log.deleted_files
-            log.deleted_files = []
+            self.deleted_files += log.files.take_deleted()
         removal_job([deleted for deleted in self.deleted_files if deleted.due_ms <= now_ms]).run()
         for deleted in self.deleted_files:
             if deleted.due_ms > now_ms:

@@ -11,18 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from protocol.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
+from protocol.errors import CorruptMessage, OffsetOutOfRange
 from protocol.records.batch import BatchHeader, batches
 from protocol.types import TopicPartition
-from storage.files import Files
 from storage.index import TimestampOffset
-from storage.leader_epoch_cache import LeaderEpochCache
+from storage.log_availability import LogAvailability
+from storage.log_files import LogFiles
 from storage.log_offsets import LogOffsets
-from storage.producer_state import ProducerStateManager
 from storage.segment import Segment
 from storage.segments import Segments
 from storage.transaction_index import AbortedTransaction
-from storage.warming import warm_up
+from storage.warming import warm_up, warm_up_times
 
 #: Bytes of one read of a replay.
 REPLAY_BYTES = 1024 * 1024
@@ -42,62 +41,27 @@ class LogRead(NamedTuple):
 
 
 class LogReader:
-    """The reading half of a log; see storage.log.Log."""
+    """The reading part of a log; see the module."""
 
-    topic_partition: TopicPartition
-    leader_epochs: LeaderEpochCache
-    offsets: LogOffsets
-    producers: ProducerStateManager
-    segments: Segments
-    _files: Files
-    #: The last bound that was looked up: offset, segment, position. Replaced as a whole, on the event loop's thread
-    #: only: in another thread a truncation could come between the look-up and the assignment.
-    _bound: tuple[int, Segment, int] | None = None
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        *,
+        offsets: LogOffsets,
+        files: LogFiles,
+        availability: LogAvailability,
+    ) -> None:
+        self._topic_partition = topic_partition
+        self._offsets = offsets
+        self._files = files
+        self._availability = availability
+        #: The last bound that was looked up: offset, segment, position. Replaced as a whole, on the event loop's thread
+        #: only: in another thread a truncation could come between the look-up and the assignment.
+        self._bound: tuple[int, Segment, int] | None = None
 
-    @property
-    def size_bytes(self) -> int:
-        """Size of all segments' batches."""
-        return self.segments.size_bytes
-
-    @property
-    def log_start_offset(self) -> int:
-        """Earliest readable offset, in either tier."""
-        return self.offsets.log_start_offset
-
-    @property
-    def local_log_start_offset(self) -> int:
-        """Earliest offset in local segments."""
-        return self.offsets.local_log_start_offset
-
-    @property
-    def last_stable_offset(self) -> int:
-        """End, exclusive, of what read_committed consumers may read (KIP-98)."""
-        return self.offsets.last_stable_offset
-
-    @property
-    def high_watermark(self) -> int:
-        """End, exclusive, of the committed records."""
-        return self.offsets.high_watermark
-
-    @property
-    def recovery_point(self) -> int:
-        """Everything before it is on the disk."""
-        return self.offsets.recovery_point
-
-    @property
-    def log_end_offset(self) -> int:
-        """Next offset to be written."""
-        return self.offsets.log_end_offset
-
-    @property
-    def first_gap_offset(self) -> int | None:
-        """See `LogOffsets.first_gap_offset`."""
-        return self.offsets.first_gap_offset
-
-    @property
-    def latest_epoch(self) -> int | None:
-        """The newest known leader epoch."""
-        return self.leader_epochs.latest_epoch
+    def forget_bound(self) -> None:
+        """Segments have been truncated, removed or replaced."""
+        self._bound = None
 
     def read(
         self,
@@ -124,14 +88,14 @@ class LogReader:
         probably not in memory: then call `warm_up` in a thread, and read again.
         Cost: 5 us at the end of the log, 20 us in the middle, no copy of a lent slice.
         """
-        segments = self.segments
+        segments = self._files.segments
         segment = active = segments.active
         # Read before the log end: a thread must not get a concurrent append, which may be beyond `max_offset`.
         size = active.log.size
-        log_start, log_end = self.offsets.log_start_offset, self.offsets.log_end_offset
+        log_start, log_end = self._offsets.log_start_offset, self._offsets.log_end_offset
         if not log_start <= offset <= log_end:
             raise OffsetOutOfRange(
-                f"Offset {offset} of {self.topic_partition} is not in [{log_start}, {log_end}]"
+                f"Offset {offset} of {self._topic_partition} is not in [{log_start}, {log_end}]"
             )
         if max_offset is None or max_offset > log_end:
             max_offset = log_end
@@ -140,7 +104,9 @@ class LogReader:
         if offset < segment.base_offset:
             floor = segments.floor(offset)
             if floor is None:
-                raise OffsetOutOfRange(f"Offset {offset} of {self.topic_partition} is not on this disk")
+                raise OffsetOutOfRange(
+                    f"Offset {offset} of {self._topic_partition} is not in a local segment"
+                )
             segment = floor
         try:
             if max_offset == log_end:
@@ -166,20 +132,36 @@ class LogReader:
                     return LogRead(b"", offset)
                 segment = segments.floor(next_base) or segments.active
         except OSError as error:
-            raise self._read_failed(error) from error
+            raise self._availability.read_failed(error) from error
 
     def warm_up(self, offset: int, *, max_bytes: int, max_offset: int | None = None) -> None:
         """Read into the page cache what `read` reads with these arguments. Changes nothing. [any thread]
 
         Raises KafkaStorageError for a failing disk; other errors are left to `read`.
         """
-        segments = self.segments
+        segments = self._files.segments
         with self._warming():
-            warm_up(segments.floor(offset) or segments.first, offset, max_bytes=max_bytes, files=self._files)
-            if max_offset is not None and max_offset < self.log_end_offset:
+            warm_up(
+                segments.floor(offset) or segments.first,
+                offset,
+                max_bytes=max_bytes,
+                files=self._files.file_system,
+            )
+            if max_offset is not None and max_offset < self._offsets.log_end_offset:
                 warm_up(
-                    segments.floor(max_offset) or segments.first, max_offset, max_bytes=0, files=self._files
+                    segments.floor(max_offset) or segments.first,
+                    max_offset,
+                    max_bytes=0,
+                    files=self._files.file_system,
                 )
+
+    def warm_up_times(self, kept_from_ms: int) -> None:
+        """Read into the page cache the timestamps of the segments that may be older than `kept_from_ms`. [any thread]
+
+        Raises KafkaStorageError for a failing disk.
+        """
+        with self._warming():
+            warm_up_times(self._files.segments, kept_from_ms=kept_from_ms, files=self._files.file_system)
 
     @contextmanager
     def _warming(self) -> Iterator[None]:
@@ -188,7 +170,7 @@ class LogReader:
         except FileNotFoundError:
             pass  # deleted meanwhile
         except OSError as error:
-            raise self._read_failed(error) from error
+            raise self._availability.read_failed(error) from error
 
     def _position_of_bound(self, segments: Segments, offset: int, *, may_block: bool) -> tuple[Segment, int]:
         """The position of the first batch that must not be read."""
@@ -201,10 +183,6 @@ class LogReader:
             self._bound = offset, segment, position
         return segment, position
 
-    def _read_failed(self, error: OSError) -> KafkaStorageError:
-        """The error of a read that failed on the disk."""
-        return KafkaStorageError(f"{self.topic_partition}: {error}")
-
     def records_since(
         self, offset: int, *, end: int | None = None
     ) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -212,7 +190,7 @@ class LogReader:
 
         For replays: reads 1 MiB, or at least one batch, at a time. Raises as `read`.
         """
-        offset = max(offset, self.log_start_offset)
+        offset = max(offset, self._offsets.log_start_offset)
         while True:
             found = self.read(offset, max_bytes=REPLAY_BYTES, max_offset=end, min_one_message=True)
             next_offset = offset
@@ -221,7 +199,7 @@ class LogReader:
                 next_offset = header.next_offset
             if next_offset <= offset:
                 if found.is_first_batch_incomplete:
-                    raise CorruptMessage(f"{self.topic_partition} cannot be read at offset {offset}")
+                    raise CorruptMessage(f"{self._topic_partition} cannot be read at offset {offset}")
                 return
             offset = next_offset
 
@@ -229,24 +207,25 @@ class LogReader:
         """Batches from the one that holds `offset` on, of one segment; at most `max_bytes`, but at least one batch.
 
         Empty at the log end. The last batch may be incomplete, if it is not the first. For a replay that is divided
-        into turns of the event loop (`records_since` is one call). Raises as `read`.
+        into turns of the event loop (`records_since` is one call). Raises as `read`. [any thread]
         """
-        found = self.read(max(offset, self.log_start_offset), max_bytes=max_bytes, min_one_message=True)
+        start = max(offset, self._offsets.log_start_offset)
+        found = self.read(start, max_bytes=max_bytes, min_one_message=True)
         if found.is_first_batch_incomplete:
-            raise CorruptMessage(f"{self.topic_partition} cannot be read at offset {offset}")
+            raise CorruptMessage(f"{self._topic_partition} cannot be read at offset {offset}")
         return bytes(found.records)
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that have records in [first_offset, end_offset) (read_committed, KIP-98)."""
         found: list[AbortedTransaction] = []
         try:
-            for segment in self.segments.from_offset(first_offset):
+            for segment in self._files.segments.from_offset(first_offset):
                 aborted, is_complete = segment.indexes.transactions.aborted_in(first_offset, end_offset)
                 found += aborted
                 if is_complete:
                     break
         except OSError as error:
-            raise self._read_failed(error) from error
+            raise self._availability.read_failed(error) from error
         return found
 
     def offset_for_timestamp(self, timestamp: int, *, end: int | None = None) -> TimestampOffset | None:
@@ -255,28 +234,20 @@ class LogReader:
         Decompresses one or a few batches: call it in a thread if they may be large.
         """
         try:
-            for segment in self.segments:
+            for segment in self._files.segments:
                 if segment.indexes.largest.timestamp < timestamp:
                     continue
-                found = segment.reader.find_timestamp(timestamp, start_offset=self.log_start_offset)
+                found = segment.reader.find_timestamp(timestamp, start_offset=self._offsets.log_start_offset)
                 if found is not None:
                     return found if end is None or found.offset < end else None
         except OSError as error:
-            raise self._read_failed(error) from error
+            raise self._availability.read_failed(error) from error
         return None
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record with the largest timestamp of the log (ListOffsets -3); None for an empty log."""
         try:
-            segment = max(self.segments, key=lambda segment: segment.indexes.largest.timestamp)
+            segment = max(self._files.segments, key=lambda segment: segment.indexes.largest.timestamp)
             return segment.reader.find_largest_timestamp()
         except OSError as error:
-            raise self._read_failed(error) from error
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """(epoch, end offset) as in LeaderEpochCache.end_offset_for (KIP-101, KIP-279)."""
-        return self.leader_epochs.end_offset_for(epoch, log_end_offset=self.log_end_offset)
-
-    def epoch_for_offset(self, offset: int) -> int | None:
-        """The leader epoch in which `offset` was written; None before the first known epoch."""
-        return self.leader_epochs.epoch_for_offset(offset)
+            raise self._availability.read_failed(error) from error

@@ -126,7 +126,7 @@ class LogTable:
     def _sizes(self, logs: Mapping[TopicPartition, Log]) -> dict[Path, list[tuple[TopicPartition, int]]]:
         rows: dict[Path, list[tuple[TopicPartition, int]]] = {path: [] for path in self.directories}
         for topic_partition, log in list(logs.items()):
-            rows[log.directory.parent].append((topic_partition, log.size_bytes))
+            rows[log.directory.parent].append((topic_partition, log.segments.size_bytes))
         return rows
 
     # -- the table -----------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class LogTable:
     def add(self, log: Log) -> None:
         """Add the partition's log, or its future log in another directory."""
         at = log.topic_partition
-        logs = self.future_logs if log.is_future else self.logs
+        logs = self.future_logs if log.files.is_future else self.logs
         assert at not in logs, (at, logs[at].directory, log.directory)
         logs[at] = log
         self.check_partition(at)
@@ -144,11 +144,11 @@ class LogTable:
         log, future = self.logs.get(topic_partition), self.future_logs.get(topic_partition)
         if log is not None:
             assert log.topic_partition == topic_partition, (topic_partition, log.directory)
-            assert not log.is_future, log.directory
+            assert not log.files.is_future, log.directory
             assert log.directory.parent in self.directories, log.directory
         if future is not None:
             assert future.topic_partition == topic_partition, (topic_partition, future.directory)
-            assert future.is_future, future.directory
+            assert future.files.is_future, future.directory
             assert log is None or future.directory.parent != log.directory.parent, (
                 log.directory,
                 future.directory,
@@ -206,7 +206,9 @@ class LogTable:
             if log.directory.parent == path and topic_partition in self.cleaned_offsets:
                 # The clean part was flushed. Records that replace it are dirty.
                 cleaned = self.cleaned_offsets[topic_partition]
-                self.cleaned_offsets[topic_partition] = min(cleaned, log.recovery_point_to_write())
+                self.cleaned_offsets[topic_partition] = min(
+                    cleaned, log.checkpoints.recovery_point_to_write()
+                )
         job = self.checkpoints.note_truncation(path)
 
         def run() -> None:
@@ -232,7 +234,7 @@ class LogTable:
 
         def close() -> None:
             log.close_files()
-            for deleted in log.deleted_files:
+            for deleted in log.files.deleted_files:
                 deleted.close()
 
         def remove() -> None:
@@ -257,6 +259,6 @@ class LogTable:
         for logs in (self.logs, self.future_logs):
             for topic_partition, log in list(logs.items()):
                 if log.directory.parent == path:
-                    log.take_offline(error)
+                    log.availability.take_offline(error)
                     logs.pop(topic_partition, None)
         self.on_dir_failure(path, error)

@@ -64,7 +64,7 @@ def split(segment: Segment, *, files: Files, now_ms: int) -> None:
     The log must not be open. Batches are copied unchanged; bytes after the last whole one are dropped.
     Raises OSError; then the source is unchanged.
     """
-    _LOG.info("%s: offsets too far from the base: it is split", segment)
+    _LOG.info("Splitting %s: it has offsets too far from its base offset", segment)
     pieces = _copy(segment, files, now_ms)
     for piece in reversed(pieces):
         piece.change_suffix(file_names.SWAP)
@@ -140,5 +140,5 @@ def _aborted_in(segment: Segment) -> list[AbortedTransaction]:
         return list(segment.indexes.transactions.entries)
     except CorruptIndex as error:
         # As in Kafka, which never keeps them here: opening the log replays the unflushed part.
-        _LOG.warning("%s: %s", segment, error)
+        _LOG.warning("%s: the transaction index is not kept: %s", segment, error)
         return []

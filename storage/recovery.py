@@ -24,7 +24,7 @@ from storage import file_names
 from storage.files import Files
 from storage.index import MAX_RELATIVE_OFFSET, CorruptIndex
 from storage.leader_epoch_cache import LeaderEpochCache
-from storage.log_offsets import start_offsets
+from storage.log_offsets import LogOffsets, start_offsets
 from storage.producer_state import ProducerStateManager
 from storage.segment import Segment
 from storage.segment_indexes import SegmentSettings
@@ -35,7 +35,7 @@ from storage.snapshot_files import SnapshotFiles, replay, replay_headers
 CHUNK_BYTES = 4 * 1024 * 1024
 
 #: The recovery of a segment of this size takes a while, and is logged as INFO.
-TOLD_BYTES = 64 * 1024 * 1024
+LOGGED_BYTES = 64 * 1024 * 1024
 
 _LOG = getLogger(__name__)
 _NOT_A_BATCH = (CorruptMessage, UnsupportedForMessageFormat)
@@ -59,6 +59,7 @@ class Loading:
     log_start_offset: int
     #: Whether records before the first segment may be in the remote tier.
     is_tiered: bool
+    is_compacted: bool
     epochs: LeaderEpochCache
     producers: ProducerStateManager
 
@@ -67,14 +68,12 @@ class Loading:
 class Loaded:
     """The result of `load`: the contents of a log's directory."""
 
+    is_new: bool
     segments: Segments
     snapshots: SnapshotFiles
-    log_start_offset: int
-    local_log_start_offset: int
-    log_end_offset: int
-    recovery_point: int
-    #: See `LogOffsets.first_gap_offset`.
-    first_gap_offset: int | None
+    offsets: LogOffsets
+    epochs: LeaderEpochCache
+    producers: ProducerStateManager
 
 
 def load(loading: Loading) -> Loaded:
@@ -83,9 +82,9 @@ def load(loading: Loading) -> Loaded:
     snapshots = SnapshotFiles(loading.directory, loading.files, _offsets(names, file_names.PRODUCER_SNAPSHOT))
     segments = _load_segments(loading, names)
     snapshots.remove_stray([segment.base_offset for segment in segments] or [0])
-    first_gap_offset = None
+    gap = None
     if not loading.is_clean and segments:
-        segments, first_gap_offset = _recover(loading, segments, snapshots)
+        segments, gap = _recover(loading, segments, snapshots)
     end_offset = _end_offset(segments[-1]) if segments else 0
     if not segments or end_offset < loading.log_start_offset:
         segments = [_restart_empty(loading, segments)]
@@ -115,17 +114,23 @@ def load(loading: Loading) -> Loaded:
     for segment in segments:
         # Opened again at the next use; most of ten thousand partitions are idle.
         segment.close_files()
+    # Compaction leaves gaps, too.
+    is_suspicious = gap is not None and gap < end_offset and not loading.is_compacted
     return Loaded(
+        is_new=loading.is_new,
         segments=Segments(segments),
         snapshots=snapshots,
-        log_start_offset=log_start_offset,
-        local_log_start_offset=local_log_start_offset,
-        log_end_offset=end_offset,
-        # Only a flush may move it: what has just been recovered may not be on the disk yet.
-        recovery_point=end_offset if loading.is_clean else min(loading.recovery_point, end_offset),
-        first_gap_offset=first_gap_offset
-        if first_gap_offset is not None and first_gap_offset < end_offset
-        else None,
+        offsets=LogOffsets(
+            log_start_offset=log_start_offset,
+            local_log_start_offset=local_log_start_offset,
+            log_end_offset=end_offset,
+            # Only a flush may move it: what has just been recovered may not be on the disk yet.
+            recovery_point=end_offset if loading.is_clean else min(loading.recovery_point, end_offset),
+            first_unstable_offset=loading.producers.first_unstable_offset,
+            first_gap_offset=gap if is_suspicious else None,
+        ),
+        epochs=loading.epochs,
+        producers=loading.producers,
     )
 
 
@@ -190,7 +195,7 @@ def _swap_end(loading: Loading, offset: int) -> int:
     try:
         return max(segment.reader.next_offset(), offset + 1)
     except _NOT_A_BATCH as error:
-        _LOG.warning("%s: %s", segment, error)
+        _LOG.warning("Cannot read the end of %s: %s", segment, error)
         return offset + 1
     finally:
         segment.close_files()
@@ -215,7 +220,7 @@ def _load_segments(loading: Loading, names: list[str]) -> list[Segment]:
     bases = set(offsets)
     for name in names:
         if name.endswith(file_names.INDEX_EXTENSIONS) and file_names.offset_of(name) not in bases:
-            _LOG.warning("Removing %s: its segment is gone", loading.directory / name)
+            _LOG.warning("Removing %s: its segment does not exist", loading.directory / name)
             loading.files.unlink(loading.directory / name)
     segments = [_load_segment(loading, offset) for offset in offsets]
     for segment in segments:
@@ -251,7 +256,7 @@ def _end_offset(segment: Segment) -> int:
 def _restart_empty(loading: Loading, segments: list[Segment]) -> Segment:
     if segments:
         _LOG.warning(
-            "%s ends before its log start offset %d: its segments are removed",
+            "%s ends before its log start offset %d: removing its segments, the log restarts empty",
             loading.directory,
             loading.log_start_offset,
         )
@@ -298,8 +303,8 @@ def _recover(
             break
         if gap is None and segment.base_offset > max(end_offset, loading.log_start_offset):
             gap = max(end_offset, loading.log_start_offset)
-            _LOG.warning("%s begins behind a gap from offset %d on", segment, gap)
-        level = INFO if segment.size >= TOLD_BYTES else DEBUG
+            _LOG.warning("%s begins after a gap: no segment has the offsets from %d on", segment, gap)
+        level = INFO if segment.size >= LOGGED_BYTES else DEBUG
         _LOG.log(level, "Recovering %s (%d of %d)", segment, number + 1, len(unflushed))
         producers.map_end_offset = max(producers.map_end_offset, segment.base_offset)
         snapshots.write(producers)
@@ -307,7 +312,7 @@ def _recover(
         end_offset, epoch = _recover_segment(segment, loading.epochs, producers, epoch)
         if segment.size < size:
             _LOG.warning(
-                "%s: %d bytes from %d on are no good batches; the log ends at offset %d",
+                "%s: %d bytes from position %d on are not valid batches, truncated: the log ends at offset %d",
                 segment, size - segment.size, segment.size, end_offset,
             )  # fmt: skip
             _remove_from(number + 1, unflushed, segments)
@@ -417,7 +422,9 @@ def _check_epochs(loading: Loading, segments: list[Segment], end_offset: int) ->
         and epochs.epoch_for_offset(newest.base_offset) == newest.partition_leader_epoch
     ):
         return
-    _LOG.warning("%s: the epochs are read from the batches", loading.directory)
+    _LOG.warning(
+        "%s: leader-epoch-checkpoint disagrees with the batches: rebuilding it from them", loading.directory
+    )
     known, rebuilt = epochs.latest, LeaderEpochCache()
     for segment in segments:
         for header, _ in segment.log.sound_headers():
@@ -441,7 +448,7 @@ def _rebuild_transaction_indexes(loading: Loading, segments: list[Segment], name
             segment.indexes.transactions.check()
             continue
         except CorruptIndex as error:
-            _LOG.warning("%s: %s", segment, error)
+            _LOG.warning("%s: rebuilding the transaction index: %s", segment, error)
         producers = ProducerStateManager()
         producers.reset(segments[0].base_offset)
         replay_headers(producers, segments, end_offset=segment.base_offset, files=loading.files)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from storage.log_config import LogConfig
+from storage.log_reader import LogReader
 from storage.segment import Segment
 from storage.segments import Segments
 
@@ -39,6 +40,16 @@ def waits_for_disk(segments: Segments, *, config: LogConfig, now_ms: int) -> boo
         if segment.indexes.largest.timestamp >= oldest_kept_ms:
             break
     return False
+
+
+def warm_up(reader: LogReader, *, config: LogConfig, now_ms: int) -> None:
+    """Read into the page cache what `due` reads. Changes nothing. [any thread]
+
+    Raises KafkaStorageError for a failing disk.
+    """
+    oldest_kept_ms = kept_from_ms(config, now_ms)
+    if oldest_kept_ms is not None:
+        reader.warm_up_times(oldest_kept_ms)
 
 
 def due(

@@ -18,8 +18,8 @@ from contextlib import suppress
 from logging import getLogger
 
 from protocol.errors import KafkaError, KafkaStorageError
+from storage import retention
 from storage.background import BackgroundJob
-from storage.flushing import flush_due, flush_job
 from storage.log import Log
 from storage.log_files import removal_job
 from storage.log_table import LogTable
@@ -53,11 +53,10 @@ class ScheduledTasks:
             for log in table.all_logs():
                 log.producers.remove_expired(now_ms)
         for log in table.all_logs():
-            if log.deleted_files:
-                table.deleted_files += log.deleted_files
-                log.deleted_files = []
-            if (end := flush_due(log, now_ms)) is not None:
-                jobs.append(flush_job(log, end, now_ms))
+            if log.files.deleted_files:
+                table.deleted_files += log.files.take_deleted()
+            if (end := log.flusher.due_end(now_ms)) is not None:
+                jobs.append(log.flusher.job(end, now_ms))
         if due := [deleted for deleted in table.deleted_files if deleted.due_ms <= now_ms]:
             table.deleted_files = [deleted for deleted in table.deleted_files if deleted.due_ms > now_ms]
             jobs.append(removal_job(due))
@@ -85,7 +84,7 @@ class ScheduledTasks:
         cold = []
         for _ in range(min(LOGS_A_CALL, len(self._retention_queue))):
             log = self._retention_queue.popleft()
-            if log.retention_waits_for_disk(now_ms):
+            if log.is_writable and retention.waits_for_disk(log.segments, config=log.config, now_ms=now_ms):
                 cold.append(log)
             else:
                 _retain(log, now_ms)
@@ -107,7 +106,7 @@ def _retention_job(logs: Sequence[Log], now_ms: int) -> BackgroundJob:
     def run() -> None:
         for log in logs:
             with suppress(KafkaStorageError):  # logged by the log, which is offline
-                log.warm_up_retention(now_ms)
+                retention.warm_up(log.reader, config=log.config, now_ms=now_ms)
 
     def finish() -> None:
         for log in logs:

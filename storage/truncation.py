@@ -1,7 +1,7 @@
-"""Truncation: removes the end of a log, or all of it, as a follower does when its log diverges from its leader's.
+"""LogTruncation: removes the end of a log, or all of it, as a follower does when its log diverges from its leader's.
 
 `truncate_to` is one step on the event loop's thread. Everything in it that waits for the disk is done before, in jobs
-for a thread (`truncation_job`), as long as the truncation is wanted:
+for a thread (`next_job`), as long as the truncation is wanted:
 
     1. the checkpoints are moved back, so that the part to be removed no longer counts as flushed
     2. the producer state at the new end is read from the log
@@ -15,39 +15,31 @@ itself, and waits: at a start, and for logs whose records are never lent.
 Source: LocalLog.truncateTo and UnifiedLog.truncateFullyAndStartAt of Kafka 4.3.1, which wait for the disk in place.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from logging import getLogger
 from typing import NamedTuple
 
 from storage.background import BackgroundJob
 from storage.file_copy import FileCopy
-from storage.flush_counter import FlushCounter
-from storage.log_files import DeletedFiles, LogFiles
+from storage.flushing import LogFlusher
+from storage.leader_epoch_cache import LeaderEpochCache
+from storage.log_availability import LogAvailability
+from storage.log_checkpoints import LogCheckpoints
+from storage.log_files import LogFiles
+from storage.log_offsets import LogOffsets
+from storage.log_reader import LogReader
 from storage.producer_state import ProducerStateManager
 from storage.segment import Segment
-from storage.segments import Segments
 from storage.snapshot_files import replay_headers
 
 _LOG = getLogger(__name__)
-
-
-class CheckpointLimit:
-    """The new end of a truncation that is being prepared: offsets in the log's checkpoints are not beyond it."""
-
-    __slots__ = ("is_written", "offset")
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-        #: Whether this holds for the checkpoint files on the disk.
-        self.is_written = False
 
 
 class _Prepared(NamedTuple):
     """The prepared state of a truncation to `offset`; valid only if the log has not been truncated since."""
 
     offset: int
-    truncations: int
+    generation: int
     first_offset: int
     segment: Segment
     #: Where `segment` will end.
@@ -55,244 +47,208 @@ class _Prepared(NamedTuple):
     producers: ProducerStateManager
 
 
-class LogTruncation(LogFiles):
-    """The truncating part of a log; see the module, and storage.log.Log."""
+class LogTruncation:
+    """The truncating part of a log; see the module."""
 
-    #: Removals of segments at the log's end: no segment before them may be truncated until they are on the disk.
-    _removals: FlushCounter
-    #: Decides the content of the directory's checkpoints; the job writes them.
-    _on_unflushed: Callable[[], BackgroundJob]
-    _prepared: _Prepared | None = None
+    def __init__(
+        self,
+        *,
+        offsets: LogOffsets,
+        files: LogFiles,
+        reader: LogReader,
+        epochs: LeaderEpochCache,
+        producers: ProducerStateManager,
+        checkpoints: LogCheckpoints,
+        flusher: LogFlusher,
+        availability: LogAvailability,
+    ) -> None:
+        self._offsets = offsets
+        self._files = files
+        self._reader = reader
+        self._epochs = epochs
+        self._producers = producers
+        self._checkpoints = checkpoints
+        self._flusher = flusher
+        self._availability = availability
+        self._prepared: _Prepared | None = None
 
     # -- in jobs -----------------------------------------------------------------------------------------
 
-    def truncation_job(self, offset: int, *, now_ms: int) -> BackgroundJob | None:
+    def next_job(self, offset: int, *, now_ms: int) -> BackgroundJob | None:
         """The next job that `truncate_to(offset)` would otherwise wait for; None if there is none left.
 
-        Complete it and call this again, as long as the truncation is wanted; if it is abandoned, `give_up_truncation`.
+        Complete it and call this again, as long as the truncation is wanted; if it is abandoned, `give_up`.
         The job's `run` raises KafkaStorageError and CorruptMessage. Raises KafkaStorageError.
         """
-        if offset >= self.log_end_offset:
+        files, offsets = self._files, self._offsets
+        if offset >= offsets.log_end_offset:
             return None
-        if offset < self.segments.first.base_offset:
+        if offset < files.segments.first.base_offset:
             return self.restart_job(offset)
-        with self._io():
-            if (job := self._checkpoint_job(offset, min(self.log_start_offset, offset))) is not None:
+        with self._availability:
+            job = self._checkpoints.truncation_job(
+                recovery_point=offset, log_start_offset=min(offsets.log_start_offset, offset)
+            )
+            if job is not None:
                 return job
-            if not self._removals.all_flushed:
-                return BackgroundJob(
-                    name=f"flush {self.directory}", run=self._in_thread(self._flush_removals)
-                )
-            later = self._behind(offset)
+            if not files.removals.all_flushed:
+                run = self._availability.guard_reading(files.flush_removals)
+                return BackgroundJob(name=f"flush {files.directory}", run=run)
+            later = self._segments_after(offset)
             end = later[0].base_offset if later else offset
             if (prepared := self._prepared_for(end)) is None:
-                return self._reading_job(end, self.segments.without(later)[-1], now_ms)
+                return self._reading_job(end, files.segments.without(later)[-1], now_ms)
             if prepared.segment.log.must_copy(prepared.position):
                 return self._copying_job(prepared.segment, prepared.position)
             if later:
                 self._truncate(end, later, now_ms)
-                return self.truncation_job(offset, now_ms=now_ms)
+                return self.next_job(offset, now_ms=now_ms)
         return None
 
     def restart_job(self, offset: int) -> BackgroundJob | None:
-        """As `truncation_job`, for `truncate_fully_and_start_at`."""
-        with self._io():
-            return self._checkpoint_job(min(offset, self.segments.first.base_offset), offset)
+        """As `next_job`, for `truncate_fully_and_start_at`."""
+        with self._availability:
+            return self._checkpoints.truncation_job(
+                recovery_point=min(offset, self._files.segments.first.base_offset), log_start_offset=offset
+            )
 
-    def give_up_truncation(self) -> None:
+    def give_up(self) -> None:
         """Discard what was prepared, when the truncation is abandoned or done."""
-        self.checkpoint_limit = None
+        self._checkpoints.end_truncation()
         self._prepared = None
-        for segment in self.segments:
+        for segment in self._files.segments:
             segment.log.drop_copy()  # of all: its segment may not be the active one any more
 
-    def _checkpoint_job(self, offset: int, log_start_offset: int) -> BackgroundJob | None:
-        limit_offset = min(offset, log_start_offset)
-        if not self._goes_back(offset, log_start_offset) or self._is_written(limit_offset):
-            return None
-        limit = self.checkpoint_limit = CheckpointLimit(limit_offset)
-        write = self._on_unflushed()
-
-        def finish() -> None:
-            limit.is_written = True
-
-        return BackgroundJob(
-            name=f"checkpoints of {self.directory}", run=self._in_thread(write.run), finish=finish
-        )
-
-    def _goes_back(self, offset: int, log_start_offset: int) -> bool:
-        """Whether the recovery point or the log start offset moves back.
-
-        Then, after a crash, new batches could be before an old recovery point, and not be checked; or before an old
-        log start offset, and be removed.
-        """
-        return offset < self.recovery_point or log_start_offset < self.log_start_offset
-
-    def _is_written(self, limit_offset: int) -> bool:
-        limit = self.checkpoint_limit
-        return limit is not None and limit.is_written and limit.offset <= limit_offset
-
-    def _flush_removals(self) -> None:
-        count = self._removals.change_count
-        self._files.fsync_dir(self.directory)
-        self._removals.on_flushed(count)
-
     def _prepared_for(self, offset: int) -> _Prepared | None:
-        prepared = self._prepared
-        if prepared is None or prepared.segment not in self.segments:
+        prepared, files = self._prepared, self._files
+        if prepared is None or prepared.segment not in files.segments:
             return None
-        now = offset, self.truncations, self.segments.first.base_offset
+        now = offset, files.generation, files.segments.first.base_offset
         return prepared if prepared[:3] == now else None
 
     def _reading_job(self, end: int, segment: Segment, now_ms: int) -> BackgroundJob:
-        segments, truncations = self.segments, self.truncations
-        producers = self.producers.sibling()
+        segments, generation = self._files.segments, self._files.generation
+        snapshots, file_system = self._files.snapshots, self._files.file_system
+        producers = self._producers.sibling()
         position = 0
 
         def run() -> None:
             nonlocal position
-            self._snapshots.restore(
+            snapshots.restore(
                 producers, first_offset=segments.first.base_offset, end_offset=end, now_ms=now_ms
             )
-            replay_headers(producers, segments, end_offset=end, files=self._files)
+            replay_headers(producers, segments, end_offset=end, files=file_system)
             position = segment.reader.position_of(end)
 
         def finish() -> None:
             first_offset = segments.first.base_offset
-            self._prepared = _Prepared(end, truncations, first_offset, segment, position, producers)
+            self._prepared = _Prepared(end, generation, first_offset, segment, position, producers)
 
-        name = f"producers of {self.topic_partition} at {end}"
-        return BackgroundJob(name=name, run=self._in_thread(run), finish=finish)
+        name = f"producers of {self._files.directory.name} at {end}"
+        return BackgroundJob(name=name, run=self._availability.guard_reading(run), finish=finish)
 
     def _copying_job(self, segment: Segment, position: int) -> BackgroundJob:
-        truncations = self.truncations
+        generation = self._files.generation
         copied: list[FileCopy] = []
 
         def finish() -> None:
             (copy,) = copied
             segment.log.keep_copy(copy)
-            if self.truncations != truncations:
+            if self._files.generation != generation:
                 segment.log.drop_copy()  # the file has other batches now
 
         return BackgroundJob(
             name=f"copy {position} bytes of {segment}",
-            run=self._in_thread(lambda: copied.append(segment.log.copy_beginning(position))),
+            run=self._availability.guard_reading(lambda: copied.append(segment.log.copy_beginning(position))),
             finish=finish,
         )
-
-    def _in_thread(self, run: Callable[[], None]) -> Callable[[], None]:
-        """The `run` half of a job; if the log is deleted meanwhile, an OSError is not treated as a disk failure."""
-
-        def guarded() -> None:
-            try:
-                run()
-            except OSError as error:
-                raise self._read_failed(error) from error
-
-        return guarded
 
     # -- on the event loop's thread ----------------------------------------------------------------------
 
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
-        """Remove everything from `offset` on, with the whole batch that holds it; False if there is nothing.
-
-        Waits for the disk only for steps that `truncation_job` has not done. Raises KafkaStorageError.
-        """
+        """See `Log.truncate_to`."""
         assert offset >= 0, offset
-        if offset >= self.log_end_offset:
+        offsets, files = self._offsets, self._files
+        if offset >= offsets.log_end_offset:
             # A leader that assigned its epoch and wrote nothing leaves an entry at the log end (KIP-101).
-            with self._io():
-                self.leader_epochs.truncate_from_end(self.log_end_offset)
+            with self._availability:
+                self._epochs.truncate_from_end(offsets.log_end_offset)
             return False
-        if offset < self.high_watermark:
+        if offset < offsets.high_watermark:
             _LOG.warning(
                 "%s: truncating to %d, below the high watermark %d",
-                self.directory,
+                files.directory,
                 offset,
-                self.high_watermark,
+                offsets.high_watermark,
             )
-        if offset < self.segments.first.base_offset:
+        if offset < files.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return True
-        with self._io():
-            self._truncate(offset, self._behind(offset), now_ms)
+        with self._availability:
+            self._truncate(offset, self._segments_after(offset), now_ms)
+        assert offsets.log_end_offset == offset, (files.directory, offsets, offset)
         return True
 
-    def _behind(self, offset: int) -> list[Segment]:
+    def _segments_after(self, offset: int) -> list[Segment]:
         """The segments that are removed as a whole."""
-        return [segment for segment in self.segments if segment.base_offset > offset]
+        return [segment for segment in self._files.segments if segment.base_offset > offset]
 
     def _truncate(self, offset: int, later: Sequence[Segment], now_ms: int) -> None:
         """Remove the segments `later`, and everything from `offset` on in the segment before them."""
+        offsets, files = self._offsets, self._files
         prepared = self._prepared_for(offset)
-        log_start_offset = min(self.log_start_offset, offset)
-        must_write = self._must_write_checkpoints(offset, log_start_offset)
-        self.offsets.begin_truncation(offset)
-        self._note_truncation(must_write=must_write)
-        if later:
-            self._remove(later[::-1], now_ms)  # the newest first, so that a crash leaves no gap
-            self._removals.on_change()
-        cuts_batches = not later or offset < later[0].base_offset
-        if cuts_batches and not self._removals.all_flushed:
-            # Nor may a power cut: if the truncated segment reached the disk first, they would reappear after it.
-            self._flush_removals()
-        active = self.segments.active
-        active.truncate_to(offset, now_ms=now_ms)
-        for fd in active.log.take_replaced_fds():
-            close = partial(self._files.close, fd)
-            self.deleted_files.append(DeletedFiles(now_ms + self.config.file_delete_delay_ms, close, close))
-        self.leader_epochs.truncate_from_end(offset)
-        self._reload_producers(offset, None if prepared is None else prepared.producers, now_ms)
-        self.offsets.truncate(offset, first_unstable_offset=self.producers.first_unstable_offset)
-        self._entry_changes.on_change()
-        self._cuts.on_change()
-
-    def _must_write_checkpoints(self, recovery_point: int, log_start_offset: int) -> bool:
-        """Whether the checkpoints on the disk may be beyond these offsets. Asked before the offsets move back."""
-        return self._goes_back(recovery_point, log_start_offset) and not self._is_written(
-            min(recovery_point, log_start_offset)
+        must_write = self._checkpoints.must_write(
+            recovery_point=offset, log_start_offset=min(offsets.log_start_offset, offset)
         )
+        offsets.begin_truncation(offset)
+        self._on_offsets_moved_back(must_write=must_write)
+        if later:
+            files.remove_after(later, now_ms)
+        cuts_batches = not later or offset < later[0].base_offset
+        if cuts_batches and not files.removals.all_flushed:
+            # Nor may a power cut: if the truncated segment reached the disk first, they would reappear after it.
+            files.flush_removals()
+        assert files.segments.active.base_offset <= offset, (files.segments.active, offset)
+        files.truncate_active(offset, now_ms)
+        self._epochs.truncate_from_end(offset)
+        self._reload_producers(offset, None if prepared is None else prepared.producers, now_ms)
+        offsets.truncate(offset, first_unstable_offset=self._producers.first_unstable_offset)
+        files.entry_changes.on_change()
+        files.active_truncations.on_change()
 
-    def _note_truncation(self, *, must_write: bool) -> None:
+    def _on_offsets_moved_back(self, *, must_write: bool) -> None:
         """The offsets have moved back; the files have not changed yet."""
-        self.truncations += 1
-        if must_write:
-            self._on_unflushed().complete()
-        self._checkpointed_to = min(self._checkpointed_to, self.recovery_point)
-        self._prepared = self._bound = None
+        self._files.generation += 1
+        self._checkpoints.on_offsets_moved_back(must_write=must_write)
+        self._prepared = None
+        self._reader.forget_bound()
 
     def _reload_producers(self, end_offset: int, prepared: ProducerStateManager | None, now_ms: int) -> None:
-        first_offset = self.segments.first.base_offset
+        producers, files = self._producers, self._files
+        first_offset = files.segments.first.base_offset
         if prepared is not None:
-            self._snapshots.remove_outside(first_offset, end_offset)
-            self.producers.replace(prepared)
+            files.snapshots.remove_outside(first_offset, end_offset)
+            producers.replace(prepared)
         else:
-            self._snapshots.load(
-                self.producers, first_offset=first_offset, end_offset=end_offset, now_ms=now_ms
-            )
-            replay_headers(self.producers, self.segments, end_offset=end_offset, files=self._files)
-        self._snapshots.write(self.producers)
+            files.snapshots.load(producers, first_offset=first_offset, end_offset=end_offset, now_ms=now_ms)
+            replay_headers(producers, files.segments, end_offset=end_offset, files=files.file_system)
+        files.snapshots.write(producers)
 
     def truncate_fully_and_start_at(
         self, offset: int, *, now_ms: int, log_start_offset: int | None = None
     ) -> None:
-        """Remove everything; the empty log starts at `offset`. Raises KafkaStorageError."""
-        with self._io():
+        """See `Log.truncate_fully_and_start_at`."""
+        offsets, files = self._offsets, self._files
+        with self._availability:
             start = offset if log_start_offset is None else log_start_offset
             # After a crash the old segments may be there again: recovery must check all of them.
-            checked_from = min(offset, self.segments.first.base_offset)
-            must_write = self._must_write_checkpoints(checked_from, start)
-            self.offsets.restart(
-                offset, log_start_offset=start, recovery_point=min(self.recovery_point, checked_from)
-            )
-            self._note_truncation(must_write=must_write)
-            old = list(self.segments)
-            for segment in old:
-                self._put_aside(segment, now_ms)
-            for at in list(self._snapshots.offsets):
-                self._snapshots.remove(at)
-            self.segments = Segments([self._create_segment(offset, now_ms)])
-            self.leader_epochs.clear()
-            self.producers.reset(offset)
-            self.flush_wanted_to = None
-            self._entry_changes.on_change()
+            checked_from = min(offset, files.segments.first.base_offset)
+            must_write = self._checkpoints.must_write(recovery_point=checked_from, log_start_offset=start)
+            recovery_point = min(offsets.recovery_point, checked_from)
+            offsets.restart(offset, log_start_offset=start, recovery_point=recovery_point)
+            self._on_offsets_moved_back(must_write=must_write)
+            files.restart(offset, now_ms)
+            self._epochs.clear()
+            self._producers.reset(offset)
+            self._flusher.on_restart()
+            files.entry_changes.on_change()

@@ -252,7 +252,7 @@ def _append(
     )
     if acks == -1 and partition.log.high_watermark <= info.last_offset:
         pending.append((ProducePartitionStatus(partition, info.last_offset + 1), row))
-    elif acks == 1 and partition.log.is_flush_due:
+    elif acks == 1 and partition.log.flusher.is_due:
         pending.append((FlushPartitionStatus(partition, info.last_offset + 1), row))
     return row
 

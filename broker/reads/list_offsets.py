@@ -29,7 +29,11 @@ def search(log: Log, timestamp: int) -> TimestampOffset | None:
 
     May decompress. Raises KafkaStorageError.
     """
-    return log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    return (
+        log.reader.max_timestamp_offset()
+        if timestamp == MAX_TIMESTAMP
+        else log.reader.offset_for_timestamp(timestamp)
+    )
 
 
 def offset_for_timestamp(

@@ -161,7 +161,7 @@ class LogReads:
             if divergence is not NO_DIVERGENCE:
                 aborted = None
             elif request.fetch_offset != end:
-                read = log.read(
+                read = log.reader.read(
                     request.fetch_offset,
                     max_bytes=min(request.partition_max_bytes, limit_bytes),
                     max_offset=end,
@@ -179,7 +179,7 @@ class LogReads:
         except WouldBlock:
             max_bytes = min(request.partition_max_bytes, limit_bytes)
             self.cold_reads.append(
-                partial(log.warm_up, request.fetch_offset, max_bytes=max_bytes, max_offset=end)
+                partial(log.reader.warm_up, request.fetch_offset, max_bytes=max_bytes, max_offset=end)
             )
         except KafkaError as error:
             return self._refused_row(fetched, error)

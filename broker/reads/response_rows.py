@@ -69,5 +69,5 @@ def aborted_transactions(log: Log, *, fetch_offset: int, end_offset: int) -> lis
     """
     return [
         AbortedTransaction(producer_id=found.producer_id, first_offset=found.first_offset)
-        for found in log.aborted_transactions(fetch_offset, end_offset)
+        for found in log.reader.aborted_transactions(fetch_offset, end_offset)
     ]

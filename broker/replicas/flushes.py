@@ -14,13 +14,12 @@ Source: Kafka's UnifiedLog.append, which flushes synchronously.
 
 from broker.replicas.partition import Partition
 from runtime import Pool, Runtime
-from storage.flushing import flush_job
 from storage.log import Log
 
 
 async def flush_log(runtime: Runtime, log: Log) -> None:
     """Flush up to the present log end; if the disk fails, the flush takes its log directory offline."""
-    job = flush_job(log, log.log_end_offset, runtime.now_ms())
+    job = log.flusher.job(log.log_end_offset, runtime.now_ms())
     await runtime.run_blocking(job.run, pool=Pool.FLUSHES)
     job.finish()
 
@@ -44,7 +43,7 @@ class Flushes:
             while partition.log.is_writable and not partition.is_deleted:
                 await flush_log(self._runtime, partition.log)
                 partition.on_flushed()
-                if not partition.log.is_flush_due:
+                if not partition.log.flusher.is_due:
                     break
         finally:
             self._running.discard(partition)

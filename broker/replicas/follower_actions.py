@@ -78,9 +78,9 @@ class FollowerActions:
         """The disk work that `_truncate` would block for; None: none. Raises KafkaStorageError."""
         match action:
             case TruncateTo():
-                return log.truncation_job(action.offset, now_ms=self._runtime.now_ms())
+                return log.truncation.next_job(action.offset, now_ms=self._runtime.now_ms())
             case TruncateFullyAndStartAt():
-                return log.restart_job(action.offset)
+                return log.truncation.restart_job(action.offset)
             case _:
                 assert_never(action)
 
@@ -123,7 +123,7 @@ class FollowerActions:
                     if is_valid() and log.segments is segments:
                         raise
         finally:
-            log.give_up_truncation()
+            log.truncation.give_up()
 
     async def _run(self, job: BackgroundJob) -> None:
         """Run both halves of the job. Also when cancelled: the loop's half adopts or removes the files of the thread's."""

@@ -49,7 +49,6 @@ from protocol.metadata.image import MetadataImage
 from protocol.types import TopicPartition
 from runtime import Pool, Runtime
 from storage import file_names
-from storage.flushing import flush_job
 from storage.log import Log, WouldBlock
 from storage.log_manager import LogManager
 
@@ -291,7 +290,7 @@ class LogMoves:
         except WouldBlock:
             # Brings the data into memory; then it is read again, since the log may have changed by then.
             await self._runtime.run_blocking(
-                lambda: log.warm_up(asked.fetch_offset, max_bytes=_READ_BYTES),
+                lambda: log.reader.warm_up(asked.fetch_offset, max_bytes=_READ_BYTES),
                 pool=Pool.UPKEEP,
             )
         return self._read_now(move, asked, may_block=True)
@@ -304,7 +303,9 @@ class LogMoves:
             )
             if diverging is not None:
                 return Divergence(epoch=diverging[0], end_offset=diverging[1])
-        read = log.read(asked.fetch_offset, max_bytes=_READ_BYTES, min_one_message=True, may_block=may_block)
+        read = log.reader.read(
+            asked.fetch_offset, max_bytes=_READ_BYTES, min_one_message=True, may_block=may_block
+        )
         return Records(
             records=memoryview(read.records),
             high_watermark=log.high_watermark,
@@ -323,7 +324,7 @@ class LogMoves:
 
     async def _flush(self, move: _Move) -> None:
         move.is_flushed = True
-        job = flush_job(move.future, move.future.log_end_offset, self._runtime.now_ms())
+        job = move.future.flusher.job(move.future.log_end_offset, self._runtime.now_ms())
         await self._runtime.run_blocking(job.run, pool=Pool.UPKEEP)
         job.finish()
 

@@ -312,7 +312,7 @@ class Partition:
             records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, is_quick=is_quick
         )
         self.appended_bytes += info.size_bytes
-        if is_flush_due := log.is_flush_due:
+        if is_flush_due := log.flusher.is_due:
             self._flush(self)
         if leader_state.followers:
             for progress in leader_state.followers.values():
@@ -338,7 +338,7 @@ class Partition:
         Raises NotLeaderOrFollower if this broker has not led without interruption since `leader_epoch`.
         """
         self._leader_state_since(leader_epoch)
-        return self.log.recovery_point >= end_offset or not self.log.is_flush_due
+        return self.log.recovery_point >= end_offset or not self.log.flusher.is_due
 
     def _leader_state_since(self, leader_epoch: int) -> LeaderState:
         """Raises NotLeaderOrFollower unless this broker has led without interruption since `leader_epoch`.
@@ -512,7 +512,7 @@ class Partition:
             )
         if end is None:
             return False
-        if (flushed_end := log.committable_end) < end:
+        if (flushed_end := log.flusher.committable_end) < end:
             # An append may not have started a flush: flush.messages was lowered, or records copied as a follower are
             # not flushed yet.
             self._flush(self)

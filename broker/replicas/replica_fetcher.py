@@ -193,7 +193,7 @@ class ReplicaFetcher:
                 if appended_bytes >= _TURN_BYTES:
                     appended_bytes = 0
                     await asyncio.sleep(0)
-        for fetch_state in [each for each in states.changed if each.partition.log.is_flush_due]:
+        for fetch_state in [each for each in states.changed if each.partition.log.flusher.is_due]:
             # Before the next Fetch, by which the leader counts the records as replicated (flush.messages).
             await flush_log(self._runtime, fetch_state.partition.log)
 

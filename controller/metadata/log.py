@@ -150,7 +150,7 @@ class MetadataLog:
     @property
     def size_bytes(self) -> int:
         """Size of the log, without snapshots."""
-        return self._log.size_bytes
+        return self._log.segments.size_bytes
 
     def update_high_watermark(self, offset: int) -> None:
         """Everything before `offset` is committed."""
@@ -273,14 +273,14 @@ class MetadataLog:
         """Flush and close. [any thread]"""
         self._log.flush()
         self._log.close()
-        for deleted in self._log.deleted_files:
+        for deleted in self._log.files.deleted_files:
             deleted.close()
 
     # -- reading -----------------------------------------------------------------------------------------
 
     def read(self, offset: int, *, max_bytes: int) -> bytes:
         """Whole batches from `offset` on, committed or not: up to `max_bytes`, but at least one if there is any."""
-        found = self._log.read(offset, max_bytes=max_bytes, min_one_message=True)
+        found = self._log.reader.read(offset, max_bytes=max_bytes, min_one_message=True)
         view = memoryview(found.records)
         return bytes(view[: sum(header.size_bytes for header, _ in batches(view))])
 
@@ -399,7 +399,7 @@ class MetadataLog:
     def removals_due(self, now_ms: int) -> BackgroundJob | None:
         """Deleted files whose delay has passed, to be removed in another thread; None if there are none."""
         self._now_ms = max(self._now_ms, now_ms)
-        waiting = (self._log.deleted_files, self._store.deleted)
+        waiting = (self._log.files.deleted_files, self._store.deleted)
         due = [each for files in waiting for each in files if each.due_ms <= now_ms]
         for files in waiting:
             files[:] = [each for each in files if each.due_ms > now_ms]

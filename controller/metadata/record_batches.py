@@ -61,7 +61,7 @@ def valid_batches(
     """
     assert start_offset >= log.log_start_offset, (start_offset, log.log_start_offset)
     try:
-        for header, batch in log.records_since(start_offset, end=end_offset):
+        for header, batch in log.reader.records_since(start_offset, end=end_offset):
             if not crc_is_valid(batch):
                 offset = header.base_offset
                 raise InvalidMetadata(f"{_file_of(log, offset)} is damaged at offset {offset}. {REMEDY}")

@@ -138,7 +138,7 @@ def copied(folder: Path) -> Log:
     """A follower's, in pieces that are not the leader's batches one by one."""
     source = transactions(folder.with_name("source-0"))
     log = open_log(folder, config=CONFIG)
-    pieces = [bytes(data) for _, data in source.records_since(0)]
+    pieces = [bytes(data) for _, data in source.reader.records_since(0)]
     for at in range(0, len(pieces), 7):
         log.append_as_follower(b"".join(pieces[at : at + 7]), leader_epoch=9, now_ms=NOW_MS)
     assert log.log_end_offset == source.log_end_offset
@@ -157,9 +157,9 @@ def clean(log: Log, cleaned_to: int | None, now_ms: int, *, max_keys: int = 300)
         on_done=lambda log, end: ends.append(end),
         dedupe_buffer_bytes=BYTES_A_KEY * max_keys,
     ).complete()
-    for deleted in log.deleted_files:
+    for deleted in log.files.deleted_files:
         deleted.remove()
-    log.deleted_files = []
+    log.files.deleted_files = []
     assert ends[0] is not None
     return ends[0]
 
@@ -179,7 +179,7 @@ def compacted(folder: Path) -> Log:
         now_ms += 20
         if number % 200 == 199:
             cleaned = clean(log, cleaned, now_ms)
-    assert any(header.delete_horizon_ms is not None for header, _ in log.records_since(0))
+    assert any(header.delete_horizon_ms is not None for header, _ in log.reader.records_since(0))
     return log
 
 
@@ -235,7 +235,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
     for kind in KINDS:
         log = kind(tmp_path_factory.mktemp(kind.__name__) / "orders-0")
         log.close()
-        for deleted in log.deleted_files:
+        for deleted in log.files.deleted_files:
             deleted.remove()
         made[kind.__name__] = log.directory
     return made

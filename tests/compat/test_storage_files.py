@@ -111,7 +111,7 @@ def test_the_same_batches_make_the_same_files(kafkas, tmp_path, topic):
     written = open_log(tmp_path / "copy", config=config)
     theirs = open_log(source, config=config)
     written.assign_topic_id(theirs.topic_id)
-    for _, one in theirs.records_since(0):
+    for _, one in theirs.reader.records_since(0):
         written.append_as_follower(one, leader_epoch=theirs.latest_epoch, now_ms=NOW_MS)
     end = theirs.log_end_offset
     theirs.close_files()
@@ -157,8 +157,8 @@ def test_we_open_kafkas_folder(kafkas, tmp_path, is_clean):
         (producer,) = log.producers.producers.values()
         assert producer.last_sequence == 29_999
         assert offsets_in(log)[0] == 0
-        assert log.offset_for_timestamp(NOW_MS + 5000).offset == 15_000
-        assert log.max_timestamp_offset()[:2] == (NOW_MS + 9999, 29_997)
+        assert log.reader.offset_for_timestamp(NOW_MS + 5000).offset == 15_000
+        assert log.reader.max_timestamp_offset()[:2] == (NOW_MS + 9999, 29_997)
     epoch = manager.previous_broker_epoch
     manager.shutdown(NOW_MS, broker_epoch=5 if epoch is None else epoch)
     assert [path.read_bytes() for path in indexes] == before

@@ -428,7 +428,7 @@ class Stage:
         log = self.partition(name).log
         return [
             (record.offset, header.partition_leader_epoch, (record.value or b"").decode())
-            for header, data in log.records_since(log.log_start_offset)
+            for header, data in log.reader.records_since(log.log_start_offset)
             for record in records(data)
             if record.offset >= log.log_start_offset
         ]

@@ -215,7 +215,9 @@ def _content(log: Log, start: int) -> tuple[int, list[tuple[Batch, bytes]]]:
     batches = batches_of(log, start, end)
     return end, [
         (batch, bytes(data))
-        for batch, (_, data) in zip(batches, log.records_since(start) if start < end else (), strict=True)
+        for batch, (_, data) in zip(
+            batches, log.reader.records_since(start) if start < end else (), strict=True
+        )
     ]
 
 

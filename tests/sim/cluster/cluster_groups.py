@@ -205,7 +205,7 @@ def loads_are_true(world: World) -> Iterator[None]:
         log = runner._log.replica_log(runner.topic_partition)
         assert isinstance(log, Log), log
         said = LogState(runner.topic_partition)
-        for header, batch in log.records_since(log.log_start_offset):
+        for header, batch in log.reader.records_since(log.log_start_offset):
             deque(said.replay_batch(header, payload_of(header, batch)), maxlen=0)
         loaded = runner.state
         if (loaded.groups, loaded.offsets._by_group) != (said.groups, said.offsets._by_group):

@@ -57,7 +57,7 @@ class Ledger:
             return
         if log.log_start_offset > self.end:
             self.known_from = log.log_start_offset
-        for header, data in log.records_since(max(self.end, log.log_start_offset), end=end):
+        for header, data in log.reader.records_since(max(self.end, log.log_start_offset), end=end):
             if header.base_offset < self.end or header.base_offset >= end:
                 continue
             epoch = header.partition_leader_epoch
@@ -119,7 +119,7 @@ def _difference_of_compacted(ledger: Ledger, log: Log, start: int, end: int) -> 
 def records_in(log: Log, start: int, end: int) -> dict[int, Committed]:
     """The records of [start, end), by offset."""
     found = {}
-    for header, data in log.records_since(start, end=end) if start < end else ():
+    for header, data in log.reader.records_since(start, end=end) if start < end else ():
         for record in records_of(data):
             if start <= record.offset < end:
                 key, value = (None if each is None else bytes(each) for each in (record.key, record.value))
@@ -131,7 +131,7 @@ def batches_of(log: Log, start: int, end: int) -> Iterator[Batch]:
     """The batches of [start, end); the first one may begin before."""
     if start >= end:
         return
-    for header, _ in log.records_since(start, end=end):
+    for header, _ in log.reader.records_since(start, end=end):
         if header.base_offset >= end:
             return
         if header.next_offset > start:

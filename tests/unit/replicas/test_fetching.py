@@ -294,7 +294,7 @@ def test_a_cancelled_fetch_leaves_the_purgatory(simulation, hosting, tmp_path):
 def test_cold_records_are_read_in_a_thread(simulation, hosting, tmp_path, monkeypatch):
     on_disk = hosting.add(tmp_path)
     on_disk.append(b"a")
-    really_read = on_disk.log.read
+    really_read = on_disk.log.reader.read
     is_cold = True
 
     def read(offset, *, may_block=True, **others):
@@ -304,7 +304,7 @@ def test_cold_records_are_read_in_a_thread(simulation, hosting, tmp_path, monkey
         is_cold = False
         return really_read(offset, may_block=may_block, **others)
 
-    monkeypatch.setattr(on_disk.log, "read", read)
+    monkeypatch.setattr(on_disk.log.reader, "read", read)
 
     async def main():
         return await hosting.fetch({KEY: 0})
@@ -322,14 +322,14 @@ def test_what_a_follower_is_sent_counts_once_however_often_it_was_read(
     for on_disk in (warm, cold):
         on_disk.partition.apply(image(epoch=1, replicas=(NODE_ID, 2)))
         on_disk.append(b"a")
-    really_read = cold.log.read
+    really_read = cold.log.reader.read
 
     def read(offset, *, may_block=True, **others):
         if not may_block:
             raise WouldBlock
         return really_read(offset, may_block=may_block, **others)
 
-    monkeypatch.setattr(cold.log, "read", read)
+    monkeypatch.setattr(cold.log.reader, "read", read)
 
     async def main():
         asked = {key: {"fetch_offset": 0, "current_leader_epoch": 1} for key in (KEY, OTHER_KEY)}
@@ -351,7 +351,7 @@ def test_a_read_that_fails_is_an_error_of_its_partition_and_takes_the_log_offlin
     def fails(*_, **__):
         raise OSError(errno.EIO, "the disk")
 
-    monkeypatch.setattr(on_disk.log.files, "pread", fails)
+    monkeypatch.setattr(on_disk.log.files.file_system, "pread", fails)
     assert hosting.fetch({KEY: 0})[KEY].error_code == ErrorCode.kafka_storage_error
     assert not on_disk.log.is_writable
 
@@ -363,7 +363,7 @@ def test_an_error_of_a_read_in_a_thread_is_returned_by_the_second_read(
     on_disk = hosting.add(tmp_path)
     on_disk.append(b"a")
     on_disk.append(b"b")
-    real = on_disk.log.read
+    real = on_disk.log.reader.read
 
     def read(offset, *, may_block=True, **how):
         if not may_block:
@@ -374,8 +374,8 @@ def test_an_error_of_a_read_in_a_thread_is_returned_by_the_second_read(
         on_disk.log.maybe_increment_log_start_offset(1)
         raise KafkaStorageError
 
-    monkeypatch.setattr(on_disk.log, "read", read)
-    monkeypatch.setattr(on_disk.log, "warm_up", warm_up)
+    monkeypatch.setattr(on_disk.log.reader, "read", read)
+    monkeypatch.setattr(on_disk.log.reader, "warm_up", warm_up)
 
     async def main():
         return await hosting.fetch({KEY: 0})

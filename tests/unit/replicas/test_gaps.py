@@ -48,7 +48,9 @@ async def lose_a_batch(broker: ReplicaBroker) -> None:
 
 def values(broker: ReplicaBroker) -> list[bytes | None]:
     log = broker.partition(ORDERS).log
-    return [record.value for _, data in log.records_since(log.log_start_offset) for record in records(data)]
+    return [
+        record.value for _, data in log.reader.records_since(log.log_start_offset) for record in records(data)
+    ]
 
 
 def test_a_follower_copies_what_it_may_lack(simulation):

@@ -89,7 +89,9 @@ def write(broker: ReplicaBroker, *values: bytes, to: TopicPartition = ORDERS) ->
 
 def values(broker: ReplicaBroker) -> list[bytes | None]:
     log = broker.partition(ORDERS).log
-    return [record.value for _, data in log.records_since(log.log_start_offset) for record in records(data)]
+    return [
+        record.value for _, data in log.reader.records_since(log.log_start_offset) for record in records(data)
+    ]
 
 
 class ReportedDirs:

@@ -324,7 +324,7 @@ def later(simulation, broker, *requests, version=9):
 
 def values_of(broker, index=0):
     log = broker.replicas.partition(("t", index)).log
-    return [next(records(data)).value for _, data in log.records_since(0)]
+    return [next(records(data)).value for _, data in log.reader.records_since(0)]
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ def test_a_large_batch_that_must_be_decompressed_does_not_block_the_loop(simulat
     assert [quick.base_offset, late.base_offset] == [0, 1]
     log = broker.replicas.partition(("t", 0)).log
     assert log.log_end_offset == count + 1
-    found = list(log.records_since(0))
+    found = list(log.reader.records_since(0))
     assert [header.base_offset for header, _ in found] == [0, 1]
     for header, data in found:
         assert crc_is_valid(data)

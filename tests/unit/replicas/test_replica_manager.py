@@ -185,7 +185,7 @@ def test_a_restart_serves_what_was_there_and_sets_strays_aside(simulation, tmp_p
     after.replicas.apply_image(metadata)
     assert {path.name.split(".")[0] for path in folder.glob("*-stray")} == {"gone-0", "again-0"}
     log = after.writer.replica_log(T0)
-    found = [record.value for _, part in log.records_since(0) for record in records(part)]
+    found = [record.value for _, part in log.reader.records_since(0) for record in records(part)]
     assert found == [b"a", b"b"]
     assert after.replicas.partition(T0).log.high_watermark == 2
     assert after.replicas.partition(TopicPartition("again", 0)).log.log_end_offset == 0

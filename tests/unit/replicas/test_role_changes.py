@@ -81,7 +81,9 @@ def truncation(broker, partition, offset, *, is_wanted):
 
 def values(partition):
     log = partition.log
-    return [record.value for _, data in log.records_since(log.log_start_offset) for record in records(data)]
+    return [
+        record.value for _, data in log.reader.records_since(log.log_start_offset) for record in records(data)
+    ]
 
 
 def produce(broker, *batches, timeout_ms=30_000):
@@ -165,7 +167,9 @@ def test_a_batch_from_a_thread_is_appended_in_the_epoch_of_then(simulation, brok
         await asyncio.sleep(2 * THREAD_S)
         follower_fetches(partition, 2, 3001)
         assert await waiting == [(ErrorCode.none, 1)]
-        epochs = [read_header(data).partition_leader_epoch for _, data in partition.log.records_since(0)]
+        epochs = [
+            read_header(data).partition_leader_epoch for _, data in partition.log.reader.records_since(0)
+        ]
         assert epochs == [1, 2]
 
     simulation.run(story())
@@ -394,7 +398,7 @@ def test_a_truncation_that_waits_for_the_disk_ends_with_the_role(simulation, bro
     change_leader(broker, 2)
     follower, rest = truncation(broker, partition, 1, is_wanted=lambda: not partition.is_leader)
     # What an earlier truncation has prepared, which is as good for this one.
-    while (job := partition.log.truncation_job(1, now_ms=NOW_MS)) is not None:
+    while (job := partition.log.truncation.next_job(1, now_ms=NOW_MS)) is not None:
         job.complete()
     change_leader(broker, 1)
     simulation.run(rest)
@@ -409,7 +413,7 @@ def test_a_truncation_that_is_cancelled_leaves_no_copy_of_the_log(simulation, br
     for _ in range(2):
         partition.append_records(batch(b"x" * 200_000), required_acks=1, now_ms=NOW_MS)
     log = partition.log
-    lent = log.read(1, max_bytes=500_000, lend=True).records
+    lent = log.reader.read(1, max_bytes=500_000, lend=True).records
     assert isinstance(lent, memoryview)
     change_leader(broker, 2)
     begun = []

@@ -50,7 +50,9 @@ def write(broker: ReplicaBroker, index: int, *values: bytes) -> int:
 
 def values(broker: ReplicaBroker, index: int) -> list[bytes | None]:
     log = broker.partition(at(index)).log
-    return [record.value for _, data in log.records_since(log.log_start_offset) for record in records(data)]
+    return [
+        record.value for _, data in log.reader.records_since(log.log_start_offset) for record in records(data)
+    ]
 
 
 def end(broker: ReplicaBroker, index: int) -> int:
@@ -217,7 +219,7 @@ def test_a_log_that_cannot_be_written_is_followed_no_more(simulation, caplog):
         async with replicating(simulation, 2) as cluster:
             leader, follower = cluster.brokers.values()
             await turns()
-            follower.logs.logs[at(0)].take_offline(OSError("no space"))
+            follower.logs.logs[at(0)].availability.take_offline(OSError("no space"))
             for index in range(2):
                 write(leader, index, b"a")
             await until(lambda: end(follower, 1) == 1)
@@ -690,7 +692,7 @@ def test_a_truncation_is_given_up_when_its_leader_epoch_is_over(simulation):
                 write(follower, 0, b"led")
                 may_end.set()
                 await until(lambda: values(leader, 0) == [b"first", b"lost", b"led"])
-            assert log.truncations == 0
+            assert log.files.generation == 0
             assert values(follower, 0) == [b"first", b"lost", b"led"]
 
     run(simulation, story)
@@ -730,11 +732,11 @@ def test_a_truncation_that_is_given_up_leaves_no_copy(simulation, monkeypatch):
             may_end = asyncio.Event()
             run_blocking = follower.runtime.run_blocking
             log = diverge(cluster, size_bytes=200_000)
-            lent = log.read(1, max_bytes=300_000, lend=True)
+            lent = log.reader.read(1, max_bytes=300_000, lend=True)
             assert isinstance(lent.records, memoryview)
 
             def copies():
-                return [name for name in log._files.list(log.directory) if name.endswith(".tmp")]
+                return [name for name in log.files.file_system.list(log.directory) if name.endswith(".tmp")]
 
             async def slow(function, *args, pool):
                 result = await run_blocking(function, *args, pool=pool)

@@ -40,7 +40,7 @@ class Batch(NamedTuple):
 def observe(log: Log) -> list[Batch]:
     """All batches that the log serves; each has a right CRC, and they are in order."""
     found: list[Batch] = []
-    for header, data in log.records_since(log.log_start_offset):
+    for header, data in log.reader.records_since(log.log_start_offset):
         assert crc_is_valid(data), (str(log.topic_partition), header)
         assert header.base_offset >= (found[-1].last + 1 if found else 0), (found[-1], header)
         records = tuple((it.offset, it.timestamp, it.key, it.value) for it in parse_records(data))
@@ -280,17 +280,17 @@ class Checks:
             # All that it has counts as replicated, but for what is behind a gap.
             end = log.log_end_offset if log.first_gap_offset is None else log.first_gap_offset
             assert log.last_stable_offset == min([*naive.open.values(), end])
-            aborted = [it[:3] for it in log.aborted_transactions(0, EVERYTHING)]
+            aborted = [it[:3] for it in log.reader.aborted_transactions(0, EVERYTHING)]
             assert aborted == naive.aborted
 
     def check_lookups(self, log: Log, found: list[Batch]) -> None:
         """Indexes find what reading everything finds."""
         for offset in range(log.log_start_offset, log.log_end_offset + 1):
             after = next((it.base for it in found if it.last >= offset), None)
-            assert log.read(offset, max_bytes=1, min_one_message=True).base_offset == after, offset
+            assert log.reader.read(offset, max_bytes=1, min_one_message=True).base_offset == after, offset
         records = [record for it in found for record in it.records if record[0] >= log.log_start_offset]
         for _ in range(5):
             target = self.now_ms - self.random.choice([0, 100, 3000, 60_000, 600_000])
             expected = next((record[:2] for record in records if record[1] >= target), None)
-            answer = log.offset_for_timestamp(target)
+            answer = log.reader.offset_for_timestamp(target)
             assert (answer and (answer.offset, answer.timestamp)) == expected, (target, answer, expected)

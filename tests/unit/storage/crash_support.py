@@ -128,7 +128,7 @@ class Story(Checks):
         self.history.append(f"{topic_partition} {what.__name__} at {log.log_end_offset}")
         try:
             what(log, model)
-            if log.is_writable and log.is_flush_due and random.random() < 0.9:
+            if log.is_writable and log.flusher.is_due and random.random() < 0.9:
                 log.flush()
         except KafkaStorageError:
             assert log.directory.parent in self.manager.offline_dirs or before is None
@@ -257,11 +257,11 @@ class Story(Checks):
             model.truncate(offset)
             # A crash may come between the jobs; the truncation may be given up after some, or come without any.
             for _ in range(self.random.choice([0, 1, 2, 9])):
-                if (job := log.truncation_job(offset, now_ms=self.now_ms)) is not None:
+                if (job := log.truncation.next_job(offset, now_ms=self.now_ms)) is not None:
                     job.complete()
             if self.random.random() < 0.9:
                 log.truncate_to(offset, now_ms=self.now_ms)
-            log.give_up_truncation()
+            log.truncation.give_up()
             model.epoch += 1
 
     def truncate_fully(self, log: Log, model: Model) -> None:
@@ -378,7 +378,7 @@ class Story(Checks):
             seen = {it.producer_id for it in observe(log)}
             rows.append(
                 (topic_partition, observe(log), log.log_start_offset, log.log_end_offset, log.recovery_point, log.leader_epochs.entries,
-                 log.last_stable_offset, tuple(it.base_offset for it in log.segments), log.aborted_transactions(0, EVERYTHING),
+                 log.last_stable_offset, tuple(it.base_offset for it in log.segments), log.reader.aborted_transactions(0, EVERYTHING),
                  {number: (it.epoch, it.last_sequence, it.transaction_first_offset is None) for number, it in log.producers.producers.items() if number in seen})
             )  # fmt: skip
         return rows

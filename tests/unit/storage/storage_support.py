@@ -55,4 +55,4 @@ def open_log(directory: Path, *, files: Files | None = None, **options) -> Log:
 
 def offsets_in(log: Log) -> list[int]:
     """The base offsets of all batches, read as a consumer would."""
-    return [header.base_offset for header, _ in log.records_since(log.log_start_offset)]
+    return [header.base_offset for header, _ in log.reader.records_since(log.log_start_offset)]

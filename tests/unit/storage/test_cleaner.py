@@ -62,7 +62,7 @@ def clean(log, **options):
 def contents(log, *, since=0):
     """offset -> (key, value) of all records; every batch is sound and in its place."""
     found, end = {}, 0
-    for header, data in log.records_since(since):
+    for header, data in log.reader.records_since(since):
         assert crc_is_valid(data)
         assert header.base_offset >= end
         end = header.next_offset
@@ -90,12 +90,12 @@ def test_the_newest_of_each_key_stays(tmp_path):
     assert len(log.segments) < segments
     assert contents(log) == after
     for offset in range(log.log_end_offset):
-        found = log.read(offset, max_bytes=1, min_one_message=True).base_offset
+        found = log.reader.read(offset, max_bytes=1, min_one_message=True).base_offset
         assert found >= 0
-    state = list(log.records_since(0))
+    state = list(log.reader.records_since(0))
     log.close()
     again = open_log(log.directory, config=CONFIG, is_clean=False)
-    assert [(header, bytes(data)) for header, data in again.records_since(0)] == [
+    assert [(header, bytes(data)) for header, data in again.reader.records_since(0)] == [
         (header, bytes(data)) for header, data in state
     ]
 
@@ -108,7 +108,7 @@ def test_tombstones_stay_for_a_while(tmp_path):
     log.roll(NOW_MS)
     end = clean(log)
     assert contents(log) == {1: ("b", "1"), 2: ("a", None)}
-    horizons = [header.delete_horizon_ms for header, _ in log.records_since(0)]
+    horizons = [header.delete_horizon_ms for header, _ in log.reader.records_since(0)]
     assert horizons == [None, NOW_MS + 1000]
     clean(log, cleaned_to=end, now_ms=NOW_MS + 999)
     assert contents(log)[2] == ("a", None)
@@ -127,7 +127,7 @@ def test_codec_and_producer_are_kept(tmp_path, codec):
     write(log, [("a", "2")], codec=codec, base_sequence=2, **fields)
     log.roll(NOW_MS)
     clean(log)
-    header, data = next(iter(log.records_since(0)))
+    header, data = next(iter(log.reader.records_since(0)))
     assert header.compression is codec
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 1, 0)
     assert (header.base_offset, header.last_offset, header.records_count) == (0, 1, 1)
@@ -141,7 +141,7 @@ def test_a_producers_last_batch_stays_as_a_header(tmp_path):
     write(log, [("a", "3")])
     log.roll(NOW_MS)
     clean(log)
-    headers = [header for header, _ in log.records_since(0)]
+    headers = [header for header, _ in log.reader.records_since(0)]
     assert [(it.producer_id, it.records_count) for it in headers] == [(5, 0), (6, 0), (-1, 1)]
     log.close()
     for path in log.directory.glob("*.snapshot"):
@@ -195,8 +195,8 @@ def test_transactions(tmp_path):
     end(1, commit=True)
     clean(log)
     assert contents(log) == {0: ("a", "committed"), 5: ("c", "open"), 7 - 1: ("d", "1")}
-    assert [header.base_offset for header, _ in log.records_since(0)][:3] == [0, 1, 3]
-    assert [it.first_offset for it in log.aborted_transactions(0, 9)] == [1]
+    assert [header.base_offset for header, _ in log.reader.records_since(0)][:3] == [0, 1, 3]
+    assert [it.first_offset for it in log.reader.aborted_transactions(0, 9)] == [1]
 
 
 def test_min_and_max_lag_and_ratio(tmp_path):
@@ -325,7 +325,7 @@ def test_files_that_retention_removes_under_it_are_no_failure_of_the_disk(tmp_pa
     job, outcomes = begin(log)
     log.maybe_increment_log_start_offset(10)
     assert log.apply_retention(NOW_MS)
-    for deleted in log.deleted_files:
+    for deleted in log.files.deleted_files:
         deleted.remove()
     job.complete()
     assert not outcomes
@@ -347,7 +347,7 @@ def test_what_retention_leaves_of_a_group_is_not_clean(tmp_path):
     part = job.finish()
     assert not outcomes
     assert not list(log.directory.glob("*.cleaned"))
-    assert [header.delete_horizon_ms for header, _ in log.records_since(1)] == [None] * 3
+    assert [header.delete_horizon_ms for header, _ in log.reader.records_since(1)] == [None] * 3
     part.complete()
     (end,) = outcomes
     assert contents(log, since=1) == {2: ("y", "1" * 400), 3: ("k", None)}
@@ -497,7 +497,7 @@ def test_a_cleaning_comes_to_its_end_beside_steady_retention(tmp_path, are_files
         if is_steady and len(log.segments) > 5:
             log.maybe_increment_log_start_offset(log.segments.end_of(log.segments.first))
             lost += log.apply_retention(NOW_MS)
-            for deleted in log.deleted_files if are_files_gone else ():
+            for deleted in log.files.deleted_files if are_files_gone else ():
                 deleted.remove()
 
     part, outcomes = begin(log, throttle=throttle)
@@ -578,7 +578,7 @@ def test_crash_at_every_step_of_the_swap(tmp_path, step):
     files.left = step
     try:
         job.complete()
-        for deleted in log.deleted_files:
+        for deleted in log.files.deleted_files:
             deleted.remove()
     except Crash:
         pass

@@ -187,7 +187,7 @@ class CompactedLog(RuleBasedStateMachine):
     def served(self, *, start=0, end=None):
         """read_uncommitted: offset -> (key, value)."""
         found = {}
-        for header, data in self.log.records_since(start, end=end):
+        for header, data in self.log.reader.records_since(start, end=end):
             if not header.is_control:
                 found |= {it.offset: (it.key, it.value) for it in records(data) if it.offset >= start}
         return found
@@ -195,9 +195,9 @@ class CompactedLog(RuleBasedStateMachine):
     def served_to_read_committed(self, start):
         """As Kafka's consumer does: transactions that the broker lists are skipped until their markers."""
         end = self.log.last_stable_offset
-        coming = sorted(self.log.aborted_transactions(start, end), key=lambda it: it.first_offset)
+        coming = sorted(self.log.reader.aborted_transactions(start, end), key=lambda it: it.first_offset)
         aborted, found = set(), {}
-        for header, data in self.log.records_since(start, end=end):
+        for header, data in self.log.reader.records_since(start, end=end):
             while coming and coming[0].first_offset <= header.last_offset:
                 aborted.add(coming.pop(0).producer_id)
             if header.is_control:

@@ -15,7 +15,7 @@ from storage_support import NOW_MS, batch, offsets_in, open_log
 
 from protocol.errors import KafkaStorageError
 from protocol.types import TopicPartition
-from storage import index, segment_reader
+from storage import index, retention, segment_reader
 from storage.files import Files, WouldBlock
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager
@@ -58,24 +58,24 @@ def log(request, tmp_path, files):
 def test_index_headers_and_batches_are_read_by_a_thread(log, files, offset, end):
     how = {"max_bytes": 20_000, "max_offset": end}
     with pytest.raises(WouldBlock):
-        log.read(offset, may_block=False, **how)
-    in_thread(log.warm_up, offset, **how)
-    assert log.read(offset, **how).base_offset == offset  # from memory: see ColdFiles
-    assert log.read(offset, may_block=False, **how).base_offset == offset
+        log.reader.read(offset, may_block=False, **how)
+    in_thread(log.reader.warm_up, offset, **how)
+    assert log.reader.read(offset, **how).base_offset == offset  # from memory: see ColdFiles
+    assert log.reader.read(offset, may_block=False, **how).base_offset == offset
 
 
 @pytest.mark.parametrize("offset", [0, 433, COUNT - 200])
 def test_no_read_of_the_loop_waits_for_the_disk(log, offset):
     """Whatever is in memory: the log by chance, and not the index."""
     for path in log.directory.glob("*.log"):
-        fd = log.files.open(path)
-        in_thread(log.files.pread, fd, path.stat().st_size, 0)
+        fd = log.files.file_system.open(path)
+        in_thread(log.files.file_system.pread, fd, path.stat().st_size, 0)
         os.close(fd)
     try:
-        log.read(offset, max_bytes=1000, may_block=False)
+        log.reader.read(offset, max_bytes=1000, may_block=False)
     except WouldBlock:
-        in_thread(log.warm_up, offset, max_bytes=1000)
-    assert log.read(offset, max_bytes=1000).base_offset == offset
+        in_thread(log.reader.warm_up, offset, max_bytes=1000)
+    assert log.reader.read(offset, max_bytes=1000).base_offset == offset
 
 
 def test_a_batch_larger_than_was_asked_for_is_read_as_a_whole(tmp_path, files):
@@ -84,8 +84,8 @@ def test_a_batch_larger_than_was_asked_for_is_read_as_a_whole(tmp_path, files):
         log.append_as_leader(batch(value=b"x" * 30_000), leader_epoch=0, now_ms=NOW_MS)
     log.roll(NOW_MS)
     files.drop_caches()
-    in_thread(log.warm_up, 0, max_bytes=100)
-    assert len(log.read(0, max_bytes=100, min_one_message=True).records) > 30_000
+    in_thread(log.reader.warm_up, 0, max_bytes=100)
+    assert len(log.reader.read(0, max_bytes=100, min_one_message=True).records) > 30_000
 
 
 def state_of(segment):
@@ -99,7 +99,7 @@ def test_a_thread_that_warms_up_changes_nothing(log, files):
     before = state_of(first)
     folders = (Path("/proc/self/fd"), log.directory)
     names = [[path.name for path in folder.iterdir()] for folder in folders]
-    in_thread(log.warm_up, 200, max_bytes=1000, max_offset=300)
+    in_thread(log.reader.warm_up, 200, max_bytes=1000, max_offset=300)
     assert state_of(first) == before
     assert [[path.name for path in folder.iterdir()] for folder in folders] == names
 
@@ -108,14 +108,14 @@ def test_a_thread_that_warms_up_changes_nothing(log, files):
 def test_files_that_are_deleted_meanwhile_are_not_made_again(log, extension):
     path = log.segments.first.path_of(f".{extension}")
     path.unlink()
-    in_thread(log.warm_up, 200, max_bytes=1000)
+    in_thread(log.reader.warm_up, 200, max_bytes=1000)
     assert not path.exists()
 
 
 def test_damage_is_left_to_the_read(log, files):
     path = log.segments.first.path_of(".index")
     path.write_bytes(b"\x7f" * path.stat().st_size)
-    in_thread(log.warm_up, 200, max_bytes=1000)
+    in_thread(log.reader.warm_up, 200, max_bytes=1000)
     assert path.read_bytes() == b"\x7f" * path.stat().st_size
     assert in_thread(offsets_in, log) == list(range(COUNT))
 
@@ -125,10 +125,10 @@ def test_retention_does_not_wait_for_the_disk(log, kept_ms, removed):
     """The first look at a segment's largest timestamp after a start reads both indexes and the log."""
     log.update_config(replace(CONFIG, retention_ms=kept_ms))
     now_ms = NOW_MS + COUNT
-    if log.retention_waits_for_disk(now_ms):
-        in_thread(log.warm_up_retention, now_ms)
+    if retention.waits_for_disk(log.segments, config=log.config, now_ms=now_ms):
+        in_thread(retention.warm_up, log.reader, config=log.config, now_ms=now_ms)
     assert log.apply_retention(now_ms) == removed
-    assert not log.retention_waits_for_disk(now_ms)
+    assert not retention.waits_for_disk(log.segments, config=log.config, now_ms=now_ms)
 
 
 def test_maintenance_does_not_wait_for_the_disk(tmp_path, files):
@@ -163,7 +163,7 @@ def test_a_failing_disk_takes_the_log_offline(log, files, monkeypatch):
 
     monkeypatch.setattr(files, "pread", fails)
     with pytest.raises(KafkaStorageError):
-        in_thread(log.warm_up, 200, max_bytes=1000)
+        in_thread(log.reader.warm_up, 200, max_bytes=1000)
     assert not log.is_writable
 
 
@@ -171,14 +171,14 @@ def test_a_position_that_is_damaged_after_the_index_was_loaded(log):
     """A negative one made the kernel refuse the read (EINVAL), which took the log directory offline."""
 
     def damage_and_read():
-        assert log.read(0, max_bytes=1000).base_offset == 0
+        assert log.reader.read(0, max_bytes=1000).base_offset == 0
         first = log.segments.first
         path = first.path_of(".index")
         entry = first.indexes.offset_index.lookup(80)
         data = path.read_bytes()
         at = data.index(struct.pack(">ii", entry.offset, entry.position))
         path.write_bytes(data[:at] + struct.pack(">ii", entry.offset, -5) + data[at + 8 :])
-        return log.read(81, max_bytes=1000).base_offset
+        return log.reader.read(81, max_bytes=1000).base_offset
 
     assert in_thread(damage_and_read) == 81
     assert log.is_writable

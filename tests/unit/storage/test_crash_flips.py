@@ -75,7 +75,7 @@ def sound_batches(log: Log) -> dict[int, bytes]:
     found = {}
     end = 0  # the first one may begin before the log start
     try:
-        for header, data in log.records_since(log.log_start_offset):
+        for header, data in log.reader.records_since(log.log_start_offset):
             if header.base_offset < end or not crc_is_valid(data):
                 break
             found[header.last_offset] = bytes(data)
@@ -88,7 +88,7 @@ def sound_batches(log: Log) -> dict[int, bytes]:
 def is_sound(log: Log) -> bool:
     """Whether a reader comes to the end."""
     try:
-        batches = [bytes(data) for _, data in log.records_since(log.log_start_offset)]
+        batches = [bytes(data) for _, data in log.reader.records_since(log.log_start_offset)]
     except UNREADABLE:
         return False
     return batches == list(sound_batches(log).values())

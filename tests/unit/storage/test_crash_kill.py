@@ -44,7 +44,7 @@ def test_killed_while_appending(tmp_path, seed):
         log = open_log(directory, config=CONFIG, is_clean=False)
         assert acknowledged <= log.log_end_offset <= acknowledged + 1
         expected = 0
-        for header, data in log.records_since(0):
+        for header, data in log.reader.records_since(0):
             assert crc_is_valid(data)
             assert header.base_offset == expected
             assert next(iter(records(data))).value == value_of(expected)

@@ -44,7 +44,7 @@ def append(log, count=1, *, epoch=0, **fields):
 
 def flush_if_due(log):
     """As a broker before it answers."""
-    if log.is_flush_due:
+    if log.flusher.is_due:
         log.flush()
 
 
@@ -75,7 +75,7 @@ def test_indexes_of_what_is_flushed_already(ending):
     manager, log = new_log(files)
     abort(log)
     append(log, 3)
-    expected = log.aborted_transactions(0, 100)
+    expected = log.reader.aborted_transactions(0, 100)
     assert len(expected) == 1
     if ending == "stop":
         manager.shutdown(NOW_MS, broker_epoch=1)
@@ -85,8 +85,8 @@ def test_indexes_of_what_is_flushed_already(ending):
         append(log)
     manager, log = after_power_cut(files)
     assert manager.was_clean is (ending == "stop")
-    assert log.aborted_transactions(0, 100) == expected
-    assert log.offset_for_timestamp(NOW_MS + 4).offset == 4
+    assert log.reader.aborted_transactions(0, 100) == expected
+    assert log.reader.offset_for_timestamp(NOW_MS + 4).offset == 4
 
 
 def test_recovery_point_before_a_truncation():
@@ -226,7 +226,7 @@ def test_a_transaction_from_before_the_log_start(is_first_gone):
     seen = []
     for _ in range(3):
         _, log = after_power_cut(files)
-        files = log.files
+        files = log.files.file_system
         log.update_high_watermark(log.log_end_offset)
         state = log.producers.producers[5]
         seen.append((state.last_sequence, state.transaction_first_offset, log.last_stable_offset))
@@ -276,7 +276,7 @@ def test_a_hole_comes_back_with_what_was_truncated():
     assert offsets_in(log) == expected
     log.flush()
     log.truncate_fully_and_start_at(0, now_ms=NOW_MS)
-    _, log = after_power_cut(log.files)
+    _, log = after_power_cut(log.files.file_system)
     assert offsets_in(log) == expected
 
 

@@ -85,7 +85,7 @@ def test_a_stop_closes_what_is_deleted_but_not_removed_yet(tmp_path, monkeypatch
     log = manager.get_or_create(truncated, topic_id=UUID(int=8), now_ms=NOW_MS, config=large)
     for _ in range(2):
         log.append_as_leader(batch(value=b"x" * 200_000), leader_epoch=0, now_ms=NOW_MS)
-    held = log.read(1, max_bytes=1 << 20, lend=True).records
+    held = log.reader.read(1, max_bytes=1 << 20, lend=True).records
     log.truncate_to(1, now_ms=NOW_MS)  # into a copy: somebody has a slice of the file
     manager.delete(deleted)
     manager.shutdown(NOW_MS + 1, broker_epoch=1)

@@ -81,7 +81,7 @@ def test_a_file_that_may_not_grow(tmp_path, limit_bytes):
     log = open_log(directory, config=CONFIG, is_clean=False)
     assert log.log_end_offset == acknowledged
     expected = 0
-    for header, data in log.records_since(0):
+    for header, data in log.reader.records_since(0):
         assert crc_is_valid(data)
         assert next(iter(records(data))).value == value_of(expected)
         expected = header.next_offset

@@ -20,7 +20,7 @@ PATHS = [Path("/data/a"), Path("/data/b")]
 
 def copy(source, target):
     """What a fetcher does."""
-    for _, data in source.records_since(target.log_end_offset):
+    for _, data in source.reader.records_since(target.log_end_offset):
         target.append_as_follower(bytes(data), leader_epoch=source.latest_epoch, now_ms=NOW_MS)
 
 
@@ -56,7 +56,7 @@ def test_promotion(files):
     assert manager.moving.promote(A, now_ms=NOW_MS) is future
     assert manager.get(A) is future
     assert future.directory == other / "a-0"
-    assert not future.is_future
+    assert not future.files.is_future
     assert not manager.future_logs
     assert (future.log_start_offset, future.high_watermark) == (4, 9)
     append(future)

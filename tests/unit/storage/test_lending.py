@@ -55,14 +55,14 @@ def test_only_fetch_responses_borrow():
 @pytest.mark.parametrize(
     "look",
     [
-        lambda log: list(log.records_since(0)),
-        lambda log: log.read(0, max_bytes=500_000),
-        lambda log: log.read(0, max_bytes=500_000, may_block=False),
-        lambda log: log.offset_for_timestamp(NOW_MS + 3),
-        lambda log: log.max_timestamp_offset(),
+        lambda log: list(log.reader.records_since(0)),
+        lambda log: log.reader.read(0, max_bytes=500_000),
+        lambda log: log.reader.read(0, max_bytes=500_000, may_block=False),
+        lambda log: log.reader.offset_for_timestamp(NOW_MS + 3),
+        lambda log: log.reader.max_timestamp_offset(),
         lambda log: log.truncate_to(2, now_ms=NOW_MS),
         lambda log: log.flush(),
-        lambda log: open_log(log.directory, config=CONFIG, files=log.files, is_clean=False),
+        lambda log: open_log(log.directory, config=CONFIG, files=log.files.file_system, is_clean=False),
     ],
     ids=["replay", "read", "read now", "timestamp", "max timestamp", "truncate", "flush", "recover"],
 )
@@ -71,14 +71,14 @@ def test_nothing_is_mapped_for_python_code(tmp_path, monkeypatch, look):
     log = filled(open_log(tmp_path / "l", config=CONFIG, files=Unmapped()))
     look(log)
     with pytest.raises(AssertionError, match="mapped"):
-        log.read(0, max_bytes=500_000, lend=True)
+        log.reader.read(0, max_bytes=500_000, lend=True)
 
 
 def test_a_page_that_cannot_be_read_takes_the_log_offline():
     files = FaultyFiles(random=Random(1))
     failed = []
     log = filled(open_log(Path("/data/t-0"), config=CONFIG, files=files, on_io_error=failed.append))
-    replay = log.records_since(0)
+    replay = log.reader.records_since(0)
     next(replay)
     files.fail("read", errno=errno.EIO, is_lasting=True)
     with pytest.raises(KafkaStorageError):
@@ -89,6 +89,6 @@ def test_a_page_that_cannot_be_read_takes_the_log_offline():
 
 def test_nothing_is_lent_when_a_socket_has_found_an_unreadable_page(tmp_path):
     log = filled(open_log(tmp_path / "l", config=CONFIG))
-    assert isinstance(log.read(0, max_bytes=500_000, lend=True).records, memoryview)
-    log.files.may_map = False
-    assert isinstance(log.read(0, max_bytes=500_000, lend=True).records, bytes)
+    assert isinstance(log.reader.read(0, max_bytes=500_000, lend=True).records, memoryview)
+    log.files.file_system.may_map = False
+    assert isinstance(log.reader.read(0, max_bytes=500_000, lend=True).records, bytes)

@@ -16,7 +16,6 @@ from protocol.records.compression import Compression
 from protocol.types import ZERO_UUID
 from storage import lending
 from storage.files import Files
-from storage.flushing import flush_due, flush_job
 from storage.log import AppendOrigin, UnexpectedAppendOffset
 from storage.log_config import LogConfig
 from storage.segment import Segment
@@ -47,7 +46,7 @@ def names(log):
 def test_offsets_and_epoch_are_given(log):
     infos = fill(log, 2, records=3, leader_epoch=5)
     assert [(info.first_offset, info.last_offset) for info in infos] == [(0, 2), (3, 5)]
-    headers = [header for header, _ in log.records_since(0)]
+    headers = [header for header, _ in log.reader.records_since(0)]
     assert [header.partition_leader_epoch for header in headers] == [5, 5]
     assert log.leader_epochs.entries == ((5, 0),)
     assert log.log_end_offset == 6
@@ -192,7 +191,7 @@ def test_read_begins_with_the_batch_that_holds_the_offset(log, is_reopened):
         log.close()
         log = open_log(log.directory)
     for offset in range(300):
-        read = log.read(offset, max_bytes=500)
+        read = log.reader.read(offset, max_bytes=500)
         assert read.base_offset == offset // 3 * 3
         assert len(read.records) <= 500
         header, _ = next(batches(memoryview(read.records)))
@@ -202,19 +201,19 @@ def test_read_begins_with_the_batch_that_holds_the_offset(log, is_reopened):
 def test_read_bounds(log):
     fill(log, 10)
     size = len(batch(2))
-    one = log.read(4, max_bytes=10, min_one_message=True)
+    one = log.reader.read(4, max_bytes=10, min_one_message=True)
     assert (len(one.records), one.base_offset) == (size, 4)
-    none = log.read(4, max_bytes=10)
+    none = log.reader.read(4, max_bytes=10)
     assert (bytes(none.records), none.is_first_batch_incomplete) == (b"", True)
-    assert len(log.read(4, max_bytes=10_000, max_offset=8).records) == 2 * size
-    assert len(log.read(4, max_bytes=10_000, max_offset=7).records) == size  # 7 is inside of a batch
-    assert len(log.read(4, max_bytes=0, min_one_message=True).records) == size
-    at_end = log.read(20, max_bytes=100)
+    assert len(log.reader.read(4, max_bytes=10_000, max_offset=8).records) == 2 * size
+    assert len(log.reader.read(4, max_bytes=10_000, max_offset=7).records) == size  # 7 is inside of a batch
+    assert len(log.reader.read(4, max_bytes=0, min_one_message=True).records) == size
+    at_end = log.reader.read(20, max_bytes=100)
     assert (at_end.records, at_end.base_offset, at_end.is_first_batch_incomplete) == (b"", None, False)
-    assert log.read(8, max_bytes=100, max_offset=8, min_one_message=True).records == b""
+    assert log.reader.read(8, max_bytes=100, max_offset=8, min_one_message=True).records == b""
     for offset in (-1, 21):
         with pytest.raises(OffsetOutOfRange):
-            log.read(offset, max_bytes=100)
+            log.reader.read(offset, max_bytes=100)
 
 
 @pytest.mark.parametrize(("part", "step"), [(SegmentReader, "read"), (SegmentIndexes, "add_batch")])
@@ -229,12 +228,12 @@ def test_a_thread_reads_nothing_that_is_appended_meanwhile(tmp_path, monkeypatch
         if step == "read":
             fill(log, 1)
         else:
-            seen.append(log.read(2, max_bytes=10_000, max_offset=6))
+            seen.append(log.reader.read(2, max_bytes=10_000, max_offset=6))
         return original(segment, *args, **options)
 
     monkeypatch.setattr(part, step, interrupted)
     if step == "read":
-        seen.append(log.read(2, max_bytes=10_000, max_offset=6))
+        seen.append(log.reader.read(2, max_bytes=10_000, max_offset=6))
     else:
         fill(log, 1)
     assert log.log_end_offset == 8
@@ -246,22 +245,22 @@ def test_read_goes_on_in_the_next_segment_over_a_hole(log):
     log.roll(NOW_MS, base_offset=10)
     log.append_as_follower(batch(base_offset=12), leader_epoch=0, now_ms=NOW_MS)
     for offset in (1, 9, 10, 12):
-        assert log.read(offset, max_bytes=500).base_offset == 12
+        assert log.reader.read(offset, max_bytes=500).base_offset == 12
 
 
 def test_large_reads_for_sockets_are_lent(tmp_path, monkeypatch):
     monkeypatch.setattr(lending, "REMAP_BYTES", 0)
     log = open_log(tmp_path / "l", config=LogConfig())
     fill(log, 3, records=1, value=b"x" * 200_000)
-    assert isinstance(log.read(0, max_bytes=500_000, lend=True).records, memoryview)
-    assert isinstance(log.read(0, max_bytes=500_000).records, bytes)
+    assert isinstance(log.reader.read(0, max_bytes=500_000, lend=True).records, memoryview)
+    assert isinstance(log.reader.read(0, max_bytes=500_000).records, bytes)
 
 
 def test_reads_that_may_not_block_are_answered_from_memory(log):
     fill(log, 50)
-    assert log.read(0, max_bytes=500, may_block=False).base_offset == 0
+    assert log.reader.read(0, max_bytes=500, may_block=False).base_offset == 0
     log.close()
-    assert open_log(log.directory).read(0, max_bytes=500, may_block=False).base_offset == 0
+    assert open_log(log.directory).reader.read(0, max_bytes=500, may_block=False).base_offset == 0
 
 
 # KIP-79
@@ -274,21 +273,21 @@ def test_timestamps(log, codec):
     log.update_high_watermark(15)
     # records: 0-2 | 10-12 | 20-22 | 15-17 | 40-42
     for at, offset in ((-5, 0), (0, 0), (2, 2), (3, 3), (11, 4), (21, 7), (23, 12), (42, 14)):
-        assert log.offset_for_timestamp(NOW_MS + at) == (
+        assert log.reader.offset_for_timestamp(NOW_MS + at) == (
             NOW_MS + max(at, 0) + {3: 7, 23: 17}.get(at, 0),
             offset,
             4,
         )
-    assert log.offset_for_timestamp(NOW_MS + 43) is None
-    assert log.offset_for_timestamp(NOW_MS + 40, end=12) is None
-    assert log.max_timestamp_offset() == (NOW_MS + 42, 14, 4)
+    assert log.reader.offset_for_timestamp(NOW_MS + 43) is None
+    assert log.reader.offset_for_timestamp(NOW_MS + 40, end=12) is None
+    assert log.reader.max_timestamp_offset() == (NOW_MS + 42, 14, 4)
     log.maybe_increment_log_start_offset(5)
-    assert log.offset_for_timestamp(NOW_MS).offset == 5
+    assert log.reader.offset_for_timestamp(NOW_MS).offset == 5
 
 
 def test_empty_log_has_no_timestamps(log):
-    assert log.max_timestamp_offset() is None
-    assert log.offset_for_timestamp(0) is None
+    assert log.reader.max_timestamp_offset() is None
+    assert log.reader.offset_for_timestamp(0) is None
 
 
 # -- transactions ------------------------------------------------------------------------------------
@@ -329,10 +328,12 @@ def test_last_stable_offset_and_aborted_transactions(log, is_clean):
         log = open_log(log.directory, is_clean=is_clean)
         log.update_high_watermark(7)
         assert log.last_stable_offset == 6
-    aborted = [(it.producer_id, it.first_offset, it.last_offset) for it in log.aborted_transactions(0, 7)]
+    aborted = [
+        (it.producer_id, it.first_offset, it.last_offset) for it in log.reader.aborted_transactions(0, 7)
+    ]
     assert aborted == [(1, 0, 2), (1, 3, 5)]
-    assert [it.first_offset for it in log.aborted_transactions(3, 7)] == [3]
-    assert [it.first_offset for it in log.aborted_transactions(0, 2)] == [0]
+    assert [it.first_offset for it in log.reader.aborted_transactions(3, 7)] == [3]
+    assert [it.first_offset for it in log.reader.aborted_transactions(0, 2)] == [0]
 
 
 # -- truncation --------------------------------------------------------------------------------------
@@ -361,7 +362,7 @@ def test_truncation_forgets_producers_and_aborts(log):
     end(log, 1, commit=False)
     transact(log, 1, sequence=1)
     log.truncate_to(1, now_ms=NOW_MS)
-    assert log.aborted_transactions(0, 9) == []
+    assert log.reader.aborted_transactions(0, 9) == []
     log.update_high_watermark(1)
     assert log.last_stable_offset == 0
     end(log, 1, commit=True)
@@ -379,7 +380,7 @@ def test_truncate_fully(log):
         500,
     )
     fill(log, 1)
-    assert log.read(500, max_bytes=500).base_offset == 500
+    assert log.reader.read(500, max_bytes=500).base_offset == 500
     log.close()
     assert open_log(log.directory, log_start_offset=500).log_end_offset == 502
 
@@ -393,7 +394,7 @@ def test_log_start_and_local_log_start_of_a_tiered_log(tmp_path):
     assert log.apply_retention(NOW_MS) > 0
     local = log.segments.first.base_offset
     assert (log.log_start_offset, log.local_log_start_offset) == (0, local)
-    assert log.log_start_to_write() == 0
+    assert log.checkpoints.log_start_to_write() == 0
     log.maybe_increment_log_start_offset(1)
     assert (log.log_start_offset, log.local_log_start_offset) == (1, local)
     log.close()
@@ -424,14 +425,14 @@ def test_delete_records(log):
     assert log.maybe_increment_log_start_offset(25)
     assert not log.maybe_increment_log_start_offset(25)
     with pytest.raises(OffsetOutOfRange):
-        log.read(24, max_bytes=100)
-    assert log.read(25, max_bytes=500).base_offset == 24
+        log.reader.read(24, max_bytes=100)
+    assert log.reader.read(25, max_bytes=500).base_offset == 24
     removed = log.apply_retention(NOW_MS)
     assert removed > 0
     assert log.segments.first.base_offset <= 25
     assert log.log_start_offset == 25
     assert sum(name.endswith(".log.deleted") for name in names(log)) == removed
-    for deleted in log.deleted_files:
+    for deleted in log.files.deleted_files:
         assert deleted.due_ms == NOW_MS + 60_000
         deleted.remove()
     assert not [name for name in names(log) if name.endswith(".deleted")]
@@ -461,7 +462,7 @@ def test_retention_by_size(tmp_path):
     log.update_high_watermark(4)
     size = log.segments.first.size
     assert log.apply_retention(NOW_MS) == 1
-    assert log.size_bytes == 3 * size
+    assert log.segments.size_bytes == 3 * size
 
 
 class CountedOffset(int):
@@ -483,7 +484,7 @@ def test_many_segments_are_removed_without_a_search_for_each(tmp_path, monkeypat
     fill(log, 120, records=1)
     log.update_high_watermark(120)
     assert len(log.segments) == 120
-    log._snapshots.offsets = [CountedOffset(at) for at in log._snapshots.offsets]
+    log.files.snapshots.offsets = [CountedOffset(at) for at in log.files.snapshots.offsets]
     compared = []
     monkeypatch.setattr(Segment, "__eq__", lambda one, two: compared.append(two) or one is two)
     CountedOffset.looks = 0
@@ -521,7 +522,7 @@ def test_flush_moves_the_recovery_point(tmp_path):
     log = open_log(tmp_path / "l", files=files)
     fill(log, 20, value=b"x" * 100)
     assert files.flushed == []  # an append waits for nothing
-    assert log.flush_wanted_to == log.segments.active.base_offset
+    assert log.flusher.due_end(NOW_MS) == log.segments.active.base_offset
     log.flush()
     assert log.recovery_point == 40
     assert {segment.path_of(".log").name for segment in log.segments} <= set(files.flushed)
@@ -539,17 +540,17 @@ def test_flush_messages(tmp_path):
     files = CountingFiles()
     log = open_log(tmp_path / "l", config=LogConfig(flush_messages=4), files=files)
     fill(log, 1)
-    assert not log.is_flush_due
-    assert log.committable_end == 2
+    assert not log.flusher.is_due
+    assert log.flusher.committable_end == 2
     fill(log, 1)
-    assert log.is_flush_due
-    assert (log.recovery_point, log.committable_end, flush_due(log, NOW_MS)) == (0, 0, 4)
+    assert log.flusher.is_due
+    assert (log.recovery_point, log.flusher.committable_end, log.flusher.due_end(NOW_MS)) == (0, 0, 4)
     assert files.flushed == []
-    job = flush_job(log, 4, NOW_MS)
+    job = log.flusher.job(4, NOW_MS)
     job.run()
     fill(log, 1)
     job.finish()
-    assert (log.recovery_point, log.committable_end, log.is_flush_due) == (4, 6, False)
+    assert (log.recovery_point, log.flusher.committable_end, log.flusher.is_due) == (4, 6, False)
 
 
 def test_a_roll_waits_for_nothing(tmp_path):
@@ -559,14 +560,14 @@ def test_a_roll_waits_for_nothing(tmp_path):
     fill(log, 2)
     log.flush()
     closed = log.segments.active
-    assert log.recovery_point_to_write() == 3  # a crash must not find the indexes believed
+    assert log.checkpoints.recovery_point_to_write() == 3  # a crash must not find the indexes believed
     files.flushed.clear()
     log.roll(NOW_MS)
     assert files.flushed == []
-    assert (log.recovery_point, log.flush_wanted_to) == (0, 4)
+    assert (log.recovery_point, log.flusher.due_end(NOW_MS)) == (0, 4)
     log.flush()
     assert closed.path_of(".index").name in files.flushed
-    assert log.recovery_point_to_write() == log.recovery_point == 4
+    assert log.checkpoints.recovery_point_to_write() == log.recovery_point == 4
 
 
 def test_idle_logs_are_closed_without_io(tmp_path):
@@ -620,7 +621,7 @@ def test_full_disk(tmp_path, is_clean):
         fill(log, 1)
     assert len(failures) == 1
     assert log.log_end_offset == 6
-    assert log.read(0, max_bytes=900).base_offset == 0  # reading goes on
+    assert log.reader.read(0, max_bytes=900).base_offset == 0  # reading goes on
     log.close_files()
     again = open_log(log.directory, is_clean=is_clean)
     assert offsets_in(again)[:3] == [0, 2, 4]
@@ -638,7 +639,7 @@ def test_read_of_a_patched_index_is_right_all_the_same(log):
     path.write_bytes(data)
     again = open_log(log.directory)
     for offset in range(12):
-        assert again.read(offset, max_bytes=500).base_offset == offset // 2 * 2
+        assert again.reader.read(offset, max_bytes=500).base_offset == offset // 2 * 2
 
 
 @pytest.fixture(params=range(0, 96, 7))
@@ -661,7 +662,7 @@ def test_batches_are_written_once_whatever_the_time_index_says(with_a_flipped_bi
     log = with_a_flipped_bit
     for at in (8, 9):
         log.append_as_leader(batch(timestamp=NOW_MS + at), leader_epoch=0, now_ms=NOW_MS)
-    assert [log.offset_for_timestamp(NOW_MS + at).offset for at in range(10)] == list(range(10))
+    assert [log.reader.offset_for_timestamp(NOW_MS + at).offset for at in range(10)] == list(range(10))
     log.close()
     assert offsets_in(open_log(log.directory)) == list(range(10))
 
@@ -677,7 +678,7 @@ def test_retention_asks_the_batch_that_the_time_index_means(with_a_flipped_bit):
 def test_truncation_whatever_the_time_index_says(with_a_flipped_bit, offset):
     log = with_a_flipped_bit
     log.truncate_to(offset, now_ms=NOW_MS)
-    assert log.max_timestamp_offset().timestamp == NOW_MS + offset - 1
+    assert log.reader.max_timestamp_offset().timestamp == NOW_MS + offset - 1
     fill(log, 1, records=1)
     assert offsets_in(log) == list(range(offset + 1))
 

@@ -115,21 +115,21 @@ class LogAsAList(RuleBasedStateMachine):
         readable = [row for row in self.model if row[1] >= self.start]
         for offset in range(self.start, self.end + 1):
             after = [row for row in readable if row[1] >= offset]
-            read = self.log.read(offset, max_bytes=1, min_one_message=True)
+            read = self.log.reader.read(offset, max_bytes=1, min_one_message=True)
             assert read.base_offset == (after[0][0] if after else None), offset
 
     @invariant()
     def batches_are_those_of_the_model(self):
         readable = [row for row in self.model if row[1] >= self.start]
         found = []
-        for header, _ in self.log.records_since(self.start):
+        for header, _ in self.log.reader.records_since(self.start):
             found.append(
                 (header.base_offset, header.last_offset, header.partition_leader_epoch, header.max_timestamp)
             )
         assert found == readable
         if readable:
             bound = readable[len(readable) // 2][0]
-            read = self.log.read(self.start, max_bytes=10_000, max_offset=bound)
+            read = self.log.reader.read(self.start, max_bytes=10_000, max_offset=bound)
             below = [header.base_offset for header, _ in batches(memoryview(read.records))]
             assert below == [row[0] for row in readable if row[0] < bound][: len(below)]
 
@@ -142,7 +142,7 @@ class LogAsAList(RuleBasedStateMachine):
     @invariant()
     def timestamps(self):
         for target in (NOW_MS, self.clock - 10, self.clock, self.clock + 3):
-            found = self.log.offset_for_timestamp(target)
+            found = self.log.reader.offset_for_timestamp(target)
             expected = None
             for base, last, epoch, largest in self.model:
                 first = max(base, self.start, last - (largest - target) if target <= largest else last + 1)

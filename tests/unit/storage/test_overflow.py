@@ -57,8 +57,8 @@ def test_split(tmp_path, is_clean, is_active):
         )
         assert len(list(valid_batches(segment))) == len(list(segment.log.headers()))
     for number, offset in enumerate(OFFSETS):
-        assert log.read(offset + 1, max_bytes=1, min_one_message=True).base_offset == offset
-        assert log.offset_for_timestamp(NOW_MS + 10 * number).offset == offset
+        assert log.reader.read(offset + 1, max_bytes=1, min_one_message=True).base_offset == offset
+        assert log.reader.offset_for_timestamp(NOW_MS + 10 * number).offset == offset
     assert log.append_as_leader(batch(), leader_epoch=0, now_ms=NOW_MS).first_offset == end
     log.close()
     assert not [path for path in log.directory.iterdir() if path.suffix in (".swap", ".cleaned")]
@@ -73,7 +73,7 @@ def test_nothing_near_the_base(tmp_path):
     log = open_log(tmp_path / "x-0", config=CONFIG, is_clean=False)
     assert [segment.base_offset for segment in log.segments] == [3, STEP + 5]
     assert bytes_of(log) == data
-    assert log.read(3, max_bytes=10**6).base_offset == STEP + 5
+    assert log.reader.read(3, max_bytes=10**6).base_offset == STEP + 5
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
@@ -108,7 +108,7 @@ def test_aborted_transactions_go_to_their_segments(tmp_path):
         if number == 0:
             end = marker(producer_id=0, commit=False, timestamp=NOW_MS)
             log.append_as_leader(end, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
-    follower = [bytearray(data) for _, data in log.records_since(0)]
+    follower = [bytearray(data) for _, data in log.reader.records_since(0)]
     aborted = log.segments.active.indexes.transactions.entries
     assert len(aborted) == 1
     log.close()
@@ -121,7 +121,7 @@ def test_aborted_transactions_go_to_their_segments(tmp_path):
     again = open_log(log.directory, config=CONFIG)
     assert [segment.base_offset for segment in again.segments] == [0, STEP]
     again.update_high_watermark(again.log_end_offset)
-    assert again.aborted_transactions(0, 5) == list(aborted)
+    assert again.reader.aborted_transactions(0, 5) == list(aborted)
     assert again.last_stable_offset == 3, "the other one's transaction is open"
 
 

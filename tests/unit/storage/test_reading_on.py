@@ -30,7 +30,7 @@ def filled(folder, count):
 
 def read_one(log, offset):
     """The base offset of the one whole batch that such a fetch has room for."""
-    return read_header(log.read(offset, max_bytes=450, may_block=False).records).base_offset
+    return read_header(log.reader.read(offset, max_bytes=450, may_block=False).records).base_offset
 
 
 def test_reading_on_does_not_search(tmp_path, monkeypatch):
@@ -55,7 +55,7 @@ def test_truncation_forgets(tmp_path):
     for _ in range(3):  # other boundaries: offsets 4 to 18 in three batches
         log.append_as_leader(batch(5, value=VALUE), leader_epoch=1, now_ms=NOW_MS)
     log.segments.active.log.recent.clear()
-    assert log.read(8, max_bytes=5000, may_block=False).base_offset == 4
+    assert log.reader.read(8, max_bytes=5000, may_block=False).base_offset == 4
 
 
 def test_a_truncation_while_a_thread_looks_for_the_end_of_its_read(tmp_path, monkeypatch):
@@ -72,8 +72,8 @@ def test_a_truncation_while_a_thread_looks_for_the_end_of_its_read(tmp_path, mon
         return position
 
     monkeypatch.setattr(SegmentReader, "position_of", position_of)
-    log.read(0, max_bytes=10_000, max_offset=5, may_block=True)
-    read = log.read(0, max_bytes=10_000, max_offset=5, may_block=False)
+    log.reader.read(0, max_bytes=10_000, max_offset=5, may_block=True)
+    read = log.reader.read(0, max_bytes=10_000, max_offset=5, may_block=False)
     assert [header.base_offset for header, _ in batches(memoryview(read.records))] == list(range(5))
 
 
@@ -99,10 +99,10 @@ def test_a_look_up_in_a_thread_does_not_take_a_truncation_for_a_corrupt_index(tm
     monkeypatch.setattr(SegmentIndexes, "rebuild", None)
     files.before_read = lambda: log.truncate_to(10, now_ms=NOW_MS)
     with pytest.raises(CorruptMessage, match="truncated meanwhile"):
-        log.read(100, max_bytes=5000)
+        log.reader.read(100, max_bytes=5000)
     assert log.log_end_offset == 10
     monkeypatch.undo()
-    assert log.read(9, max_bytes=5000).base_offset == 9
+    assert log.reader.read(9, max_bytes=5000).base_offset == 9
 
 
 def test_an_index_entry_that_a_truncation_takes_from_a_thread(tmp_path):
@@ -117,9 +117,9 @@ def test_a_late_reader_of_a_removed_segment_makes_no_file(tmp_path):
     log = filled(tmp_path, 10)
     (segment,) = log.segments
     log.truncate_fully_and_start_at(20, now_ms=NOW_MS)
-    for deleted in log.deleted_files:
+    for deleted in log.files.deleted_files:
         deleted.remove()
-    names = log.files.list(tmp_path)
+    names = log.files.file_system.list(tmp_path)
     with pytest.raises(FileNotFoundError):
         segment.log.header_at(0)
-    assert log.files.list(tmp_path) == names
+    assert log.files.file_system.list(tmp_path) == names

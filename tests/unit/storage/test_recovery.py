@@ -44,7 +44,7 @@ def contents(log):
     found = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        read = log.read(offset, max_bytes=10_000, min_one_message=True)
+        read = log.reader.read(offset, max_bytes=10_000, min_one_message=True)
         for header, data in batches(memoryview(read.records)):
             assert crc_is_valid(data)
             assert header.base_offset >= (found[-1][0].next_offset if found else 0)
@@ -66,7 +66,7 @@ def state(log):
         [segment.base_offset for segment in log.segments],
         log.producers.first_unstable_offset,
         {number: (it.epoch, it.last_sequence) for number, it in log.producers.producers.items()},
-        log.aborted_transactions(0, 100),
+        log.reader.aborted_transactions(0, 100),
     )
 
 
@@ -184,8 +184,8 @@ def test_files_beside_the_log(directory, tmp_path, is_clean, ending, damage):
     again = open_log(directory, config=CONFIG, is_clean=is_clean)
     assert state(again) == expected
     for offset in range(40):
-        assert again.read(offset, max_bytes=10_000).base_offset == offset // 2 * 2
-        assert again.offset_for_timestamp(NOW_MS + offset // 2).offset == max(offset // 2 * 2 - 1, 0)
+        assert again.reader.read(offset, max_bytes=10_000).base_offset == offset // 2 * 2
+        assert again.reader.offset_for_timestamp(NOW_MS + offset // 2).offset == max(offset // 2 * 2 - 1, 0)
 
 
 def test_only_what_is_behind_the_recovery_point_is_checked(tmp_path, monkeypatch):

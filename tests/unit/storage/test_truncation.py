@@ -62,7 +62,7 @@ def append(log, count, *, epoch=0, value=VALUE, **fields):
 
 def lent(log, offset):
     """What a response holds while its socket is full."""
-    read = log.read(offset, max_bytes=500_000, lend=True)
+    read = log.reader.read(offset, max_bytes=500_000, lend=True)
     assert isinstance(read.records, memoryview)
     return read.records
 
@@ -75,11 +75,11 @@ def epoch_of(records):
 def truncate(log, offset):
     """As a follower does it; the jobs that it took."""
     names = []
-    while (job := log.truncation_job(offset, now_ms=NOW_MS)) is not None:
+    while (job := log.truncation.next_job(offset, now_ms=NOW_MS)) is not None:
         names.append(job.name.split()[0])
         job.complete()
     log.truncate_to(offset, now_ms=NOW_MS)
-    log.give_up_truncation()
+    log.truncation.give_up()
     return names
 
 
@@ -89,10 +89,12 @@ def test_a_read_in_a_thread_beside_a_copy_leaves_no_mapping_of_the_old_file(tmp_
     append(log, 30, epoch=1)
     held = lent(log, 25)
     # In a thread, as a Fetch of records that are not in memory.
-    files.while_copying = lambda: log.read(0, max_bytes=1 << 20)
+    files.while_copying = lambda: log.reader.read(0, max_bytes=1 << 20)
     log.truncate_to(20, now_ms=NOW_MS)
     append(log, 10, epoch=2)
-    assert [epoch_of(log.read(offset, max_bytes=1 << 20, lend=True).records) for offset in (19, 20, 28)] == [
+    assert [
+        epoch_of(log.reader.read(offset, max_bytes=1 << 20, lend=True).records) for offset in (19, 20, 28)
+    ] == [
         1,
         2,
         2,
@@ -121,13 +123,13 @@ def test_nothing_is_copied_for_slices_that_stay(tmp_path):
     files = Recorded()
     log = open_log(tmp_path / "l", config=ONE_SEGMENT, files=files)
     append(log, 3)
-    held = log.read(0, max_bytes=250_000, lend=True).records
+    held = log.reader.read(0, max_bytes=250_000, lend=True).records
     before = bytes(held)
     assert truncate(log, 2) == ["producers"]
     append(log, 1, value=b"y" * 200_000)
     assert "copy_prefix" not in files.calls
     assert bytes(held) == before
-    assert bytes(log.read(0, max_bytes=250_000, lend=True).records) == before
+    assert bytes(log.reader.read(0, max_bytes=250_000, lend=True).records) == before
 
 
 @pytest.mark.parametrize("is_flushed", [False, True])
@@ -139,7 +141,7 @@ def test_after_its_jobs_a_truncation_waits_for_nothing(tmp_path, config, is_flus
     if is_flushed:
         log.flush()
     held = lent(log, 1)
-    while (job := log.truncation_job(2, now_ms=NOW_MS)) is not None:
+    while (job := log.truncation.next_job(2, now_ms=NOW_MS)) is not None:
         files.calls.clear()
         job.run()
         in_thread = list(files.calls)
@@ -160,9 +162,9 @@ def test_a_leader_epoch_that_begins_between_two_jobs_finds_a_whole_log(tmp_path)
         append(log, 8, epoch=1)
         held = [lent(log, 1)]
         for _ in range(given_up_after):
-            if (job := log.truncation_job(2, now_ms=NOW_MS)) is not None:
+            if (job := log.truncation.next_job(2, now_ms=NOW_MS)) is not None:
                 job.complete()
-        log.give_up_truncation()
+        log.truncation.give_up()
         end = log.log_end_offset
         assert end in (3, 8)  # as it was, or without its last segments
         append(log, 2, epoch=2)
@@ -179,8 +181,8 @@ def test_a_copy_of_before_another_truncation_is_not_used(tmp_path):
     log = open_log(tmp_path / "l", config=ONE_SEGMENT)
     append(log, 4, epoch=1)
     held = lent(log, 1)
-    log.truncation_job(3, now_ms=NOW_MS).complete()
-    copying = log.truncation_job(3, now_ms=NOW_MS)
+    log.truncation.next_job(3, now_ms=NOW_MS).complete()
+    copying = log.truncation.next_job(3, now_ms=NOW_MS)
     assert copying.name.startswith("copy")
     copying.run()
     log.truncate_to(1, now_ms=NOW_MS)  # another leader epoch's
@@ -188,7 +190,7 @@ def test_a_copy_of_before_another_truncation_is_not_used(tmp_path):
     copying.finish()
     held = [held, lent(log, 2)]
     truncate(log, 3)
-    assert [epoch_of(log.read(offset, max_bytes=1 << 20).records) for offset in (0, 1, 2)] == [1, 2, 2]
+    assert [epoch_of(log.reader.read(offset, max_bytes=1 << 20).records) for offset in (0, 1, 2)] == [1, 2, 2]
     assert held
     log.close()
     assert not [path for path in log.directory.iterdir() if path.suffix == ".tmp"]
@@ -201,12 +203,12 @@ def test_a_reader_in_a_thread_has_the_replaced_file_until_its_delay_is_over(tmp_
     fd = log.segments.active.log.fd
     truncate(log, 2)
     assert log.segments.active.log.fd != fd
-    assert len(log.files.pread(fd, 100, 0)) == 100
-    (deleted,) = log.deleted_files
+    assert len(log.files.file_system.pread(fd, 100, 0)) == 100
+    (deleted,) = log.files.deleted_files
     assert deleted.due_ms == NOW_MS + log.config.file_delete_delay_ms
     deleted.remove()
     with pytest.raises(OSError, match="Bad file descriptor"):
-        log.files.pread(fd, 100, 0)
+        log.files.file_system.pread(fd, 100, 0)
     assert held
 
 
@@ -230,12 +232,12 @@ def test_a_copy_is_removed_though_the_segment_was_rolled_meanwhile(tmp_path):
     log = open_log(tmp_path / "l", config=ONE_SEGMENT)
     append(log, 3)
     held = lent(log, 1)
-    log.truncation_job(2, now_ms=NOW_MS).complete()
-    copying = log.truncation_job(2, now_ms=NOW_MS)
+    log.truncation.next_job(2, now_ms=NOW_MS).complete()
+    copying = log.truncation.next_job(2, now_ms=NOW_MS)
     copying.run()
     log.roll(NOW_MS)
     copying.finish()
-    log.give_up_truncation()
+    log.truncation.give_up()
     assert not list(log.directory.glob("*.tmp"))
     assert held
 

@@ -440,7 +440,7 @@ def test_replicas_with_other_segments_are_equal(made, tmp_path):
     source = open_log(tmp_path / "a" / "orders-0", config=CONFIG)
     fill(source)
     copy = open_log(tmp_path / "b" / "orders-0")
-    for header, data in source.records_since(0):
+    for header, data in source.reader.records_since(0):
         if header.next_offset < 210:
             copy.append_as_follower(memoryview(bytearray(data)), leader_epoch=3, now_ms=NOW_MS)
     source.close()

@@ -1,0 +1,68 @@
+"""Opening of a log's directory: recovery, repeated after each split of a segment whose offsets overflow (KAFKA-6264)."""
+
+from collections.abc import Callable
+from logging import getLogger
+from pathlib import Path
+from uuid import UUID
+
+from storage import leader_epoch_cache, overflow, partition_metadata, recovery
+from storage.files import Files
+from storage.leader_epoch_cache import LeaderEpochCache
+from storage.log_config import LogConfig
+from storage.log_files import segment_settings
+from storage.producer_state import ProducerStateManager
+from storage.recovery import Loaded, Loading
+from storage.segment import OffsetOverflow
+
+_LOG = getLogger(__name__)
+
+
+def load_directory(
+    directory: Path,
+    *,
+    config: LogConfig,
+    files: Files,
+    now_ms: int,
+    is_clean: bool,
+    recovery_point: int,
+    log_start_offset: int,
+    producer_id_expiration_ms: Callable[[], int],
+) -> Loaded:
+    """Load the log in this directory, which is created if missing; see `Log.open`. Raises OSError. [any thread]"""
+    # The directory's entry is flushed with the first flush: 1,000 new partitions are not 1,000 waits.
+    is_new = files.make_dir(directory)
+    epochs_path = directory / leader_epoch_cache.FILE_NAME
+    epochs = LeaderEpochCache(path=epochs_path, files=files) if is_new else LeaderEpochCache.open(epochs_path, files)  # fmt: skip
+    loading = Loading(
+        directory=directory,
+        files=files,
+        settings=segment_settings(config),
+        now_ms=now_ms,
+        is_new=is_new,
+        is_clean=is_clean,
+        recovery_point=recovery_point,
+        log_start_offset=log_start_offset,
+        is_tiered=config.remote_storage_enable,
+        is_compacted=config.is_compacted,
+        epochs=epochs,
+        producers=ProducerStateManager(producer_id_expiration_ms=producer_id_expiration_ms),
+    )
+    while True:
+        try:
+            loaded = recovery.load(loading)
+            found = overflow.overflowed(loaded.segments, loaded.offsets.log_end_offset)
+        except OffsetOverflow:
+            found = overflow.overflowed_in(directory, settings=loading.settings, files=files, now_ms=now_ms)
+            assert found, directory
+        if not found:
+            return loaded
+        overflow.split(found[0], files=files, now_ms=now_ms)
+
+
+def read_topic_id(directory: Path, files: Files) -> UUID | None:
+    """The topic id in `partition.metadata`; None if the file is missing or not valid. Raises OSError. [any thread]"""
+    try:
+        return partition_metadata.read(directory, files)
+    except ValueError as error:
+        _LOG.warning("%s: partition.metadata is not valid, it is written again: %s", directory, error)
+        return None
