@@ -12,17 +12,7 @@ from collections import Counter
 from typing import Final
 
 from broker.api import Api
-from broker.reads.list_offsets import (
-    EARLIEST,
-    EARLIEST_LOCAL,
-    EARLIEST_PENDING_UPLOAD,
-    LATEST,
-    LATEST_TIERED,
-    MAX_TIMESTAMP,
-    is_searched,
-    offset_for_timestamp,
-    search,
-)
+from broker.reads.list_offsets import is_searched, offset_for_timestamp, search
 from broker.replicas.partition import Partition
 from broker.request_context import RequestContext
 from broker.services import BrokerServices
@@ -41,6 +31,14 @@ from protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+)
+from protocol.special_timestamps import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
 )
 from protocol.types import TopicPartition
 from runtime import Pool

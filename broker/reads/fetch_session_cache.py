@@ -6,6 +6,7 @@ Source: Kafka's FetchSessionCacheShard. One cache instead of Kafka's eight shard
 from bisect import bisect_left, insort
 from collections.abc import Callable
 from random import Random
+from typing import NamedTuple
 
 from broker.reads.fetch_sessions import FetchedPartition, FetchSession
 from broker.replicas.hosted_partitions import PartitionKey
@@ -14,8 +15,14 @@ from broker.replicas.hosted_partitions import PartitionKey
 #: was created within it.
 EVICTION_MS = 120_000
 
-#: (is_privileged, partition count, session id): the smallest one is evicted first (Kafka's EvictableKey).
-EvictableKey = tuple[bool, int, int]
+
+class EvictableKey(NamedTuple):
+    """The order of eviction: the smallest one first (Kafka's EvictableKey)."""
+
+    is_privileged: bool
+    size: int
+    #: 0 for a session that does not exist yet.
+    session_id: int = 0
 
 
 class FetchSessionCache:
@@ -45,7 +52,7 @@ class FetchSessionCache:
         """Whether `open` would open a session of `size` partitions."""
         return (
             len(self._sessions) < self._slots
-            or self._session_to_evict((is_privileged, size, 0), now_ms) is not None
+            or self._session_to_evict(EvictableKey(is_privileged, size), now_ms) is not None
         )
 
     def get(self, session_id: int) -> FetchSession | None:
@@ -64,7 +71,7 @@ class FetchSessionCache:
     ) -> FetchSession | None:
         """A new session, or None if there is no slot for it. `partitions` is called only if there is."""
         if len(self._sessions) >= self._slots:
-            victim = self._session_to_evict((is_privileged, size, 0), now_ms)
+            victim = self._session_to_evict(EvictableKey(is_privileged, size), now_ms)
             if victim is None:
                 return None
             self.remove(victim)
@@ -125,8 +132,8 @@ class FetchSessionCache:
         longest_unused = next(iter(self._by_use.values()), None)
         if longest_unused is None or now_ms - longest_unused.last_used_ms > self._eviction_ms:
             return longest_unused
-        ranked = self._evictable_by_privileged if newcomer[0] else self._evictable_by_all
-        return self._sessions[ranked[0][2]] if ranked and newcomer >= ranked[0] else None
+        ranked = self._evictable_by_privileged if newcomer.is_privileged else self._evictable_by_all
+        return self._sessions[ranked[0].session_id] if ranked and newcomer >= ranked[0] else None
 
     def _new_id(self) -> int:
         while True:
@@ -136,4 +143,4 @@ class FetchSessionCache:
 
 
 def _evictable_key(session: FetchSession) -> EvictableKey:
-    return session.is_privileged, session.cached_size, session.session_id
+    return EvictableKey(session.is_privileged, session.cached_size, session.session_id)

@@ -3,20 +3,18 @@
 Source: KIP-79, KIP-207; Kafka's Partition.fetchOffsetForTimestamp and UnifiedLog.fetchOffsetByTimestamp.
 """
 
-from typing import Final
-
 from broker.replicas.partition import Partition
 from protocol.errors import OffsetNotAvailable
+from protocol.special_timestamps import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
 from storage.index import TimestampOffset
 from storage.log import Log
-
-#: The special timestamps of ListOffsets (KIP-79, KIP-405, KIP-734, KIP-1005, KIP-1023).
-LATEST: Final = -1
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
-EARLIEST_LOCAL: Final = -4
-LATEST_TIERED: Final = -5
-EARLIEST_PENDING_UPLOAD: Final = -6
 
 
 def is_searched(timestamp: int) -> bool:

@@ -9,7 +9,6 @@ from typing import Final
 from uuid import UUID
 
 from broker.network.client import Address, ClientSettings, Disconnected, NodeClient
-from broker.reads.list_offsets import EARLIEST, LATEST
 from broker.replicas.partition_fetch_states import Key
 from broker.replication.follower import Bounds
 from broker.replication.follower_session import FollowerSession
@@ -29,6 +28,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from protocol.special_timestamps import EARLIEST, LATEST
 from protocol.types import TopicPartition
 
 #: With topic ids (KIP-516), which is what all brokers of a KRaft cluster speak.

@@ -15,7 +15,6 @@ from uuid import UUID
 
 from broker.metadata_cache import MetadataCache
 from broker.purgatory.delayed_operation import DelayedOperationPurgatory
-from broker.reads.preferred_read_replica import ClosestReplica
 from broker.replicas.cluster_view import ClusterView
 from broker.replicas.delayed_produce import DelayedAcknowledgement, PartitionStatus
 from broker.replicas.flushes import Flushes
@@ -25,7 +24,6 @@ from broker.replicas.log_creator import CreatedLog, LogCreator
 from broker.replicas.log_moves import LogMoves
 from broker.replicas.partition import Partition
 from broker.replicas.replication_throttle import LeaderThrottle
-from broker.replication.replica_selector import ReplicaSelector
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import (
     KafkaError,
@@ -77,7 +75,6 @@ class ReplicaManager:
         leader_quota: ReplicationQuota,
         move_quota: ReplicationQuota,
         max_lag_ms: int = 30_000,
-        selector: ReplicaSelector | None = None,
         fetch_max_bytes: int = 55 * 2**20,
     ) -> None:
         self.node_id = node_id
@@ -92,8 +89,6 @@ class ReplicaManager:
         self._propose_isr = propose_isr
         self._flush = Flushes(runtime).begin
         self._cluster = ClusterView(metadata, max_lag_ms=max_lag_ms, now_ms=now_ms)
-        #: Redirects consumers to near replicas.
-        self.closest_replica = ClosestReplica(selector, node_id=node_id, metadata=metadata, now_ms=now_ms)
         #: Holds back followers of throttled partitions.
         self.throttle = LeaderThrottle(leader_quota, node_id=node_id, now_ms=now_ms)
         #: Delayed Fetch, Produce and DeleteRecords requests.
@@ -211,7 +206,7 @@ class ReplicaManager:
             if name in topics:
                 self._update_config(topics[name])
 
-    def take_offline(self, log_dir: Path) -> None:
+    def handle_log_dir_failure(self, log_dir: Path) -> None:
         """A log directory has failed: requests for its partitions fail with KafkaStorageError from now on."""
         for partition in list(self.partitions()):
             if partition.log.directory.parent != log_dir:

@@ -34,7 +34,7 @@ from broker.replicas.producer_ids import ProducerIds
 from broker.roles.controller import open_sockets
 from broker.roles.directories import Directories, log_settings
 from broker.roles.quorum import QuorumRole
-from broker.roles.replication import create_replication
+from broker.roles.replication import closest_replica, create_replication
 from broker.services import BrokerServices
 from broker.topic_creator import TopicCreator
 from protocol.api_keys import ApiKey
@@ -120,6 +120,7 @@ class BrokerRole:
             controller=forwarding,
             lifecycle=lifecycle,
             replicas=replicas,
+            closest_replica=closest_replica(runtime, config, metadata),
             fetch_sessions=FetchSessionCache(
                 slots=config.max_incremental_fetch_session_cache_slots, random=runtime.random
             ),
@@ -227,7 +228,7 @@ class BrokerRole:
         if len(self._logs.offline_dirs) == len(self.broker.config.log_dirs):
             self._on_failure(f"Log directory {path} has failed, and it was the last one: {error}.")
         else:
-            self.broker.replicas.take_offline(path)
+            self.broker.replicas.handle_log_dir_failure(path)
             self.broker.lifecycle.send_heartbeat_soon()
 
     def _located(self, topic_partition: TopicPartition) -> UUID | None:

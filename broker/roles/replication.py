@@ -9,13 +9,15 @@ from typing import Final
 
 from broker.config import BrokerConfig
 from broker.config.cluster_config import ClusterConfig
+from broker.metadata_cache import MetadataCache
 from broker.network.client import Address, ClientSettings
 from broker.network.settings import size_or_none
+from broker.reads.preferred_read_replica import ClosestReplica
 from broker.replicas.alter_partition_manager import AlterPartitionManager
 from broker.replicas.leader_endpoint import FetcherSettings
 from broker.replicas.replica_fetcher_manager import ReplicaFetcherManager
 from broker.replicas.replica_manager import ReplicaManager
-from broker.replication.replica_selector import ReplicaSelector, UnknownSelector, load_selector
+from broker.replication.replica_selector import UnknownSelector, load_selector
 from broker.replication.replication_quota import ReplicationQuota
 from broker.roles.directories import CannotStart
 from broker.roles.quorum import QuorumRole
@@ -96,14 +98,15 @@ def create_replication(
         leader_quota=quota(lambda: cluster_config.current.dynamic_value("leader.replication.throttled.rate")),
         move_quota=move_quota,
         max_lag_ms=config.replica_lag_time_max_ms,
-        selector=_selector(config),
         fetch_max_bytes=config.fetch_max_bytes,
     )
     return replicas, fetchers
 
 
-def _selector(config: BrokerConfig) -> ReplicaSelector | None:
+def closest_replica(runtime: Runtime, config: BrokerConfig, metadata: MetadataCache) -> ClosestReplica:
+    """Chooses consumers' preferred read replicas by replica.selector.class. Raises CannotStart."""
     try:
-        return load_selector(config.get("replica.selector.class"), config.values)
+        selector = load_selector(config.get("replica.selector.class"), config.values)
     except UnknownSelector as error:
         raise CannotStart(str(error)) from error
+    return ClosestReplica(selector, node_id=config.node_id, metadata=metadata, now_ms=runtime.now_ms)

@@ -33,7 +33,6 @@ from typing import Any
 from unittest.mock import patch
 
 from broker.network.client import ClientSettings, Disconnected
-from broker.reads.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from broker.replicas import partition_fetch_states, replica_fetcher_manager
 from broker.replicas.follower_replica import FollowerReplica
 from broker.replicas.partition import Partition
@@ -51,6 +50,7 @@ from protocol.messages.offset_for_leader_epoch import (
 from protocol.records.batch import batches
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import records
+from protocol.special_timestamps import EARLIEST, LATEST, MAX_TIMESTAMP
 from protocol.types import TopicPartition
 from runtime import Runtime
 from runtime.simulated import Simulation
@@ -260,7 +260,7 @@ class Stage:
         )
         self.cluster.create("orders", {0: list(self.names.values())})
         for broker in self.cluster.brokers.values():
-            broker.replicas.closest_replica.selector = RackAwareReplicaSelector()
+            broker.closest_replica.selector = RackAwareReplicaSelector()
 
     # -- commands --------------------------------------------------------------------------------------
 

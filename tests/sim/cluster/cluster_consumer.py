@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from cluster_clients import BACKOFF_S, UNANSWERED, Client
 
-from broker.reads.list_offsets import EARLIEST
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -19,6 +18,7 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 from protocol.records.batch import batches
 from protocol.records.record import records as records_of
+from protocol.special_timestamps import EARLIEST
 from runtime.simulated import Simulation
 from tests.harness.history import History, Poll
 

@@ -19,7 +19,6 @@ from cluster_judge import Judge
 from cluster_ledger import Ledger
 from cluster_violated import Violated
 
-from broker.reads.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -28,6 +27,7 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from protocol.special_timestamps import EARLIEST, LATEST, MAX_TIMESTAMP
 from runtime.simulated import Simulation
 
 

@@ -90,7 +90,7 @@ class Hosting:
             "version": 12, "replica_id": None, "max_wait_ms": 500, "min_bytes": 1, "max_bytes": 10**6,
             "is_read_committed": False,
         }  # fmt: skip
-        return fetch(self, context, FetchParams(**(defaults | params)), respond)
+        return fetch(self, None, context, FetchParams(**(defaults | params)), respond)
 
 
 @pytest.fixture

@@ -232,7 +232,7 @@ def test_a_replica_that_goes_and_comes_back_meanwhile(simulation):
 def test_a_directory_fails_meanwhile(simulation):
     async def story():
         async with one_broker(simulation, [A, B]) as (cluster, broker):
-            broker.logs.on_dir_failure = lambda path, error: broker.replicas.take_offline(path)
+            broker.logs.on_dir_failure = lambda path, error: broker.replicas.handle_log_dir_failure(path)
             create(cluster)
             await some_are_made(broker)
             broker.files.fail("create", errno=errno.EIO, under=B, is_lasting=True)

@@ -413,7 +413,7 @@ def test_a_directory_fails_while_a_log_moves(simulation, fails):
         async with brokers(simulation) as cluster:
             broker = cluster.brokers[1]
             old, new = path_of(broker), other(broker)
-            broker.logs.on_dir_failure = lambda path, error: broker.replicas.take_offline(path)
+            broker.logs.on_dir_failure = lambda path, error: broker.replicas.handle_log_dir_failure(path)
             reported = ReportedDirs(broker)
             write(broker, b"a")
             move(broker, new)
@@ -446,7 +446,7 @@ def test_a_disk_fails_a_promotion(simulation, operation, fails, ends):
             broker = cluster.brokers[1]
             path = {"old": path_of(broker), "new": other(broker)}
             broker.logs.on_dir_failure = lambda path, error: simulation.loop.call_soon(
-                broker.replicas.take_offline, path
+                broker.replicas.handle_log_dir_failure, path
             )
             reported = ReportedDirs(broker)
             write(broker, b"a")
@@ -477,7 +477,7 @@ def test_a_deleted_topic_leaves_no_future_log_to_its_successor(simulation):
         async with brokers(simulation) as cluster:
             broker = cluster.brokers[1]
             old, new = path_of(broker), other(broker)
-            broker.logs.on_dir_failure = lambda path, error: broker.replicas.take_offline(path)
+            broker.logs.on_dir_failure = lambda path, error: broker.replicas.handle_log_dir_failure(path)
             write(broker, b"old", b"old")
             move(broker, new)
             await until(lambda: broker.logs.future_logs[ORDERS].log_end_offset == 2)

@@ -5,17 +5,7 @@ from uuid import UUID
 import pytest
 from replicas_support import NODE_ID, NOW_MS, PartitionOnDisk, batch, follower_fetches, image
 
-from broker.reads.list_offsets import (
-    EARLIEST,
-    EARLIEST_LOCAL,
-    EARLIEST_PENDING_UPLOAD,
-    LATEST,
-    LATEST_TIERED,
-    MAX_TIMESTAMP,
-    is_searched,
-    offset_for_timestamp,
-    search,
-)
+from broker.reads.list_offsets import is_searched, offset_for_timestamp, search
 from protocol.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,
@@ -25,6 +15,14 @@ from protocol.errors import (
     OffsetOutOfRange,
     PolicyViolation,
     UnknownLeaderEpoch,
+)
+from protocol.special_timestamps import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
 )
 
 OTHER = 2
