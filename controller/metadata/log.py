@@ -17,8 +17,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from controller.metadata import log_cleaning, record_batches, snapshots
 from controller.metadata import log_opening as opening
+from controller.metadata import record_batches, snapshots
+from controller.metadata.log_cleaner import MetadataLogCleaner
 from controller.metadata.log_cleaning import MetadataLogSettings
 from controller.metadata.record_batches import DecodedBatch
 from controller.metadata.record_versions import version_of
@@ -26,12 +27,11 @@ from controller.metadata.snapshot_store import RawSnapshotWriter, SnapshotStore
 from controller.metadata.snapshot_writer import SnapshotWriter
 from controller.raft.log import Diverging, NeedsSnapshot, Valid, Validation
 from controller.raft.types import TOPIC_ID, OffsetAndEpoch
-from protocol.errors import CorruptMessage
 from protocol.messages.snapshot_footer_record import SnapshotFooterRecord
 from protocol.messages.snapshot_header_record import SnapshotHeaderRecord
 from protocol.metadata.frame import encode_record
 from protocol.metadata.records import MetadataRecord
-from protocol.records.batch import BatchHeader, batches, crc_is_valid
+from protocol.records.batch import batches
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.quorum import QuorumMessage, build_quorum_batch
 from protocol.types import TopicPartition
@@ -39,7 +39,6 @@ from storage.appending import AppendOrigin
 from storage.background import BackgroundJob
 from storage.files import Files
 from storage.log import Log
-from storage.log_files import removal_job
 from storage.replica_rules import has_diverged
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class MetadataLog:
         self._log = log
         self._store = store
         self._files = files
-        self._settings = settings
+        self._cleaner = MetadataLogCleaner(log, store, files, settings=settings)
         #: The latest time that this log has seen, timestamps of its leader included.
         self._now_ms = now_ms
 
@@ -108,7 +107,7 @@ class MetadataLog:
             log.flush()
         if (latest := store.latest) is not None:
             log.update_high_watermark(latest.offset)  # a snapshot holds committed records only
-            opened._delete_before_start()
+            opened._cleaner.delete_before_start(now_ms)
         return opened
 
     # -- where it begins and ends ------------------------------------------------------------------------
@@ -223,7 +222,9 @@ class MetadataLog:
         accepted_bytes, next_offset, last_epoch = 0, self.end_offset, self.last_epoch
         try:
             for header, batch in batches(view):
-                self._check_next(header, batch, next_offset, last_epoch, epoch)
+                record_batches.check_continues(
+                    header, batch, next_offset=next_offset, last_epoch=last_epoch, leader_epoch=epoch
+                )
                 accepted_bytes += header.size_bytes
                 next_offset, last_epoch = header.next_offset, header.partition_leader_epoch
                 self._now_ms = max(self._now_ms, header.max_timestamp)
@@ -231,19 +232,6 @@ class MetadataLog:
             if accepted_bytes:
                 # The leader's timestamps: this log rolls its segments at about the same offsets.
                 self._log.append_as_follower(view[:accepted_bytes], leader_epoch=epoch, now_ms=self._now_ms)
-
-    def _check_next(
-        self, header: BatchHeader, batch: memoryview, next_offset: int, last_epoch: int, epoch: int
-    ) -> None:
-        if header.base_offset != next_offset or header.last_offset_delta < 0:
-            raise CorruptMessage(f"{self.directory}: fetched offset {header.base_offset}, not {next_offset}")
-        if not last_epoch <= header.partition_leader_epoch <= epoch:
-            raise CorruptMessage(
-                f"{self.directory}: the batch at {next_offset} is of epoch {header.partition_leader_epoch}, not in "
-                f"[{last_epoch}, {epoch}]"
-            )
-        if not crc_is_valid(batch):
-            raise CorruptMessage(f"{self.directory}: the CRC of the batch at {next_offset} is wrong")
 
     def flush(self, end_offset: int) -> None:
         """Wait until everything before `end_offset` is on the disk. [any thread, but not while it is truncated]"""
@@ -266,7 +254,7 @@ class MetadataLog:
         if latest.offset == end_offset == self.log_start_offset:
             return False  # the log already begins there
         self._log.truncate_fully_and_start_at(latest.offset, now_ms=self._now_ms)
-        self._delete_before_start()
+        self._cleaner.delete_before_start(self._now_ms)
         return True
 
     def close(self) -> None:
@@ -358,49 +346,19 @@ class MetadataLog:
         """
         self._store.add(writer.snapshot)
         if writer.snapshot.offset < self.log_start_offset:
-            self._delete_before_start()
+            self._cleaner.delete_before_start(self._now_ms)
 
     # -- deletion ----------------------------------------------------------------------------------------
 
     def clean(self, now_ms: int) -> bool:
         """Delete old snapshots, and the log before the oldest one that is kept; whether there were any.
 
-        Call it every CLEAN_INTERVAL_MS. The rules are `controller.metadata.log_cleaning`. Raises InvalidMetadata, KafkaError.
+        Call it every CLEAN_INTERVAL_MS. Raises InvalidMetadata, KafkaError.
         """
         self._now_ms = max(self._now_ms, now_ms)
-        has_cleaned = False
-        while len(self._store.ids) > 1 and self._must_delete_oldest(now_ms):
-            following = self._store.ids[1]
-            if following.offset > self.high_watermark:
-                break
-            self._log.maybe_increment_log_start_offset(
-                following.offset, reason="a snapshot holds what was before"
-            )
-            self._log.apply_retention(now_ms)
-            has_cleaned |= self._store.delete_before(following, now_ms=now_ms)
-        return has_cleaned
-
-    def _must_delete_oldest(self, now_ms: int) -> bool:
-        """Whether the oldest snapshot must be deleted."""
-        ids = self._store.ids
-        snapshot_bytes = sum(map(self._store.size_of, ids))
-        if log_cleaning.is_oversized(
-            self._settings, log_bytes=self.size_bytes, snapshot_bytes=snapshot_bytes
-        ):
-            return True
-        last_timestamp_ms = snapshots.last_contained_timestamp(self._store.path(ids[0]), self._files)
-        return log_cleaning.is_expired(self._settings, last_timestamp_ms=last_timestamp_ms, now_ms=now_ms)
-
-    def _delete_before_start(self) -> None:
-        """Delete snapshots that end before the log's start: no log continues behind them."""
-        kept = [each for each in self._store.ids if each.offset >= self.log_start_offset]
-        self._store.delete_before(min(kept), now_ms=self._now_ms)
+        return self._cleaner.clean(now_ms)
 
     def removals_due(self, now_ms: int) -> BackgroundJob | None:
         """Deleted files whose delay has passed, to be removed in another thread; None if there are none."""
         self._now_ms = max(self._now_ms, now_ms)
-        waiting = (self._log.files.deleted_files, self._store.deleted)
-        due = [each for files in waiting for each in files if each.due_ms <= now_ms]
-        for files in waiting:
-            files[:] = [each for each in files if each.due_ms > now_ms]
-        return removal_job(due) if due else None
+        return self._cleaner.removals_due(now_ms)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from controller.metadata.snapshots import REMEDY
-from protocol.errors import KafkaError
+from protocol.errors import CorruptMessage, KafkaError
 from protocol.metadata.frame import UnknownMetadataRecord, decode_record
 from protocol.metadata.image import InvalidMetadata
 from protocol.metadata.records import MetadataRecord
@@ -68,6 +68,25 @@ def valid_batches(
             yield header, batch
     except KafkaError as error:
         raise InvalidMetadata(f"{log.directory} cannot be read: {error}") from error
+
+
+def check_continues(
+    header: BatchHeader, batch: memoryview, *, next_offset: int, last_epoch: int, leader_epoch: int
+) -> None:
+    """Check that a fetched batch continues a log that ends at `next_offset` with a record of `last_epoch`.
+
+    Its CRC must be right, and its epoch not older than the log's last one, nor newer than the leader's: otherwise one
+    (offset, epoch) could name two records. Raises CorruptMessage.
+    """
+    if header.base_offset != next_offset or header.last_offset_delta < 0:
+        raise CorruptMessage(f"fetched a batch at offset {header.base_offset}, expected {next_offset}")
+    if not last_epoch <= header.partition_leader_epoch <= leader_epoch:
+        raise CorruptMessage(
+            f"the batch at offset {next_offset} is of epoch {header.partition_leader_epoch}, not in "
+            f"[{last_epoch}, {leader_epoch}]"
+        )
+    if not crc_is_valid(batch):
+        raise CorruptMessage(f"the CRC of the batch at offset {next_offset} is wrong")
 
 
 def _decode(log: Log, header: BatchHeader, batch: memoryview) -> list[MetadataRecord]:

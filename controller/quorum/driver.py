@@ -55,6 +55,8 @@ logger: Final = logging.getLogger(__name__)
 
 #: Limit of requests without a response yet: each voter and observer has one or two, so more are a fault.
 MAX_PENDING_REQUESTS: Final = 10_000
+#: Limit of decisions whose effects are not carried out yet (upgrades of kraft.version, most of them only validated).
+MAX_DECISIONS: Final = 1_000
 
 
 class SendRequest(Protocol):
@@ -105,8 +107,7 @@ class RaftDriver:
         self._sending: dict[asyncio.Task[None], None] = {}
         #: The responses that requests wait for; at most MAX_PENDING_REQUESTS.
         self._pending: dict[asyncio.Future[Response], None] = {}
-        #: Effects that were decided outside of the queue; they are carried out before the next event. At most one for
-        #: each upgrade of kraft.version.
+        #: Effects that were decided outside of the queue, carried out before the next event; at most MAX_DECISIONS.
         self._decided: deque[list[Effect]] = deque()
 
     def now_ms(self) -> int:
@@ -167,9 +168,14 @@ class RaftDriver:
         self._is_append_queued = False
         return self._raft.appended(now_ms, self._log.end_offset)
 
-    def carry_out_next(self, effects: list[Effect]) -> None:
-        """Carry out effects of a decision that did not wait for its turn, before those of later events."""
-        self._decided.append(effects)
+    def decide_now(self, decide: Decide) -> None:
+        """Decide without waiting for a turn; the effects are carried out before those of later events.
+
+        Raises NotController if too many decisions wait for that, and what `decide` raises.
+        """
+        if len(self._decided) >= MAX_DECISIONS:
+            raise NotController("Too many requests wait for this node's replica of the metadata log.")
+        self._decided.append(decide(self.now_ms()))
         self._queue.wakeup()
 
     # -- the actor -------------------------------------------------------------------------------------

@@ -208,11 +208,12 @@ class RaftClient:
 
     def upgrade_kraft_version(self, level: int, *, epoch: int, validate_only: bool = False) -> None:
         """Append the control records of a higher kraft.version. Raises NotController, InvalidUpdateVersion."""
-        effects = self._raft.upgrade_kraft_version(
-            self._driver.now_ms(), epoch=epoch, version=level, validate_only=validate_only
+        # The records are in the log at once, as after `append`.
+        self._driver.decide_now(
+            lambda now_ms: self._raft.upgrade_kraft_version(
+                now_ms, epoch=epoch, version=level, validate_only=validate_only
+            )
         )
-        # The records are in the log, as after `append`. Their effects are carried out before those of later events.
-        self._driver.carry_out_next(effects)
 
     async def handle(self, request: QuorumRequest, *, listener_name: str | None = None) -> Response:
         """Handle another node's request about the quorum: Vote, Fetch, DescribeQuorum, AddRaftVoter, ...
