@@ -7,18 +7,18 @@ Both get the very same files: server.properties, and directories formatted by th
 Apache Kafka's processes run with the flags of its own start script (G1, 1 GB of heap each).
 """
 
+import json
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.cluster_client import ClusterClient
+from bench.environment import REPOSITORY
 from bench.servers import Usage, kafka_command, ottla_environment, usage_of
 from bench.wire import WireClient
-from broker.commands.cluster import prepare
-from broker.commands.cluster_plan import ClusterPlan, NodePlan, make_plan
-from runtime.production import free_ports
 from tests.harness.processes import Child, StartFailed
 
 _START_TIMEOUT_S: Final = 120
@@ -33,6 +33,30 @@ _SETTINGS: Final = {
     # Six JVMs that start at once on few cores may take longer than a minute.
     "initial.broker.registration.timeout.ms": "180000",
 }
+
+
+class Node:
+    """Where a node of a cluster is."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        """Take what `bench.internals.cluster_folders` prints of it."""
+        self.node_id: int = fields["node_id"]
+        self.is_broker: bool = fields["is_broker"]
+        self.rack: str | None = fields["rack"]
+        self.port: int = fields["port"]
+        self.properties_file = Path(fields["properties_file"])
+        self.data_dir = Path(fields["data_dir"])
+        self.log_file = Path(fields["log_file"])
+
+
+def _make_folders(
+    folder: Path, settings: Mapping[str, str], *, brokers: int, controllers: int
+) -> Sequence[Node]:
+    command = [sys.executable, "-m", "bench.internals.cluster_folders"]
+    command += [str(folder), str(brokers), str(controllers), ",".join(_RACKS)]
+    command += [f"{key}={value}" for key, value in settings.items()]
+    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, check=True)
+    return [Node(fields) for fields in json.loads(done.stdout)]
 
 
 class Cluster:
@@ -52,26 +76,24 @@ class Cluster:
         """Write and format the directories."""
         self.folder = folder
         self.settings: Mapping[str, str] = {**_SETTINGS, **settings}
-        self.plan: ClusterPlan = make_plan(
-            folder,
-            broker_count=brokers,
-            controller_count=controllers,
-            racks=_RACKS,
-            port=0,
-            free_ports=free_ports,
-        )
-        prepare(self.plan, self.settings)
+        #: Controllers first, as they are started.
+        self.nodes = _make_folders(folder.absolute(), self.settings, brokers=brokers, controllers=controllers)
         self._children: dict[int, Child] = {}
 
     @property
     def bootstrap(self) -> str:
         """`bootstrap.servers`."""
-        return self.plan.bootstrap_servers
+        return ",".join(f"127.0.0.1:{port}" for port in self.broker_ports.values())
+
+    @property
+    def brokers(self) -> Sequence[Node]:
+        """The nodes to which clients connect."""
+        return [node for node in self.nodes if node.is_broker]
 
     @property
     def broker_ports(self) -> dict[int, int]:
         """Broker id -> port."""
-        return {node.node_id: node.port for node in self.plan.brokers}
+        return {node.node_id: node.port for node in self.brokers}
 
     def client(self) -> ClusterClient:
         """Connections to all brokers that run; a context manager."""
@@ -79,16 +101,16 @@ class Cluster:
             {node_id: port for node_id, port in self.broker_ports.items() if self._is_running(node_id)}
         )
 
-    def node(self, node_id: int) -> NodePlan:
+    def node(self, node_id: int) -> Node:
         """Where a node is."""
-        return next(node for node in self.plan.nodes if node.node_id == node_id)
+        return next(node for node in self.nodes if node.node_id == node_id)
 
     def start(self) -> float:
         """Start all nodes and wait until every broker knows of all brokers; seconds."""
         began = time.perf_counter()
-        for node in self.plan.nodes:
+        for node in self.nodes:
             self.spawn(node.node_id)
-        for node in self.plan.nodes:
+        for node in self.nodes:
             self.wait_until_answering(node.node_id)
         deadline = time.monotonic() + _START_TIMEOUT_S
         with self.client() as client:

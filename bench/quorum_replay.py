@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from bench.clusters import Cluster, KafkaCluster
+from bench.environment import REPOSITORY
 from bench.figures import LoadFailed, Sample
-from bench.quorum_log import PARTITIONS_PER_TOPIC, write_log
 from bench.wire import WireClient
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -19,6 +19,7 @@ from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest,
 from tests.harness import fetch
 
 _PARTITIONS: Final = 100_000
+_PARTITIONS_PER_TOPIC: Final = 100
 _CONTROLLER: Final = 101
 _TIMEOUT_S: Final = 180
 _POLL_S: Final = 0.01
@@ -37,14 +38,14 @@ def replay(cluster: Cluster, scale: float) -> Sample:
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
     else:
-        command = [sys.executable, "-m", "bench.quorum_replay_image", data_dir]
+        command = [sys.executable, "-m", "bench.internals.quorum_replay_image", data_dir]
         done = subprocess.run(
             command,
             capture_output=True,
             text=True,
             check=False,
             timeout=_TIMEOUT_S,
-            cwd=_JAVA_REPLAY.parent.parent,
+            cwd=REPOSITORY,
         )
     shutil.rmtree(alone.folder)
     if done.returncode:
@@ -80,9 +81,18 @@ def _with_log(cluster: Cluster, scale: float) -> tuple[Cluster, int]:
     """A controller that is alone, with the log, not started; and the number of partitions."""
     folder = cluster.folder.parent / f"{cluster.name}-alone"
     alone = type(cluster)(folder, cluster.settings, brokers=1, controllers=1)
-    count = max(PARTITIONS_PER_TOPIC, int(_PARTITIONS * scale) // PARTITIONS_PER_TOPIC * PARTITIONS_PER_TOPIC)
-    write_log(alone.node(_CONTROLLER).data_dir, partition_count=count)
-    return alone, count
+    topics = max(1, int(_PARTITIONS * scale) // _PARTITIONS_PER_TOPIC)
+    data_dir = str(alone.node(_CONTROLLER).data_dir)
+    command = [
+        sys.executable,
+        "-m",
+        "bench.internals.quorum_log",
+        data_dir,
+        str(topics),
+        str(_PARTITIONS_PER_TOPIC),
+    ]
+    subprocess.run(command, cwd=REPOSITORY, check=True, timeout=_TIMEOUT_S)
+    return alone, topics * _PARTITIONS_PER_TOPIC
 
 
 def _serves(port: int) -> bool:

@@ -31,7 +31,7 @@ def high_watermark_lag(cluster: Cluster, scale: float) -> Sample:
     took: list[float] = []
     with topic(cluster, "lag", partitions=1) as (client, name):
         leader = client.leader(name)
-        follower = next(node for node in cluster.plan.brokers if node.node_id != leader)
+        follower = next(node for node in cluster.brokers if node.node_id != leader)
         end = time.monotonic() + _LAG_S * scale
         with WireClient(follower.port) as consumer:
             while len(took) < _MIN_LAG_RECORDS or (len(took) < _LAG_RECORDS and time.monotonic() < end):
@@ -74,7 +74,7 @@ def _one_record(producer: WireClient, consumer: WireClient, name: str, offset: i
 def catch_up(cluster: Cluster, scale: float) -> Sample:
     """Stop a broker, write on without it, start it: bytes a second from its first fetched byte until the ISR."""
     count = int(_CATCH_UP_MEGABYTES * 1e6 * scale) // RECORD_BYTES
-    node = cluster.plan.brokers[0]
+    node = cluster.brokers[0]
     partitions = _CATCH_UP_PARTITIONS
     with topic(cluster, "catch-up", partitions=partitions) as (_, name):
         cluster.stop_node(node.node_id)

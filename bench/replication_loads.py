@@ -102,7 +102,7 @@ def consume_from_follower(cluster: Cluster, scale: float) -> Sample:
         produce(cluster, name, count=count)
         check_count(cluster, client, name, count)
         leader = client.leader(name)
-        follower = next(node for node in cluster.plan.brokers if node.node_id != leader)
+        follower = next(node for node in cluster.brokers if node.node_id != leader)
         settings = {
             "bootstrap.servers": cluster.bootstrap,
             "client.rack": follower.rack or "",

@@ -42,7 +42,7 @@ def _start_in_process(server: Server, scale: float) -> Sample:
     if not isinstance(server, Ottla):
         return {}
     folder = server.folder.parent / f"{server.name}-in-process"
-    command = [sys.executable, "-m", "bench.start_in_process", str(folder)]
+    command = [sys.executable, "-m", "bench.internals.start_in_process", str(folder)]
     done = subprocess.run(
         command,
         cwd=REPOSITORY,

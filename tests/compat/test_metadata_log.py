@@ -122,8 +122,8 @@ def test_kafka_goes_on_from_our_snapshot_alone(tmp_path: Path):
     ottla.stop()
     log = MetadataLog.open(ottla.data_dir, files=Files(), random=Random(1), now_ms=0)
     image, transactions, end = MetadataImage(), TransactionFilter(), log.end_offset
-    for chunk in log.chunks(0, end):
-        located = enumerate(chunk.records, start=chunk.base_offset)
+    for batch in log.decoded_batches(0, end):
+        located = enumerate(batch.records, start=batch.base_offset)
         image.replay_all(record for _, record in transactions.take(located))
     said = [message for _, message in log.quorum_messages()]
     voters = [message for message in said if isinstance(message, VotersRecord)]

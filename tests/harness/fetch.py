@@ -61,7 +61,8 @@ def _download() -> None:
 
 
 def _verify() -> None:
-    expected = dict(reversed(line.split()) for line in _CHECKSUMS.read_text().splitlines())
+    rows = [line.split() for line in _CHECKSUMS.read_text().splitlines()]
+    expected = {name: checksum for checksum, name in rows}
     found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in JARS.glob("*.jar")}
     if found != expected:
         odd = sorted({name for name, _ in found.items() ^ expected.items()})

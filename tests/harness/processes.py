@@ -108,16 +108,16 @@ class Child:
         self.send_signal(signal.SIGCONT)
 
     def resident_bytes(self) -> int:
-        return psutil.Process(self.pid).memory_info().rss
+        return int(psutil.Process(self.pid).memory_info().rss)
 
     def private_bytes(self) -> int:
         """Resident memory of its own, without files that it has mapped and read."""
         memory = psutil.Process(self.pid).memory_info()
-        return memory.rss - memory.shared
+        return int(memory.rss - memory.shared)
 
     def cpu_seconds(self) -> float:
         times = psutil.Process(self.pid).cpu_times()
-        return times.user + times.system
+        return float(times.user + times.system)
 
 
 #: Ports that have been given to nodes, which may be down at the moment.

@@ -38,7 +38,7 @@ def test_one_broker_of_either_side_has_the_same_properties(tmp_path, name):
 def test_clusters_of_either_side_have_the_same_properties(tmp_path, name):
     def properties(kind):
         cluster = kind(tmp_path / kind.name, SETTINGS[name], brokers=1, controllers=1)
-        return [without_identity(read_properties(node.properties_file)) for node in cluster.plan.nodes]
+        return [without_identity(read_properties(node.properties_file)) for node in cluster.nodes]
 
     kafka, ottla = properties(KafkaCluster), properties(OttlaCluster)
     assert kafka == ottla

@@ -1,5 +1,9 @@
-"""A metadata log to start from: a cluster with many partitions, one of whose brokers was restarted."""
+"""A metadata log to start from: a cluster with many partitions, one of whose brokers was restarted.
 
+python -m bench.internals.quorum_log DATA_DIR TOPICS PARTITIONS_PER_TOPIC
+"""
+
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -23,7 +27,6 @@ from protocol.metadata.records import (
 )
 from storage.files import Files
 
-PARTITIONS_PER_TOPIC: Final = 100
 _BROKERS: Final = (1, 2, 3)
 _RESTARTED: Final = 1
 _EPOCH: Final = 1
@@ -32,7 +35,7 @@ _UNFENCED: Final = -1
 _METADATA_VERSION: Final = "metadata.version"
 
 
-def write_log(data_dir: Path, *, partition_count: int) -> None:
+def write_log(data_dir: Path, *, topics: int, partitions: int) -> None:
     """Write the log into a formatted controller's directory, a batch for each topic as a controller would.
 
     Brokers 1 to 3 have a replica of each partition, and lead a third of them. Then broker 1 is restarted: what
@@ -55,14 +58,12 @@ def write_log(data_dir: Path, *, partition_count: int) -> None:
         metadata_version=version,
         now_ms=_NOW_MS,
     )
-    topic_ids = [
-        UUID(int=random.getrandbits(128), version=4) for _ in range(partition_count // PARTITIONS_PER_TOPIC)
-    ]
+    topic_ids = [UUID(int=random.getrandbits(128), version=4) for _ in range(topics)]
     for number, topic_id in enumerate(topic_ids):
-        records = list(_topic(f"topic-{number}", topic_id, directories))
+        records = list(_topic(f"topic-{number}", topic_id, directories, partitions))
         log.append(records, epoch=_EPOCH, metadata_version=version, now_ms=_NOW_MS)
     for topic_id in topic_ids:
-        records = [*_broker_leaves(topic_id), *_broker_is_back(topic_id)]
+        records = [*_broker_leaves(topic_id, partitions), *_broker_is_back(topic_id, partitions)]
         log.append(records, epoch=_EPOCH, metadata_version=version, now_ms=_NOW_MS)
     log.close()
 
@@ -93,9 +94,9 @@ def _leader_of(index: int) -> int:
     return _BROKERS[index % len(_BROKERS)]
 
 
-def _topic(name: str, topic_id: UUID, directories: list[UUID]) -> Iterator[MetadataRecord]:
+def _topic(name: str, topic_id: UUID, directories: list[UUID], partitions: int) -> Iterator[MetadataRecord]:
     yield TopicRecord(name=name, topic_id=topic_id)
-    for index in range(PARTITIONS_PER_TOPIC):
+    for index in range(partitions):
         at = index % len(_BROKERS)
         replicas = [*_BROKERS[at:], *_BROKERS[:at]]
         yield PartitionRecord(
@@ -110,15 +111,19 @@ def _topic(name: str, topic_id: UUID, directories: list[UUID]) -> Iterator[Metad
         )
 
 
-def _broker_leaves(topic_id: UUID) -> Iterator[MetadataRecord]:
+def _broker_leaves(topic_id: UUID, partitions: int) -> Iterator[MetadataRecord]:
     isr = [each for each in _BROKERS if each != _RESTARTED]
-    for index in range(PARTITIONS_PER_TOPIC):
+    for index in range(partitions):
         change = PartitionChangeRecord(partition_id=index, topic_id=topic_id, isr=isr)
         if _leader_of(index) == _RESTARTED:
             change.leader = isr[0]
         yield change
 
 
-def _broker_is_back(topic_id: UUID) -> Iterator[MetadataRecord]:
-    for index in range(PARTITIONS_PER_TOPIC):
+def _broker_is_back(topic_id: UUID, partitions: int) -> Iterator[MetadataRecord]:
+    for index in range(partitions):
         yield PartitionChangeRecord(partition_id=index, topic_id=topic_id, isr=list(_BROKERS))
+
+
+if __name__ == "__main__":
+    write_log(Path(sys.argv[1]), topics=int(sys.argv[2]), partitions=int(sys.argv[3]))

@@ -9,8 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from bench.storage_report import Column, Section, gathered
-from bench.storage_support import NOW_MS, append, batch_of, open_log, scratch, seconds_since, stamp
+from bench.internals.storage_report import Column, Section, gathered
+from bench.internals.storage_support import NOW_MS, append, batch_of, open_log, scratch, seconds_since, stamp
 from storage.log import Log
 from storage.log_config import LogConfig
 

@@ -1,6 +1,6 @@
 """One process that replays a metadata log into an image and prints what that took; ImageReplay.java is Kafka's.
 
-python -m bench.quorum_replay_image DATA_DIR
+python -m bench.internals.quorum_replay_image DATA_DIR
 """
 
 import gc
@@ -24,8 +24,8 @@ def main(data_dir: Path) -> None:
     began = time.perf_counter()
     log = MetadataLog.open(data_dir, files=Files(), random=Random(1), now_ms=0)
     image = MetadataImage()
-    for chunk in log.chunks(log.log_start_offset, log.end_offset):
-        image.replay_all(chunk.records)
+    for batch in log.decoded_batches(log.log_start_offset, log.end_offset):
+        image.replay_all(batch.records)
     took_s = time.perf_counter() - began
     partitions = sum(len(topic.partitions) for topic in image.topics_by_id.values())
     log.close()

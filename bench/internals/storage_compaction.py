@@ -6,8 +6,8 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
-from bench.storage_report import Column, Section, gathered
-from bench.storage_support import NOW_MS, append, keyed_batch, open_log, scratch, seconds_since
+from bench.internals.storage_report import Column, Section, gathered
+from bench.internals.storage_support import NOW_MS, append, keyed_batch, open_log, scratch, seconds_since
 from protocol.records.compression import Compression
 from storage.cleaner import cleaning_job, measure
 from storage.log import Log

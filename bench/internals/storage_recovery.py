@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from bench import storage_open
+from bench.internals import storage_open
+from bench.internals.storage_report import Column, Goal, Section
+from bench.internals.storage_support import append, batch_of, scratch
 from bench.servers import Kafka, Ottla, Server
-from bench.storage_report import Column, Goal, Section
-from bench.storage_support import append, batch_of, scratch
 from bench.wire import RequestFailed, WireClient
 from protocol.types import TopicPartition
 from storage.checkpoints import RECOVERY_POINT_FILE

@@ -1,6 +1,6 @@
 """Opening all logs of a folder, in a process of its own: how long it takes, and what the logs weigh then.
 
-python -m bench.storage_open FOLDER
+python -m bench.internals.storage_open FOLDER
 """
 
 import json
@@ -16,7 +16,8 @@ from uuid import UUID
 
 import psutil
 
-from bench.storage_support import NOW_MS
+from bench.environment import REPOSITORY
+from bench.internals.storage_support import NOW_MS
 from storage.files import Files
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager
@@ -53,8 +54,8 @@ def opened(folder: Path, config: LogConfig) -> Iterator[LogManager]:
 def in_a_process(folder: Path) -> Opened:
     """Open the folder's logs and close them, elsewhere."""
     done = subprocess.run(
-        [sys.executable, "-m", "bench.storage_open", str(folder)],
-        cwd=Path(__file__).parent.parent,
+        [sys.executable, "-m", "bench.internals.storage_open", str(folder)],
+        cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         text=True,
         check=True,

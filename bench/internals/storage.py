@@ -1,6 +1,6 @@
 """Storage alone: appends, reads, look-ups, recovery, compaction and idle partitions.
 
-    python -m bench.storage [--quick] [--runs N] [--only TEXT]... [--data-dir FOLDER]
+    python -m bench.internals.storage [--quick] [--runs N] [--only TEXT]... [--data-dir FOLDER]
 
 Prints tables and writes them, with every sample, to bench/results/<date>-storage.{md,json}.
 """
@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from bench import environment
+from bench.internals.storage_compaction import compaction
+from bench.internals.storage_idle import idle
+from bench.internals.storage_io import appends, lookups, reads
+from bench.internals.storage_recovery import recovery
+from bench.internals.storage_report import Section, as_text, preface, save
 from bench.report import RESULTS
 from bench.servers import end_on_signals
 from bench.settings import file_system_of
-from bench.storage_compaction import compaction
-from bench.storage_idle import idle
-from bench.storage_io import appends, lookups, reads
-from bench.storage_recovery import recovery
-from bench.storage_report import Section, as_text, preface, save
 
 _QUICK_SCALE: Final = 0.1
 
@@ -46,7 +46,7 @@ _MEASURES: Final[dict[str, _Measure]] = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench.storage", description=(__doc__ or "").split("\n")[0]
+        prog="python -m bench.internals.storage", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("--quick", action="store_true", help="one run of a tenth of the volume")
     parser.add_argument("--runs", type=int, metavar="N", help="measured runs; medians are shown (default: 3)")

@@ -1,4 +1,4 @@
-"""The figures of `bench.storage` as tables and as data."""
+"""The figures of `bench.internals.storage` as tables and as data."""
 
 import json
 import statistics

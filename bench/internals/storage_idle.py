@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from bench import storage_open
+from bench.internals import storage_open
+from bench.internals.storage_report import Column, Goal, Section, gathered
+from bench.internals.storage_support import NOW_MS, append, batch_of, scratch
 from bench.servers import Ottla
-from bench.storage_report import Column, Goal, Section, gathered
-from bench.storage_support import NOW_MS, append, batch_of, scratch
 from bench.wire import RequestFailed, WireClient
 from protocol.types import TopicPartition
 from storage.log_config import LogConfig

@@ -1,6 +1,6 @@
 """Starting a node inside a process that has imported everything, as a test suite does: seconds until it serves.
 
-python -m bench.start_in_process FOLDER
+python -m bench.internals.start_in_process FOLDER
 
 Prints one number for each start, as JSON. The first start imports what is imported late, so it is not counted.
 """
