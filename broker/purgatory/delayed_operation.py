@@ -131,8 +131,8 @@ class DelayedOperationPurgatory:
     def signal(self, key: Hashable) -> None:
         """The object of `key` has changed: check its operations after the present callback (Kafka's ActionQueue).
 
-        Not at once: the producer whose append is being handled gets its response first, and several appends
-        in one socket read wake a consumer once. Cost: one dictionary look-up if no operation waits.
+        Not at once: the producer whose append is being handled gets its response first, and after several appends in
+        one socket read a consumer's fetch is checked once. Cost: one dictionary look-up if no operation waits.
         """
         if key in self._watched:
             if not self._signalled:

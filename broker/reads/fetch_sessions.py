@@ -11,7 +11,7 @@ Life of a session:
 
 Kafka iterates over all partitions of a session for every fetch. Here a session keeps the set of its
 *dirty* partitions, those that may have new data. A partition that was found to have none is removed
-from the set, and every change of the partition adds it again (`Partition.notify`). So the cost of an
+from the set, and every change of the partition adds it again (`broker/replicas/watchers.py`). So the cost of an
 incremental fetch is O(changed partitions), not O(partitions of the session).
 
 Source: KIP-227; Kafka's FetchSession and CachedPartition.
@@ -194,7 +194,7 @@ class FetchSession:
             self.dirty.update(dict.fromkeys(self.partitions.values()))
 
     def close(self) -> None:
-        """Watch no partition any more, not even if a fetch that is parked in the session reads one again."""
+        """Watch no partition any more, not even if a delayed fetch of the session reads one again."""
         for fetched in self.partitions.values():
             fetched.leave_session()
 

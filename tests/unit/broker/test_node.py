@@ -104,7 +104,7 @@ def test_a_quorum_state_that_cannot_be_read_is_refused_with_its_remedy(tmp_path,
     state = tmp_path / "__cluster_metadata-0/quorum-state"
     kept = state.read_text()
     state.write_text(text)
-    with pytest.raises(CannotStart, match=r"quorum-state cannot be read .* remove the file"):
+    with pytest.raises(CannotStart, match=r"quorum-state cannot be read .* delete the file"):
         live(tmp_path)
     state.write_text(kept)
     live(tmp_path)
