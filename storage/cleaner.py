@@ -62,7 +62,7 @@ class LogToClean(NamedTuple):
         return self.is_overdue or self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
 
 
-def measure(log: Log, cleaned_to: int | None, now_ms: int) -> LogToClean:
+def measure(log: Log, *, cleaned_to: int | None, now_ms: int) -> LogToClean:
     """The cleanable range of `log`, which is clean up to `cleaned_to` (None: never cleaned)."""
     first_dirty = log.log_start_offset if cleaned_to is None else cleaned_to
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
@@ -107,7 +107,7 @@ def filthiest(
     for log in logs:
         if log.config.is_compacted and len(log.segments) > 1:
             try:
-                measured.append(measure(log, cleaned_to.get(log.topic_partition), now_ms))
+                measured.append(measure(log, cleaned_to=cleaned_to.get(log.topic_partition), now_ms=now_ms))
             except Exception as error:  # noqa: BLE001 (it is reported, and does not affect other logs)
                 on_failure(log, error)
     # A log that cannot be read may have taken its directory offline, and others with it.

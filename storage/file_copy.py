@@ -23,7 +23,7 @@ class FileCopy(NamedTuple):
     name: str
 
     @classmethod
-    def make(cls, files: SegmentFiles, source_fd: int, size: int) -> "FileCopy":
+    def make(cls, files: SegmentFiles, source_fd: int, *, size: int) -> "FileCopy":
         """Copy the first `size` bytes of the log file. [any thread]
 
         Cost: reads and writes `size` bytes, and waits for the disk.

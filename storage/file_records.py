@@ -167,7 +167,7 @@ class FileRecords:
         return read_header(self._system.pread(self.fd, HEADER_SIZE_BYTES, position, may_block=may_block))
 
     def headers(
-        self, position: int = 0, end: int | None = None, *, fd: int | None = None, may_block: bool = True
+        self, position: int = 0, *, end: int | None = None, fd: int | None = None, may_block: bool = True
     ) -> Iterator[BatchPosition]:
         """The headers of the batches from `position` on; `fd` is the log file's, if the segment must not keep it open.
 
@@ -202,15 +202,15 @@ class FileRecords:
         """The bytes at `position`; fewer at the file's end."""
         return self._system.pread(self._fd if self._fd is not None else self.fd, size, position)
 
-    def read_bytes(self, position: int, size: int) -> memoryview:
+    def read_bytes(self, position: int, *, size: int) -> memoryview:
         """The bytes at `position`, up to the segment's end."""
         return memoryview(self._system.pread(self.fd, max(min(size, self.size - position), 0), position))
 
-    def is_cached(self, position: int, size: int) -> bool:
+    def is_cached(self, position: int, *, size: int) -> bool:
         """Whether reading these bytes would probably not wait for the disk."""
         return self._system.is_cached(self.fd, size, position)
 
-    def lend(self, position: int, size: int) -> memoryview | None:
+    def lend(self, position: int, *, size: int) -> memoryview | None:
         """A slice of the mapped file, for a socket only (`storage.lending`); None if the caller should read a copy."""
         return self._lender.lend(
             self.fd, position=position, size=size, file_size=self.size, is_closed=self.is_closed
@@ -238,7 +238,7 @@ class FileRecords:
 
     def copy_beginning(self, size: int) -> FileCopy:
         """A copy of the first `size` bytes, on the disk, for `keep_copy`. [any thread; the file is open]"""
-        return FileCopy.make(self._files, self.fd, size)
+        return FileCopy.make(self._files, self.fd, size=size)
 
     def keep_copy(self, copy: FileCopy) -> None:
         """Keep a copy to replace the file with; dropped if the file is truncated to another size before."""

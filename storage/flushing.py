@@ -114,7 +114,7 @@ class LogFlusher:
         system = files.file_system
         try:
             self._epochs.flush()
-            files.snapshots.flush(recovery_point, end)
+            files.snapshots.flush(start=recovery_point, end=end)
             segments = files.segments
             for segment in segments.from_offset(recovery_point):
                 if segment.base_offset < end or not files.active_truncations.all_flushed:

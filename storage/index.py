@@ -265,7 +265,7 @@ class OffsetIndex(Index):
         """The offset of the newest entry; the segment's base offset without one."""
         return self.base_offset + (self._last[0] if self.count else 0)
 
-    def append(self, offset: int, position: int) -> None:
+    def append(self, offset: int, *, position: int) -> None:
         """Add the batch at `position` whose last offset is `offset`. Raises CorruptIndex unless `offset` grows."""
         relative = offset - self.base_offset
         if relative <= self._last[0]:
@@ -312,7 +312,7 @@ class TimeIndex(Index):
         timestamp, relative = self._last
         return TimestampOffset(timestamp, self.base_offset + max(relative, 0))
 
-    def maybe_append(self, timestamp: int, offset: int) -> None:
+    def maybe_append(self, timestamp: int, *, offset: int) -> None:
         """Add the largest timestamp so far, which the batch that ends with `offset` has.
 
         Nothing is added unless the timestamp is larger than the last one. Raises CorruptIndex if the

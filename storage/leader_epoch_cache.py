@@ -87,7 +87,7 @@ class LeaderEpochCache:
 
     # -- updates -----------------------------------------------------------------------------------
 
-    def assign(self, epoch: int, start_offset: int) -> bool:
+    def assign(self, epoch: int, *, start_offset: int) -> bool:
         """Record that the leader of `epoch` writes from `start_offset` on. True if the cache has changed.
 
         Entries that contradict it (of this or a later epoch, or from this offset on) are removed: they
@@ -216,11 +216,11 @@ class LeaderEpochCache:
         after = bisect_right(self._entries, offset, key=_start_offset)
         return self._entries[after - 1].epoch if after else None
 
-    def entries_in_range(self, start_offset: int, end_offset: int) -> list[EpochEntry]:
+    def entries_in_range(self, *, start_offset: int, end_offset: int) -> list[EpochEntry]:
         """The entries of a log that holds only [start_offset, end_offset).
 
         >>> cache = LeaderEpochCache([EpochEntry(0, 0), EpochEntry(1, 3), EpochEntry(3, 7)])
-        >>> cache.entries_in_range(4, 7)
+        >>> cache.entries_in_range(start_offset=4, end_offset=7)
         [EpochEntry(epoch=1, start_offset=4)]
         """
         kept = _from(self._entries, start_offset)

@@ -339,7 +339,7 @@ class Log:
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
         """The leader of `epoch` writes from `start_offset` on; on becoming leader: from the log end (KIP-101)."""
         with self.availability:
-            self.leader_epochs.assign(epoch, start_offset)
+            self.leader_epochs.assign(epoch, start_offset=start_offset)
 
     # -- retention ---------------------------------------------------------------------------------
 

@@ -343,7 +343,7 @@ def _recover_segment(
         end, next_offset = position + header.size_bytes, header.next_offset
         epoch = max(epoch, header.partition_leader_epoch)
         if epochs is not None and epoch >= 0 and (epochs.latest_epoch is None or epoch > epochs.latest_epoch):
-            epochs.assign(epoch, header.base_offset)
+            epochs.assign(epoch, start_offset=header.base_offset)
         if producers is not None:
             replay(producers, header, batch, segment.indexes.transactions)
     if end < segment.size:
@@ -381,7 +381,7 @@ def walk(segment: Segment) -> Iterator[tuple[BatchHeader, int, memoryview]]:
     while position + HEADER_SIZE_BYTES <= size:
         at = position - chunk_start
         if at + HEADER_SIZE_BYTES > len(chunk):
-            chunk, chunk_start, at = segment.log.read_bytes(position, CHUNK_BYTES), position, 0
+            chunk, chunk_start, at = segment.log.read_bytes(position, size=CHUNK_BYTES), position, 0
         try:
             header = read_header(chunk, at)
         except _NOT_A_BATCH:
@@ -389,7 +389,7 @@ def walk(segment: Segment) -> Iterator[tuple[BatchHeader, int, memoryview]]:
         if position + header.size_bytes > size:
             return
         if at + header.size_bytes > len(chunk):
-            chunk = segment.log.read_bytes(position, max(CHUNK_BYTES, header.size_bytes))
+            chunk = segment.log.read_bytes(position, size=max(CHUNK_BYTES, header.size_bytes))
             chunk_start, at = position, 0
         yield header, position, chunk[at : at + header.size_bytes]
         position += header.size_bytes
@@ -430,9 +430,9 @@ def _check_epochs(loading: Loading, segments: list[Segment], end_offset: int) ->
         for header, _ in segment.log.sound_headers():
             epoch = header.partition_leader_epoch
             if epoch >= 0 and (rebuilt.latest_epoch is None or epoch > rebuilt.latest_epoch):
-                rebuilt.assign(epoch, header.base_offset)
+                rebuilt.assign(epoch, start_offset=header.base_offset)
     if known is not None and (rebuilt.latest_epoch is None or known.epoch > rebuilt.latest_epoch):
-        rebuilt.assign(known.epoch, max(known.start_offset, end_offset))
+        rebuilt.assign(known.epoch, start_offset=max(known.start_offset, end_offset))
     epochs.replace(rebuilt.entries)
 
 

@@ -165,10 +165,11 @@ class Segment:
         return (
             size > config.segment_bytes - size_bytes
             or times.count >= times.full_count
-            or self.age_ms(now_ms, max_timestamp) > config.max_segment_ms - self.roll_jitter_ms
+            or self.age_ms(now_ms=now_ms, timestamp=max_timestamp)
+            > config.max_segment_ms - self.roll_jitter_ms
         )
 
-    def age_ms(self, now_ms: int, timestamp: int) -> int:
+    def age_ms(self, *, now_ms: int, timestamp: int) -> int:
         """The segment's age for rolling: by the batches' timestamps, or by the clock where they have none."""
         first = self._first_timestamp  # already known for nearly all appends
         if first is None or first < 0:

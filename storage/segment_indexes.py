@@ -127,7 +127,7 @@ class SegmentIndexes:
         """Add the largest timestamp to the time index, and truncate the files to their entries."""
         if self.known_largest is not None and self.known_largest.timestamp >= 0:
             try:
-                self.time_index.maybe_append(self.known_largest.timestamp, self.known_largest.offset)
+                self.time_index.maybe_append(self.known_largest.timestamp, offset=self.known_largest.offset)
             except CorruptIndex as error:
                 self.rebuild_corrupt(error)
         self.offsets.trim()
@@ -159,8 +159,8 @@ class SegmentIndexes:
             last_offset = header.base_offset + header.last_offset_delta
             self.known_largest = largest = TimestampOffset(header.max_timestamp, last_offset)
         if self._bytes_since_entry > self.settings.index_interval_bytes:
-            self.offset_index.append(header.base_offset + header.last_offset_delta, position)
-            self.time_index.maybe_append(largest.timestamp, largest.offset)
+            self.offset_index.append(header.base_offset + header.last_offset_delta, position=position)
+            self.time_index.maybe_append(largest.timestamp, offset=largest.offset)
             self._bytes_since_entry = 0
         self._bytes_since_entry += header.batch_length + LOG_OVERHEAD_BYTES
 

@@ -68,13 +68,13 @@ class SnapshotFiles:
         to the log start offset, and so may lose producers, and transactions that began before it.
         Snapshots outside of the range and corrupt ones are removed.
         """
-        self.remove_outside(first_offset, end_offset)
+        self.remove_outside(first_offset=first_offset, end_offset=end_offset)
         for offset in self.restore(
             producers, first_offset=first_offset, end_offset=end_offset, now_ms=now_ms
         ):
             self.remove(offset)
 
-    def remove_outside(self, first_offset: int, end_offset: int) -> None:
+    def remove_outside(self, *, first_offset: int, end_offset: int) -> None:
         """Remove the snapshots outside of [first, end]."""
         for offset in [at for at in self.offsets if not first_offset <= at <= end_offset]:
             self.remove(offset)
@@ -115,7 +115,7 @@ class SnapshotFiles:
         for offset in stray:
             self.remove(offset)
 
-    def flush(self, start: int, end: int) -> None:
+    def flush(self, *, start: int, end: int) -> None:
         """Wait until the snapshots from `start` to `end` (inclusive) are on the disk. [any thread]"""
         for at in list(self.offsets):
             if start <= at <= end:

@@ -227,7 +227,7 @@ class LogTruncation:
         producers, files = self._producers, self._files
         first_offset = files.segments.first.base_offset
         if prepared is not None:
-            files.snapshots.remove_outside(first_offset, end_offset)
+            files.snapshots.remove_outside(first_offset=first_offset, end_offset=end_offset)
             producers.replace(prepared)
         else:
             files.snapshots.load(producers, first_offset=first_offset, end_offset=end_offset, now_ms=now_ms)

@@ -29,7 +29,7 @@ def warm_up(segment: Segment, offset: int, *, max_bytes: int, files: Files) -> N
         found = beside.reader.find_by_index(offset)
         if found is not None:
             size = max(max_bytes, found.header.size_bytes, HEADER_SIZE_BYTES)
-            beside.log.read_bytes(found.position, size)
+            beside.log.read_bytes(found.position, size=size)
 
 
 def warm_up_times(segments: Iterable[Segment], *, kept_from_ms: int, files: Files) -> None:

@@ -68,7 +68,9 @@ def _run(folder: Path, case: _Case, scale: float) -> Mapping[str, float]:
         before = log.segments.size_bytes
         cleaned: list[int | None] = []
         job = cleaning_job(
-            measure(log, None, NOW_MS), now_ms=NOW_MS, on_done=lambda _, end: cleaned.append(end)
+            measure(log, cleaned_to=None, now_ms=NOW_MS),
+            now_ms=NOW_MS,
+            on_done=lambda _, end: cleaned.append(end),
         )
         began, cpu_began = time.perf_counter(), time.process_time()
         job.complete()

@@ -150,7 +150,7 @@ def clean(log: Log, cleaned_to: int | None, now_ms: int, *, max_keys: int = 300)
     """One cleaning and the removal of what it replaces; up to where the log is clean."""
     ends: list[int | None] = []
     log.update_high_watermark(log.log_end_offset)
-    chosen = cleaner.measure(log, cleaned_to, now_ms)
+    chosen = cleaner.measure(log, cleaned_to=cleaned_to, now_ms=now_ms)
     cleaner.cleaning_job(
         chosen,
         now_ms=now_ms,

@@ -43,7 +43,7 @@ def begin(log, *, cleaned_to=None, now_ms=NOW_MS, high_watermark=None, **options
     outcomes = []
     log.update_high_watermark(log.log_end_offset if high_watermark is None else high_watermark)
     job = cleaner.cleaning_job(
-        cleaner.measure(log, cleaned_to, now_ms),
+        cleaner.measure(log, cleaned_to=cleaned_to, now_ms=now_ms),
         now_ms=now_ms,
         on_done=lambda log, end: outcomes.append(end),
         on_failure=lambda log, error: outcomes.append(error),
@@ -191,7 +191,9 @@ def test_transactions(tmp_path):
     log.roll(NOW_MS)
     write(log, [("d", "1")])
     log.update_high_watermark(log.log_end_offset)
-    assert cleaner.measure(log, None, NOW_MS).end_offset == 0  # not beyond the last stable offset
+    assert (
+        cleaner.measure(log, cleaned_to=None, now_ms=NOW_MS).end_offset == 0
+    )  # not beyond the last stable offset
     end(1, commit=True)
     clean(log)
     assert contents(log) == {0: ("a", "committed"), 5: ("c", "open"), 7 - 1: ("d", "1")}
@@ -213,14 +215,16 @@ def test_min_and_max_lag_and_ratio(tmp_path):
     write(log, [("a", "2" * 100)])
     log.roll(NOW_MS)
     log.update_high_watermark(2)
-    assert cleaner.measure(log, 1, NOW_MS + 999).dirty_bytes == 0
-    measured = cleaner.measure(log, 1, NOW_MS + 1000)
+    assert cleaner.measure(log, cleaned_to=1, now_ms=NOW_MS + 999).dirty_bytes == 0
+    measured = cleaner.measure(log, cleaned_to=1, now_ms=NOW_MS + 1000)
     assert measured.end_offset == 2
     assert measured.dirty_ratio < 0.5
     assert not measured.is_due
-    assert cleaner.measure(log, None, NOW_MS + 1000).is_due
-    assert cleaner.measure(log, 1, NOW_MS + 5001).is_due
-    assert cleaner.measure(log, 99, NOW_MS + 1000).first_dirty_offset == 0  # a checkpoint beyond the end
+    assert cleaner.measure(log, cleaned_to=None, now_ms=NOW_MS + 1000).is_due
+    assert cleaner.measure(log, cleaned_to=1, now_ms=NOW_MS + 5001).is_due
+    assert (
+        cleaner.measure(log, cleaned_to=99, now_ms=NOW_MS + 1000).first_dirty_offset == 0
+    )  # a checkpoint beyond the end
 
 
 def test_segments_are_joined_as_far_as_log_and_indexes_have_room(tmp_path):
@@ -574,7 +578,9 @@ def test_crash_at_every_step_of_the_swap(tmp_path, step):
     newest = {key: value for _, (key, value) in sorted(before.items())}
     log.flush()
     log.update_high_watermark(12)
-    job = cleaner.cleaning_job(cleaner.measure(log, None, NOW_MS), now_ms=NOW_MS, on_done=lambda *it: None)
+    job = cleaner.cleaning_job(
+        cleaner.measure(log, cleaned_to=None, now_ms=NOW_MS), now_ms=NOW_MS, on_done=lambda *it: None
+    )
     files.left = step
     try:
         job.complete()

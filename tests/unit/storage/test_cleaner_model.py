@@ -128,7 +128,7 @@ class CompactedLog(RuleBasedStateMachine):
             self.replicated()
             self.roll()
         outcomes = []
-        chosen = cleaner.measure(self.log, self.cleaned_to, self.now_ms)
+        chosen = cleaner.measure(self.log, cleaned_to=self.cleaned_to, now_ms=self.now_ms)
         cleaner.cleaning_job(
             chosen, now_ms=self.now_ms, on_done=lambda log, end: outcomes.append(end)
         ).complete()

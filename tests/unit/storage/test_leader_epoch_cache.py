@@ -47,7 +47,7 @@ def test_end_offset_for(epochs, asked, answer):
 ])  # fmt: skip
 def test_assign(before, assigned, after, caplog):
     epochs = cache(before)
-    epochs.assign(*assigned)
+    epochs.assign(assigned[0], start_offset=assigned[1])
     assert epochs.entries == cache(after).entries
 
 
@@ -87,8 +87,8 @@ def test_file_that_is_none(data):
 def test_reopened_cache_is_the_same(tmp_path):
     path = tmp_path / "leader-epoch-checkpoint"
     epochs = LeaderEpochCache.open(path, Files())
-    epochs.assign(0, 0)
-    epochs.assign(4, 12)
+    epochs.assign(0, start_offset=0)
+    epochs.assign(4, start_offset=12)
     assert LeaderEpochCache.open(path, Files()).entries == ((0, 0), (4, 12))
 
 
@@ -109,7 +109,7 @@ class OneEpochARecord(RuleBasedStateMachine):
     def append(self, newer, count):
         epoch = (self.records[-1] if self.records else self.cache.latest_epoch or 0) + newer
         epoch = max(epoch, self.cache.latest_epoch or 0)
-        self.cache.assign(epoch, self.end)
+        self.cache.assign(epoch, start_offset=self.end)
         self.records += [epoch] * count
 
     @rule(data=st.data())
