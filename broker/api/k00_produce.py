@@ -240,7 +240,7 @@ def _append(
     """Append the batch as sent, or the result of its validation; returns the row. Raises NeedsThread."""
     acks = request.acks
     try:
-        info = partition.append_records(records, required_acks=acks, now_ms=now_ms, is_quick=True)
+        info = partition.as_leader().append_records(records, required_acks=acks, now_ms=now_ms, is_quick=True)
     except KafkaError as error:
         return _refused_row(partition, index, sent, error)
     row = PartitionProduceResponse(

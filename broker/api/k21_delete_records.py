@@ -65,7 +65,7 @@ def _delete(
     partition = broker.replicas.partition(TopicPartition(topic, asked.partition_index))
     if topic in INTERNAL_TOPICS:
         raise InvalidTopic(f"Clients cannot delete records of {topic}")
-    offset = partition.delete_records(None if asked.offset == HIGH_WATERMARK else asked.offset)
+    offset = partition.as_leader().delete_records(None if asked.offset == HIGH_WATERMARK else asked.offset)
     return DeleteRecordsPartitionStatus(partition, offset)
 
 

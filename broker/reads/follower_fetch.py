@@ -44,9 +44,10 @@ def record_progress(
     Precondition: `check_follower`, and the follower's log does not diverge.
     """
     assert params.replica_id is not None
-    request, log = fetched.request, partition.log
+    request, log, leader = fetched.request, partition.log, partition.leader
+    assert leader is not None, str(partition)
     if log.log_start_offset <= request.fetch_offset <= log.log_end_offset:
-        partition.on_follower_fetch(
+        leader.on_follower_fetch(
             params.replica_id,
             fetch_offset=request.fetch_offset,
             log_start_offset=request.log_start_offset,

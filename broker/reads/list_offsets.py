@@ -73,11 +73,11 @@ def offset_for_timestamp(
 
 def check_high_watermark_is_known(partition: Partition) -> None:
     """Raise OffsetNotAvailable while consumers may have seen a larger high watermark than this leader's (KIP-207)."""
-    high_watermark, leader_state = partition.log.high_watermark, partition.leader_state
-    if leader_state is not None and leader_state.start_offset > high_watermark:
+    high_watermark, leader = partition.log.high_watermark, partition.leader
+    if leader is not None and leader.state.start_offset > high_watermark:
         raise OffsetNotAvailable(
             f"{partition}: the high watermark {high_watermark} has not reached this epoch's start "
-            f"{leader_state.start_offset}"
+            f"{leader.state.start_offset}"
         )
 
 

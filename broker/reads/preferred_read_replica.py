@@ -35,8 +35,7 @@ class ClosestReplica:
 
     def choose(self, partition: Partition, client: ClientMetadata, fetch_offset: int) -> int | None:
         """The broker id of the follower that this consumer should read from; None: this leader."""
-        leader_state = partition.leader_state
-        if leader_state is None or self.selector is None:
+        if partition.leader is None or self.selector is None:
             return None
         now_ms, log = self._now_ms(), partition.log
         leader = self._view(self._node_id, client, log_end_offset=log.log_end_offset, ms_since_caught_up=0)
@@ -44,7 +43,7 @@ class ClosestReplica:
             self._view(
                 replica, client, log_end_offset=log_end_offset, ms_since_caught_up=now_ms - caught_up_ms
             )
-            for replica, log_end_offset, caught_up_ms in candidates(leader_state, fetch_offset)
+            for replica, log_end_offset, caught_up_ms in candidates(partition.leader.state, fetch_offset)
         ]
         view = PartitionView(replicas=[leader, *followers], leader=leader)
         try:

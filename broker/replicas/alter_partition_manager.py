@@ -81,9 +81,9 @@ class AlterPartitionManager:
         while self._waiting:
             batch, self._waiting = self._waiting, {}
             epochs = {
-                partition: partition.leader_state.epoch
+                partition: partition.leader.state.epoch
                 for partition in batch
-                if partition.leader_state is not None and partition.leader_state.proposed_isr is not None
+                if partition.leader is not None and partition.leader.state.proposed_isr is not None
             }
             if not epochs:
                 continue
@@ -128,8 +128,8 @@ class AlterPartitionManager:
         broker_epoch = self._broker_epoch()
         topics: dict[Any, TopicData] = {}
         for partition in partitions:
-            leader_state = partition.leader_state
-            assert leader_state is not None, str(partition)
+            assert partition.leader is not None, str(partition)
+            leader_state = partition.leader.state
             members = leader_state.proposed_members(own_broker_epoch=broker_epoch)
             topics.setdefault(partition.topic_id, TopicData(topic_id=partition.topic_id)).partitions.append(
                 PartitionData(

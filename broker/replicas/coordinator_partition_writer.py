@@ -30,8 +30,12 @@ class CoordinatorPartitionWriter:
         Raises NotLeaderOrFollower, NotEnoughReplicas, UnknownTopicOrPartition, MessageTooLarge, KafkaStorageError.
         """
         replicas = self._replicas
-        return replicas.partition(topic_partition).append_records(
-            batch, required_acks=-1, now_ms=replicas.runtime.now_ms(), origin=AppendOrigin.COORDINATOR
+        return (
+            replicas.partition(topic_partition)
+            .as_leader()
+            .append_records(
+                batch, required_acks=-1, now_ms=replicas.runtime.now_ms(), origin=AppendOrigin.COORDINATOR
+            )
         )
 
     def committed(
@@ -40,7 +44,7 @@ class CoordinatorPartitionWriter:
         """None if every record before `end_offset` is on the whole ISR; else a future that completes when they are.
 
         Precondition: the caller has not awaited anything since the append, so the records are of the present
-        leadership. Raises what `ReplicaManager.partition` and `Partition.is_committed` raise; so does the future, and
+        leadership. Raises what `ReplicaManager.partition` and `PartitionLeader.is_committed` raise; so does the future, and
         RequestTimedOut. Cancel the future to stop waiting.
         """
         status = ProducePartitionStatus(self._replicas.partition(topic_partition), end_offset)

@@ -70,7 +70,7 @@ class ProducePartitionStatus(PartitionStatus):
     __slots__ = ()
 
     def _is_reached(self) -> bool:
-        return self.partition.is_committed(self.offset, leader_epoch=self.leader_epoch)
+        return self.partition.leader_since(self.leader_epoch).is_committed(self.offset)
 
 
 class FlushPartitionStatus(PartitionStatus):
@@ -79,7 +79,7 @@ class FlushPartitionStatus(PartitionStatus):
     __slots__ = ()
 
     def _is_reached(self) -> bool:
-        return self.partition.is_flushed(self.offset, leader_epoch=self.leader_epoch)
+        return self.partition.leader_since(self.leader_epoch).is_flushed(self.offset)
 
 
 class DeleteRecordsPartitionStatus(PartitionStatus):
@@ -93,7 +93,7 @@ class DeleteRecordsPartitionStatus(PartitionStatus):
         self.low_watermark: int | None = None
 
     def _is_reached(self) -> bool:
-        low_watermark = self.partition.low_watermark(leader_epoch=self.leader_epoch)
+        low_watermark = self.partition.leader_since(self.leader_epoch).low_watermark()
         if low_watermark < self.offset:
             return False
         self.low_watermark = low_watermark

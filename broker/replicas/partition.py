@@ -1,13 +1,12 @@
-"""Partition on this broker: the role of its replica, and the leader's operations.
+"""Partition on this broker: its log, its role, and the parts that lead and follow.
 
     (created) --image names us leader----> LEADER  in the image's leader epoch
     LEADER    --image names another------> FOLLOWER
     FOLLOWER  --image names us-----------> LEADER  (a new leader epoch)
     any       --topic deleted------------> removed: every request fails with NOT_LEADER_OR_FOLLOWER
 
-The role comes from the metadata log only. A partition consists of its log, the follower's part
-(`follower_replica`), the leader's part (`broker.replication.leader_state` decides what followers' fetches mean for the
-ISR and the high watermark), and its watchers.
+The role comes from the metadata log only. A partition consists of its log, the leader's part (`partition_leader`) while
+this broker leads, the follower's part (`follower_replica`), and its watchers.
 
 A request carries its sender's current leader epoch, and is rejected when it differs from the partition's (KIP-320).
 
@@ -20,25 +19,20 @@ from uuid import UUID
 
 from broker.replicas.cluster_view import ClusterView
 from broker.replicas.follower_replica import FollowerReplica
+from broker.replicas.partition_leader import PartitionLeader
 from broker.replicas.watchers import Watchers
 from broker.replication.follower_reads import OffsetOnFollower, offset_on_follower
-from broker.replication.leader_state import FetchClock, LeaderState
 from protocol.errors import (
     FencedLeaderEpoch,
-    NotEnoughReplicas,
-    NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     OffsetNotAvailable,
     OffsetOutOfRange,
-    PolicyViolation,
     UnknownLeaderEpoch,
 )
 from protocol.metadata.image import PartitionImage
 from protocol.types import TopicPartition
-from storage.appending import AppendOrigin
-from storage.log import AppendInfo, Log
+from storage.log import Log
 from storage.replica_rules import has_diverged
-from storage.validation import ValidatedRecords
 
 
 class Partition:
@@ -46,19 +40,18 @@ class Partition:
 
     __slots__ = (
         "_cluster",
-        "_directories",
         "_flush",
-        "_leads_since_epoch",
         "_notified_log_start_offset",
         "_propose_isr",
         "appended_bytes",
+        "directories",
         "follower",
         "is_deleted",
         "is_leader",
         "isr",
+        "leader",
         "leader_epoch",
         "leader_id",
-        "leader_state",
         "log",
         "node_id",
         "partition_epoch",
@@ -80,7 +73,7 @@ class Partition:
         propose_isr: "Callable[[Partition], None]",
         flush: "Callable[[Partition], None]",
     ) -> None:
-        """`propose_isr` asks the controller for `leader_state.proposed_isr`; `flush` flushes the log in a thread
+        """`propose_isr` asks the controller for `leader.state.proposed_isr`; `flush` flushes the log in a thread
         (flush.messages), then calls `on_flushed`.
         """
         self.topic_partition = topic_partition
@@ -100,13 +93,11 @@ class Partition:
         # Older than any epoch, so that the first image is a new one.
         self.leader_epoch = -1
         self.partition_epoch = -1
-        #: Leader state of the present epoch; None unless it leads.
-        self.leader_state: LeaderState | None = None
-        #: The first of the leader epochs in which it has led without interruption; without meaning unless it leads.
-        self._leads_since_epoch = -1
+        #: None unless it leads.
+        self.leader: PartitionLeader | None = None
         self.replicas: tuple[int, ...] = ()
         #: The log directory of each replica; empty if no record names them.
-        self._directories: tuple[UUID, ...] = ()
+        self.directories: tuple[UUID, ...] = ()
         self.isr: frozenset[int] = frozenset()
         #: Bytes appended here by this process: the difference of two readings is what was appended in between.
         self.appended_bytes = 0
@@ -131,17 +122,18 @@ class Partition:
         self.leader_epoch = image.leader_epoch
         self.partition_epoch = image.partition_epoch
         self.replicas = image.replicas
-        self._directories = image.directories
+        self.directories = image.directories
         self.isr = frozenset(image.isr)
         if not self.is_leader:
-            self.leader_state = None
+            self.leader = None
             self.follower.follow(self.leader_epoch)
-        elif is_new_epoch or self.leader_state is None:
+        elif is_new_epoch or self.leader is None:
             self._begin_leader_epoch()
         else:
-            self.leader_state.update(replicas=self.replicas, isr=self.isr)
-        self._advance_high_watermark()
-        # Also without a new high watermark: parked requests must be checked again, since the leader may have changed.
+            self.leader.state.update(replicas=self.replicas, isr=self.isr)
+        if self.leader is not None:
+            self.leader.advance_high_watermark()
+        # Also without a new high watermark: delayed requests must be checked again, since the leader may have changed.
         self.notify()
         if not is_new_epoch:
             self.check_isr(self._cluster.now_ms())
@@ -149,26 +141,16 @@ class Partition:
 
     def _begin_leader_epoch(self) -> None:
         self.follower.stop()
-        # An entry in the epoch cache for every leader epoch, also one without records: a follower that
-        # asks for this epoch must get its start offset (KIP-101).
-        start_offset = self.log.log_end_offset
-        self.log.assign_epoch(self.leader_epoch, start_offset)
-        if self.leader_state is None:
-            self._leads_since_epoch = self.leader_epoch
-        self.leader_state = LeaderState(
-            node_id=self.node_id,
-            epoch=self.leader_epoch,
-            start_offset=start_offset,
-            replicas=self.replicas,
-            isr=self.isr,
-            is_isr_eligible=self._is_isr_eligible,
-            max_lag_ms=self._cluster.max_lag_ms,
-            now_ms=self._cluster.now_ms(),
-        )
+        if self.leader is None:
+            self.leader = PartitionLeader(self, self.log, self._cluster)
+        else:
+            self.leader.begin_epoch()
 
     def replace_log(self, log: Log) -> None:
         """The replica has moved to another log directory; `log` is a complete copy (`log_moves`)."""
         self.log = self.follower.log = log
+        if self.leader is not None:
+            self.leader.log = log
         self.notify()
 
     def resign(self) -> None:
@@ -176,7 +158,7 @@ class Partition:
         self.is_deleted = True
         self.is_leader = False
         self.leader_id = None
-        self.leader_state = None
+        self.leader = None
         self.notify()
 
     # -- leader epochs --------------------------------------------------------------------------------
@@ -277,121 +259,53 @@ class Partition:
         self._notified_log_start_offset = self.log.log_start_offset
         self.watchers.notify()
 
-    # -- writing --------------------------------------------------------------------------------------
+    def propose_isr(self) -> None:
+        """Ask the controller for the ISR that the leader's part has proposed."""
+        self._propose_isr(self)
 
-    @property
-    def effective_min_isr(self) -> int:
-        """min.insync.replicas, limited to the number of replicas."""
-        return min(self.log.config.min_insync_replicas, len(self.replicas))
+    def flush(self) -> None:
+        """Flush the log in a thread, then call `on_flushed`."""
+        self._flush(self)
 
-    def append_records(
-        self,
-        records: memoryview | bytes | bytearray | ValidatedRecords,
-        *,
-        required_acks: int,
-        now_ms: int,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
-        is_quick: bool = False,
-    ) -> AppendInfo:
-        """Append as leader, and notify the fetches that wait for records.
+    # -- leading --------------------------------------------------------------------------------------
 
-        With `is_quick` raises NeedsThread for a batch whose validation takes long (`storage.validation`). Raises
-        NotLeaderOrFollower, NotEnoughReplicas (with acks -1, before anything is written), and what
-        `Log.append_as_leader` raises.
-        """
-        leader_state = self.leader_state
-        if leader_state is None:
+    def as_leader(self) -> PartitionLeader:
+        """The leader's part. Raises NotLeaderOrFollower unless this broker leads."""
+        leader = self.leader
+        if leader is None:
             raise NotLeaderOrFollower(f"{self} is not led by broker {self.node_id} but by {self.leader_id}")
-        log = self.log
-        if required_acks == -1 and leader_state.followers and len(self.isr) < self.effective_min_isr:
-            raise NotEnoughReplicas(
-                f"{self}: the ISR {sorted(self.isr)} is smaller than min.insync.replicas={self.effective_min_isr}"
-            )
-        old_end_offset = log.log_end_offset
-        info = log.append_as_leader(
-            records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, is_quick=is_quick
-        )
-        self.appended_bytes += info.size_bytes
-        if is_flush_due := log.flusher.is_due:
-            self._flush(self)
-        if leader_state.followers:
-            for progress in leader_state.followers.values():
-                progress.on_append(old_end_offset=old_end_offset)
-            self.watchers.notify_followers()
-            # The only member of the ISR commits what it appends.
-            if len(leader_state.maximal_isr) == 1 and self._advance_high_watermark():
-                self.notify()
-        elif log.maybe_increment_high_watermark(log.recovery_point if is_flush_due else log.log_end_offset):
-            self.notify()
-        return info
+        return leader
 
-    def on_flushed(self) -> None:
-        """The log was flushed: more may be committed, and requests that wait for the flush are checked again."""
-        if self._advance_high_watermark():
-            self.notify()
-        else:
-            self.watchers.check_delayed()
-
-    def is_flushed(self, end_offset: int, *, leader_epoch: int) -> bool:
-        """Whether every record before `end_offset` is flushed, as far as flush.messages requires.
-
-        Raises NotLeaderOrFollower if this broker has not led without interruption since `leader_epoch`.
-        """
-        self._leader_state_since(leader_epoch)
-        return self.log.recovery_point >= end_offset or not self.log.flusher.is_due
-
-    def _leader_state_since(self, leader_epoch: int) -> LeaderState:
-        """Raises NotLeaderOrFollower unless this broker has led without interruption since `leader_epoch`.
-
-        A new epoch of the same leader is no interruption: it has truncated nothing. The controller begins one when
-        replicas are removed, and below metadata version 3.6 each time the ISR shrinks, which acks=all may wait for.
-        """
-        leader_state = self.leader_state
-        if leader_state is None or leader_epoch < self._leads_since_epoch:
+    def leader_since(self, leader_epoch: int) -> PartitionLeader:
+        """The leader's part. Raises NotLeaderOrFollower unless this broker has led without interruption since then."""
+        leader = self.leader
+        if leader is None or leader_epoch < leader.since_epoch:
             raise NotLeaderOrFollower(
                 f"{self} is not led by broker {self.node_id} any more as in leader epoch {leader_epoch}"
             )
-        return leader_state
+        return leader
 
-    def is_committed(self, end_offset: int, *, leader_epoch: int) -> bool:
-        """Whether every record before `end_offset` of the log as of `leader_epoch` is on the whole ISR.
+    def check_isr(self, now_ms: int) -> None:
+        """See `PartitionLeader.check_isr`; nothing unless this broker leads."""
+        if self.leader is not None:
+            self.leader.check_isr(now_ms)
 
-        Raises NotLeaderOrFollower if this broker has not led without interruption since, and
-        NotEnoughReplicasAfterAppend if the ISR has shrunk below its minimum meanwhile.
-        """
-        leader_state = self._leader_state_since(leader_epoch)
-        if self.log.high_watermark < end_offset:
-            return False
-        if len(leader_state.maximal_isr) < self.effective_min_isr:
-            raise NotEnoughReplicasAfterAppend(
-                f"{self}: the ISR is {sorted(self.isr)} and has to have {self.effective_min_isr} members"
-            )
-        return True
+    def on_config_changed(self) -> None:
+        """The topic's configuration has changed: a smaller min.insync.replicas may commit records."""
+        if self.leader is not None:
+            self.leader.update_high_watermark()
 
-    def delete_records(self, offset: int | None) -> int:
-        """Move the log start offset up to `offset` (None: to the high watermark); returns that offset.
+    def on_isr_refused(self, *, leader_epoch: int) -> None:
+        """The controller has refused the proposed ISR, or has not attempted it: the ISR is unchanged."""
+        if self.leader is not None:
+            self.leader.on_isr_refused(leader_epoch=leader_epoch)
 
-        The deletion is complete when the low watermark has reached it, too. Raises NotLeaderOrFollower, PolicyViolation
-        (a compacted topic's records are not deleted by offset), OffsetOutOfRange.
-        """
-        log = self.local_log(None, must_lead=True)
-        if log.config.is_compacted and not log.config.is_deleting:
-            raise PolicyViolation(f"{self}: cleanup.policy=compact deletes records by key only")
-        if offset is None:
-            offset = log.high_watermark
-        if offset < 0:
-            raise OffsetOutOfRange(f"{self}: {offset} is not an offset")
-        if log.maybe_increment_log_start_offset(offset, reason="DeleteRecords"):
+    def on_flushed(self) -> None:
+        """The log was flushed: more may be committed, and requests that wait for the flush are checked again."""
+        if self.leader is not None and self.leader.advance_high_watermark():
             self.notify()
-        return offset
-
-    def low_watermark(self, *, leader_epoch: int) -> int:
-        """The smallest log start offset of all live replicas.
-
-        Raises NotLeaderOrFollower if this broker has not led without interruption since `leader_epoch`.
-        """
-        leader_state = self._leader_state_since(leader_epoch)
-        return leader_state.low_watermark(self.log.log_start_offset, is_alive=self._cluster.is_alive)
+        else:
+            self.watchers.check_delayed()
 
     # -- followers ------------------------------------------------------------------------------------
 
@@ -401,120 +315,12 @@ class Partition:
         A client that claims to be a replica must not move the high watermark. Raises UnknownLeaderEpoch or
         NotLeaderOrFollower.
         """
-        leader_state = self.leader_state
-        if leader_state is None or replica_id not in leader_state.followers:
+        leader = self.leader
+        if leader is None or replica_id not in leader.state.followers:
             text = f"{self}: broker {replica_id} is not one of the replicas {self.replicas} it could be"
             # With a leader epoch, the pair (replica, epoch) may be unknown here only for now: a real follower retries.
             raise UnknownLeaderEpoch(text) if has_leader_epoch else NotLeaderOrFollower(text)
         if broker_epoch is not None and self._cluster.is_stale(replica_id, broker_epoch):
             raise NotLeaderOrFollower(
-                f"{self}: broker {replica_id} has begun a newer epoch than {broker_epoch}"
+                f"{self}: broker {replica_id} is registered with a newer broker epoch than {broker_epoch}"
             )
-
-    def on_follower_fetch(
-        self,
-        replica_id: int,
-        *,
-        fetch_offset: int,
-        log_start_offset: int,
-        broker_epoch: int | None,
-        session: FetchClock | None,
-        now_ms: int,
-    ) -> None:
-        """Record the Fetch of a follower that passed `check_follower`: it has everything before `fetch_offset`."""
-        leader_state = self.leader_state
-        assert leader_state is not None, str(self)
-        progress = leader_state.followers[replica_id]
-        if progress.session is not session:
-            self.watchers.note_overtaken(progress.session)
-        old_end_offset, old_start_offset = progress.log_end_offset, progress.log_start_offset
-        progress.on_fetch(
-            fetch_offset=fetch_offset,
-            log_start_offset=log_start_offset,
-            leader_end_offset=self.log.log_end_offset,
-            broker_epoch=broker_epoch,
-            session=session,
-            now_ms=now_ms,
-        )
-        if replica_id not in leader_state.isr:
-            self._propose(leader_state.expanded(replica_id, high_watermark=self.log.high_watermark))
-        if fetch_offset != old_end_offset and self._advance_high_watermark():
-            self.notify()
-        elif log_start_offset != old_start_offset:
-            self.watchers.check_delayed()  # DeleteRecords waits for the low watermark
-
-    # -- the ISR and the high watermark ---------------------------------------------------------------
-
-    def check_isr(self, now_ms: int) -> None:
-        """Propose an ISR without members that have fallen behind, or with a caught-up replica, if there is one.
-
-        A caught-up replica outside the ISR delays the high watermark, until it is fenced or falls behind: so the high
-        watermark is computed again here.
-        """
-        leader_state = self.leader_state
-        if leader_state is None or not leader_state.followers:
-            return
-        log_end_offset = self.log.log_end_offset
-        isr = leader_state.shrunk(log_end_offset=log_end_offset, now_ms=now_ms)
-        if isr is None and len(leader_state.isr) <= len(leader_state.followers):
-            isr = leader_state.returned(
-                high_watermark=self.log.high_watermark, log_end_offset=log_end_offset, now_ms=now_ms
-            )
-        self._propose(isr)
-        self._settle_high_watermark()
-
-    def _propose(self, isr: frozenset[int] | None) -> None:
-        if isr is not None:
-            assert self.leader_state is not None
-            self.leader_state.propose(isr)
-            self._propose_isr(self)
-
-    def _is_isr_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
-        """Whether a replica may join the ISR: its broker is eligible, and the replica's log directory is not offline.
-
-        Counter-example: a replica was caught up when its disk failed, and its last Fetch arrives after the controller
-        has removed it from the ISR. Without the second condition it would rejoin at once.
-        """
-        directory = dict(zip(self.replicas, self._directories, strict=False)).get(broker_id)
-        return self._cluster.is_isr_eligible(broker_id, broker_epoch) and (
-            directory is None or self._cluster.is_online(broker_id, directory)
-        )
-
-    def on_isr_refused(self, *, leader_epoch: int) -> None:
-        """The controller has refused the proposed ISR, or has not attempted it: the ISR is unchanged."""
-        if self.leader_state is not None and self.leader_state.epoch == leader_epoch:
-            self.leader_state.withdraw()
-            self._settle_high_watermark()
-
-    def on_config_changed(self) -> None:
-        """The topic's configuration has changed: a smaller min.insync.replicas may commit records."""
-        self._settle_high_watermark()
-
-    def _settle_high_watermark(self) -> None:
-        """Advance the high watermark where fewer replicas may count than before, without waiting for a fetch.
-
-        Followers may have fetched everything already, so their next fetch may not advance it.
-        """
-        if self._advance_high_watermark():
-            self.notify()
-
-    def _advance_high_watermark(self) -> bool:
-        leader_state = self.leader_state
-        if leader_state is None:
-            return False
-        log = self.log
-        end: int | None = log.log_end_offset
-        if leader_state.followers:
-            end = leader_state.high_watermark_candidate(
-                log_end_offset=log.log_end_offset,
-                min_isr=self.effective_min_isr,
-                now_ms=self._cluster.now_ms(),
-            )
-        if end is None:
-            return False
-        if (flushed_end := log.flusher.committable_end) < end:
-            # An append may not have started a flush: flush.messages was lowered, or records copied as a follower are
-            # not flushed yet.
-            self._flush(self)
-            end = flushed_end
-        return log.maybe_increment_high_watermark(end)

@@ -337,6 +337,8 @@ class Follower:
     def _fetch(self) -> None:
         self.state = ReplicaState.FETCHING
         self.fetch_offset, self.last_fetched_epoch = self._sound_end()
+        # The leader counts everything before the fetch offset as replicated here.
+        assert self.fetch_offset <= self._log.log_end_offset, (self.fetch_offset, self._log.log_end_offset)
 
     def _sound_end(self) -> tuple[int, int | None]:
         """The end of the part without gaps, and the epoch of its last record.

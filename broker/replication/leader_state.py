@@ -78,7 +78,10 @@ class FollowerProgress:
             self.caught_up_ms = reached_ms
         self.log_end_offset = fetch_offset
         self.log_start_offset = log_start_offset
-        assert leader_end_offset >= (self.leader_end_offset or 0), (leader_end_offset, self)
+        # A leader's log never shrinks within its epoch, and its followers have nothing that it lacks.
+        assert fetch_offset <= leader_end_offset >= (self.leader_end_offset or 0), (
+            fetch_offset, leader_end_offset, self,
+        )  # fmt: skip
         self.leader_end_offset = leader_end_offset
         self.fetched_ms = now_ms
         self.broker_epoch = broker_epoch
@@ -103,7 +106,8 @@ class FollowerProgress:
 class LeaderState:
     """Leader state of one partition in one leader epoch.
 
-    Invariant: the proposed ISR, if there is one, contains this broker; `followers` never does.
+    Invariant: the ISR and the proposed ISR contain this broker, and else replicas in `followers` only, which never
+    contains it.
     """
 
     __slots__ = (
@@ -149,6 +153,7 @@ class LeaderState:
             for replica in replicas
             if replica != node_id
         }
+        self._assert_members(self.isr)
 
     @property
     def maximal_isr(self) -> frozenset[int]:
@@ -156,10 +161,16 @@ class LeaderState:
         return self.isr if self.proposed_isr is None else self.isr | self.proposed_isr
 
     def update(self, *, replicas: Iterable[int], isr: Collection[int]) -> None:
-        """The controller has committed this partition state; a pending proposal is settled by it."""
+        """The controller has committed this partition state; it decides a pending proposal."""
         self.isr = frozenset(isr)
         self.proposed_isr = None
         self.assign(replicas)
+        self._assert_members(self.isr)
+
+    def _assert_members(self, isr: frozenset[int]) -> None:
+        """Invariant: an ISR, the proposed one too, has the leader and replicas of the partition only."""
+        assert self.node_id in isr, (self.node_id, isr)
+        assert isr <= self.followers.keys() | {self.node_id}, (isr, [*self.followers])
 
     def assign(self, replicas: Iterable[int]) -> None:
         """Set the partition's replicas; the progress of those that remain is kept."""
@@ -221,7 +232,7 @@ class LeaderState:
     def propose(self, isr: frozenset[int]) -> None:
         """Record this ISR as proposed to the controller, with the members' present broker epochs (KIP-903)."""
         assert self.proposed_isr is None, self.proposed_isr
-        assert self.node_id in isr, isr
+        self._assert_members(isr)
         for replica in isr - self.isr:
             end = self.followers[replica].log_end_offset
             assert end is not None, (replica, isr)

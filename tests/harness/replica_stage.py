@@ -356,7 +356,7 @@ class Stage:
         partition = self.partition(name)
         now_ms = self.broker(name).runtime.now_ms()
         batch = build_batch(simple_records([(None, value.encode()) for value in values], timestamp=now_ms))
-        partition.append_records(bytearray(batch), required_acks=1, now_ms=now_ms)
+        partition.as_leader().append_records(bytearray(batch), required_acks=1, now_ms=now_ms)
 
     async def _catch_up(self, line: Line) -> None:
         for _ in range(20):
@@ -379,7 +379,7 @@ class Stage:
     def _delete(self, name: str, offset: int) -> None:
         partition = self.partition(name)
         if partition.is_leader:
-            partition.delete_records(offset)
+            partition.as_leader().delete_records(offset)
         else:
             partition.log.maybe_increment_log_start_offset(offset, reason="retention")
             self.broker(name).replicas.notice_retention()

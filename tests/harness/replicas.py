@@ -348,9 +348,8 @@ class ReplicaCluster:
         granted = []
         proposals, self.proposals = self.proposals, []
         for broker, partition in proposals:
-            leader_state = partition.leader_state
-            if leader_state is not None and leader_state.proposed_isr is not None:
-                isr = leader_state.proposed_isr
+            if partition.leader is not None and partition.leader.state.proposed_isr is not None:
+                isr = partition.leader.state.proposed_isr
                 granted.append((broker, isr))
                 self.change(partition.topic_partition, isr=sorted(isr))
         return granted

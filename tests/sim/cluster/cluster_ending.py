@@ -79,7 +79,7 @@ class Ending:
     def _isrs_are_decided(self) -> bool:
         """No leader waits for the controller's word on an ISR."""
         return not any(
-            partition.leader_state is not None and partition.leader_state.proposed_isr is not None
+            partition.leader is not None and partition.leader.state.proposed_isr is not None
             for machine in self._world.brokers
             if machine.broker is not None
             for partition in machine.broker.replicas.partitions()

@@ -17,7 +17,7 @@ from cluster_roles import look_at_roles
 from cluster_violated import Violated
 
 from broker.replicas.partition import Partition
-from broker.replication.leader_state import LeaderState
+from broker.replicas.partition_leader import PartitionLeader
 from protocol.metadata.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
@@ -118,8 +118,8 @@ class Judge:
                         partition.is_leader,
                         ledger,
                     )
-                if partition.leader_state is not None:
-                    self._replication_quorum_superset(partition, partition.leader_state)
+                if partition.leader is not None:
+                    self._replication_quorum_superset(partition, partition.leader)
             if has_changed and not is_interrupted:
                 look_at_roles(machine, broker)
 
@@ -237,8 +237,9 @@ class Judge:
         image = self._epochs.get(key)
         return image is not None and image.leader_epoch == partition.leader_epoch
 
-    def _replication_quorum_superset(self, partition: Partition, leader_state: LeaderState) -> None:
+    def _replication_quorum_superset(self, partition: Partition, leader: PartitionLeader) -> None:
         """Who may be elected is waited for (KIP-966): the leader's maximal ISR covers the controller's ISR and ELR."""
+        leader_state = leader.state
         state = (self._image_offset, leader_state, leader_state.isr, leader_state.proposed_isr)
         if self._supersets.get(partition) == state:
             return
@@ -246,7 +247,7 @@ class Judge:
         image = self._epochs.get((partition.topic_id, partition.topic_partition.partition))
         if image is None or image.leader_epoch != leader_state.epoch:
             return
-        if len(leader_state.isr) < partition.effective_min_isr:
+        if len(leader_state.isr) < leader.effective_min_isr:
             return  # it commits nothing
         if not leader_state.maximal_isr.issuperset(image.isr + image.elr):
             raise Violated(

@@ -18,10 +18,10 @@ from broker.replicas.delayed_produce import PartitionStatus
 from broker.replicas.follower_replica import FollowerReplica
 from broker.replicas.partition import Partition
 from broker.replicas.partition_fetch_states import key_of
+from broker.replicas.partition_leader import PartitionLeader
 from broker.replicas.replica_fetcher import ReplicaFetcher
 from broker.replication.follower import Action, Follower
 from broker.replication.leader_state import NO_BROKER_EPOCH, FollowerProgress, LeaderState
-from protocol.errors import NotLeaderOrFollower
 from runtime import Pool
 from runtime.simulated import SimulatedRuntime
 from storage import log_reader
@@ -57,12 +57,12 @@ def offsets_of_an_older_epoch_count() -> Iterator[None]:
 
     def begin_with_memories(self: Partition) -> None:
         begin(self)
-        assert self.leader_state is not None
+        assert self.leader is not None
         for replica, old in remembered.get(self, {}).items():
-            if replica in self.leader_state.followers:
-                old.leader_epoch = self.leader_state.epoch  # an assertion would find it otherwise
-                self.leader_state.followers[replica] = old
-        remembered[self] = self.leader_state.followers
+            if replica in self.leader.state.followers:
+                old.leader_epoch = self.leader.state.epoch  # an assertion would find it otherwise
+                self.leader.state.followers[replica] = old
+        remembered[self] = self.leader.state.followers
 
     with patch.object(Partition, "_begin_leader_epoch", begin_with_memories):
         yield
@@ -184,7 +184,7 @@ def writes_in_the_epoch_before() -> Iterator[None]:
 @contextmanager
 def acks_all_is_answered_at_once() -> Iterator[None]:
     """The leader's own append is enough."""
-    with patch.object(Partition, "is_committed", lambda self, end_offset, *, leader_epoch: True):
+    with patch.object(PartitionLeader, "is_committed", lambda self, end_offset: True):
         yield
 
 
@@ -192,12 +192,7 @@ def acks_all_is_answered_at_once() -> Iterator[None]:
 def an_offset_is_all_that_is_waited_for() -> Iterator[None]:
     """A broker that leads again counts offsets of its earlier leadership as reached."""
 
-    def leadership_since(self: Partition, leader_epoch: int) -> LeaderState:
-        if self.leader_state is None:
-            raise NotLeaderOrFollower
-        return self.leader_state
-
-    with patch.object(Partition, "_leader_state_since", leadership_since):
+    with patch.object(Partition, "leader_since", lambda self, leader_epoch: self.as_leader()):
         yield
 
 

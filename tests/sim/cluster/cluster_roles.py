@@ -39,16 +39,16 @@ def _followed(machine: Machine, broker: BrokerServices) -> dict[Partition, int]:
 
 
 def _look_at_replica(machine: Machine, partition: Partition) -> None:
-    log, leader_state = partition.log, partition.leader_state
+    log, leader = partition.log, partition.leader
     is_right = (
         partition.leader_id == machine.node_id
-        and leader_state is not None
-        and leader_state.epoch == partition.leader_epoch
+        and leader is not None
+        and leader.state.epoch == partition.leader_epoch
         if partition.is_leader
-        else leader_state is None
+        else leader is None
     )
     if not is_right:
-        raise Violated(f"ValidReplicaState: {partition} on {machine}: {partition.leader_id} {leader_state}")
+        raise Violated(f"ValidReplicaState: {partition} on {machine}: {partition.leader_id} {leader}")
     if not log.log_start_offset <= log.high_watermark <= log.log_end_offset:
         raise Violated(
             f"ValidReplicaState: {partition} on {machine}: "

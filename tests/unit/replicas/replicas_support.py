@@ -79,7 +79,7 @@ class Cluster:
         return self.broker_epochs.get(broker_id, -1) > broker_epoch
 
     def propose_isr(self, partition: Partition) -> None:
-        self.proposed.append(partition.leader_state.proposed_isr)
+        self.proposed.append(partition.leader.state.proposed_isr)
 
     def flush(self, partition: Partition) -> None:
         self.flushing.append(partition)
@@ -90,7 +90,7 @@ def follower_fetches(
 ) -> None:
     """The follower `replica` has everything before `offset`."""
     row = {"log_start_offset": 0, "broker_epoch": -1, "session": None} | fields
-    partition.on_follower_fetch(replica, fetch_offset=offset, now_ms=now_ms, **row)
+    partition.as_leader().on_follower_fetch(replica, fetch_offset=offset, now_ms=now_ms, **row)
 
 
 class PartitionOnDisk:
@@ -121,7 +121,9 @@ class PartitionOnDisk:
         )
 
     def append(self, *values: bytes, acks: int = -1, **fields):
-        return self.partition.append_records(batch(*values, **fields), required_acks=acks, now_ms=NOW_MS)
+        return self.partition.as_leader().append_records(
+            batch(*values, **fields), required_acks=acks, now_ms=NOW_MS
+        )
 
 
 def topic_records(name: str, topic_id: UUID, partitions: dict[int, PartitionImage]) -> list[MetadataRecord]:

@@ -56,7 +56,7 @@ def test_who_moves_the_high_watermark(
     partition = leader.partition(ORDERS)
     now_ms = leader.runtime.now_ms()
     batch = bytearray(build_batch(simple_records([(None, b"a")], timestamp=now_ms)))
-    partition.append_records(batch, required_acks=1, now_ms=now_ms)
+    partition.as_leader().append_records(batch, required_acks=1, now_ms=now_ms)
     row = FetchPartition(
         partition=0,
         current_leader_epoch=leader_epoch,

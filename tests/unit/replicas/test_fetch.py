@@ -61,7 +61,9 @@ def values(row):
 
 def append(broker, *payload, index=0, topic="t"):
     partition = broker.replicas.partition((topic, index))
-    return partition.append_records(batch(*payload), required_acks=-1, now_ms=broker.runtime.now_ms())
+    return partition.as_leader().append_records(
+        batch(*payload), required_acks=-1, now_ms=broker.runtime.now_ms()
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -499,7 +499,7 @@ def test_a_late_request_of_an_earlier_connection_does_not_hide_what_the_session_
         session_id = hosting.session_id
         parked = hosting.fetch({}, session=(session_id, 1), replica_id=2)
         hosting.fetch({KEY: row | {"fetch_offset": 0}}, session=(0, -1), replica_id=2)
-        progress = on_disk.partition.leader_state.followers[2]
+        progress = on_disk.partition.leader.state.followers[2]
         assert progress.log_end_offset == 0
         await parked  # asked before: that it is answered is no news of the follower
         assert progress.log_end_offset == 0

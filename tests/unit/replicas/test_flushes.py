@@ -156,7 +156,7 @@ def test_a_follower_flushes_before_it_fetches_on(simulation):
         leader, follower = (each.partition(ORDERS) for each in cluster.brokers.values())
         cluster.brokers[2].runtime.blocking_s = lambda: FLUSH_S
         now_ms = cluster.brokers[1].runtime.now_ms()
-        leader.append_records(batch(b"a"), required_acks=1, now_ms=now_ms)
+        leader.as_leader().append_records(batch(b"a"), required_acks=1, now_ms=now_ms)
         await until(lambda: follower.log.log_end_offset == 1)
         assert follower.log.recovery_point == 0
         await until(lambda: leader.log.high_watermark == 1)

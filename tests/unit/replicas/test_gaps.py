@@ -29,7 +29,7 @@ async def replicating(simulation):
                 broker.partition(ORDERS).log.roll(broker.runtime.now_ms())
         now_ms = leader.runtime.now_ms()
         batch = build_batch(simple_records([(None, value)], timestamp=now_ms))
-        leader.partition(ORDERS).append_records(bytearray(batch), required_acks=1, now_ms=now_ms)
+        leader.partition(ORDERS).as_leader().append_records(bytearray(batch), required_acks=1, now_ms=now_ms)
         await until(lambda end=number + 1: follower.partition(ORDERS).log.high_watermark == end)
     yield cluster
     for broker in cluster.brokers.values():
@@ -81,7 +81,7 @@ def test_a_leader_keeps_what_it_has(simulation):
             assert values(leader) == WHOLE[:5] + WHOLE[6:]
             # Also when it follows later on: others have copied from it by then.
             cluster.elect(ORDERS, 2)
-            await until(lambda: follower.partition(ORDERS).leader_state.followers[1].log_end_offset == 9)
+            await until(lambda: follower.partition(ORDERS).leader.state.followers[1].log_end_offset == 9)
             assert values(leader) == WHOLE[:5] + WHOLE[6:]
 
     simulation.run(story())

@@ -84,7 +84,7 @@ def described(broker: ReplicaBroker) -> dict[tuple[str, bool], int]:
 def write(broker: ReplicaBroker, *values: bytes, to: TopicPartition = ORDERS) -> None:
     now_ms = broker.runtime.now_ms()
     batch = build_batch(simple_records([(None, value) for value in values], timestamp=now_ms))
-    broker.partition(to).append_records(bytearray(batch), required_acks=1, now_ms=now_ms)
+    broker.partition(to).as_leader().append_records(bytearray(batch), required_acks=1, now_ms=now_ms)
 
 
 def values(broker: ReplicaBroker) -> list[bytes | None]:
@@ -310,7 +310,7 @@ def test_a_log_that_begins_within_a_batch_moves(simulation):
         async with brokers(simulation) as cluster:
             broker = cluster.brokers[1]
             write(broker, b"a", b"b", b"c", b"d")
-            broker.partition(ORDERS).delete_records(2)
+            broker.partition(ORDERS).as_leader().delete_records(2)
             new = other(broker)
             move(broker, new)
             accept(cluster, broker, new)

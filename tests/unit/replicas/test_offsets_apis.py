@@ -45,7 +45,7 @@ def test_the_versions_are_kafkas(module):
 
 
 def append(broker, *values, index=0, timestamp=NOW_MS):
-    broker.replicas.partition(("t", index)).append_records(
+    broker.replicas.partition(("t", index)).as_leader().append_records(
         batch(*values, timestamp=timestamp, key=b"k"), required_acks=-1, now_ms=broker.runtime.now_ms()
     )
 

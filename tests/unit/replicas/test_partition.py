@@ -149,11 +149,11 @@ def test_the_high_watermark_is_the_slowest_of_the_isr(tmp_path):
     partition.apply(image(epoch=1, partition_epoch=2, replicas=(1, 2, 3), isr=(1,)))
     assert log.high_watermark == 2
     with pytest.raises(NotEnoughReplicasAfterAppend):
-        partition.is_committed(2, leader_epoch=1)
-    assert not partition.is_committed(3, leader_epoch=1)
+        partition.leader_since(1).is_committed(2)
+    assert not partition.leader_since(1).is_committed(3)
     partition.apply(image(leader=OTHER, epoch=2, replicas=(1, 2, 3)))
     with pytest.raises(NotLeaderOrFollower):
-        partition.is_committed(2, leader_epoch=1)
+        partition.leader_since(1).is_committed(2)
 
 
 def test_who_has_lost_his_directory_does_not_join_the_isr(tmp_path):
@@ -216,7 +216,7 @@ def test_latest_of_an_empty_log_and_its_earliest_after_deletion(on_disk):
     assert offset_at(partition, LATEST) == (-1, 0, 0)
     assert offset_at(partition, MAX_TIMESTAMP) is None
     on_disk.append(b"a", b"b")
-    assert partition.delete_records(None) == 2
+    assert partition.as_leader().delete_records(None) == 2
     assert offset_at(partition, EARLIEST) == (-1, 2, 0)
 
 
@@ -256,11 +256,11 @@ def test_delete_records(tmp_path, cleanup_policy, offset, outcome):
     on_disk.partition.apply(image())
     on_disk.append(b"a", b"b", b"c", key=b"k")
     if isinstance(outcome, int):
-        assert on_disk.partition.delete_records(offset) == outcome
+        assert on_disk.partition.as_leader().delete_records(offset) == outcome
         assert on_disk.log.log_start_offset == outcome
     else:
         with pytest.raises(outcome):
-            on_disk.partition.delete_records(offset)
+            on_disk.partition.as_leader().delete_records(offset)
 
 
 # KIP-595

@@ -220,7 +220,7 @@ def caught_up_but_not_in_the_isr(broker):
     now_ms = broker.runtime.now_ms()
     for follower in (2, 3):
         follower_fetches(partition, follower, 0, now_ms=now_ms, broker_epoch=follower)
-    assert partition.leader_state.proposed_isr == {1, 2, 3}
+    assert partition.leader.state.proposed_isr == {1, 2, 3}
     return partition
 
 
@@ -276,7 +276,7 @@ def test_a_deletion_ends_with_its_leadership(simulation, broker):
     broker.replay(RegisterBrokerRecord(broker_id=2, broker_epoch=1, fenced=False))
 
     async def story():
-        partition.append_records(batch(b"a", b"b"), required_acks=1, now_ms=NOW_MS)
+        partition.as_leader().append_records(batch(b"a", b"b"), required_acks=1, now_ms=NOW_MS)
         follower_fetches(partition, 2, 2)
         task = asyncio.ensure_future(delete_records(broker, 1))
         await asyncio.sleep(0)
@@ -295,7 +295,7 @@ def test_a_deletion_does_not_wait_for_a_replica_that_is_fenced(simulation, broke
     broker.replay(RegisterBrokerRecord(broker_id=2, broker_epoch=1, fenced=False))
 
     async def story():
-        partition.append_records(batch(b"a", b"b"), required_acks=1, now_ms=NOW_MS)
+        partition.as_leader().append_records(batch(b"a", b"b"), required_acks=1, now_ms=NOW_MS)
         waiting = asyncio.ensure_future(delete_records(broker, 1))
         await asyncio.sleep(0)
         broker.replay(BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=1, fenced=1))
@@ -326,7 +326,7 @@ def test_what_a_search_has_found_does_not_outlive_the_role(
     broker.runtime.blocking_s = lambda: THREAD_S
 
     async def story():
-        partition.append_records(batch(b"a", timestamp=NOW_MS), required_acks=1, now_ms=NOW_MS)
+        partition.as_leader().append_records(batch(b"a", timestamp=NOW_MS), required_acks=1, now_ms=NOW_MS)
         follower_fetches(partition, 2, 1)
         assert await list_offsets(broker, NOW_MS, leader_epoch=leader_epoch) == (ErrorCode.none, 0)
         waiting = asyncio.ensure_future(list_offsets(broker, NOW_MS, leader_epoch=leader_epoch))
@@ -378,7 +378,7 @@ def test_an_offset_that_is_committed_while_its_partition_changes_its_role(simula
             if leader == 2:
                 partition.follower.truncate_to(0, now_ms=NOW_MS)
         if partition.is_leader:
-            partition.append_records(batch(b"k", key=b"k"), required_acks=1, now_ms=NOW_MS)
+            partition.as_leader().append_records(batch(b"k", key=b"k"), required_acks=1, now_ms=NOW_MS)
             follower_fetches(partition, 2, partition.log.log_end_offset)
         response = await waiting
         assert response.topics[0].partitions[0].error_code == code
@@ -393,8 +393,8 @@ def test_an_offset_that_is_committed_while_its_partition_changes_its_role(simula
 def test_a_truncation_that_waits_for_the_disk_ends_with_the_role(simulation, broker):
     """It was decided on as a follower, and is begun when the broker leads: its records are not cut off."""
     (partition,) = create(broker)
-    partition.append_records(batch(b"a"), required_acks=1, now_ms=NOW_MS)
-    partition.append_records(batch(b"b"), required_acks=1, now_ms=NOW_MS)
+    partition.as_leader().append_records(batch(b"a"), required_acks=1, now_ms=NOW_MS)
+    partition.as_leader().append_records(batch(b"b"), required_acks=1, now_ms=NOW_MS)
     change_leader(broker, 2)
     follower, rest = truncation(broker, partition, 1, is_wanted=lambda: not partition.is_leader)
     # What an earlier truncation has prepared, which is as good for this one.
@@ -411,7 +411,7 @@ def test_a_truncation_that_is_cancelled_leaves_no_copy_of_the_log(simulation, br
     monkeypatch.setattr(lending, "REMAP_BYTES", 0)
     (partition,) = create(broker)
     for _ in range(2):
-        partition.append_records(batch(b"x" * 200_000), required_acks=1, now_ms=NOW_MS)
+        partition.as_leader().append_records(batch(b"x" * 200_000), required_acks=1, now_ms=NOW_MS)
     log = partition.log
     lent = log.reader.read(1, max_bytes=500_000, lend=True).records
     assert isinstance(lent, memoryview)
@@ -446,7 +446,7 @@ def test_what_a_thread_finds_in_a_log_that_another_epoch_has_truncated_is_no_dam
 ):
     (partition,) = create(broker)
     for value in (b"a", b"b", b"c"):
-        partition.append_records(batch(value), required_acks=1, now_ms=NOW_MS)
+        partition.as_leader().append_records(batch(value), required_acks=1, now_ms=NOW_MS)
     change_leader(broker, 2)
     epoch = partition.leader_epoch
 

@@ -1,6 +1,7 @@
 """AlterPartition from the broker's side: batches, one request at a time, and what each answer means."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,12 +26,13 @@ class Led:
 
     def __init__(self, index: int) -> None:
         self.topic_partition = TopicPartition("orders", index)
-        self.leader_state = LeaderState(
+        state = LeaderState(
             node_id=1, epoch=3, start_offset=0, replicas=(1, 2, 3), isr=(1, 2, 3),
             is_isr_eligible=lambda broker, epoch: True, max_lag_ms=1_000, now_ms=0,
         )  # fmt: skip
-        self.leader_state.followers[2].broker_epoch = 22
-        self.leader_state.propose(frozenset({1, 2}))
+        state.followers[2].broker_epoch = 22
+        state.propose(frozenset({1, 2}))
+        self.leader = SimpleNamespace(state=state)
         self.answers: list[object] = []
 
     def __str__(self) -> str:
@@ -38,7 +40,7 @@ class Led:
 
     def on_isr_refused(self, *, leader_epoch):
         self.answers.append("refused")
-        self.leader_state.withdraw()
+        self.leader.state.withdraw()
 
 
 class Channel:
@@ -154,7 +156,7 @@ def test_what_an_answer_means(simulation, code, outcome, is_asked_again):
         await asyncio.sleep(1)
         assert asked.answers == outcome
         assert granted.answers == []
-        assert granted.leader_state.proposed_isr == {1, 2}
+        assert granted.leader.state.proposed_isr == {1, 2}
         assert [[row.partition_index for row in rows(it)] for it in channel.requests[1:]] == (
             [[0]] if is_asked_again else []
         )
@@ -191,11 +193,11 @@ def test_who_leads_no_more_asks_no_more(simulation):
         changes.submit(led)
         await turns()
         changes.submit(resigned)
-        resigned.leader_state = None
+        resigned.leader = None
         channel.answers.put_nowait(RequestTimedOut("no controller"))
         await asyncio.sleep(1)
         assert [row.partition_index for row in rows(channel.requests[1])] == [0]
-        led.leader_state.withdraw()  # the metadata log has said what holds
+        led.leader.state.withdraw()  # the metadata log has said what holds
         channel.answers.put_nowait(RequestTimedOut("no controller"))
         await asyncio.sleep(1)
         assert len(channel.requests) == 2

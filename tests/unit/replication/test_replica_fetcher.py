@@ -44,7 +44,7 @@ def write(broker: ReplicaBroker, index: int, *values: bytes) -> int:
     """One batch; the log end."""
     now_ms = broker.runtime.now_ms()
     batch = build_batch(simple_records([(None, value) for value in values], timestamp=now_ms))
-    broker.partition(at(index)).append_records(bytearray(batch), required_acks=1, now_ms=now_ms)
+    broker.partition(at(index)).as_leader().append_records(bytearray(batch), required_acks=1, now_ms=now_ms)
     return broker.partition(at(index)).log.log_end_offset
 
 
@@ -203,7 +203,7 @@ def test_a_truncated_response_is_not_appended(simulation):
     async def story():
         async with replicating(simulation) as cluster:
             leader, follower = cluster.brokers.values()
-            await until(lambda: leader.partition(at(0)).leader_state.followers[2].log_end_offset == 0)
+            await until(lambda: leader.partition(at(0)).leader.state.followers[2].log_end_offset == 0)
             leader.tamper = lambda response: response[:-40] if b"whole" in response else response
             write(leader, 0, b"whole" * 20)
             await asyncio.sleep(3)
@@ -338,7 +338,7 @@ def test_a_partition_that_joins_a_running_session(simulation):
             now_ms = leader.runtime.now_ms()
             batch = bytearray(build_batch(simple_records([(None, b"x")], timestamp=now_ms)))
             more = TopicPartition("more", 0)
-            leader.partition(more).append_records(batch, required_acks=1, now_ms=now_ms)
+            leader.partition(more).as_leader().append_records(batch, required_acks=1, now_ms=now_ms)
             # Not before the fetch that is held back has its answer, which the first partition brings at once.
             await until(lambda: follower.partition(more).log.log_end_offset == 1, within_s=0.1)
 
@@ -490,7 +490,7 @@ def test_a_followers_log_start_offset_is_sent_to_its_leader(simulation):
             await until(lambda: follower.partition(at(0)).log.high_watermark == 3)
             follower.partition(at(0)).log.maybe_increment_log_start_offset(2, reason="retention")
             follower.replicas.notice_retention()
-            progress = leader.partition(at(0)).leader_state.followers[2]
+            progress = leader.partition(at(0)).leader.state.followers[2]
             await until(lambda: progress.log_start_offset == 2, within_s=1.1)
 
     run(simulation, story)

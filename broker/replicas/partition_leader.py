@@ -1,0 +1,271 @@
+"""Leader's part of a partition: appends, the progress of followers, the ISR, and the high watermark.
+
+    a follower fetches, the ISR or a configuration changes, records are flushed --> `advance_high_watermark`
+    a follower has caught up or fallen behind --> `LeaderState.propose` --> AlterPartition --> the metadata log
+
+It exists while this broker leads without interruption, over all leader epochs of that time; `LeaderState`, the rules
+(`broker.replication.leader_state`), is of one leader epoch. A new leader epoch of the same leader is no interruption: it
+has truncated nothing. The controller begins one when replicas are removed, and below metadata version 3.6 each time the
+ISR shrinks, which acks=all may wait for.
+
+Source: Kafka's Partition (appendRecordsToLeader, updateFollowerFetchState, maybeIncrementLeaderHW, maybeShrinkIsr).
+"""
+
+from typing import Protocol
+from uuid import UUID
+
+from broker.replicas.cluster_view import ClusterView
+from broker.replicas.watchers import Watchers
+from broker.replication.leader_state import FetchClock, LeaderState
+from protocol.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend, OffsetOutOfRange, PolicyViolation
+from storage.appending import AppendOrigin
+from storage.log import AppendInfo, Log
+from storage.validation import ValidatedRecords
+
+
+class LedPartition(Protocol):
+    """The partition (`broker.replicas.partition`), as its leader's part uses it."""
+
+    node_id: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    directories: tuple[UUID, ...]
+    isr: frozenset[int]
+    #: Bytes appended here by this process.
+    appended_bytes: int
+    watchers: Watchers
+
+    def notify(self) -> None:
+        """An offset that consumers see has changed."""
+
+    def propose_isr(self) -> None:
+        """Ask the controller for `LeaderState.proposed_isr`."""
+
+    def flush(self) -> None:
+        """Flush the log in a thread (flush.messages), then call `on_flushed`."""
+
+
+class PartitionLeader:
+    """See the module."""
+
+    __slots__ = ("_cluster", "_partition", "log", "since_epoch", "state")
+
+    def __init__(self, partition: LedPartition, log: Log, cluster: ClusterView) -> None:
+        """Begins to lead in the partition's leader epoch. Raises KafkaStorageError."""
+        self._partition = partition
+        self._cluster = cluster
+        self.log = log
+        #: The first of the leader epochs in which this broker has led without interruption.
+        self.since_epoch = partition.leader_epoch
+        self.state = self._begin_epoch()
+
+    def begin_epoch(self) -> None:
+        """Begin the partition's leader epoch, a newer one. Raises KafkaStorageError."""
+        assert self._partition.leader_epoch >= self.state.epoch, (
+            self._partition.leader_epoch,
+            self.state.epoch,
+        )
+        self.state = self._begin_epoch()
+
+    def _begin_epoch(self) -> LeaderState:
+        partition = self._partition
+        # An entry in the epoch cache for every leader epoch, also one without records: a follower that
+        # asks for this epoch must get its start offset (KIP-101).
+        start_offset = self.log.log_end_offset
+        self.log.assign_epoch(partition.leader_epoch, start_offset)
+        return LeaderState(
+            node_id=partition.node_id,
+            epoch=partition.leader_epoch,
+            start_offset=start_offset,
+            replicas=partition.replicas,
+            isr=partition.isr,
+            is_isr_eligible=self._is_isr_eligible,
+            max_lag_ms=self._cluster.max_lag_ms,
+            now_ms=self._cluster.now_ms(),
+        )
+
+    # -- records ------------------------------------------------------------------------------------
+
+    @property
+    def effective_min_isr(self) -> int:
+        """min.insync.replicas, limited to the number of replicas."""
+        return min(self.log.config.min_insync_replicas, len(self._partition.replicas))
+
+    def append_records(
+        self,
+        records: memoryview | bytes | bytearray | ValidatedRecords,
+        *,
+        required_acks: int,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        is_quick: bool = False,
+    ) -> AppendInfo:
+        """Append as leader, and notify the fetches that wait for records.
+
+        With `is_quick` raises NeedsThread for a batch whose validation takes long (`storage.validation`). Raises
+        NotEnoughReplicas (with acks -1, before anything is written), and what `Log.append_as_leader` raises.
+        """
+        leader_state, log, partition = self.state, self.log, self._partition
+        if required_acks == -1 and leader_state.followers and len(leader_state.isr) < self.effective_min_isr:
+            raise NotEnoughReplicas(
+                f"{self._partition}: the ISR {sorted(self.state.isr)} is smaller than min.insync.replicas={self.effective_min_isr}"
+            )
+        old_end_offset = log.log_end_offset
+        info = log.append_as_leader(
+            records, leader_epoch=partition.leader_epoch, now_ms=now_ms, origin=origin, is_quick=is_quick
+        )
+        partition.appended_bytes += info.size_bytes
+        if is_flush_due := log.flusher.is_due:
+            self._partition.flush()
+        if leader_state.followers:
+            for progress in leader_state.followers.values():
+                progress.on_append(old_end_offset=old_end_offset)
+            self._partition.watchers.notify_followers()
+            # The only member of the ISR commits what it appends.
+            if len(leader_state.maximal_isr) == 1 and self.advance_high_watermark():
+                self._partition.notify()
+        elif log.maybe_increment_high_watermark(log.recovery_point if is_flush_due else log.log_end_offset):
+            self._partition.notify()
+        return info
+
+    def is_flushed(self, end_offset: int) -> bool:
+        """Whether every record before `end_offset` is flushed, as far as flush.messages requires."""
+        return self.log.recovery_point >= end_offset or not self.log.flusher.is_due
+
+    def is_committed(self, end_offset: int) -> bool:
+        """Whether every record before `end_offset` is on the whole ISR.
+
+        Raises NotEnoughReplicasAfterAppend if the ISR has shrunk below its minimum meanwhile.
+        """
+        if self.log.high_watermark < end_offset:
+            return False
+        if len(self.state.maximal_isr) < self.effective_min_isr:
+            raise NotEnoughReplicasAfterAppend(
+                f"{self._partition}: the ISR is {sorted(self.state.isr)} and has to have {self.effective_min_isr} members"
+            )
+        return True
+
+    def delete_records(self, offset: int | None) -> int:
+        """Move the log start offset up to `offset` (None: to the high watermark); returns that offset.
+
+        The deletion is complete when the low watermark has reached it, too. Raises PolicyViolation (a compacted topic's
+        records are not deleted by offset), OffsetOutOfRange.
+        """
+        log = self.log
+        if log.config.is_compacted and not log.config.is_deleting:
+            raise PolicyViolation(f"{self._partition}: cleanup.policy=compact deletes records by key only")
+        if offset is None:
+            offset = log.high_watermark
+        if offset < 0:
+            raise OffsetOutOfRange(f"{self._partition}: {offset} is not an offset")
+        if log.maybe_increment_log_start_offset(offset, reason="DeleteRecords"):
+            self._partition.notify()
+        return offset
+
+    def low_watermark(self) -> int:
+        """The smallest log start offset of all live replicas."""
+        return self.state.low_watermark(self.log.log_start_offset, is_alive=self._cluster.is_alive)
+
+    # -- followers ------------------------------------------------------------------------------------
+
+    def on_follower_fetch(
+        self,
+        replica_id: int,
+        *,
+        fetch_offset: int,
+        log_start_offset: int,
+        broker_epoch: int | None,
+        session: FetchClock | None,
+        now_ms: int,
+    ) -> None:
+        """Record the Fetch of a follower that passed `check_follower`: it has everything before `fetch_offset`."""
+        leader_state, log = self.state, self.log
+        progress = leader_state.followers[replica_id]
+        if progress.session is not session:
+            self._partition.watchers.note_overtaken(progress.session)
+        old_end_offset, old_start_offset = progress.log_end_offset, progress.log_start_offset
+        progress.on_fetch(
+            fetch_offset=fetch_offset,
+            log_start_offset=log_start_offset,
+            leader_end_offset=log.log_end_offset,
+            broker_epoch=broker_epoch,
+            session=session,
+            now_ms=now_ms,
+        )
+        if replica_id not in leader_state.isr:
+            self._propose(leader_state.expanded(replica_id, high_watermark=log.high_watermark))
+        if fetch_offset != old_end_offset and self.advance_high_watermark():
+            self._partition.notify()
+        elif log_start_offset != old_start_offset:
+            self._partition.watchers.check_delayed()  # DeleteRecords waits for the low watermark
+
+    # -- the ISR and the high watermark ---------------------------------------------------------------
+
+    def check_isr(self, now_ms: int) -> None:
+        """Propose an ISR without members that have fallen behind, or with a caught-up replica, if there is one.
+
+        A caught-up replica outside the ISR delays the high watermark, until it is fenced or falls behind: so the high
+        watermark is computed again here.
+        """
+        leader_state = self.state
+        if not leader_state.followers:
+            return
+        log_end_offset = self.log.log_end_offset
+        isr = leader_state.shrunk(log_end_offset=log_end_offset, now_ms=now_ms)
+        if isr is None and len(leader_state.isr) <= len(leader_state.followers):
+            isr = leader_state.returned(
+                high_watermark=self.log.high_watermark, log_end_offset=log_end_offset, now_ms=now_ms
+            )
+        self._propose(isr)
+        self.update_high_watermark()
+
+    def _propose(self, isr: frozenset[int] | None) -> None:
+        if isr is not None:
+            self.state.propose(isr)
+            self._partition.propose_isr()
+
+    def _is_isr_eligible(self, broker_id: int, broker_epoch: int | None) -> bool:
+        """Whether a replica may join the ISR: its broker is eligible, and the replica's log directory is not offline.
+
+        Counter-example: a replica was caught up when its disk failed, and its last Fetch arrives after the controller
+        has removed it from the ISR. Without the second condition it would rejoin at once.
+        """
+        directory = dict(zip(self._partition.replicas, self._partition.directories, strict=False)).get(
+            broker_id
+        )
+        return self._cluster.is_isr_eligible(broker_id, broker_epoch) and (
+            directory is None or self._cluster.is_online(broker_id, directory)
+        )
+
+    def on_isr_refused(self, *, leader_epoch: int) -> None:
+        """The controller has refused the proposed ISR, or has not attempted it: the ISR is unchanged."""
+        if self.state.epoch == leader_epoch:
+            self.state.withdraw()
+            self.update_high_watermark()
+
+    def update_high_watermark(self) -> None:
+        """Advance the high watermark where fewer replicas may count than before, without waiting for a fetch.
+
+        Followers may have fetched everything already, so their next fetch may not advance it.
+        """
+        if self.advance_high_watermark():
+            self._partition.notify()
+
+    def advance_high_watermark(self) -> bool:
+        """Advance the high watermark as far as the candidate and flush.messages allow; whether it has moved."""
+        leader_state, log = self.state, self.log
+        end: int | None = log.log_end_offset
+        if leader_state.followers:
+            end = leader_state.high_watermark_candidate(
+                log_end_offset=log.log_end_offset,
+                min_isr=self.effective_min_isr,
+                now_ms=self._cluster.now_ms(),
+            )
+        if end is None:
+            return False
+        if (flushed_end := log.flusher.committable_end) < end:
+            # An append may not have started a flush: flush.messages was lowered, or records copied as a follower are
+            # not flushed yet.
+            self._partition.flush()
+            end = flushed_end
+        return log.maybe_increment_high_watermark(end)
