@@ -1,4 +1,4 @@
-"""The way to the active controller: whoever it is, wherever it goes, until the time is over.
+"""The channel to the active controller: it follows the leader of the quorum until a request times out.
 
 About KIP-590.
 """
@@ -61,7 +61,7 @@ class Controller:
             self.asked.append((key, message))
             answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
             if answer is None:
-                return self.runtime.loop.create_future()  # for ever
+                return self.runtime.loop.create_future()  # never completed
             response = self.respond(key, message, answer)
         return [response_header(key, version, header.correlation_id), encode_response(key, version, response)]
 
@@ -211,7 +211,7 @@ def test_a_leader_that_crashes(world):
         asking = asyncio.ensure_future(create(channel))
         await asyncio.sleep(1)
         world.simulation.network.crash("c101")
-        world.controllers[101].server.connections.clear()  # nobody there hears of it
+        world.controllers[101].server.connections.clear()  # without a close: the peer does not notice
         await asyncio.sleep(0.5)
         world.lead(102)
         assert await asking == ErrorCode.none
@@ -264,7 +264,7 @@ def test_a_leader_that_does_not_answer_costs_one_attempt(world):
         (999, "c999:9093: .*no listener at c999:9093"),
         (1, "the leader of the metadata quorum has this node's id, 1, and this node is not"),
     ],
-    ids=["nobody", "one who never is", "one who is not there", "a namesake"],
+    ids=["no leader", "a node that never leads", "a node that is not there", "a node with its id"],
 )
 def test_the_time_is_over(world, leader, reason):
     """The refusal says who was asked last, and why that was in vain."""
@@ -285,7 +285,7 @@ def test_a_controller_that_cannot_be_reached_is_logged_with_its_address_now_and_
     async def scenario(channel):
         world.lead(101)
         world.simulation.network.crash("c101")
-        world.controllers[101].server.connections.clear()  # nobody there hears of it
+        world.controllers[101].server.connections.clear()  # without a close: the peer does not notice
         for _ in range(15):
             with pytest.raises(RequestTimedOut):
                 await create(channel)

@@ -1,4 +1,4 @@
-"""What clients are told of a cluster of several brokers: who is there, who leads, what is out of reach."""
+"""Metadata and DescribeCluster of several brokers: live brokers, leaders, offline replicas."""
 
 from random import Random
 from types import SimpleNamespace
@@ -48,7 +48,7 @@ def broker(number: int, *, fenced: bool = False, listener: str = "PLAINTEXT") ->
     )
 
 
-#: 1 and 2 are there, 3 is fenced, 4 listens elsewhere; 5 was never heard of.
+#: 1 and 2 are live, 3 is fenced, 4 has another listener; 5 has never registered.
 BROKERS = [broker(1), broker(2), broker(3, fenced=True), broker(4, listener="INTERNAL")]
 
 
@@ -117,9 +117,11 @@ def test_the_controller_is_any_broker_that_is_there():
     ):
         reported = {handle(request, context(version), cluster).controller_id for _ in range(50)}
         assert reported == {1, 2}
-    nobody = Cluster(broker(3, fenced=True))
-    assert metadata(MetadataRequest(topics=None), context(13), nobody).controller_id == -1
-    assert describe_cluster(DescribeClusterRequest(endpoint_type=1), context(2), nobody).controller_id == -1
+    all_fenced = Cluster(broker(3, fenced=True))
+    assert metadata(MetadataRequest(topics=None), context(13), all_fenced).controller_id == -1
+    assert (
+        describe_cluster(DescribeClusterRequest(endpoint_type=1), context(2), all_fenced).controller_id == -1
+    )
 
 
 # KIP-1073
@@ -134,7 +136,7 @@ def test_describe_cluster(include_fenced: bool, found: list):
 
 
 OFFLINE = [
-    # leader, replicas, directories -> leader told, error, offline
+    # leader, replicas, directories -> leader returned, error, offline
     (1, [1, 2], [DIRECTORY] * 2, 1, ErrorCode.none, []),
     (1, [1, 2, 3], [DIRECTORY] * 3, 1, ErrorCode.none, [3]),
     (2, [2, 4], [DIRECTORY] * 2, 2, ErrorCode.none, [4]),

@@ -1,4 +1,4 @@
-"""Which directories a broker tells of, and that it tells until it is heard.
+"""AssignReplicasToDirs: which assignments a broker sends, and that it repeats them until they are accepted.
 
 About KIP-858.
 """
@@ -45,7 +45,7 @@ def image(*directories, version=30):
 
 
 class World:
-    """A broker that tells, and a controller that answers as it is told to."""
+    """A broker that sends assignments, and a controller whose answers the test sets."""
 
     def __init__(self, *known, here=A, version=30):
         self.image = image(*known, version=version)
@@ -137,7 +137,7 @@ def test_many_go_in_several_requests():
 
 
 @pytest.mark.parametrize(
-    "answer", [RequestTimedOut(), ErrorCode.stale_broker_epoch], ids=["nobody", "refused"]
+    "answer", [RequestTimedOut(), ErrorCode.stale_broker_epoch], ids=["no answer", "refused"]
 )
 def test_again_after_a_pause_that_doubles(answer):
     world = World(UNKNOWN)

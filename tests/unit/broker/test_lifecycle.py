@@ -89,7 +89,7 @@ class Silent(Controller):
     async def request(self, api_key, message, context=None):
         if api_key == ApiKey.BROKER_HEARTBEAT:
             if not self.answers:
-                raise RequestTimedOut("nobody")
+                raise RequestTimedOut("no answer")
             self.heard.append(list(message.offline_log_dirs))
             return BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False)
         return BrokerRegistrationResponse(broker_epoch=7)
@@ -142,7 +142,7 @@ def test_a_broker_without_a_controller_may_be_replaced_after_a_session():
 
         async def main():
             lifecycle = of(runtime, controller, config={"broker.session.timeout.ms": "9000"})
-            seen = [lifecycle.may_be_deposed]  # it is nobody yet
+            seen = [lifecycle.may_be_deposed]  # not registered yet
             await lifecycle.register(
                 cluster_id="c", listeners=(), log_dirs=[UUID(int=1)], previous_broker_epoch=None
             )

@@ -27,7 +27,7 @@ def line(message, *args, **fields):
     ],
 )
 def test_a_message_is_one_line(said, written):
-    assert line("told: %s", said).endswith(f" INFO broker.x: told: {written}")
+    assert line("logged: %s", said).endswith(f" INFO broker.x: logged: {written}")
 
 
 def test_a_traceback_keeps_its_lines_and_is_no_place_for_others():

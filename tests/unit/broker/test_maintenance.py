@@ -1,4 +1,4 @@
-"""What fails in the background is told, and ends nothing but itself."""
+"""A background task that fails is logged, and ends nothing but itself."""
 
 import asyncio
 

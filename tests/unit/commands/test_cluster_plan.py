@@ -61,7 +61,9 @@ def test_settings_that_cannot_be_leave_nothing_behind(tmp_path):
         prepare(made, {"log.cleanup.policy": "shred"})
     assert list(tmp_path.iterdir()) == []
     prepare(made, {"log.cleanup.policy": "compact"})
-    assert prepare(made, {"log.cleanup.policy": "delete"}) == list(made.nodes)  # told that it is too late
+    assert prepare(made, {"log.cleanup.policy": "delete"}) == list(
+        made.nodes
+    )  # returned: these nodes are not new
     assert load_config(made.nodes[0].properties_file).get("log.cleanup.policy") == ("compact",)
 
 

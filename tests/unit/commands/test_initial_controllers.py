@@ -1,4 +1,4 @@
-"""What --initial-controllers may say, and what an operator is told who says something else."""
+"""Which values --initial-controllers accepts, and the error messages of others."""
 
 import pytest
 

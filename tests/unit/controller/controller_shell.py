@@ -29,7 +29,7 @@ from storage.files import Files
 
 
 class Shell:
-    """What the node gives to its controller, as its runtime: a clock that stands still, timers that ring when told to."""
+    """What the node gives to its controller, as its runtime: a clock and timers that the test moves."""
 
     def __init__(self, log_dir: Path, **settings: Any) -> None:
         self.log_dir = log_dir
@@ -130,11 +130,11 @@ class Shell:
         next(callback for delay_s, callback in reversed(self.timers) if delay_s == 9 / 8)()
 
     async def send(self, to: Address, message: Any, timeout_ms: int) -> Any:
-        raise AssertionError(f"a single voter asks nobody, but sends {message} to {to}")
+        raise AssertionError(f"a single voter sends no requests, but sends {message} to {to}")
 
 
 class Follower:
-    """A listener that keeps what it was told."""
+    """A listener that keeps its notifications."""
 
     def __init__(self) -> None:
         self.image = MetadataImage()
@@ -161,7 +161,7 @@ class Follower:
 
 
 def follow(shell: Shell) -> Follower:
-    """Somebody who knows all that has been told, and hears of what is to come."""
+    """A listener that has everything so far, and is notified of what follows."""
     follower, quorum = Follower(), shell.quorum
     if not quorum._driver.is_started:
         quorum.subscribe(follower)

@@ -471,7 +471,7 @@ class Cluster:
         assert not set(now.isr) & set(now.elr), "ValidControllerIsrAndElr: disjoint"
         _, enough = self.required[-1]
         assert not now.elr or len(now.isr) < enough, (
-            "ValidControllerIsrAndElr: enough in sync, nobody eligible"
+            "ValidControllerIsrAndElr: enough in sync, the ELR is empty"
         )
         assert self.elr or not now.elr
         if now.leader is not None:
@@ -479,7 +479,7 @@ class Cluster:
             assert image.brokers[now.leader].is_active, "LeaderInIsr: and alive"
 
     def _check_leader(self, index: int, now: PartitionImage) -> None:
-        """Whoever can commit in this epoch waits for all that the controller might elect."""
+        """A leader that can commit in this epoch waits for all replicas that the controller might elect."""
         if now.leader is None:
             return
         leader = self.brokers[now.leader]
@@ -490,7 +490,7 @@ class Cluster:
         if self.elr and len(leads.isr) < min(self._required_by(leader), len(view.replicas)):
             return
         if leads.partition_epoch < now.partition_epoch and set(view.replicas) != set(now.replicas):
-            return  # a reassignment that it has yet to hear of
+            return  # a reassignment that it does not know yet
         eligible = {*now.isr, *now.elr}
         assert eligible <= leads.maximal_isr, ("ReplicationQuorumSuperset", leads, now)
 

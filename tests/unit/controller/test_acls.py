@@ -176,7 +176,7 @@ def test_removing_one_of_several_keeps_the_others():  # CVE-2024-27309
 def test_an_acl_that_two_filters_match_is_returned_twice_and_removed_once():
     machine = authorizing()
     create(machine, acl())
-    results = delete(machine, wanted("t"), wanted(), wanted("nobody")).filter_results
+    results = delete(machine, wanted("t"), wanted(), wanted("unknown")).filter_results
     assert [len(row.matching_acls) for row in results] == [1, 1, 0]
     assert machine.state.image.acls == {}
     assert delete(machine).filter_results == []
@@ -195,7 +195,7 @@ def test_an_acl_that_two_filters_match_is_returned_twice_and_removed_once():
 def test_filters_that_are_none(bad: DeleteAclsFilter, why: str):
     machine = authorizing()
     create(machine, acl())
-    first, second = delete(machine, bad, wanted("nobody")).filter_results
+    first, second = delete(machine, bad, wanted("unknown")).filter_results
     assert (first.error_code, first.error_message) == (ErrorCode.invalid_request, why)
     assert (second.error_code, second.error_message) == (0, None)
     assert names(machine) == ["t"]
@@ -215,7 +215,7 @@ def test_too_many_at_once():
 
 
 def test_an_answer_has_its_bounds_too():
-    """Filters are short, and each may match everything: what is told counts, not only what goes."""
+    """Filters are short, and each may match everything: returned rows count, not only removed ones."""
     machine = authorizing()
     create(machine, *(acl(str(number)) for number in range(5_000)))
     with pytest.raises(InvalidRequest, match="Cannot remove more than 10000 acls"):

@@ -1,4 +1,4 @@
-"""AlterPartition as tables: what a leader may ask for, and what it is told (KIP-497, KIP-704, KIP-841, KIP-903)."""
+"""AlterPartition as tables: what a leader may ask for, and the answers (KIP-497, KIP-704, KIP-841, KIP-903)."""
 
 from typing import Any
 from uuid import UUID

@@ -92,7 +92,7 @@ def test_single_keys():
 @pytest.mark.parametrize(
     ("wanted", "code"),
     [
-        (resource(TOPIC, "nobody", (SET, "retention.ms", "5")), ErrorCode.unknown_topic_or_partition),
+        (resource(TOPIC, "unknown", (SET, "retention.ms", "5")), ErrorCode.unknown_topic_or_partition),
         (resource(TOPIC, "", (SET, "retention.ms", "5")), ErrorCode.invalid_request),
         (resource(TOPIC, "a b", (SET, "retention.ms", "5")), ErrorCode.invalid_topic_exception),
         (resource(TOPIC, "t", (SET, "nonsense", "5")), ErrorCode.invalid_config),
@@ -224,7 +224,7 @@ def test_what_the_controller_itself_goes_by_has_to_make_sense():
 
 
 def test_what_others_have_written_in_spite_of_it_is_passed_over():
-    """A controller of Kafka's stores what it is told; decisions go on with what holds otherwise, as brokers do."""
+    """Kafka's controller stores any value; decisions use the default instead of an invalid one, as brokers do."""
     machine = machine_with_topics()
     topic = machine.state.image.topics_by_name["t"]
     machine.set_config(MIN, "two")
@@ -283,6 +283,6 @@ def test_alter_configs_replaces_everything():
     assert replace(machine, TOPIC, "t", retention_ms="1", segment_bytes="1048576") == ErrorCode.none
     assert configs(machine, TOPIC, "t") == {"retention.ms": "1", "segment.bytes": "1048576"}
     assert replace(machine, TOPIC, "t", retention_ms=None) == ErrorCode.invalid_request
-    assert replace(machine, TOPIC, "nobody") == ErrorCode.unknown_topic_or_partition
+    assert replace(machine, TOPIC, "unknown") == ErrorCode.unknown_topic_or_partition
     assert replace(machine, TOPIC, "t") == ErrorCode.none
     assert configs(machine, TOPIC, "t") == {}

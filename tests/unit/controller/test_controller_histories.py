@@ -79,7 +79,7 @@ class History:
                 for name, (first, last) in levels.items()
             ],
         )
-        with suppress(DuplicateBrokerRegistration):  # its predecessor was heard of just now
+        with suppress(DuplicateBrokerRegistration):  # its predecessor's session is not over
             self.machine.do(brokers.register(self.machine.state, request, now_ms=self.machine.now_ms))
 
     def partitions(self) -> dict[tuple[UUID, int], PartitionImage]:

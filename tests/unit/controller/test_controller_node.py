@@ -1,4 +1,4 @@
-"""The shell: what is on the disk when, who is told when, and what a restart finds.
+"""The controller's shell: when changes are on the disk, when they are acknowledged, and what a restart finds.
 
 About KIP-500.
 """
@@ -137,7 +137,7 @@ async def test_a_standby_controllers_image_is_not_the_active_ones(shell: Shell):
     await join(controller)
     request = asyncio.ensure_future(create(controller, "t"))
     await asyncio.sleep(0)
-    assert "t" in controller.image.topics_by_name  # decided, and nobody has been told
+    assert "t" in controller.image.topics_by_name  # decided, not acknowledged
     assert set(follower.image.topics_by_name) == before
     await request
     assert "t" in follower.image.topics_by_name
@@ -204,7 +204,7 @@ async def test_a_subscriber_that_fails_ends_the_node_when_the_others_know_what_i
 async def test_requests_are_refused_while_too_many_wait_to_be_committed(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ):
-    """A disk that does not answer: whoever has given up asks again, and is still waited for."""
+    """A disk that does not answer: a request that timed out is repeated, and waits for the same flush."""
     controller = await shell.start()
     await join(controller)
     monkeypatch.setattr("controller.controller.MAX_DEFERRED_RESPONSES", 3)
@@ -426,7 +426,7 @@ async def test_a_directory_that_was_formatted_with_other_levels(shell: Shell):
 
 
 async def test_damage_after_a_clean_stop_is_refused(shell: Shell):
-    """Cutting the log there, as after a crash, would lose topics that were told to be created."""
+    """Cutting the log there, as after a crash, would lose topics whose creation was acknowledged."""
     controller = await shell.start()
     await join(controller)
     await create(controller, "t")

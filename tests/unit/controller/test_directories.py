@@ -79,7 +79,7 @@ def test_a_replica_in_an_offline_directory_is_out(lost: UUID):
 
 
 def test_a_lost_replica_is_not_elected_on_the_way_out():
-    """Nobody leads, and 1 could: but the directory that it speaks of is gone."""
+    """The partition has no leader, and 1 could lead: but the directory in its report is gone."""
     machine = two_directories(elr=False)
     topic_id = machine.state.image.topics_by_name["t"].topic_id
     machine.replay(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=-1, isr=[1]))

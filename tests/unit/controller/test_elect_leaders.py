@@ -159,7 +159,7 @@ def test_many_elections_take_turns_with_requests():
 
 @pytest.mark.parametrize("elr", [True, False])
 def test_unclean_elections_where_the_policy_allows_them(elr: bool):
-    """The policy may be changed while nobody leads: no broker comes or goes then."""
+    """The policy may be changed while there is no leader: no broker comes or goes then."""
     machine = Machine(brokers=[1, 2], elr=elr)
     for name in ("careful", "hasty"):
         machine.create(name, [1, 2])
@@ -175,5 +175,5 @@ def test_unclean_elections_where_the_policy_allows_them(elr: bool):
     fence(machine, 2)
     machine.do(
         leader_balancing.elect_unclean(machine.state, machine.now_ms)
-    )  # nobody is there: no record, no error
+    )  # no broker is live: no record, no error
     assert len(machine.log) == before + 1

@@ -12,7 +12,7 @@ from protocol.metadata.image import LeaderRecoveryState, MetadataImage, Partitio
 from protocol.metadata.records import PartitionChangeRecord
 
 P, O, U = Election.PREFERRED, Election.ONLINE, Election.UNCLEAN
-NOBODY = Elected(None)
+NO_LEADER = Elected(None)
 
 
 # KIP-1303
@@ -26,18 +26,18 @@ NOBODY = Elected(None)
         ([2, 3],    [],     2,     None, {1, 2, 3}, P, Elected(2)),           # the preferred one is not in sync
         ([1, 2, 3], [],     2,     None, {2, 3},    P, Elected(2)),           # nor alive
         ([3, 2],    [],     1,     None, {2, 3},    O, Elected(2)),           # in the order of the assignment
-        ([3],       [2],    1,     None, {2},       O, NOBODY),               # the ELR counts without an ISR only
+        ([3],       [2],    1,     None, {2},       O, NO_LEADER),               # the ELR counts without an ISR only
         ([],        [2],    1,     None, {2, 3},    O, Elected(2)),
         ([],        [2, 3], None,  None, {3},       O, Elected(3)),
-        ([],        [2],    None,  1,    {1},       O, NOBODY),               # someone eligible may come back
+        ([],        [2],    None,  1,    {1},       O, NO_LEADER),               # someone eligible may come back
         ([],        [],     None,  1,    {1},       O, Elected(1, True)),     # the last known leader
-        ([],        [],     None,  1,    {2, 3},    O, NOBODY),
-        ([],        [],     None,  None, {2, 3},    O, NOBODY),
+        ([],        [],     None,  1,    {2, 3},    O, NO_LEADER),
+        ([],        [],     None,  None, {2, 3},    O, NO_LEADER),
         ([],        [],     None,  None, {2, 3},    U, Elected(2, True)),
         ([1],       [],     1,     None, {3},       U, Elected(3, True)),
         ([1],       [],     1,     None, {1, 3},    U, Elected(1)),           # clean where it can be
         ([],        [],     None,  3,    {2, 3},    U, Elected(3, True)),     # it had more than the others
-        ([1],       [],     1,     None, set(),     U, NOBODY),
+        ([1],       [],     1,     None, set(),     U, NO_LEADER),
     ],
 )  # fmt: skip
 def test_who_leads(isr, elr, leader, last, alive, election, expected):
@@ -128,17 +128,17 @@ def after(before: PartitionImage, record: PartitionChangeRecord | None) -> Parti
         (partition((), None, elr=(1, 2), last=(1,)), [], {2}, {}, (2,), 2, (1,), ()),
         # min.insync.replicas has become 1 meanwhile: who leads may commit alone, and the others are not as good
         (partition((), None, elr=(1, 2), last=(1,)), [], {2}, {"min_isr": 1}, (2,), 2, (), ()),
-        # an unclean stop: out of the ELR as well; with nobody left the last leader is only remembered
+        # an unclean shutdown: out of the ELR as well; with no member left only the last known leader is kept
         (partition((1,)), [], set(), {"lost": (1,)}, (), None, (), (1,)),
         (partition((1,), 1, elr=(2,)), [], set(), {"lost": (1,)}, (), None, (2,), (1,)),
         # and comes back: the best there is
         (partition((), None, last=(1,)), [], {1}, {}, (1,), 1, (), ()),
-        # enough in sync again: nobody needs to be eligible
+        # enough in sync again: the ELR is cleared
         (partition((1,), 1, elr=(2,)), [1, 2], {1, 2}, {}, (1, 2), 1, (), ()),
         # without the ELR the last member stays in the ISR, so that it is known who may lead
         (partition((1,)), [], set(), {"elr": False}, (1,), None, (), ()),
         (partition((1,), None), [1], {1}, {"elr": False}, (1,), 1, (), ()),
-        # unclean elections start the ISR anew
+        # unclean elections start with an ISR of one
         (partition((1,)), [], {3}, {"elr": False, "election": U}, (3,), 3, (), ()),
         (partition((1,)), [], {3}, {"election": U, "lost": (1,)}, (3,), 3, (), ()),
     ],

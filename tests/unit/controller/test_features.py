@@ -205,7 +205,7 @@ def test_controllers_count_from_the_metadata_version_with_their_registrations_on
 
 
 class Layer:
-    """A Raft layer with three voters that moves to kraft.version 1 when it is told."""
+    """A Raft layer with three voters that moves to kraft.version 1 when it is asked to."""
 
     voter_ids = frozenset({1, 2, 3})
 

@@ -1,4 +1,4 @@
-"""A snapshot's records make the image again; a copy stays; two images tell what lies between them."""
+"""The records of a snapshot make an equal image; a copy does not change; the difference of two images."""
 
 from random import Random
 from uuid import UUID

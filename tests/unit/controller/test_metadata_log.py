@@ -492,7 +492,7 @@ def test_a_damaged_download_is_refused_and_nothing_of_it_stays(seed):
     random = Random(seed)
     snapshot = take_snapshot(source, 3)
     data, _ = source.snapshot_chunk(snapshot, position=0, max_bytes=10_000)
-    # The bytes before a batch's CRC are lengths and places: not all of them can be told to be wrong.
+    # The bytes before a batch's CRC are lengths and places: not every wrong one can be detected.
     at = random.choice([random.randrange(21, 120), random.randrange(len(data) - 30, len(data))])
     worse = bytearray(data)
     worse[at] ^= 1 << random.randrange(8)

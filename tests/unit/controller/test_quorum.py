@@ -1,4 +1,4 @@
-"""The driver of Raft: effects in order, what listeners are told, and what ends a node. Here with a single voter."""
+"""The driver of Raft: effects in order, notifications of listeners, and what ends a node. With a single voter."""
 
 import asyncio
 from collections.abc import Sequence
@@ -154,7 +154,7 @@ async def test_a_disk_that_fails_at_the_start(shell: Shell):
     shell.error = OSError(5, "I/O error")
     with pytest.raises(OSError, match="I/O error"):
         await shell.quorum.start()
-    assert shell.failures == []  # who starts it has heard of it
+    assert shell.failures == []  # its caller has got the error
 
 
 async def test_requests_are_answered_or_refused(shell: Shell, monkeypatch: pytest.MonkeyPatch):

@@ -59,7 +59,7 @@ def shape(partition: PartitionImage) -> tuple[Any, ...]:
         ([1, 2],    [1, 2],    [1, 2, 3],    (1, 2, 3),        (3,),   (),       (1, 2),    1),  # one more
         ([1, 2, 3], [1, 2, 3], [1, 2],       (1, 2),           (),     (),       (1, 2),    1),  # one less: at once
         ([1, 2, 3], [1, 2, 3], [2, 3],       (2, 3),           (),     (),       (2, 3),    2),  # the leader goes
-        ([1, 2, 3], [1],       [2, 3],       (2, 3, 1),        (),     (1,),     (1,),      1),  # nobody else in sync
+        ([1, 2, 3], [1],       [2, 3],       (2, 3, 1),        (),     (1,),     (1,),      1),  # no other one in sync
         ([1, 2, 3], [1, 2],    [2, 3],       (2, 3, 1),        (),     (1,),     (1, 2),    1),  # fewer: all have to be
         ([1, 2, 3], [1, 2, 3], [4],          (4, 1, 2, 3),     (4,),   (1, 2, 3), (1, 2, 3), 1),
     ],
@@ -114,7 +114,7 @@ def test_what_is_refused(wanted, code, said):
     assert answer == code
     assert said in (message or "")
     assert len(machine.log) == before
-    [(answer, _)] = reassign(machine, wanted, topic="nobody")
+    [(answer, _)] = reassign(machine, wanted, topic="unknown")
     assert answer == ErrorCode.unknown_topic_or_partition
 
 
@@ -251,7 +251,7 @@ def test_the_list():
     reassign(machine, (1, [1, 3]))
     ongoing = {("t", 1): ([1, 3, 2], [3], [2])}
     assert listed(machine, None) == ongoing
-    assert listed(machine, {"t": [0, 1, 9], "u": [0], "nobody": [0]}) == ongoing
+    assert listed(machine, {"t": [0, 1, 9], "u": [0], "unknown": [0]}) == ongoing
     assert listed(machine, {"t": [0]}) == {}
     assert listed(machine, {}) == {}
     reassign(machine, (1, None))

@@ -249,7 +249,7 @@ def keeping_the_removed(
 
 
 def completing_early(partition: PartitionImage) -> PartitionImage:
-    """A reassignment ends as soon as somebody who stays is in sync, whoever comes."""
+    """A planted bug: a reassignment completes as soon as one replica that stays is in sync."""
     isr = [replica for replica in partition.isr if replica not in partition.removing_replicas]
     is_moving = partition.adding_replicas and partition.removing_replicas and isr
     if not is_moving:

@@ -97,7 +97,7 @@ def test_the_fields_of_the_response():
     assert reported["retention.ms"] == ("7200000", ConfigSource.STATIC_BROKER)
     assert reported["segment.bytes"] == ("1048576", ConfigSource.DYNAMIC_DEFAULT_BROKER)
     assert reported["max.message.bytes"] == ("1048588", ConfigSource.DEFAULT)
-    assert len(reported) == 33  # what Kafka 4.3.1 tells
+    assert len(reported) == 33  # as Kafka 4.3.1 returns
     machine.set_config("log.segment.bytes", "2097152")  # between two topics
     request = CreateTopicsRequest(topics=[topic("u")])
     (row,) = machine.do(create_topics(machine.state, request)).topics
@@ -235,7 +235,7 @@ def test_deletions_that_are_refused():
     machine = Machine(brokers=[1])
     machine.create("a", [1])
     a = machine.state.image.topics_by_name["a"].topic_id
-    assert delete(machine, "nobody") == [("nobody", ErrorCode.unknown_topic_or_partition)]
+    assert delete(machine, "unknown") == [("unknown", ErrorCode.unknown_topic_or_partition)]
     assert delete(machine, UUID(int=1)) == [(None, ErrorCode.unknown_topic_id)]
     assert delete(machine, DeleteTopicState()) == [(None, ErrorCode.invalid_request)]
     assert delete(machine, DeleteTopicState(name="a", topic_id=a)) == [("a", ErrorCode.invalid_request)]
@@ -284,7 +284,7 @@ def test_a_topic_grows():
 @pytest.mark.parametrize(
     ("wanted", "code"),
     [
-        (to("nobody", 2), ErrorCode.unknown_topic_or_partition),
+        (to("unknown", 2), ErrorCode.unknown_topic_or_partition),
         (to("t", 2), ErrorCode.invalid_partitions),  # has them already
         (to("t", 1), ErrorCode.invalid_partitions),
         (to("t", -1), ErrorCode.invalid_partitions),

@@ -1,4 +1,4 @@
-"""A group on a stage: virtual time, a log that commits when told to, and clients that keep their answers."""
+"""A group on a stage: virtual time, a log whose commits the test decides, and clients that keep their answers."""
 
 from dataclasses import dataclass, field
 

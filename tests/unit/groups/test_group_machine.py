@@ -83,7 +83,7 @@ class Groups(RuleBasedStateMachine):
     @rule()
     def restart_broker(self):
         self.stage.restart()
-        # What was not committed is gone, and with it generations that nobody has an assignment of.
+        # What was not committed is gone, and with it generations without an assignment.
         self.seen_generations = {
             generation: chosen
             for generation, chosen in self.seen_generations.items()
@@ -92,7 +92,7 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def one_generation_at_a_time(self):
-        """All who are told of a generation are told the same protocol, by answers that never contradict."""
+        """All responses that name a generation name the same protocol."""
         for name, client in self.stage.clients.items():
             for answer in client.answers[self.answered.get(name, 0) :]:
                 generation = getattr(answer, "generation_id", -1)
@@ -120,7 +120,7 @@ class Groups(RuleBasedStateMachine):
             assert not group.members
 
     @invariant()
-    def nobody_waits_for_nothing(self):
+    def no_member_waits_without_a_timer(self):
         """A request that is parked is known to the group, which has a timer that will end the wait."""
         group = self.stage.group
         parked = [

@@ -167,7 +167,7 @@ def test_replicas_that_do_not_follow(error, commit, fetch):
 
 
 def test_what_the_replicas_did_not_have_before_is_not_returned_after_either():
-    """The leader before has appended it, and its client has heard of nothing yet; or has, that time was over."""
+    """The previous leader has appended it, and its client has no answer yet, or a timeout."""
 
     async def story(world):
         await world.committed(1)

@@ -1,7 +1,7 @@
 """One filled record of each type: what golden bytes and round trips are about.
 
 `python tests/unit/metadata/metadata_cases.py` prints them as lines `NAME version json`, which GoldenRecords.java
-turns into golden.txt with Kafka's own code (its first lines tell how).
+turns into golden.txt with Kafka's own code (its first lines say how).
 """
 
 import base64

@@ -184,7 +184,7 @@ def test_the_peers_leaving_is_noticed_while_a_request_is_parked(world):
         assert not world.server.connections
         assert world.handler.parked[b"a"].cancelled()
         assert not world.handler.parked[b"b"].cancelled()
-        world.handler.release(b"b")  # goes nowhere, hurts nobody
+        world.handler.release(b"b")  # sent nowhere, without an error
         await asyncio.sleep(1)
 
     world.run(scenario())
@@ -213,7 +213,7 @@ def test_abrupt_close_in_the_middle_of_a_parked_request(world, caplog, result):
         assert world.server.pool.owned_bytes == 0
 
     world.run(scenario())
-    # A bug of ours is logged although nobody is there to be answered.
+    # A bug of ours is logged although the client is gone.
     assert ("late" in caplog.text) == (result == "error")
 
 

@@ -126,7 +126,7 @@ def test_stop_cuts_off_after_its_grace(world):
         parked, slow = await world.connect(), await world.connect()
         slow.transport.pause_reading()
         slow.send(b"big 3000000")
-        parked.send(b"park for ever")
+        parked.send(b"park indefinitely")
         await asyncio.sleep(1)
         before = world.runtime.monotonic()
         await world.server.stop(grace_s=5)

@@ -21,7 +21,7 @@ EPOCH, OLD = 1, 0
 def cluster():
     with Simulation(seed=1) as simulation:
         cluster = ReplicaCluster(simulation, [1, 2, 3])
-        # Nobody follows by himself: nothing listens, and the test fetches by hand.
+        # No broker runs fetchers: nothing listens, and the test sends the Fetch requests.
         cluster.create("orders", {0: [1, 2]})
         cluster.elect(ORDERS, 1)
         cluster.elect(ORDERS, 1)

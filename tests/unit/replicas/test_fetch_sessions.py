@@ -1,4 +1,4 @@
-"""KIP-227: ids and epochs, what a session holds, who gets a slot, and what an incremental fetch tells."""
+"""KIP-227: session ids and epochs, what a session holds, eviction, and what an incremental fetch returns."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -150,7 +150,7 @@ def test_a_request_with_an_old_session_epoch_is_refused():
     parked = begin(cache, session_id=session_id, epoch=1, partitions=[B0])
     overtaking = begin(cache, session_id=session_id, epoch=2)
     assert answer_all(parked, high_watermark=5)[:2] == (ErrorCode.invalid_fetch_session_epoch, session_id)
-    # What the first one found was not told, so it is still news.
+    # What the first one found was not returned, so it still counts as changed.
     assert set(answer_all(overtaking, high_watermark=5)[2]) == {A0, B0}
 
 
@@ -360,7 +360,7 @@ TestCache = CacheMachine.TestCase
 
 @dataclass(eq=False)
 class FakePartition:
-    """Offsets, and the same duty to tell its watchers as the real one."""
+    """Offsets; notifies its watchers of changes as the real one does."""
 
     high_watermark: int = 0
     log_start_offset: int = 0
@@ -372,7 +372,7 @@ class FakePartition:
 
 @dataclass
 class NaiveSession:
-    """What Kafka does: every partition is read for every fetch and compared with what was told."""
+    """What Kafka does: every partition is read for every fetch and compared with what was returned."""
 
     offsets: dict = field(default_factory=dict)
     reported: dict = field(default_factory=dict)

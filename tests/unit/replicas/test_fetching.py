@@ -151,7 +151,7 @@ def test_a_fetch_waits_for_records_and_sees_the_whole_turn(simulation, hosting, 
         assert not waiting.done()
         on_disk.append(b"a")
         on_disk.append(b"b")
-        assert not waiting.done()  # whoever appended is answered first
+        assert not waiting.done()  # the Produce is answered first
         return await waiting, simulation.loop.time()
 
     answer, at = simulation.run(main())
@@ -390,7 +390,7 @@ UNTOLD = FetchPartition().high_watermark
 
 
 def led(hosting, folder) -> PartitionOnDisk:
-    """A partition whose one record is committed: its follower, broker 2, has told that it has it."""
+    """A partition whose one record is committed: its follower, broker 2, has fetched up to its end."""
     on_disk = hosting.add(folder)
     on_disk.partition.apply(image(epoch=1, replicas=(NODE_ID, 2, 3), isr=(NODE_ID, 2)))
     on_disk.append(b"a")
@@ -429,9 +429,9 @@ def test_a_followers_first_fetch(simulation, tmp_path, slots, known, is_answered
     simulation.run(main())
 
 
-@pytest.mark.parametrize("tells_what_it_knows", [True, False])
+@pytest.mark.parametrize("sends_high_watermark", [True, False])
 def test_a_follower_gets_a_new_high_watermark_at_once_and_waits_then(
-    simulation, hosting, tmp_path, tells_what_it_knows
+    simulation, hosting, tmp_path, sends_high_watermark
 ):
     on_disk = led(hosting, tmp_path)
 
@@ -440,7 +440,7 @@ def test_a_follower_gets_a_new_high_watermark_at_once_and_waits_then(
 
         def ask(epoch, *, known):
             row = {"fetch_offset": on_disk.log.log_end_offset}
-            row["high_watermark"] = known if tells_what_it_knows else UNTOLD
+            row["high_watermark"] = known if sends_high_watermark else UNTOLD
             return hosting.fetch(
                 {KEY: row}, session=(session_id or 0, epoch), replica_id=2, max_wait_ms=10**6
             )
@@ -529,7 +529,7 @@ def test_a_session_returns_changes_only_and_waits_as_a_whole(simulation, hosting
         assert values(answer[OTHER_KEY]) == [b"b"]
         waiting = hosting.fetch({OTHER_KEY: 1}, session=(session_id, 2))
         assert await waiting == {}
-        # Forgotten partitions wake nobody.
+        # Forgotten partitions complete no delayed fetch.
         waiting = hosting.fetch({}, session=(session_id, 3), forgotten=[OTHER_KEY])
         second.append(b"c")
         assert await waiting == {}

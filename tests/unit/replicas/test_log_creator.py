@@ -130,7 +130,7 @@ def names_in_use(broker: ReplicaBroker) -> int:
 
 
 def test_deleted_logs_are_put_aside_in_turns(simulation):
-    """Nobody finds them after the deletion; the loop does not rename the directories of a thousand in one turn."""
+    """No request finds them after the deletion; the loop does not rename the directories of a thousand in one turn."""
 
     async def story():
         async with one_broker(simulation) as (cluster, broker):

@@ -95,7 +95,7 @@ def values(broker: ReplicaBroker) -> list[bytes | None]:
 
 
 class ReportedDirs:
-    """What the broker would tell the controller."""
+    """The assignments that the broker would send to the controller."""
 
     def __init__(self, broker: ReplicaBroker) -> None:
         self.broker = broker
@@ -252,7 +252,7 @@ def test_a_stop_waits_for_a_thread_that_truncates_the_copy(simulation, monkeypat
 
 
 def test_the_copy_finds_where_the_log_was_truncated_meanwhile(simulation):
-    """The log has been truncated, and is longer than before: only the epochs tell that the copy is another one."""
+    """The log has been truncated, and is longer than before: only the epochs show that the copy is another one."""
 
     async def story():
         async with brokers(simulation, 2) as cluster:
@@ -323,7 +323,7 @@ def test_a_log_that_begins_within_a_batch_moves(simulation):
 
 @pytest.mark.parametrize("is_accepted", [False, True])
 def test_a_restart_in_the_middle(simulation, is_accepted):
-    """The copy goes on, and what the metadata has accepted already is told anew; what was not copied yet is not lost."""
+    """The copy continues, and an assignment that the metadata has already is sent again; the rest is still copied."""
 
     async def story():
         async with brokers(simulation) as cluster:
@@ -362,7 +362,7 @@ def test_a_move_that_is_taken_back(simulation):
             move(broker, new)
             assert move(broker, old) == ErrorCode.none
             assert described(broker) == {(old.name, False): 0}
-            assert not reported.paths, "the controller has heard of nothing"
+            assert not reported.paths, "nothing was sent to the controller"
             move(broker, new)
             await until(lambda: reported.paths == [new])
             move(broker, old)
@@ -423,7 +423,7 @@ def test_a_directory_fails_while_a_log_moves(simulation, fails):
             if fails == "old":
                 with pytest.raises(KafkaStorageError):
                     write(broker, b"b")
-                assert reported.paths == [new, old]  # taken back: nobody is to believe that it serves
+                assert reported.paths == [new, old]  # taken back: the directory does not serve it
             else:
                 write(broker, b"b")
                 await until(lambda: reported.paths[-1] == old)  # taken back: there it is, and it serves

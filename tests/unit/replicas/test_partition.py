@@ -1,4 +1,4 @@
-"""Roles and epochs (KIP-320), the ISR's rules for writing, and what offsets a partition tells."""
+"""Roles and epochs (KIP-320), the ISR's rules for writing, and which offsets a partition returns."""
 
 from uuid import UUID
 
@@ -116,7 +116,7 @@ def test_becoming_leader_alone_commits_the_whole_log(tmp_path):
         (1, (1,),      (1,),    -1, True),
         (2, (1,),      (1,),    -1, True),     # capped by the replicas there are (as in Kafka)
         (2, (1, 2),    (1,),    -1, False),
-        (2, (1, 2),    (1,),     1, True),     # nobody waits for the others
+        (2, (1, 2),    (1,),     1, True),     # no request waits for the others
         (2, (1, 2),    (1, 2),  -1, True),
         (3, (1, 2),    (1, 2),  -1, True),
         (3, (1, 2, 3), (1, 2),  -1, False),

@@ -1,4 +1,4 @@
-"""Blocks of producer ids: asked for in time, each id once, failures told to those who wait."""
+"""Blocks of producer ids: asked for in time, each id once, failures returned to the requests that wait."""
 
 import asyncio
 

@@ -124,7 +124,7 @@ def test_the_high_watermark_is_the_smallest_end_of_the_maximal_isr(ends, isr, pr
         if end is not None:
             fetch(leads, replica, end, leader_end=120)
     if proposed is not None:
-        # Nobody joins who was not heard of in this epoch.
+        # No replica joins that has not fetched in this epoch.
         proposed = {replica for replica in proposed if replica in isr or ends[replica - 2] is not None}
         leads.propose(frozenset({1, *proposed}))
     counting = isr | (proposed or set())
@@ -182,7 +182,7 @@ def test_who_has_restarted_since_may_not_join():
 
 
 def test_who_restarts_after_it_was_proposed_is_not_the_one_that_was_meant():
-    """The controller may be asked much later, or again: it must refuse an incarnation that nobody has looked at."""
+    """The controller may be asked much later, or again: it must refuse an incarnation that the leader has not seen."""
     leads = leader_state(isr=(1, 2))
     fetch(leads, 3, 100, epoch=7)
     leads.propose(leads.expanded(3, high_watermark=50))
@@ -200,7 +200,7 @@ def test_one_change_at_a_time():
 
 
 def test_who_was_held_up_by_another_proposal_joins_without_a_further_fetch():
-    """Within its session a follower that has everything asks nothing new, and is not heard of again."""
+    """Within its session a follower that has everything asks nothing new, and sends no offsets again."""
     leads = leader_state(isr=(1,))
     fetch(leads, 2, 100)
     fetch(leads, 3, 100)
@@ -212,7 +212,7 @@ def test_who_was_held_up_by_another_proposal_joins_without_a_further_fetch():
 
 
 def test_a_follower_without_broker_epoch_joins_the_isr_by_a_fetch_only():
-    """It may have restarted since it was heard of, with less than it had (Fetch before version 15)."""
+    """It may have restarted since its last Fetch, with less than it had (Fetch before version 15)."""
     leads = leader_state(isr=(1, 2))
     fetch(leads, 3, 100, epoch=-1)
     assert leads.returned(high_watermark=50, log_end_offset=100, now_ms=0) is None
@@ -222,7 +222,9 @@ def test_a_follower_without_broker_epoch_joins_the_isr_by_a_fetch_only():
 def test_members_that_fall_behind_have_to_go():
     leads = leader_state(now_ms=0)
     fetch(leads, 2, 100, leader_end=100, now_ms=1_000)
-    assert leads.shrunk(log_end_offset=100, now_ms=LAG_MS) is None, "3 has the time of one lag to be heard of"
+    assert leads.shrunk(log_end_offset=100, now_ms=LAG_MS) is None, (
+        "3 has replica.lag.time.max.ms for its first Fetch"
+    )
     assert leads.shrunk(log_end_offset=100, now_ms=LAG_MS + 1) == {1, 2}
     assert leads.shrunk(log_end_offset=101, now_ms=LAG_MS + 1_001) == {1}
 

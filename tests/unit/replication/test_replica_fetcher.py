@@ -81,7 +81,7 @@ def test_partitions_of_a_leader_are_followed(simulation):
 
 
 def test_a_new_high_watermark_takes_one_way_to_the_follower_and_no_fetch_in_a_circle(simulation):
-    """KIP-392: it is told at once; two answers for a batch, one with the records and one with the news."""
+    """KIP-392: it is sent at once; two responses for a batch, one with the records and one with the high watermark."""
 
     async def story():
         async with replicating(simulation) as cluster:
@@ -103,7 +103,7 @@ def test_a_new_high_watermark_takes_one_way_to_the_follower_and_no_fetch_in_a_ci
 
 
 def test_an_error_of_one_partition_holds_up_no_other(simulation, caplog):
-    """The leader has not heard of an election yet: that partition is asked for again after replica.fetch.backoff.ms."""
+    """The leader does not know of its election yet: that partition is fetched again after replica.fetch.backoff.ms."""
 
     async def story():
         async with replicating(simulation, 2) as cluster:

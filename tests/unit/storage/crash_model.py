@@ -1,4 +1,4 @@
-"""What logs should hold after a crash, told by a model that knows only what was appended and what was flushed."""
+"""What logs should hold after a crash, given by a model that knows only what was appended and what was flushed."""
 
 from __future__ import annotations
 

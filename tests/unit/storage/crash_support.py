@@ -1,4 +1,4 @@
-"""A story of a broker's logs on a faulty disk, told by a seed: work, crash, recovery, and again.
+"""A story of a broker's logs on a faulty disk, drawn from a seed: work, crash, recovery, and again.
 
 What must hold is in `crash_model`.
 """

@@ -260,7 +260,7 @@ def test_a_full_map_cleans_a_part(tmp_path):
 
 
 def test_a_batch_with_more_keys_than_the_map_holds(tmp_path):
-    """Each cleaning gets further, even within a batch: else the cleaner would begin again at once, for ever."""
+    """Each cleaning gets further, even within a batch: else the cleaner would begin again at once, without end."""
     log = open_log(tmp_path / "l", config=CONFIG)
     for _ in range(20):
         write(log, [(f"k{number}", "v") for number in range(5)])
@@ -289,7 +289,7 @@ def test_a_damaged_batch_is_not_written_over(tmp_path):
 
 
 def test_a_batch_with_offsets_in_disorder_is_left_alone(tmp_path):
-    """It came when the topic was not compacted, and nobody looked into it."""
+    """It came when the topic was not compacted, and was not checked."""
     log = open_log(tmp_path / "l", config=replace(CONFIG, cleanup_policy=("delete",)))
     rows = [Record(at, NOW_MS, key, b"v") for at, key in enumerate((b"a", b"b", b"c"))]
     data = bytearray(build_batch(rows))
@@ -373,7 +373,7 @@ def test_a_topic_that_is_not_compacted_any_more_keeps_what_it_has(tmp_path):
 
 
 def test_a_disk_that_fails_when_a_segment_is_not_wanted_any_more(tmp_path):
-    """As all failures of a disk, it is told, and does not end whoever runs the job."""
+    """As all failures of a disk, it is reported by a callback, and not raised to the caller of the job."""
 
     class Failing(Files):
         def unlink(self, path):
@@ -400,7 +400,7 @@ def several_groups(tmp_path, *, files=None, **config):
 
 
 def test_a_cleaning_needs_room_for_one_segment(tmp_path):
-    """Each is in place before the next is made; so is what it finds when it is stopped, and is then begun anew."""
+    """Each is in place before the next is made; when it is stopped it leaves them, and the cleaning starts again."""
     log = several_groups(tmp_path)
     part, outcomes = begin(log)
     parts = 0

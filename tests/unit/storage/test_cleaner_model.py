@@ -142,7 +142,7 @@ class CompactedLog(RuleBasedStateMachine):
             if offset < self.cleaned_to
         }
         for offset in (offset for offset, value in newest.values() if value is None):
-            # Readers that are behind hear of a deletion for delete.retention.ms.
+            # Readers that are behind see a tombstone for delete.retention.ms.
             met_ms = self.tombstones_met_ms.setdefault(offset, self.now_ms)
             assert offset in served or self.now_ms >= met_ms + CONFIG.delete_retention_ms
         whole = self.served_to_read_committed(0)

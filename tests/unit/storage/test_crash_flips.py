@@ -35,7 +35,7 @@ def test_a_flipped_bit(seed):
     if is_clean:
         story.manager.shutdown(story.now_ms, broker_epoch=1)
     story.files = story.files_after(Loss.NOTHING)
-    # Whose the directory is cannot be made anew from anything.
+    # The directory's ids cannot be rebuilt from other files.
     paths = [path for path, data in story.files.contents().items() if data and path.name != META_PROPERTIES]
     path = story.random.choice(paths)
     places = places_in(path, story.files) if path.suffix == file_names.LOG else []

@@ -18,7 +18,7 @@ FIRST_SEED = int(os.environ.get("OTTLA_CRASH_FIRST_SEED", "0"))
 
 
 def append_until_killed(directory, *, seed, lines):
-    """Kill it after so many appends were told, and whatever it did meanwhile; the last end offset that it told."""
+    """Kill it after so many reported appends and some more; the last end offset that it reported."""
     child = subprocess.Popen(
         [sys.executable, "-m", "tests.unit.storage.crash_child", str(directory), str(seed)],
         stdout=subprocess.PIPE,

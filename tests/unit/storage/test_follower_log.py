@@ -1,4 +1,4 @@
-"""A follower's log: what its leader tells it, and what it must not believe. Also what tiering begins with."""
+"""A follower's log: what it takes over from its leader, and what it refuses. Also where tiering begins."""
 
 import pytest
 

@@ -119,7 +119,7 @@ def test_a_deleted_partition_takes_its_future_along(files):
 
 @pytest.mark.parametrize("failing", [0, 1])
 def test_a_deleted_partition_on_a_failing_disk(files, failing):
-    """What lies on the other disk goes all the same: nobody would look for it later."""
+    """What lies on the other disk is removed all the same: it would never be found later."""
     manager, _, _ = begin(files)
     files.fail("rename", errno=5, under=PATHS[failing])
     delete(manager, A)
@@ -186,7 +186,7 @@ def test_a_log_that_moves_is_not_compacted(files, began_before):
 
 @pytest.mark.parametrize("is_current_there", [True, False])
 def test_abandoned_by_a_dead_process(files, is_current_there):
-    """The controller has been told of the move, and the process died before the swap."""
+    """The controller has the assignment, and the process died before the swap."""
     manager, future, other = begin(files)
     copy(manager.logs[A], future)
     directory_id = manager.directory_ids[other]

@@ -117,7 +117,7 @@ def test_preallocated_segments(tmp_path):
 
 
 def test_jitter_of_new_and_of_loaded_segments(tmp_path):
-    """Each is drawn anew, below segment.jitter.ms and segment.ms, whichever is smaller."""
+    """Each is drawn again, below segment.jitter.ms and segment.ms, whichever is smaller."""
     config = LogConfig(segment_ms=1000, segment_jitter_ms=400)
     drawn = set()
     for number in range(20):

@@ -50,7 +50,7 @@ def test_made_in_a_thread(tmp_path):
         running = [pool.submit(it.run, part) for it, part in zip((creation, other), parts, strict=True)]
         append(there, 3)
     assert [it.result() for it in running] == [None, None]
-    assert list(manager.logs) == [PARTITIONS[3]]  # nobody finds half of a topic
+    assert list(manager.logs) == [PARTITIONS[3]]  # no request finds half of a topic
     creation.finish(parts[0])
     other.finish(parts[1])
     assert not creation.errors

@@ -1,4 +1,4 @@
-"""Opening many logs: several at a time, told as they come, and what becomes of those beside a failing one."""
+"""Opening many logs: several at a time, each logged, and those beside a log that fails."""
 
 import logging
 from concurrent.futures import ThreadPoolExecutor

@@ -83,7 +83,7 @@ def test_stop_and_start(tmp_path):
 
 
 def test_killed_process_loses_nothing(tmp_path):
-    """A real one: it is not told, and closes nothing."""
+    """A real one: without notice, so that nothing is closed."""
     program = f"""
 import os, sys
 sys.path.insert(0, {str(Path.cwd())!r})
@@ -442,7 +442,7 @@ def test_compaction_and_its_checkpoint(tmp_path):
 
 
 class BadDisk(Files):
-    """Fails for one directory, once told."""
+    """Fails for one directory, once the test says so."""
 
     bad = None
 

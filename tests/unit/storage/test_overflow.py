@@ -45,7 +45,7 @@ def test_split(tmp_path, is_clean, is_active):
     if not is_active:
         bases.append(end)
         (tmp_path / "x-0" / f"{end:020d}.log").touch()
-    for extension in (".index", ".timeindex"):  # made anew: these are nothing
+    for extension in (".index", ".timeindex"):  # rebuilt: these are garbage
         (tmp_path / "x-0" / f"{0:020d}{extension}").write_bytes(b"\xff" * 24)
     log = open_log(tmp_path / "x-0", config=CONFIG, is_clean=is_clean)
     assert [segment.base_offset for segment in log.segments] == bases

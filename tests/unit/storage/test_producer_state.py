@@ -92,7 +92,7 @@ class Log:
     (3, 2, 2, OutOfOrderSequenceNumber),    # begins like one, but is shorter
     (3, 7, 1, OutOfOrderSequenceNumber),    # a gap
     (3, 1, 1, OutOfOrderSequenceNumber),
-    (4, 0, 1, (6, 6)),                      # a new epoch begins anew
+    (4, 0, 1, (6, 6)),                      # a new epoch begins with sequence 0
     (4, 1, 1, OutOfOrderSequenceNumber),
     (4, 6, 1, OutOfOrderSequenceNumber),
     (2, 6, 1, InvalidProducerEpoch),        # an old one

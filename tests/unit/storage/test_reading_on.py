@@ -91,7 +91,7 @@ class Interrupted(Files):
 
 
 def test_a_look_up_in_a_thread_does_not_take_a_truncation_for_a_corrupt_index(tmp_path, monkeypatch):
-    """It would make the index anew in its thread, while the loop appends."""
+    """It would rebuild the index in its thread, while the loop appends."""
     files = Interrupted()
     log = open_log(tmp_path, config=LARGE, files=files)
     for _ in range(5 * RECENT_BATCHES):

@@ -167,7 +167,7 @@ def test_bit_flips(crashed, directory, seed):
 )
 @pytest.mark.parametrize("damage", ["missing", "empty", "odd", "garbage"])
 def test_files_beside_the_log(directory, tmp_path, is_clean, ending, damage):
-    """Clean or not: everything but the log itself can be made anew from it."""
+    """Clean or not: everything but the log itself can be rebuilt from it."""
     if is_clean:
         log = open_log(directory, config=CONFIG, is_clean=False)
         log.close()
@@ -175,7 +175,7 @@ def test_files_beside_the_log(directory, tmp_path, is_clean, ending, damage):
     expected = state(log)
     log.close() if is_clean else log.close_files()
     if ending == ".txnindex" and is_clean and damage in ("missing", "empty"):
-        return  # one without entries has no file: nothing tells that it is missing
+        return  # one without entries has no file: that it is missing cannot be seen
     for path in directory.glob("*" + ending):
         if damage == "missing":
             path.unlink()

@@ -249,7 +249,7 @@ def test_payload_that_is_no_records(payload):
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_counts_that_cannot_be(codec):
-    """Nobody burns two billion offsets with a few bytes, whatever else is believed."""
+    """A few bytes cannot use up two billion offsets, in any mode of validation."""
     count = 2**31 - 1
     batch = with_field(produced(some_records(10), compression=codec), ">i", 23, count - 1)
     with pytest.raises(InvalidRecord):

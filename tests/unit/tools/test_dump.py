@@ -1,4 +1,4 @@
-"""Dumps: every file of a log's folder is shown, and garbage is told with its position."""
+"""Dumps: every file of a log's folder is shown, and garbage is reported with its position."""
 
 import json
 from random import Random

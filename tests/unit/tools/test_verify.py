@@ -631,7 +631,7 @@ def test_json(folder):
 
 
 def test_offsets_patched_consistently_are_still_seen(folder):
-    """Base offset and epoch are outside of the CRC: only their neighbours and the epochs tell."""
+    """Base offset and epoch are outside of the CRC: only their neighbours and the epochs show it."""
     log = segment(folder / "orders-0", 1, ".log")
     data = bytearray(log.read_bytes())
     base, _, epoch = unpack_from(">qii", data)

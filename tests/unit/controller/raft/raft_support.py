@@ -580,7 +580,7 @@ def fetch_answer(
 
 
 def elected(id: int = 1, voters: Sequence[int] = (1, 2, 3), *, log: MemoryLog | None = None) -> Replica:
-    """A leader whom everybody has voted for, and nobody has fetched from yet."""
+    """A leader with the votes of all voters, from which none has fetched yet."""
     replica = Replica(settings(id, voters), log=log)
     while type(replica.role).__name__ != "Leader":
         replica.pass_time(50)

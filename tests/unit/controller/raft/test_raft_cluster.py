@@ -24,7 +24,7 @@ def test_a_leader_is_elected_and_what_it_writes_is_committed_everywhere(count: i
 
 
 def test_peers_that_speak_older_versions() -> None:
-    """Of which nobody says where the leader is: it is known from the configuration."""
+    """No response has the leader's endpoint: it is known from the configuration."""
     cluster = Cluster.static(3)
     cluster.versions = {1: 13, 53: 0, 54: 0, 59: 0}  # Fetch, BeginQuorumEpoch, EndQuorumEpoch, FetchSnapshot
     old = cluster.elect()

@@ -44,7 +44,7 @@ def state(epoch: int, leader: int | None = None, voted: int | None = None, **oth
         (state(2, leader=2), 3, Unattached, 3),                             # the log knows better
         (state(3), 3, Unattached, 3),
         (state(3, leader=2), 3, Follower, 3),
-        (state(3, leader=9), 3, Unattached, 3),                             # where that is, nobody knows
+        (state(3, leader=9), 3, Unattached, 3),                             # its endpoint is unknown
         (state(3, leader=1), 3, Resigned, 3),                               # we led it
         (state(4, leader=1), 3, Resigned, 4),
         (state(4, voted=1), 3, Candidate, 4),
@@ -342,7 +342,7 @@ def test_a_resigned_leader_begins_a_later_epoch_after_a_while() -> None:
     assert leader.raft.leader_and_epoch.leader_id is None
 
 
-# -- later epochs, whoever speaks of them ------------------------------------------------------------
+# -- later epochs, in messages of any node -----------------------------------------------------------
 
 
 def test_a_leader_follows_a_later_epoch_and_refuses_what_waits() -> None:

@@ -47,7 +47,7 @@ PRIMITIVES = {
     "int32": integer(32),
     "int64": integer(64),
     "float64": one_of(0.0, -1.5, 1e300, float("inf")),
-    # Some are longer than the 126 bytes of which a compact length of one byte can tell.
+    # Some are longer than 126 bytes, the most that a compact length of one byte can say.
     "string": one_of("", "a", "topic", "größe", "\U0001f600\0", "ü" * 100, "x" * 300, "y" * 32767),
     "bytes": one_of(b"", b"\0", b"\xff\x80", b"z" * 126, b"z" * 127, b"z" * 20000),
     "uuid": lambda rng: rng.choice([None, UUID(int=rng.getrandbits(128) or 1)]),
@@ -97,7 +97,7 @@ def _draw_value(field, hint, rng):
         return draw(inner, rng) if kafka_type is None else PRIMITIVES[kafka_type](rng)
     if kafka_type is None:
         return tuple(draw(inner, rng) for _ in range(rng.randint(0, 2)))
-    # 127 elements are more than a compact length of one byte can tell.
+    # 127 elements are more than a compact length of one byte can say.
     length = rng.choice([0, 1, 2, 3, 126, 127]) if kafka_type == "int32" else rng.randint(0, 3)
     return tuple(PRIMITIVES[kafka_type](rng) for _ in range(length))
 

@@ -46,7 +46,7 @@ def test_a_marker_that_compaction_emptied():
     (control_key(ControlRecordType.LEADER_CHANGE), bytes(6)),
     (b"\0\0\0", bytes(6)),
     (None, bytes(6)),
-    (b"\0\0\0\7", bytes(6)),     # a type that nobody knows
+    (b"\0\0\0\7", bytes(6)),     # an unknown type
     (control_key(ControlRecordType.COMMIT), bytes(5)),
     (control_key(ControlRecordType.COMMIT), None),
     (control_key(ControlRecordType.COMMIT), struct.pack(">hi", -1, 0)),

@@ -197,7 +197,7 @@ def test_random_payloads_raise_nothing_else(payload, attributes, count):
     except (CorruptMessage, InvalidRecord):
         pass
     except KafkaError:
-        assert attributes > 4  # a codec that nobody knows
+        assert attributes > 4  # an unknown codec
 
 
 @given(record_lists, st.sampled_from(Compression), st.data())
