@@ -25,7 +25,7 @@ from protocol.errors import KafkaError
 from protocol.metadata.image import InvalidMetadata
 from runtime import Pool, Runtime
 from storage.files import Files
-from storage.log_manager import InconsistentMetaProperties
+from storage.manager.log_manager import InconsistentMetaProperties
 
 __all__ = ["CannotStart", "Node"]
 

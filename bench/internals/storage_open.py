@@ -20,7 +20,7 @@ from bench.environment import REPOSITORY
 from bench.internals.storage_support import NOW_MS
 from storage.files import Files
 from storage.log_config import LogConfig
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 
 
 class Opened(NamedTuple):

@@ -15,7 +15,7 @@ from bench.wire import RequestFailed, WireClient
 from protocol.types import TopicPartition
 from storage.checkpoints import RECOVERY_POINT_FILE
 from storage.log_config import LogConfig
-from storage.log_directory import CLEAN_SHUTDOWN_FILE
+from storage.manager.log_directory import CLEAN_SHUTDOWN_FILE
 
 _TOPIC: Final = "recovered"
 _PARTITION: Final = TopicPartition(_TOPIC, 0)

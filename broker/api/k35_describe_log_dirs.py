@@ -3,7 +3,7 @@
 Who asks: admin clients (kafka-log-dirs.sh); sent to each broker for its own directories.
 Versions: v1-5. v2 flexible, v3 a top-level error, v4 sizes of the volume (KIP-827), v5 is_cordoned (KIP-1066).
 Differs from Kafka: never throttles.
-Touches: storage.log_manager (read only). Never waits.
+Touches: storage.manager.log_manager (read only). Never waits.
 """
 
 from broker.api import Api
@@ -20,7 +20,7 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from protocol.types import TopicPartition
-from storage.log_manager import LogDirInfo, LogManager
+from storage.manager.log_manager import LogDirInfo, LogManager
 
 
 def handle(

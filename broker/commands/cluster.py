@@ -31,8 +31,8 @@ from broker.roles.formatting import FormatterError
 from protocol.errors import KafkaError
 from runtime.production import ProductionRuntime, free_ports, run
 from storage.files import Files
-from storage.log_directory import LOCK_FILE
-from storage.meta_properties import InconsistentMetaProperties
+from storage.manager.log_directory import LOCK_FILE
+from storage.manager.meta_properties import InconsistentMetaProperties
 
 _READY_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 90.0

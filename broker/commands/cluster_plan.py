@@ -16,9 +16,9 @@ from uuid import UUID
 from broker.config import BrokerConfig
 from broker.config.load import load_config
 from broker.roles.formatting import FormatOptions, FormatterError, InitialController
-from storage import meta_properties
 from storage.files import Files
 from storage.kafka_uuid import to_text
+from storage.manager import meta_properties
 
 #: Ids of brokers are below this, ids of controllers begin with it.
 FIRST_CONTROLLER_ID: Final = 101

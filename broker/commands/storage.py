@@ -13,9 +13,10 @@ from broker.config.load import load_config
 from broker.roles.formatting import FormatOptions, FormatterError, format_node, parse_initial_controllers
 from protocol.errors import KafkaError
 from runtime.production import random_bytes, wall_clock_ms
-from storage import kafka_uuid, meta_properties
+from storage import kafka_uuid
 from storage.files import Files
-from storage.meta_properties import InconsistentMetaProperties
+from storage.manager import meta_properties
+from storage.manager.meta_properties import InconsistentMetaProperties
 
 
 def new_uuid() -> UUID:

@@ -18,8 +18,8 @@ from protocol.types import TopicPartition
 from runtime import Pool, Runtime
 from runtime.turns import in_turns
 from storage.log import Log
-from storage.log_creation import LogCreation, NewLog, PlannedLog
-from storage.log_manager import LogManager
+from storage.manager.log_creation import LogCreation, NewLog, PlannedLog
+from storage.manager.log_manager import LogManager
 
 #: Up to this many logs are created on the loop, at 0.2 ms each: a small topic is usable as soon as it is created. The
 #: same number of deleted logs is put aside on the loop, at 0.1 ms each.

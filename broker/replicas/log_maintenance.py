@@ -1,6 +1,6 @@
 """LogMaintenance: runs the LogManager's scheduled tasks, and the log cleaner, in threads.
 
-`storage/scheduled_tasks.py` and `storage/cleaner_manager.py` decide which jobs are due.
+`storage/manager/scheduled_tasks.py` and `storage/manager/cleaner_manager.py` decide which jobs are due.
 
 Source: LogManager.startupWithConfigOverrides and LogCleaner of Kafka 4.3.1.
 """
@@ -14,7 +14,7 @@ from broker.replicas.throttler import Throttler
 from runtime import Pool, Runtime
 from storage.background import BackgroundJob
 from storage.cleaner import CleaningStopped
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 

@@ -50,7 +50,7 @@ from protocol.types import TopicPartition
 from runtime import Pool, Runtime
 from storage import file_names
 from storage.log import Log, WouldBlock
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 

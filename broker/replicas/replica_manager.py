@@ -39,7 +39,7 @@ from protocol.types import TopicPartition
 from runtime import Runtime
 from storage.log import Log
 from storage.log_config import LogConfig
-from storage.log_manager import LogManager, NewLog
+from storage.manager.log_manager import LogManager, NewLog
 
 logger = logging.getLogger(__name__)
 

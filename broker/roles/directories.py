@@ -10,10 +10,15 @@ from uuid import UUID
 
 from broker.config import BrokerConfig
 from runtime import Pool, Runtime
-from storage import meta_properties
 from storage.files import Files
 from storage.kafka_uuid import to_text
-from storage.log_manager import InconsistentMetaProperties, LogDirInUse, LogManager, LogManagerSettings
+from storage.manager import meta_properties
+from storage.manager.log_manager import (
+    InconsistentMetaProperties,
+    LogDirInUse,
+    LogManager,
+    LogManagerSettings,
+)
 
 
 class CannotStart(Exception):

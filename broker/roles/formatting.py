@@ -19,8 +19,9 @@ from controller.formatting import FormatterError, bootstrap_records, feature_lev
 from controller.metadata import snapshots
 from protocol.messages.voters_record import Endpoint, KRaftVersionFeature, Voter, VotersRecord
 from protocol.metadata.features import KRAFT_VERSION, METADATA_VERSION, METADATA_VERSIONS, UNDERSTOOD_FEATURES
-from storage import kafka_uuid, meta_properties
+from storage import kafka_uuid
 from storage.files import Files
+from storage.manager import meta_properties
 
 __all__ = ["FormatOptions", "FormatterError", "InitialController", "format_node", "parse_initial_controllers"]
 

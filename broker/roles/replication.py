@@ -22,7 +22,7 @@ from broker.replication.replication_quota import ReplicationQuota
 from broker.roles.directories import CannotStart
 from broker.roles.quorum import QuorumRole
 from runtime import Runtime
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 
 #: Room in a Fetch response for the rows of its partitions, besides their records.
 _ROWS_BYTES: Final = 16 * 1024 * 1024

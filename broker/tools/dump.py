@@ -21,13 +21,12 @@ from storage import (
     file_names,
     kafka_uuid,
     leader_epoch_cache,
-    log_directory,
-    meta_properties,
     partition_metadata,
     producer_snapshot,
 )
 from storage.files import Files
 from storage.index import CorruptIndex, OffsetIndex, TimeIndex
+from storage.manager import log_directory, meta_properties
 from storage.transaction_index import TransactionIndex
 from storage.verify.findings import Findings
 from storage.verify.indexes import read_entries

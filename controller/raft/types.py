@@ -10,7 +10,7 @@ from uuid import UUID
 
 from protocol.types import ZERO_UUID
 from storage import kafka_uuid
-from storage.log_directory import METADATA_TOPIC_ID
+from storage.manager.log_directory import METADATA_TOPIC_ID
 
 #: The topic of the metadata log, its only partition, and the id that it has in every cluster.
 TOPIC: Final = "__cluster_metadata"

@@ -22,10 +22,11 @@ from protocol.errors import KafkaError
 from protocol.records.batch import BatchHeader
 from protocol.records.record import records
 from protocol.types import TopicPartition
-from storage import checkpoints, file_names, meta_properties, partition_metadata
+from storage import checkpoints, file_names, partition_metadata
 from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
 from storage.files import Files
-from storage.meta_properties import InconsistentMetaProperties, MetaProperties
+from storage.manager import meta_properties
+from storage.manager.meta_properties import InconsistentMetaProperties, MetaProperties
 from storage.verify.data_folder import is_partition_folder, log_folders
 from storage.verify.findings import Findings, PartitionReport, Report
 from storage.verify.log_file import LogFile

@@ -7,11 +7,12 @@ from typing import Final
 from uuid import UUID
 
 from protocol.types import TopicPartition
-from storage import checkpoints, file_names, leader_epoch_cache, meta_properties, partition_metadata
+from storage import checkpoints, file_names, leader_epoch_cache, partition_metadata
 from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
 from storage.files import Files
-from storage.log_directory import CLEAN_SHUTDOWN_FILE, METADATA_LOG, METADATA_TOPIC_ID
-from storage.meta_properties import InconsistentMetaProperties
+from storage.manager import meta_properties
+from storage.manager.log_directory import CLEAN_SHUTDOWN_FILE, METADATA_LOG, METADATA_TOPIC_ID
+from storage.manager.meta_properties import InconsistentMetaProperties
 from storage.verify.findings import Findings, PartitionReport, Report
 from storage.verify.metadata_log import check_snapshot
 from storage.verify.partition import inspect_partition, partition_of

@@ -8,7 +8,7 @@ from protocol.types import TopicPartition
 from storage import checkpoints, file_names, leader_epoch_cache, partition_metadata
 from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
 from storage.files import Files
-from storage.log_directory import CLEAN_SHUTDOWN_FILE, METADATA_LOG
+from storage.manager.log_directory import CLEAN_SHUTDOWN_FILE, METADATA_LOG
 from storage.verify.batches import BatchCheck
 from storage.verify.epochs import EpochCheck
 from storage.verify.findings import Findings, PartitionReport

@@ -18,9 +18,9 @@ from protocol.metadata.image import InvalidMetadata, MetadataImage
 from protocol.metadata.records import FeatureLevelRecord, NoOpRecord
 from protocol.records.builder import build_batch, simple_records
 from runtime.production import ProductionRuntime
-from storage import meta_properties
 from storage.appending import AppendOrigin
 from storage.files import Files
+from storage.manager import meta_properties
 from tests.compat.admin import create_topic, eventually_equal
 from tests.harness.kafka import KafkaServer, tool
 from tests.harness.ottla import OttlaServer

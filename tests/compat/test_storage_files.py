@@ -16,7 +16,7 @@ from protocol.types import TopicPartition
 from storage.files import Files
 from storage.log import AppendOrigin
 from storage.log_config import LogConfig
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 from tests.harness.kafka import KafkaServer, run_tool
 from tests.harness.processes import PATIENCE_S
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from broker.main import main
 from storage.files import Files
 from storage.log_config import LogConfig
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 from storage.verify import inspect
 from tests.compat.admin import take
 from tests.harness.kafka import KafkaServer, run_tool

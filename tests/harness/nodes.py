@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from broker.commands.storage import format_directories
-from storage import meta_properties
 from storage.files import Files
+from storage.manager import meta_properties
 from tests.harness.kafka import java_command, tool
 from tests.harness.processes import Child, answers
 

@@ -46,7 +46,7 @@ from protocol.metadata.records import (
 from protocol.types import TopicPartition
 from runtime.simulated import SimulatedRuntime, Simulation
 from storage.log_config import LogConfig, default_topic_values
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 from tests.harness.faulty_files import FaultyFiles, Loss
 
 LISTENER = "PLAINTEXT"

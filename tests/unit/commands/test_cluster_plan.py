@@ -7,8 +7,8 @@ from broker.commands.cluster_plan import InvalidPlan, make_plan
 from broker.config.load import load_config
 from broker.roles.formatting import FormatterError
 from protocol.errors import InvalidConfig
-from storage import meta_properties
 from storage.files import Files
+from storage.manager import meta_properties
 
 
 def plan(folder, *, brokers=3, controllers=3, racks=("a", "b"), port=9092, ports=range(20_000, 20_100)):

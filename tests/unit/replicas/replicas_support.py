@@ -24,7 +24,7 @@ from protocol.types import TopicPartition
 from storage.files import Files
 from storage.log import Log
 from storage.log_config import LogConfig, default_topic_values
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 
 NODE_ID = 1
 TOPIC_ID = UUID(int=0xA)

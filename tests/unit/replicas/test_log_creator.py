@@ -17,7 +17,7 @@ from protocol.metadata.records import (
     TopicRecord,
 )
 from protocol.types import TopicPartition
-from storage.log_creation import LogCreation
+from storage.manager.log_creation import LogCreation
 from tests.harness.faulty_files import Loss
 from tests.harness.replicas import TOPIC_ID, ReplicaBroker, ReplicaCluster
 

@@ -15,7 +15,7 @@ from protocol.records.record import records as parse_records
 from protocol.types import TopicPartition
 from storage.log import Log
 from storage.log_config import LogConfig
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 from tests.harness.faulty_files import Loss
 
 #: Log sizes, in offsets, are far below.

@@ -18,7 +18,7 @@ from protocol.records.record import records as parse_records
 from protocol.types import TopicPartition
 from storage.log import AppendOrigin, Log
 from storage.log_config import LogConfig
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 from storage.verify import verify
 from tests.harness.faulty_files import RANDOM_LOSSES, FaultyFiles, Killed, Loss
 from tests.unit.storage.crash_model import EVERYTHING, Batch, Checks, Model, observe, produced

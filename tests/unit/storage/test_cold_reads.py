@@ -18,7 +18,7 @@ from protocol.types import TopicPartition
 from storage import index, retention, segment_reader
 from storage.files import Files, WouldBlock
 from storage.log_config import LogConfig
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 from tests.harness.cold_files import ColdFiles
 
 COUNT = 1000

@@ -14,7 +14,7 @@ from protocol.records.batch import crc_is_valid
 from storage import checkpoints, file_names
 from storage.files import Files
 from storage.log import Log
-from storage.meta_properties import FILE_NAME as META_PROPERTIES
+from storage.manager.meta_properties import FILE_NAME as META_PROPERTIES
 from storage.verify import verify
 from storage.verify.log_file import LogFile
 from tests.harness.faulty_files import Loss

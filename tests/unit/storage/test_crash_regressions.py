@@ -10,7 +10,7 @@ import pytest
 from protocol.types import TopicPartition
 from storage.log import AppendOrigin
 from storage.log_config import LogConfig
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 from tests.harness.faulty_files import FaultyFiles, Killed, Loss
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log
 

@@ -9,7 +9,7 @@ from protocol.types import TopicPartition
 from storage import lending
 from storage.files import Files
 from storage.log_config import LogConfig
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 from tests.unit.storage.storage_support import NOW_MS, batch, offsets_in, open_log
 
 CONFIG = LogConfig(segment_bytes=4000, index_interval_bytes=1)

@@ -10,7 +10,7 @@ import pytest
 from protocol.errors import InconsistentTopicId, KafkaStorageError
 from protocol.types import TopicPartition
 from storage.log_config import LogConfig
-from storage.log_manager import InconsistentMetaProperties
+from storage.manager.log_manager import InconsistentMetaProperties
 from tests.harness.faulty_files import FaultyFiles, Killed, Loss
 from tests.unit.storage.storage_support import NOW_MS, offsets_in
 from tests.unit.storage.test_log_manager import TOPIC_ID, A, append, crash, delete, open_manager, run

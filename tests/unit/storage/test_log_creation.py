@@ -10,7 +10,7 @@ import pytest
 from protocol.errors import InconsistentTopicId, KafkaStorageError, UnknownTopicOrPartition
 from protocol.types import TopicPartition
 from storage.log_config import LogConfig
-from storage.log_manager import NewLog
+from storage.manager.log_manager import NewLog
 from tests.harness.faulty_files import FaultyFiles
 from tests.unit.storage.storage_support import NOW_MS
 from tests.unit.storage.test_log_manager import TOPIC_ID, A, B, append, open_manager, run

@@ -11,7 +11,7 @@ import pytest
 
 from protocol.types import TopicPartition
 from storage.log import Log
-from storage.log_manager import InconsistentMetaProperties, LogManagerSettings
+from storage.manager.log_manager import InconsistentMetaProperties, LogManagerSettings
 from tests.harness.faulty_files import FaultyFiles, Loss
 from tests.unit.storage.storage_support import NOW_MS
 from tests.unit.storage.test_log_manager import CONFIG, TOPIC_ID, append, crash, open_manager
@@ -73,7 +73,9 @@ def test_the_progress_of_a_recovery_is_logged(tmp_path, caplog):
     crash(make(tmp_path))
     caplog.clear()
     open_manager(tmp_path)
-    reported = [record.getMessage() for record in caplog.records if record.name == "storage.log_loading"]
+    reported = [
+        record.getMessage() for record in caplog.records if record.name == "storage.manager.log_loading"
+    ]
     assert reported[0] == f"{tmp_path} was not closed: recovering 12 logs"
     assert reported[1] == f"t-0: opened, 1 segments, offsets [0, 0); 1 of 12 logs in {tmp_path}, 11 remain"
     assert len(reported) == 13
@@ -85,7 +87,9 @@ def test_a_clean_start_logs_two_lines(tmp_path, caplog):
     make(tmp_path).shutdown(NOW_MS, broker_epoch=1)
     caplog.clear()
     open_manager(tmp_path)
-    reported = [record.getMessage() for record in caplog.records if record.name == "storage.log_loading"]
+    reported = [
+        record.getMessage() for record in caplog.records if record.name == "storage.manager.log_loading"
+    ]
     assert reported[0] == f"{tmp_path} was closed: 12 logs need no recovery"
     assert len(reported) == 2
 

@@ -15,8 +15,13 @@ from protocol.errors import InconsistentTopicId, KafkaStorageError
 from protocol.types import TopicPartition
 from storage.files import Files
 from storage.log_config import LogConfig
-from storage.log_manager import InconsistentMetaProperties, LogDirInUse, LogManager, LogManagerSettings
-from storage.meta_properties import MetaProperties, read
+from storage.manager.log_manager import (
+    InconsistentMetaProperties,
+    LogDirInUse,
+    LogManager,
+    LogManagerSettings,
+)
+from storage.manager.meta_properties import MetaProperties, read
 from tests.unit.storage.storage_support import NOW_MS, batch, offsets_in
 
 TOPIC_ID = UUID(int=7)

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from storage.files import Files
-from storage.log_manager import InconsistentMetaProperties, LogManager
+from storage.manager.log_manager import InconsistentMetaProperties, LogManager
 from tests.unit.storage.storage_support import NOW_MS
 
 

@@ -15,7 +15,7 @@ from protocol.types import TopicPartition
 from storage.checkpoints import OffsetCheckpoint
 from storage.files import Files
 from storage.leader_epoch_cache import EpochEntry, encode
-from storage.log_directory import METADATA_TOPIC_ID
+from storage.manager.log_directory import METADATA_TOPIC_ID
 from storage.verify import Bound, compare, inspect, verify
 from storage.verify.log_file import LogFile
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log

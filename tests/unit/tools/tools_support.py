@@ -11,7 +11,7 @@ from storage.appending import AppendOrigin
 from storage.files import Files
 from storage.log import Log
 from storage.log_config import LogConfig
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 from tests.unit.storage.storage_support import NOW_MS, batch, marker
 
 CONFIG = LogConfig(segment_bytes=7_000, index_interval_bytes=500)

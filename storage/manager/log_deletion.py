@@ -17,7 +17,7 @@ from protocol.errors import KafkaStorageError
 from protocol.types import TopicPartition
 from storage import file_names
 from storage.log import Log
-from storage.log_table import LogTable
+from storage.manager.log_table import LogTable
 
 _LOG = getLogger(__name__)
 

@@ -12,7 +12,7 @@ from protocol.errors import KafkaError
 from storage.background import BackgroundJob
 from storage.cleaner import cleaning_job, filthiest
 from storage.log import Log
-from storage.log_table import LogTable
+from storage.manager.log_table import LogTable
 
 _LOG = getLogger(__name__)
 

@@ -19,10 +19,11 @@ from typing import NamedTuple
 from uuid import UUID
 
 from protocol.types import TopicPartition
-from storage import checkpoints, file_names, meta_properties
+from storage import checkpoints, file_names
 from storage.checkpoints import CorruptCheckpoint, OffsetCheckpoint
 from storage.files import Files
-from storage.meta_properties import InconsistentMetaProperties, MetaProperties
+from storage.manager import meta_properties
+from storage.manager.meta_properties import InconsistentMetaProperties, MetaProperties
 
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"

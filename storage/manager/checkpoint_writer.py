@@ -15,7 +15,7 @@ from protocol.types import TopicPartition
 from storage.background import BackgroundJob
 from storage.checkpoints import OffsetCheckpoint
 from storage.log import Log
-from storage.log_directory import LogDirectory
+from storage.manager.log_directory import LogDirectory
 
 
 class CheckpointWriter:

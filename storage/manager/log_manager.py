@@ -20,19 +20,19 @@ from protocol.errors import KafkaStorageError
 from protocol.types import TopicPartition
 from storage import file_names
 from storage.background import BackgroundJob, run_one_by_one
-from storage.cleaner_manager import LogCleanerManager
 from storage.files import Files
-from storage.future_logs import FutureLogs
 from storage.log import Log
 from storage.log_config import LogConfig
-from storage.log_creation import LogCreation, LogMaker, NewLog
-from storage.log_deletion import LogDeletion
-from storage.log_directory import LogDirectory, LogDirInUse, lock_directories
 from storage.log_files import DeletedFiles, removal_job
-from storage.log_loading import DirectoryContents, IsStray, LogToOpen, RunParallel, loading_jobs
-from storage.log_table import LogDirInfo, LogManagerSettings, LogTable
-from storage.meta_properties import InconsistentMetaProperties
-from storage.scheduled_tasks import ScheduledTasks
+from storage.manager.cleaner_manager import LogCleanerManager
+from storage.manager.future_logs import FutureLogs
+from storage.manager.log_creation import LogCreation, LogMaker, NewLog
+from storage.manager.log_deletion import LogDeletion
+from storage.manager.log_directory import LogDirectory, LogDirInUse, lock_directories
+from storage.manager.log_loading import DirectoryContents, IsStray, LogToOpen, RunParallel, loading_jobs
+from storage.manager.log_table import LogDirInfo, LogManagerSettings, LogTable
+from storage.manager.meta_properties import InconsistentMetaProperties
+from storage.manager.scheduled_tasks import ScheduledTasks
 
 if TYPE_CHECKING:
     from random import Random

@@ -12,13 +12,13 @@ from protocol.errors import KafkaStorageError
 from protocol.types import TopicPartition
 from storage import file_names
 from storage.background import BackgroundJob
-from storage.checkpoint_writer import CheckpointWriter
 from storage.cleaner import DEDUPE_BUFFER_BYTES
 from storage.files import Files
 from storage.log import Log
 from storage.log_config import LogConfig
-from storage.log_directory import LogDirectory
 from storage.log_files import DeletedFiles
+from storage.manager.checkpoint_writer import CheckpointWriter
+from storage.manager.log_directory import LogDirectory
 
 if TYPE_CHECKING:
     from random import Random

@@ -18,7 +18,7 @@ from uuid import UUID
 from protocol.types import TopicPartition
 from storage.log import Log
 from storage.log_config import LogConfig
-from storage.log_directory import LogDirectory
+from storage.manager.log_directory import LogDirectory
 
 
 class RunParallel(Protocol):

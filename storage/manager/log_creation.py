@@ -21,7 +21,7 @@ from protocol.types import TopicPartition
 from storage import file_names
 from storage.log import Log
 from storage.log_config import LogConfig
-from storage.log_table import LogTable
+from storage.manager.log_table import LogTable
 
 
 class NewLog(NamedTuple):

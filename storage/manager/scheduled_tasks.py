@@ -22,7 +22,7 @@ from storage import retention
 from storage.background import BackgroundJob
 from storage.log import Log
 from storage.log_files import removal_job
-from storage.log_table import LogTable
+from storage.manager.log_table import LogTable
 
 #: Logs that one call of `maintain` checks for retention: 20 us each.
 LOGS_A_CALL = 100
