@@ -103,6 +103,7 @@ def follower_headers(
             raise CorruptMessage(f"Batch at offset {header.base_offset} of {name}")
         headers.append(header)
         next_offset = header.next_offset
+    assert not headers or headers[-1].partition_leader_epoch <= leader_epoch, (name, headers[-1])
     return headers
 
 

@@ -1,19 +1,20 @@
 """UnifiedLog: one replica's log, which a partition's leader and followers append to, truncate and read.
 
-`Log` is what partitions use. What changes a log, is a method of it, as it changes several of its parts; each part owns
-one aspect, and no other object sets it:
+`Log` is what partitions use. It holds its parts; each part owns its state, and the others use its methods only:
 
-    offsets       LogOffsets      log start ... log end, and their invariants
-    files         LogFiles        the directory: segments, producer snapshots, their removal
-    leader_epochs LeaderEpochCache, producers  ProducerStateManager: what the batches contain
-    reader        LogReader       records, offsets by timestamp, aborted transactions  (any thread)
-    flusher       LogFlusher      what is on the disk, and the flush of the rest
-    checkpoints   LogCheckpoints  the log's rows in the checkpoints of its directory
-    truncation    LogTruncation   the jobs before a truncation, and the truncation
-    availability  LogAvailability whether the log is open and its disk works
+    offsets        LogOffsets            log start to log end, and their invariants
+    files          LogFiles              the directory, its segments and producer snapshots, the removal of files
+    leader_epochs  LeaderEpochCache      where each leader epoch starts
+    producers      ProducerStateManager  sequence numbers, open transactions
+    reader         LogReader             records, offsets by timestamp, aborted transactions
+    flusher        LogFlusher            which part is on the disk, when a flush is due, the flush
+    checkpoints    LogCheckpoints        the log's rows in the checkpoint files of its log directory
+    truncation     LogTruncation         the jobs before a truncation, the truncation
+    availability   LogAvailability       whether the log is open and its disk works
 
-Records are read from `log.reader`, flushes are asked of `log.flusher`, and so on; only what a partition and the rules
-of replication ask all the time (offsets, epochs, segments) is asked of `Log` itself.
+A change of a log is a method of `Log`, as it changes several parts (an append: files, offsets, epochs, producers). Other
+callers use the parts: `log.reader.read`, `log.flusher.is_due`. Offsets, epochs and segments can also be read from `Log`
+itself, as the rules of replication expect (their `LocalLog`); hot loops read them from `log.offsets`.
 
 The steps of an append: validate (leader only), assign the leader epoch, roll if the segment is full, check the
 producers, one write, update the producer state. Nothing waits for the disk: a batch is safe because other
@@ -85,7 +86,7 @@ class Log:
         file_system: Files,
         random: "Random",
         on_io_error: Callable[[OSError], None],
-        on_unflushed: Callable[[], BackgroundJob],
+        write_checkpoints: Callable[[], BackgroundJob],
         now_ms: int,
     ) -> None:
         self.topic_partition = topic_partition
@@ -106,7 +107,10 @@ class Log:
             topic_partition, offsets=self.offsets, files=self.files, availability=self.availability
         )
         self.checkpoints = LogCheckpoints(
-            offsets=self.offsets, files=self.files, availability=self.availability, write_all=on_unflushed
+            offsets=self.offsets,
+            files=self.files,
+            availability=self.availability,
+            write_all=write_checkpoints,
         )
         self.flusher = LogFlusher(
             offsets=self.offsets,
@@ -143,12 +147,12 @@ class Log:
         topic_id: UUID | None = None,
         producer_id_expiration_ms: Callable[[], int] = default_producer_id_expiration_ms,
         on_io_error: Callable[[OSError], None] = lambda error: None,
-        on_unflushed: Callable[[], BackgroundJob] = _no_checkpoints,
+        write_checkpoints: Callable[[], BackgroundJob] = _no_checkpoints,
     ) -> Self:
         """Open the log in this directory, which is created if missing. [any thread]
 
         Damaged files are repaired, or the log restarts empty (storage/recovery.py). `is_clean`: the log was
-        closed by `close`; otherwise everything from `recovery_point` on is checked. `on_unflushed` is called
+        closed by `close`; otherwise everything from `recovery_point` on is checked. `write_checkpoints` is called
         when recovery point or log start offset move back, before files change: its job writes their checkpoints.
         Raises OSError, and InconsistentTopicId if the directory belongs to another topic.
         """
@@ -170,7 +174,7 @@ class Log:
             file_system=files,
             random=random,
             on_io_error=on_io_error,
-            on_unflushed=on_unflushed,
+            write_checkpoints=write_checkpoints,
             now_ms=now_ms,
         )
         if not is_clean:
@@ -217,12 +221,13 @@ class Log:
             records,
             first_offset=offsets.log_end_offset,
             now_ms=now_ms,
-            config=self.config,
+            config=self.files.config,
             leader_epoch=leader_epoch,
             origin=origin,
             is_quick=is_quick,
         )
         header = validated.header
+        assert header.base_offset == offsets.log_end_offset, (self.directory, header, offsets)
         if leader_epoch != self.leader_epochs.latest_epoch and leader_epoch >= 0:
             self.assign_epoch(leader_epoch, header.base_offset)
         duplicate = self._write(

@@ -58,6 +58,7 @@ class LogCheckpoints:
             point -= 0 if self._availability.is_closed else 1
         if self._limit is not None:
             point = min(point, self._limit.offset)
+        assert 0 <= point <= offsets.recovery_point, (self._files.directory, point, offsets)
         self.written_recovery_point = max(self.written_recovery_point, point)
         return point
 

@@ -175,6 +175,7 @@ class LogFiles:
         for at in list(self.snapshots.offsets):
             self.snapshots.remove(at)
         self.segments = Segments([self._create_segment(base_offset, now_ms)])
+        assert not self.snapshots.offsets, (self.directory, self.snapshots.offsets)
 
     def replace(self, old: Sequence[Segment], new: Sequence[Segment], *, now_ms: int) -> None:
         """Replace segments by compacted ones (`.cleaned`, flushed); safe at any crash.
@@ -182,9 +183,12 @@ class LogFiles:
         All are renamed to `.swap` first: from then on recovery completes the replacement after a crash
         (storage/recovery.py). The sources are deleted only when these renames are on the disk.
         """
+        kept = self.segments.without(old)
+        assert len(kept) + len(old) == len(self.segments), (self.directory, old)
+        assert self.segments.active in kept, (self.directory, old)
+        assert all(old[0].base_offset <= it.base_offset <= old[-1].base_offset for it in new), (old, new)
         for segment in reversed(new):
             segment.change_suffix(file_names.SWAP)
-        kept = self.segments.without(old)
         for segment in old:
             # For readers that already have it: opened before its name belongs to another file.
             segment.log.prepare_reading()
@@ -220,6 +224,7 @@ class LogFiles:
     def truncate_active(self, offset: int, now_ms: int) -> None:
         """Remove everything from `offset` on in the active segment. Descriptors in use by threads are closed later."""
         active = self.segments.active
+        assert active.base_offset <= offset, (active, offset)
         active.truncate_to(offset, now_ms=now_ms)
         for fd in active.log.take_replaced_fds():
             close = partial(self.file_system.close, fd)

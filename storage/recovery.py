@@ -110,12 +110,14 @@ def load(loading: Loading) -> Loaded:
         snapshots.remove(offset)
     _rebuild_transaction_indexes(loading, segments, set(names))
     snapshots.write(loading.producers)
+    assert loading.producers.map_end_offset == end_offset, (loading.directory, end_offset)
+    assert segments[-1].base_offset <= end_offset, (loading.directory, segments, end_offset)
     segments[-1].reopen_to_appends()
     for segment in segments:
         # Opened again at the next use; most of ten thousand partitions are idle.
         segment.close_files()
     # Compaction leaves gaps, too.
-    is_suspicious = gap is not None and gap < end_offset and not loading.is_compacted
+    has_gap = gap is not None and gap < end_offset and not loading.is_compacted
     return Loaded(
         is_new=loading.is_new,
         segments=Segments(segments),
@@ -127,7 +129,7 @@ def load(loading: Loading) -> Loaded:
             # Only a flush may move it: what has just been recovered may not be on the disk yet.
             recovery_point=end_offset if loading.is_clean else min(loading.recovery_point, end_offset),
             first_unstable_offset=loading.producers.first_unstable_offset,
-            first_gap_offset=gap if is_suspicious else None,
+            first_gap_offset=gap if has_gap else None,
         ),
         epochs=loading.epochs,
         producers=loading.producers,

@@ -208,10 +208,14 @@ class LogTruncation:
         if cuts_batches and not files.removals.all_flushed:
             # Nor may a power cut: if the truncated segment reached the disk first, they would reappear after it.
             files.flush_removals()
-        assert files.segments.active.base_offset <= offset, (files.segments.active, offset)
         files.truncate_active(offset, now_ms)
         self._epochs.truncate_from_end(offset)
         self._reload_producers(offset, None if prepared is None else prepared.producers, now_ms)
+        assert self._producers.map_end_offset == offset, (
+            files.directory,
+            self._producers.map_end_offset,
+            offset,
+        )
         offsets.truncate(offset, first_unstable_offset=self._producers.first_unstable_offset)
         files.entry_changes.on_change()
         files.active_truncations.on_change()
@@ -252,3 +256,7 @@ class LogTruncation:
             self._producers.reset(offset)
             self._flusher.on_restart()
             files.entry_changes.on_change()
+        assert [it.base_offset for it in files.segments] == [offsets.log_end_offset], (
+            files.directory,
+            offsets,
+        )

@@ -25,11 +25,11 @@ def warm_up(segment: Segment, offset: int, *, max_bytes: int, files: Files) -> N
     do not exist: none is created.
     """
     # The index file of an active segment lacks its newest entries: some more headers are read.
-    with _beside(segment, files) as beside, suppress(*_DAMAGE):
-        found = beside.reader.find_by_index(offset)
+    with _separate_segment(segment, files) as separate, suppress(*_DAMAGE):
+        found = separate.reader.find_by_index(offset)
         if found is not None:
             size = max(max_bytes, found.header.size_bytes, HEADER_SIZE_BYTES)
-            beside.log.read_bytes(found.position, size=size)
+            separate.log.read_bytes(found.position, size=size)
 
 
 def warm_up_times(segments: Iterable[Segment], *, kept_from_ms: int, files: Files) -> None:
@@ -42,22 +42,22 @@ def warm_up_times(segments: Iterable[Segment], *, kept_from_ms: int, files: File
             timestamp = segment.indexes.largest.timestamp
         else:
             timestamp = -1
-            with _beside(segment, files) as beside, suppress(*_DAMAGE):
-                timestamp, offset, _ = beside.indexes.time_index.last
+            with _separate_segment(segment, files) as separate, suppress(*_DAMAGE):
+                timestamp, offset, _ = separate.indexes.time_index.last
                 if timestamp >= 0:
-                    beside.reader.find_by_index(offset)
+                    separate.reader.find_by_index(offset)
         if timestamp >= kept_from_ms:
             return
 
 
 @contextmanager
-def _beside(segment: Segment, files: Files) -> Iterator[Segment]:
+def _separate_segment(segment: Segment, files: Files) -> Iterator[Segment]:
     """The segment's files as a Segment object of this thread."""
-    beside = Segment.load(
+    separate = Segment.load(
         segment.files.directory, segment.base_offset, settings=segment.indexes.settings, files=files, now_ms=0, suffix=segment.files.suffix
     )  # fmt: skip
     try:
-        beside.open_existing()
-        yield beside
+        separate.open_existing()
+        yield separate
     finally:
-        beside.close_files()
+        separate.close_files()

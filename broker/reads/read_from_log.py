@@ -160,11 +160,12 @@ class LogReads:
             if params.client is not None and (row := self._redirect(partition, fetched)) is not None:
                 return row
             fetched.appended_bytes = partition.appended_bytes
-            high_watermark, last_stable_offset = log.high_watermark, log.last_stable_offset
-            log_start_offset = log.log_start_offset
+            offsets = log.offsets
+            high_watermark, last_stable_offset = offsets.high_watermark, offsets.last_stable_offset
+            log_start_offset = offsets.log_start_offset
             end = last_stable_offset if params.is_read_committed else high_watermark
             if params.replica_id is not None:
-                end = log.log_end_offset
+                end = offsets.log_end_offset
             records: bytes | memoryview = b""
             aborted: list[AbortedTransaction] | None = [] if params.is_read_committed else None
             if divergence is not NO_DIVERGENCE:

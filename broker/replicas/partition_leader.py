@@ -110,7 +110,8 @@ class PartitionLeader:
             raise NotEnoughReplicas(
                 f"{self._partition}: the ISR {sorted(self.state.isr)} is smaller than min.insync.replicas={self.effective_min_isr}"
             )
-        old_end_offset = log.log_end_offset
+        offsets = log.offsets
+        old_end_offset = offsets.log_end_offset
         info = log.append_as_leader(
             records, leader_epoch=partition.leader_epoch, now_ms=now_ms, origin=origin, is_quick=is_quick
         )
@@ -124,7 +125,9 @@ class PartitionLeader:
             # The only member of the ISR commits what it appends.
             if len(leader_state.maximal_isr) == 1 and self.advance_high_watermark():
                 self._partition.notify()
-        elif log.maybe_increment_high_watermark(log.recovery_point if is_flush_due else log.log_end_offset):
+        elif log.maybe_increment_high_watermark(
+            offsets.recovery_point if is_flush_due else offsets.log_end_offset
+        ):
             self._partition.notify()
         return info
 

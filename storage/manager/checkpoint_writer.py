@@ -54,11 +54,11 @@ class CheckpointWriter:
                 rows[log.topic_partition] = offset
         return offsets
 
-    def found(self, checkpoint: OffsetCheckpoint, rows: Mapping[TopicPartition, int]) -> None:
+    def on_loaded(self, checkpoint: OffsetCheckpoint, rows: Mapping[TopicPartition, int]) -> None:
         """Record the content that the file had at start-up. [any thread]"""
         self._written[checkpoint.path] = dict(rows)
 
-    def forget_predecessor(self, topic_partition: TopicPartition, path: Path) -> None:
+    def remove_deleted_log(self, topic_partition: TopicPartition, path: Path) -> None:
         """Remove the rows of a deleted log of this name before a new one is created in the directory. [any thread]
 
         Else, after a crash, the new log would get the old one's log start offset, and lose its records. The
@@ -78,12 +78,12 @@ class CheckpointWriter:
                 self._on_failure(path, error)
 
     def _write_without_deleted(
-        self, path: Path, checkpoint: OffsetCheckpoint, forgotten: TopicPartition
+        self, path: Path, checkpoint: OffsetCheckpoint, deleted: TopicPartition
     ) -> None:
         """Rewrite the file without the rows of this log and of logs that do not exist any more."""
         written = self._written.pop(checkpoint.path)  # so that the next checkpoint writes it again, flushed
         there = {log.topic_partition for log in self._logs() if log.directory.parent == path}
-        rows = {it: at for it, at in written.items() if it != forgotten and it in there}
+        rows = {it: at for it, at in written.items() if it != deleted and it in there}
         checkpoint.write(rows, durable=False)
 
     def all_jobs(self) -> list[BackgroundJob]:
@@ -112,7 +112,7 @@ class CheckpointWriter:
         offsets = self._offsets(lambda log: log.high_watermark)
         return self._write_jobs("high watermarks", offsets, lambda it: it.high_watermarks)
 
-    def note_truncation(self, path: Path) -> BackgroundJob:
+    def truncation_job(self, path: Path) -> BackgroundJob:
         """A recovery point or log start offset in this directory moves back: a job that writes the new content."""
         directory = self._directories[path]
         changed = []

@@ -56,7 +56,7 @@ class FutureLogs:
                 raise KafkaStorageError(f"{topic_partition} moves to {future.directory.parent} already")
             future.assign_topic_id(topic_id)
             return future
-        self._table.checkpoints.forget_predecessor(topic_partition, log_dir)
+        self._table.checkpoints.remove_deleted_log(topic_partition, log_dir)
         name = file_names.future_directory(topic_partition, unique=self._table.unique())
         future = self._table.make_log(
             topic_partition, log_dir / name, config or current.config, topic_id=topic_id, now_ms=now_ms

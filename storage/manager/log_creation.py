@@ -141,7 +141,7 @@ class LogMaker:
         if self._being_made[new.topic_partition] is None:
             raise UnknownTopicOrPartition(f"{new.topic_partition} was deleted before its log was made")
         assert new.config is not None, new
-        self._table.checkpoints.forget_predecessor(new.topic_partition, path.parent)
+        self._table.checkpoints.remove_deleted_log(new.topic_partition, path.parent)
         log = self._table.make_log(
             new.topic_partition, path, new.config, topic_id=new.topic_id, now_ms=now_ms
         )

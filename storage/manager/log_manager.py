@@ -176,9 +176,9 @@ class LogManager(LogTable):
             except OSError as error:
                 self.fail(directory.path, error)
                 continue
-            self.checkpoints.found(directory.recovery_points, contents.recovery_points)
-            self.checkpoints.found(directory.log_start_offsets, contents.log_start_offsets)
-            self.checkpoints.found(directory.cleaned_offsets, contents.cleaned_offsets)
+            self.checkpoints.on_loaded(directory.recovery_points, contents.recovery_points)
+            self.checkpoints.on_loaded(directory.log_start_offsets, contents.log_start_offsets)
+            self.checkpoints.on_loaded(directory.cleaned_offsets, contents.cleaned_offsets)
             for name in contents.deleted:
                 path = directory.path / name
                 self.deleted_files.append(DeletedFiles(now_ms, partial(self._files.remove_tree, path)))

@@ -197,7 +197,7 @@ class LogTable:
             topic_id=topic_id,
             producer_id_expiration_ms=lambda: self.settings.producer_id_expiration_ms,
             on_io_error=partial(self.fail, path.parent),
-            on_unflushed=partial(self._checkpoint_truncation, path.parent),
+            write_checkpoints=partial(self._checkpoint_truncation, path.parent),
         )
 
     def _checkpoint_truncation(self, path: Path) -> BackgroundJob:
@@ -209,7 +209,7 @@ class LogTable:
                 self.cleaned_offsets[topic_partition] = min(
                     cleaned, log.checkpoints.recovery_point_to_write()
                 )
-        job = self.checkpoints.note_truncation(path)
+        job = self.checkpoints.truncation_job(path)
 
         def run() -> None:
             job.run()
