@@ -11,8 +11,8 @@ from broker.membership.controller_channel import ControllerChannel
 from broker.membership.lifecycle import BrokerLifecycle
 from broker.metadata_cache import MetadataCache
 from broker.reads.fetch_session_cache import FetchSessionCache
-from broker.reads.preferred_read_replica import ClosestReplica
-from broker.replicas.producer_ids import ProducerIds
+from broker.reads.preferred_read_replica import PreferredReadReplicas
+from broker.replicas.producer_ids import ProducerIdManager
 from broker.replicas.replica_manager import ReplicaManager
 from broker.topic_creator import TopicCreator
 from runtime import Runtime
@@ -31,7 +31,7 @@ class BrokerServices:
     lifecycle: BrokerLifecycle
     replicas: ReplicaManager
     fetch_sessions: FetchSessionCache
-    closest_replica: ClosestReplica
+    preferred_read_replicas: PreferredReadReplicas
     groups: GroupCoordinator
-    producer_ids: ProducerIds
+    producer_ids: ProducerIdManager
     topic_creator: TopicCreator

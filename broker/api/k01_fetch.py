@@ -95,13 +95,13 @@ def handle_raw(
             _name_leaders(response, rows, context, broker)
         return codec.encode_response(version, context.correlation_id, response)
 
-    return fetch(replicas, broker.closest_replica, fetch_context, params, respond)
+    return fetch(replicas, broker.preferred_read_replicas, fetch_context, params, respond)
 
 
 def _client(request: FetchRequest, context: RequestContext, broker: BrokerServices) -> ClientMetadata | None:
     """The metadata for the choice of a preferred read replica; None without a replica selector (KIP-392)."""
     if (
-        broker.closest_replica.selector is None
+        broker.preferred_read_replicas.selector is None
         or context.version < 11
         or request.replica_id == FUTURE_REPLICA
     ):

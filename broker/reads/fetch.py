@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from broker.reads.delayed_fetch import DelayedFetch
 from broker.reads.fetch_contexts import FetchContext
 from broker.reads.fetch_params import FetchParams
-from broker.reads.preferred_read_replica import ClosestReplica
+from broker.reads.preferred_read_replica import PreferredReadReplicas
 from broker.reads.read_from_log import LogReads
 from broker.reads.response_rows import ResponseRows
 from broker.replicas.replica_manager import ReplicaManager
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 def fetch(
     replicas: ReplicaManager,
-    closest_replica: ClosestReplica,
+    preferred_read_replicas: PreferredReadReplicas,
     context: FetchContext,
     params: FetchParams,
     respond: Callable[[ResponseRows], T],
@@ -41,7 +41,7 @@ def fetch(
     is_follower = params.replica_id is not None
     if is_follower:
         respond = _counted(replicas, respond)
-    reads = LogReads(replicas, closest_replica, context, params)
+    reads = LogReads(replicas, preferred_read_replicas, context, params)
     rows = reads.read(may_block=False)
     if reads.cold_reads:
         return _read_in_thread(replicas, reads, respond)

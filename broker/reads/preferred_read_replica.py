@@ -17,7 +17,7 @@ from broker.replication.replica_selector import ClientMetadata, PartitionView, R
 logger = logging.getLogger(__name__)
 
 
-class ClosestReplica:
+class PreferredReadReplicas:
     """Calls the selector for the partitions of one broker; without a selector no consumer is redirected."""
 
     def __init__(

@@ -22,7 +22,7 @@ from broker.reads.fetch_contexts import FetchContext
 from broker.reads.fetch_params import FetchParams
 from broker.reads.fetch_sessions import FetchedPartition
 from broker.reads.follower_fetch import check_follower, is_high_watermark_stale, record_progress
-from broker.reads.preferred_read_replica import ClosestReplica
+from broker.reads.preferred_read_replica import PreferredReadReplicas
 from broker.reads.response_rows import (
     NO_DIVERGENCE,
     NO_LEADER,
@@ -44,11 +44,11 @@ class LogReads:
     """Reads the partitions of one Fetch, once or several times. Its state is that of the last `read`."""
 
     __slots__ = (
-        "_closest_replica",
         "_context",
         "_is_first",
         "_params",
         "_partition_of",
+        "_preferred_read_replicas",
         "_replicas",
         "cold_reads",
         "is_high_watermark_stale",
@@ -59,12 +59,12 @@ class LogReads:
     def __init__(
         self,
         replicas: ReplicaManager,
-        closest_replica: ClosestReplica,
+        preferred_read_replicas: PreferredReadReplicas,
         context: FetchContext,
         params: FetchParams,
     ) -> None:
         self._replicas = replicas
-        self._closest_replica = closest_replica
+        self._preferred_read_replicas = preferred_read_replicas
         self._partition_of = replicas.hosted.get
         self._context = context
         self._params = params
@@ -230,7 +230,9 @@ class LogReads:
     def _redirect(self, partition: Partition, fetched: FetchedPartition) -> PartitionData | None:
         """A row with the preferred read replica instead of records; None: read from this one."""
         assert self._params.client is not None
-        preferred = self._closest_replica.choose(partition, self._params.client, fetched.request.fetch_offset)
+        preferred = self._preferred_read_replicas.choose(
+            partition, self._params.client, fetched.request.fetch_offset
+        )
         if preferred is None:
             return None
         return redirection_row(fetched.key[1], partition.log, preferred_read_replica=preferred)

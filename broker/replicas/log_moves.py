@@ -27,9 +27,9 @@ from broker.replicas.follower_replica import FollowerReplica
 from broker.replicas.partition import Partition
 from broker.replication.follower import (
     Action,
-    AskBounds,
     Bounds,
     Divergence,
+    FetchBounds,
     FetchRecords,
     Follower,
     Records,
@@ -259,7 +259,7 @@ class LogMoves:
             return False
         move.replica.follow(partition.leader_epoch)
         await self._execute(move, follower.follow(partition.leader_epoch))
-        match follower.question():
+        match follower.next_request():
             case FetchRecords() as asked:
                 try:
                     answer = await self._read(move, asked)
@@ -272,7 +272,7 @@ class LogMoves:
                 await self._execute(move, follower.on_records(asked, answer))
                 self._quota.record(len(answer.records), now_ms=self._runtime.now_ms())
                 return bool(answer.records)
-            case AskBounds() as asked_bounds:
+            case FetchBounds() as asked_bounds:
                 log = move.current
                 bounds = Bounds(log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset)
                 await self._execute(move, follower.on_bounds(asked_bounds, bounds))

@@ -23,7 +23,7 @@ RETRY_BACKOFF_S: Final = 0.05
 MAX_ATTEMPTS: Final = 20
 
 
-class ProducerIds:
+class ProducerIdManager:
     """Assigns ids, each at most once in the cluster."""
 
     def __init__(

@@ -25,9 +25,9 @@ from broker.replicas.replication_throttle import FollowerThrottle
 from broker.replication.follower import (
     Action,
     Append,
-    AskBounds,
     Bounds,
     Divergence,
+    FetchBounds,
     FetchRecords,
     Records,
     ReplicaState,
@@ -203,17 +203,17 @@ class ReplicaFetcher:
 
     def _row(self, fetch_state: PartitionFetchState) -> FetchPartition | None:
         """The partition's row of a Fetch; None: it is not fetched now."""
-        question = fetch_state.follower.question() if self._states.may_send(fetch_state) else None
-        if not isinstance(question, FetchRecords):
+        request = fetch_state.follower.next_request() if self._states.may_send(fetch_state) else None
+        if not isinstance(request, FetchRecords):
             fetch_state.asked = None
             return None
-        fetch_state.asked = question
+        fetch_state.asked = request
         return FetchPartition(
             partition=fetch_state.partition.topic_partition.partition,
-            current_leader_epoch=question.leader_epoch,
-            fetch_offset=question.fetch_offset,
-            last_fetched_epoch=-1 if question.last_fetched_epoch is None else question.last_fetched_epoch,
-            log_start_offset=question.log_start_offset,
+            current_leader_epoch=request.leader_epoch,
+            fetch_offset=request.fetch_offset,
+            last_fetched_epoch=-1 if request.last_fetched_epoch is None else request.last_fetched_epoch,
+            log_start_offset=request.log_start_offset,
             partition_max_bytes=self._settings.max_bytes,
             high_watermark=fetch_state.partition.log.high_watermark,
         )
@@ -262,7 +262,7 @@ class ReplicaFetcher:
             if fetch_state.is_removed:
                 continue
             partition, follower = fetch_state.partition, fetch_state.follower
-            asked = AskBounds(leader_epoch=follower.leader_epoch)
+            asked = FetchBounds(leader_epoch=follower.leader_epoch)
             match found[partition.topic_partition]:
                 case Bounds() as bounds:
                     logger.warning("%s: the log end is out of the leader's range: %s", partition, bounds)

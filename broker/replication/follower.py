@@ -55,7 +55,7 @@ class ReplicaState(Enum):
     FETCHING = auto()
     #: Asks for the bounds of the leader's log (ListOffsets).
     LOCATING = auto()
-    #: Its leader epoch is over; waits for the metadata log.
+    #: Its leader epoch is fenced; waits for the metadata log.
     FENCED = auto()
     #: Its log cannot be written.
     FAILED = auto()
@@ -105,13 +105,13 @@ class FetchRecords:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskBounds:
+class FetchBounds:
     """Asks where the leader's log starts and ends: one row in each of two ListOffsets requests."""
 
     leader_epoch: int
 
 
-Question = FetchRecords | AskBounds
+FollowerRequest = FetchRecords | FetchBounds
 
 
 # -- actions on the log --------------------------------------------------------------------------------
@@ -173,12 +173,12 @@ class Bounds:
 
 
 class Follower:
-    """See the module. The caller executes each action before it asks for the next request (`question`)."""
+    """See the module. The caller executes each action before it asks for the next request (`next_request`)."""
 
     __slots__ = (
         "_log",
-        "_refusals",
-        "_refused",
+        "_out_of_range",
+        "_out_of_range_count",
         "fetch_offset",
         "lag",
         "last_fetched_epoch",
@@ -195,8 +195,8 @@ class Follower:
         #: How many offsets the leader's high watermark is ahead of this log; None until the leader has answered.
         self.lag: int | None = None
         #: The last request that was out of range, and how often in a row it was.
-        self._refused: FetchRecords | None = None
-        self._refusals = 0
+        self._out_of_range: FetchRecords | None = None
+        self._out_of_range_count = 0
 
     # -- leadership --------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class Follower:
         self._fetch()
         return None
 
-    def question(self) -> Question | None:
+    def next_request(self) -> FollowerRequest | None:
         """The next request to the leader; None: none for now."""
         match self.state:
             case ReplicaState.FETCHING:
@@ -224,7 +224,7 @@ class Follower:
                     log_start_offset=self._log.log_start_offset,
                 )
             case ReplicaState.LOCATING:
-                return AskBounds(leader_epoch=self.leader_epoch)
+                return FetchBounds(leader_epoch=self.leader_epoch)
             case ReplicaState.TRUNCATING | ReplicaState.FENCED | ReplicaState.FAILED:
                 return None
             case _:
@@ -266,10 +266,10 @@ class Follower:
         """OFFSET_OUT_OF_RANGE: our log end is not in the leader's log, or it does not know our last epoch."""
         if self._is_current(asked):
             self.state = ReplicaState.LOCATING
-            self._refusals = self._refusals + 1 if asked == self._refused else 1
-            self._refused = asked
+            self._out_of_range_count = self._out_of_range_count + 1 if asked == self._out_of_range else 1
+            self._out_of_range = asked
 
-    def on_bounds(self, asked: AskBounds, answer: Bounds) -> Action | None:
+    def on_bounds(self, asked: FetchBounds, answer: Bounds) -> Action | None:
         """Continue from an offset within the leader's log.
 
         After an unclean election we may have records after the leader's log end: they are truncated. If the
@@ -283,7 +283,7 @@ class Follower:
             return self._truncate_to(answer.log_end_offset)
         sound_end, _ = self._sound_end()
         self.lag = answer.log_end_offset - max(answer.log_start_offset, sound_end)
-        if answer.log_start_offset > sound_end or self._refusals > 1:
+        if answer.log_start_offset > sound_end or self._out_of_range_count > 1:
             # A second refusal is due to the epoch, not the offset: our last epoch ended before the leader's log
             # start, so none of our records of that epoch from there on is in the leader's log.
             self.state = ReplicaState.TRUNCATING
@@ -291,7 +291,7 @@ class Follower:
         self._fetch()
         return None
 
-    def on_fenced(self, asked: Question) -> None:
+    def on_fenced(self, asked: FollowerRequest) -> None:
         """FENCED_LEADER_EPOCH: the leader knows a newer epoch than the request's."""
         if asked.leader_epoch == self.leader_epoch:
             self.state = ReplicaState.FENCED

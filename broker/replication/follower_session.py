@@ -45,12 +45,12 @@ class FollowerSession(Generic[K, R]):
         if self._epoch == _FULL:
             self.rows = everything()
             return SessionRequest(self._session_id, _FULL, self.rows, [])
-        told = {key: row for key, row in changes.items() if row is not None and self.rows.get(key) != row}
+        sent = {key: row for key, row in changes.items() if row is not None and self.rows.get(key) != row}
         forgotten = [key for key, row in changes.items() if row is None and key in self.rows]
-        self.rows.update(told)
+        self.rows.update(sent)
         for key in forgotten:
             del self.rows[key]
-        return SessionRequest(self._session_id, self._epoch, told, forgotten)
+        return SessionRequest(self._session_id, self._epoch, sent, forgotten)
 
     def on_answer(self, session_id: int) -> None:
         """The request was answered. NO_SESSION: the leader has opened none, or has closed one that became empty."""

@@ -30,11 +30,11 @@ from broker.network.gate import Gate
 from broker.reads.fetch_session_cache import FetchSessionCache
 from broker.replicas.coordinator_partition_writer import CoordinatorPartitionWriter
 from broker.replicas.log_maintenance import LogMaintenance
-from broker.replicas.producer_ids import ProducerIds
+from broker.replicas.producer_ids import ProducerIdManager
 from broker.roles.controller import open_sockets
 from broker.roles.directories import Directories, log_settings
 from broker.roles.quorum import QuorumRole
-from broker.roles.replication import closest_replica, create_replication
+from broker.roles.replication import create_replication, preferred_read_replicas
 from broker.services import BrokerServices
 from broker.topic_creator import TopicCreator
 from protocol.api_keys import ApiKey
@@ -120,7 +120,7 @@ class BrokerRole:
             controller=forwarding,
             lifecycle=lifecycle,
             replicas=replicas,
-            closest_replica=closest_replica(runtime, config, metadata),
+            preferred_read_replicas=preferred_read_replicas(runtime, config, metadata),
             fetch_sessions=FetchSessionCache(
                 slots=config.max_incremental_fetch_session_cache_slots, random=runtime.random
             ),
@@ -130,7 +130,7 @@ class BrokerRole:
                 runtime=runtime,
                 partition_count=lambda: _partition_count(metadata, OFFSETS_TOPIC),
             ),
-            producer_ids=ProducerIds(
+            producer_ids=ProducerIdManager(
                 lambda request: forwarding.request(ApiKey.ALLOCATE_PRODUCER_IDS, request),
                 broker_id=config.node_id,
                 broker_epoch=lambda: lifecycle.broker_epoch,

@@ -12,7 +12,7 @@ from broker.config.cluster_config import ClusterConfig
 from broker.metadata_cache import MetadataCache
 from broker.network.client import Address, ClientSettings
 from broker.network.settings import size_or_none
-from broker.reads.preferred_read_replica import ClosestReplica
+from broker.reads.preferred_read_replica import PreferredReadReplicas
 from broker.replicas.alter_partition_manager import AlterPartitionManager
 from broker.replicas.leader_endpoint import FetcherSettings
 from broker.replicas.replica_fetcher_manager import ReplicaFetcherManager
@@ -103,10 +103,12 @@ def create_replication(
     return replicas, fetchers
 
 
-def closest_replica(runtime: Runtime, config: BrokerConfig, metadata: MetadataCache) -> ClosestReplica:
+def preferred_read_replicas(
+    runtime: Runtime, config: BrokerConfig, metadata: MetadataCache
+) -> PreferredReadReplicas:
     """Chooses consumers' preferred read replicas by replica.selector.class. Raises CannotStart."""
     try:
         selector = load_selector(config.get("replica.selector.class"), config.values)
     except UnknownSelector as error:
         raise CannotStart(str(error)) from error
-    return ClosestReplica(selector, node_id=config.node_id, metadata=metadata, now_ms=runtime.now_ms)
+    return PreferredReadReplicas(selector, node_id=config.node_id, metadata=metadata, now_ms=runtime.now_ms)

@@ -260,7 +260,7 @@ class Stage:
         )
         self.cluster.create("orders", {0: list(self.names.values())})
         for broker in self.cluster.brokers.values():
-            broker.closest_replica.selector = RackAwareReplicaSelector()
+            broker.preferred_read_replicas.selector = RackAwareReplicaSelector()
 
     # -- commands --------------------------------------------------------------------------------------
 

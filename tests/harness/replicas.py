@@ -21,7 +21,7 @@ from broker.metadata_cache import MetadataCache
 from broker.network import Buffers, Connection, NetworkServer, Reply
 from broker.network.client import Address
 from broker.reads.fetch_session_cache import FetchSessionCache
-from broker.reads.preferred_read_replica import ClosestReplica
+from broker.reads.preferred_read_replica import PreferredReadReplicas
 from broker.replicas.leader_endpoint import FetcherSettings
 from broker.replicas.partition import Partition
 from broker.replicas.replica_fetcher_manager import ReplicaFetcherManager
@@ -145,7 +145,7 @@ class ReplicaBroker:
             max_lag_ms=self.cluster.max_lag_ms,
         )
         self.fetch_sessions = FetchSessionCache(slots=1000, random=runtime.random)
-        self.closest_replica = ClosestReplica(
+        self.preferred_read_replicas = PreferredReadReplicas(
             self.selector, node_id=self.node_id, metadata=self.metadata, now_ms=runtime.now_ms
         )
         self.is_up = True

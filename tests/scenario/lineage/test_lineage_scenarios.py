@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.replication.follower import Divergence, FetchRecords, Follower, Question, TruncateTo
+from broker.replication.follower import Divergence, FetchRecords, Follower, FollowerRequest, TruncateTo
 from tests.harness.replica_stage import Stage, play_anew
 
 _FILES = sorted(Path(__file__).parent.glob("*.txt"))
@@ -30,8 +30,8 @@ class TruncatesToHighWatermark(RuleOfOld):
         self.leader_epoch = leader_epoch
         return self._truncate_to(min(self._log.high_watermark, self._log.log_end_offset))
 
-    def question(self) -> Question | None:
-        asked = super().question()
+    def next_request(self) -> FollowerRequest | None:
+        asked = super().next_request()
         return _without_epoch(asked) if isinstance(asked, FetchRecords) else asked
 
 
@@ -45,8 +45,8 @@ class AsksOnce(RuleOfOld):
             self.has_asked = False
         return super().follow(leader_epoch)
 
-    def question(self) -> Question | None:
-        asked = super().question()
+    def next_request(self) -> FollowerRequest | None:
+        asked = super().next_request()
         return _without_epoch(asked) if isinstance(asked, FetchRecords) and self.has_asked else asked
 
     def on_divergence(self, asked: FetchRecords, answer: Divergence) -> TruncateTo | None:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from broker.metadata_cache import MetadataCache
 from broker.reads.fetch_session_cache import FetchSessionCache
-from broker.reads.preferred_read_replica import ClosestReplica
+from broker.reads.preferred_read_replica import PreferredReadReplicas
 from broker.replicas.coordinator_partition_writer import CoordinatorPartitionWriter
 from broker.replicas.partition import Partition
 from broker.replicas.replica_manager import ReplicaManager
@@ -177,7 +177,7 @@ class BrokerInFolder:
         )
         self.writer = CoordinatorPartitionWriter(self.replicas)
         self.fetch_sessions = FetchSessionCache(slots=1000, random=runtime.random)
-        self.closest_replica = ClosestReplica(
+        self.preferred_read_replicas = PreferredReadReplicas(
             None, node_id=NODE_ID, metadata=self.metadata, now_ms=runtime.now_ms
         )
         self.lifecycle = SimpleNamespace(may_be_deposed=False)

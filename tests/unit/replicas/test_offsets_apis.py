@@ -12,7 +12,7 @@ from broker.api import (
     k23_offset_for_leader_epoch,
     k35_describe_log_dirs,
 )
-from broker.replicas.producer_ids import ProducerIds
+from broker.replicas.producer_ids import ProducerIdManager
 from protocol.api_keys import KAFKA_VERSIONS, ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
@@ -266,7 +266,9 @@ def with_ids(broker):
     async def allocate(request):
         return AllocateProducerIdsResponse(producer_id_start=4000, producer_id_len=1000)
 
-    broker.producer_ids = ProducerIds(allocate, broker_id=1, broker_epoch=lambda: 0, runtime=broker.runtime)
+    broker.producer_ids = ProducerIdManager(
+        allocate, broker_id=1, broker_epoch=lambda: 0, runtime=broker.runtime
+    )
     return broker
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.replicas.producer_ids import ProducerIds
+from broker.replicas.producer_ids import ProducerIdManager
 from protocol.errors import CoordinatorLoadInProgress, ErrorCode, StaleBrokerEpoch
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
 
@@ -36,7 +36,9 @@ def controller():
 
 @pytest.fixture
 def ids(simulation, controller):
-    return ProducerIds(controller, broker_id=1, broker_epoch=lambda: 7, runtime=simulation.runtime("broker"))
+    return ProducerIdManager(
+        controller, broker_id=1, broker_epoch=lambda: 7, runtime=simulation.runtime("broker")
+    )
 
 
 # KIP-730

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from broker.replication.follower import (
     Append,
-    AskBounds,
     Bounds,
     Divergence,
+    FetchBounds,
     FetchRecords,
     Follower,
     Records,
@@ -52,21 +52,21 @@ class Log:
 def fetching(log: Log, epoch: int = 5) -> tuple[Follower, FetchRecords]:
     follower = Follower(log)
     assert follower.follow(epoch) is None
-    question = follower.question()
-    assert isinstance(question, FetchRecords)
-    return follower, question
+    request = follower.next_request()
+    assert isinstance(request, FetchRecords)
+    return follower, request
 
 
 def test_a_log_with_epochs_is_fetched_on_from_its_end():
-    follower, question = fetching(Log(12, {0: 0, 3: 10}, high_watermark=7))
-    assert question == FetchRecords(leader_epoch=5, fetch_offset=12, last_fetched_epoch=3, log_start_offset=0)
+    follower, request = fetching(Log(12, {0: 0, 3: 10}, high_watermark=7))
+    assert request == FetchRecords(leader_epoch=5, fetch_offset=12, last_fetched_epoch=3, log_start_offset=0)
     assert follower.state is ReplicaState.FETCHING
 
 
 def test_a_log_without_epochs_keeps_what_is_known_to_be_everywhere():
     follower = Follower(Log(12, {}, high_watermark=7))
     assert follower.follow(5) == TruncateTo(offset=7)
-    assert follower.question() is None
+    assert follower.next_request() is None
 
 
 @pytest.mark.parametrize(
@@ -85,21 +85,21 @@ def test_a_log_without_epochs_keeps_what_is_known_to_be_everywhere():
 )
 def test_where_a_diverging_log_is_cut(epochs, end, divergence, offset):
     log = Log(end, epochs)
-    follower, question = fetching(log)
-    assert follower.on_divergence(question, divergence) == TruncateTo(offset=offset)
-    assert follower.question() is None, "nothing is asked before the log is cut"
+    follower, request = fetching(log)
+    assert follower.on_divergence(request, divergence) == TruncateTo(offset=offset)
+    assert follower.next_request() is None, "nothing is asked before the log is cut"
     log.truncate_to(offset)
     follower.on_truncated()
-    asked = follower.question()
+    asked = follower.next_request()
     assert isinstance(asked, FetchRecords)
     assert (asked.fetch_offset, asked.last_fetched_epoch) == (offset, log.latest_epoch)
 
 
 def test_records_are_appended_in_the_epoch_they_were_asked_in():
     log = Log(12, {0: 0})
-    follower, question = fetching(log)
+    follower, request = fetching(log)
     action = follower.on_records(
-        question, Records(records=memoryview(b"..."), high_watermark=20, log_start_offset=3)
+        request, Records(records=memoryview(b"..."), high_watermark=20, log_start_offset=3)
     )
     assert action == Append(leader_epoch=5, records=memoryview(b"..."), high_watermark=20, log_start_offset=3)
     log.log_end_offset = 15
@@ -109,15 +109,15 @@ def test_records_are_appended_in_the_epoch_they_were_asked_in():
 
 def test_what_is_behind_a_gap_goes_when_the_leader_has_answered():
     log = Log(12, {0: 0, 2: 6, 3: 8}, first_gap_offset=7)
-    follower, question = fetching(log)
+    follower, request = fetching(log)
     # To its leader a follower has all that is before what it asks for: it would be in the ISR, and then cut itself off.
-    assert (question.fetch_offset, question.last_fetched_epoch) == (7, 2)
+    assert (request.fetch_offset, request.last_fetched_epoch) == (7, 2)
     answer = Records(records=memoryview(b"..."), high_watermark=20, log_start_offset=3)
-    assert follower.on_records(question, answer) == TruncateTo(offset=7)
+    assert follower.on_records(request, answer) == TruncateTo(offset=7)
     log.truncate_to(7)
     log.first_gap_offset = None
     follower.on_truncated()
-    asked = follower.question()
+    asked = follower.next_request()
     assert isinstance(asked, FetchRecords)
     assert asked.fetch_offset == 7
 
@@ -126,24 +126,24 @@ def test_what_is_behind_a_gap_goes_when_the_leader_has_answered():
 def test_records_behind_an_end_that_the_leader_was_not_asked_of_are_a_bug(changed):
     """The first of the TLA+ rules: nothing is appended to a log that was not reconciled in this epoch."""
     log = Log(12, {0: 0})
-    follower, question = fetching(log)
+    follower, request = fetching(log)
     for name, value in changed.items():
         setattr(log, name, value)
     with pytest.raises(AssertionError):
         follower.on_records(
-            question, Records(records=memoryview(b"..."), high_watermark=20, log_start_offset=0)
+            request, Records(records=memoryview(b"..."), high_watermark=20, log_start_offset=0)
         )
 
 
 # KIP-320
 def test_answers_of_an_older_epoch_count_no_more():
-    follower, question = fetching(Log(12, {0: 0}), epoch=5)
+    follower, request = fetching(Log(12, {0: 0}), epoch=5)
     follower.follow(6)
     answer = Records(records=memoryview(b"..."), high_watermark=20, log_start_offset=0)
-    assert follower.on_records(question, answer) is None
-    assert follower.on_divergence(question, Divergence(epoch=0, end_offset=3)) is None
-    follower.on_out_of_range(question)
-    follower.on_fenced(question)
+    assert follower.on_records(request, answer) is None
+    assert follower.on_divergence(request, Divergence(epoch=0, end_offset=3)) is None
+    follower.on_out_of_range(request)
+    follower.on_fenced(request)
     assert follower.state is ReplicaState.FETCHING
 
 
@@ -156,41 +156,41 @@ def test_answers_of_an_older_epoch_count_no_more():
     ],
 )
 def test_a_log_that_does_not_join_the_leaders(end, bounds, action):
-    follower, question = fetching(Log(end, {0: 0}))
-    follower.on_out_of_range(question)
-    asked = follower.question()
-    assert asked == AskBounds(leader_epoch=5)
+    follower, request = fetching(Log(end, {0: 0}))
+    follower.on_out_of_range(request)
+    asked = follower.next_request()
+    assert asked == FetchBounds(leader_epoch=5)
     assert follower.on_bounds(asked, bounds) == action
     assert follower.state is (ReplicaState.FETCHING if action is None else ReplicaState.TRUNCATING)
 
 
 def test_a_log_whose_last_epoch_ended_before_the_leaders_log_start_is_emptied():
-    follower, question = fetching(Log(12, {0: 0}))
+    follower, request = fetching(Log(12, {0: 0}))
     bounds = Bounds(log_start_offset=3, log_end_offset=30)
-    follower.on_out_of_range(question)
-    assert follower.on_bounds(AskBounds(leader_epoch=5), bounds) is None
-    again = follower.question()
-    assert again == question
-    follower.on_out_of_range(question)
-    assert follower.on_bounds(AskBounds(leader_epoch=5), bounds) == TruncateFullyAndStartAt(offset=3)
+    follower.on_out_of_range(request)
+    assert follower.on_bounds(FetchBounds(leader_epoch=5), bounds) is None
+    again = follower.next_request()
+    assert again == request
+    follower.on_out_of_range(request)
+    assert follower.on_bounds(FetchBounds(leader_epoch=5), bounds) == TruncateFullyAndStartAt(offset=3)
 
 
 def test_a_fenced_follower_waits_for_the_next_epoch():
-    follower, question = fetching(Log(12, {0: 0}))
-    follower.on_fenced(question)
-    assert follower.question() is None
+    follower, request = fetching(Log(12, {0: 0}))
+    follower.on_fenced(request)
+    assert follower.next_request() is None
     follower.follow(5)
-    assert follower.question() is None, "the same epoch again says nothing new"
+    assert follower.next_request() is None, "the same epoch again says nothing new"
     follower.follow(6)
-    assert follower.question() is not None
+    assert follower.next_request() is not None
 
 
 def test_a_failed_follower_is_tried_again_in_the_next_epoch():
     follower, _ = fetching(Log(12, {0: 0}))
     follower.on_failure()
-    assert follower.question() is None
+    assert follower.next_request() is None
     follower.follow(6)
-    assert follower.question() is not None
+    assert follower.next_request() is not None
 
 
 _LINEAGES = st.lists(st.tuples(st.integers(1, 2), st.integers(1, 4)), min_size=1, max_size=6)
@@ -229,7 +229,7 @@ def test_two_logs_come_to_agree_on_their_longest_common_beginning(common, ours, 
     while True:
         rounds += 1
         assert rounds < 20
-        asked = follower.question()
+        asked = follower.next_request()
         assert isinstance(asked, FetchRecords)
         if asked.last_fetched_epoch is None:
             break
