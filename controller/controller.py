@@ -109,7 +109,7 @@ class Controller:
         self._active: _Active | None = None
         self._has_been_active = False
         self._is_stopped = False
-        #: The offset behind the last committed batch that this controller was notified of.
+        #: The offset after the last committed batch that this controller was notified of.
         self.committed_offset = 0
         quorum.subscribe(self)
 

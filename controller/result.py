@@ -27,6 +27,6 @@ class Result(Generic[R]):
     records: Sequence[MetadataRecord] = field(default=())
     #: Whether the records must take effect together (one batch), or may be split into several.
     is_atomic: bool = True
-    #: Called with the offset behind the last record when they have been appended: for state that is not
+    #: Called with the offset after the last record when they have been appended: for state that is not
     #: in the log, such as the offset that all others must have applied before a broker may shut down.
     on_appended: Callable[[int], None] | None = None

@@ -4,7 +4,7 @@
             |                         |                   |                |
     [ everything before an offset ]   [ === committed === | = not yet ==== ]
 
-A log that does not begin at 0 begins at a snapshot: a reader replays the latest snapshot, and the log behind it.
+A log that does not begin at 0 begins at a snapshot: a reader replays the latest snapshot, and the log after it.
 `append` writes its records as one batch, so that a torn write loses all of them or none. Appends reach the page
 cache only; `flush` makes them durable.
 
@@ -101,7 +101,7 @@ class MetadataLog:
         opening.close_gap(log, store, is_clean=is_clean, now_ms=now_ms)
         opening.check_start(log, store)
         opened = cls(log, store, files, settings=settings, now_ms=now_ms)
-        # A follower may have crashed after it downloaded a snapshot, and before it restarted the log behind it.
+        # A follower may have crashed after it downloaded a snapshot, and before it restarted the log after it.
         opened.truncate_to_latest_snapshot()
         if not is_clean:
             log.flush()
@@ -240,14 +240,14 @@ class MetadataLog:
     def truncate_to(self, offset: int) -> None:
         """Remove everything from `offset` on. Call `flush` before the next append.
 
-        Otherwise a crash could leave an old batch and, behind it, a newer one: each of them valid, but together a log
+        Otherwise a crash could leave an old batch and, after it, a newer one: each of them valid, but together a log
         that no node ever had. Invariant: what is committed is never truncated.
         """
         assert offset >= self.high_watermark, (offset, self.high_watermark, "is committed")
         self._log.truncate_to(offset, now_ms=self._now_ms)
 
     def truncate_to_latest_snapshot(self) -> bool:
-        """Restart the log behind the latest snapshot if that is ahead of the log; whether it was."""
+        """Restart the log at the end of the latest snapshot if that is ahead of the log; whether it was."""
         latest, end_offset = self._store.latest, self.end_offset
         if latest is None or latest <= OffsetAndEpoch(end_offset, self._log.latest_epoch or 0):
             return False
@@ -282,7 +282,7 @@ class MetadataLog:
     def quorum_messages(self, start_offset: int | None = None) -> Iterator[tuple[int, QuorumMessage]]:
         """Control records with their offsets, uncommitted ones included, from `start_offset` to the log's end.
 
-        None: all of them: first those in the latest snapshot, with its last offset, then those in the log behind it.
+        None: all of them: first those in the latest snapshot, with its last offset, then those in the log after it.
         Raises InvalidMetadata.
         """
         if start_offset is None:
@@ -313,11 +313,11 @@ class MetadataLog:
     def snapshot_chunk(
         self, snapshot: OffsetAndEpoch, *, position: int, max_bytes: int
     ) -> tuple[bytes, int] | None:
-        """Bytes of a snapshot from `position` on (none behind its end), and its size; None if it does not exist."""
+        """Bytes of a snapshot from `position` on (none past its end), and its size; None if it does not exist."""
         return self._store.chunk(snapshot, position=position, max_bytes=max_bytes)
 
     def begin_snapshot(self, snapshot: OffsetAndEpoch) -> RawSnapshotWriter | None:
-        """Begin to download a snapshot from the leader; None if it is here already."""
+        """Begin to download a snapshot from the leader; None if it is stored already."""
         return self._store.begin_download(snapshot)
 
     def add_snapshot(self, snapshot: OffsetAndEpoch) -> None:
@@ -340,9 +340,9 @@ class MetadataLog:
         return None if part is None else SnapshotWriter(part, last_timestamp=header.max_timestamp)
 
     def snapshot_written(self, writer: SnapshotWriter) -> None:
-        """The snapshot is complete: from here on it is served, and older ones may be deleted.
+        """The snapshot is complete: from now on it is served, and older ones may be deleted.
 
-        If the log meanwhile begins later, behind a snapshot from the leader, this one is deleted at once.
+        If the log meanwhile begins later, after a snapshot from the leader, this one is deleted at once.
         """
         self._store.add(writer.snapshot)
         if writer.snapshot.offset < self.log_start_offset:

@@ -28,7 +28,7 @@ class DecodedBatch(NamedTuple):
 
     base_offset: int
     records: list[MetadataRecord]
-    #: The offset behind the batch; control records have offsets, too.
+    #: The offset after the batch; control records have offsets, too.
     end_offset: int
     #: Size of the batch.
     size_bytes: int

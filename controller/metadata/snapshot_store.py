@@ -143,11 +143,11 @@ class SnapshotStore:
             self._files.close(fd)
 
     def begin_download(self, snapshot: OffsetAndEpoch) -> RawSnapshotWriter | None:
-        """Begin to write a snapshot from the leader. None if it is here already."""
+        """Begin to write a snapshot from the leader. None if it is stored already."""
         return self._begin(snapshot, "fetched")
 
     def begin_own(self, snapshot: OffsetAndEpoch) -> RawSnapshotWriter | None:
-        """Begin to write this node's own. None if it is here already."""
+        """Begin to write this node's own. None if it is stored already."""
         return self._begin(snapshot, "own")
 
     def _begin(self, snapshot: OffsetAndEpoch, origin: str) -> RawSnapshotWriter | None:

@@ -1,8 +1,8 @@
 """Listener dispatch: committed batches from memory if this node has appended them, else from the log.
 
-    high watermark --> the batches before it, in order   --'
-    snapshot       --> all records in it                 --+--> Listeners
-    leader         --> at once; on the leader itself     --'
+    high watermark --> the batches before it, in order ---.
+    snapshot       --> all records in it -----------------+--> Listeners
+    leader         --> at once; on the leader itself -----'
                        only after its epoch's first record
 
 Records are read and decoded in another thread, once for all listeners, a mebibyte at a time.
@@ -53,11 +53,11 @@ class ListenerDispatcher:
         #: The leader as far as this node knows; listeners may be notified later.
         self.leader = UNKNOWN_LEADER
 
-    def appended(self, chunk: DecodedBatch) -> None:
+    def appended(self, batch: DecodedBatch) -> None:
         """This node has appended a batch as the leader."""
-        if self._appended_bytes + chunk.size_bytes <= MAX_APPENDED_BYTES:
-            self._appended.append(chunk)
-            self._appended_bytes += chunk.size_bytes
+        if self._appended_bytes + batch.size_bytes <= MAX_APPENDED_BYTES:
+            self._appended.append(batch)
+            self._appended_bytes += batch.size_bytes
 
     async def dispatch_committed(self, high_watermark: int) -> None:
         """Everything before the high watermark is committed: notify listeners. Raises InvalidMetadata."""
@@ -79,9 +79,9 @@ class ListenerDispatcher:
                 self._commit(batch)
 
     def _take_appended(self) -> DecodedBatch:
-        chunk = self._appended.popleft()
-        self._appended_bytes -= chunk.size_bytes
-        return chunk
+        batch = self._appended.popleft()
+        self._appended_bytes -= batch.size_bytes
+        return batch
 
     def _clear_appended(self) -> None:
         self._appended.clear()
@@ -91,15 +91,15 @@ class ListenerDispatcher:
         """Some of the batches from `start_offset` on, at least one. [any thread]"""
         found: list[DecodedBatch] = []
         size = 0
-        for chunk in self._log.decoded_batches(start_offset, end_offset):
-            found.append(chunk)
-            size += chunk.size_bytes
+        for batch in self._log.decoded_batches(start_offset, end_offset):
+            found.append(batch)
+            size += batch.size_bytes
             if size >= READ_BYTES:
                 break
         return found
 
-    def _commit(self, chunk: DecodedBatch) -> None:
-        self._listeners.notify_commit(chunk)
+    def _commit(self, batch: DecodedBatch) -> None:
+        self._listeners.notify_commit(batch)
         self._notify_leader_when_due()
 
     async def load_snapshot(self, snapshot: OffsetAndEpoch) -> None:

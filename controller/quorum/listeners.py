@@ -67,14 +67,14 @@ class Listeners:
         """Add a listener of all later events."""
         self._all.append(listener)
 
-    def notify_commit(self, chunk: DecodedBatch) -> None:
+    def notify_commit(self, batch: DecodedBatch) -> None:
         """Notify: the next batch is committed. Raises InvalidMetadata."""
-        assert chunk.base_offset == self.end_offset, (chunk.base_offset, self.end_offset)
-        records = self._taking_effect(chunk)
-        self.end_offset = chunk.end_offset
-        self.log_bytes += chunk.size_bytes
+        assert batch.base_offset == self.end_offset, (batch.base_offset, self.end_offset)
+        records = self._taking_effect(batch)
+        self.end_offset = batch.end_offset
+        self.log_bytes += batch.size_bytes
         self._call(
-            [listener.on_commit for listener in self._all], records, chunk.base_offset, chunk.end_offset
+            [listener.on_commit for listener in self._all], records, batch.base_offset, batch.end_offset
         )
 
     def notify_snapshot(self, batches: Sequence[list[MetadataRecord]], snapshot: OffsetAndEpoch) -> None:
@@ -92,13 +92,13 @@ class Listeners:
         self.leader = leader
         self._call([listener.on_leader for listener in self._all], leader)
 
-    def _taking_effect(self, chunk: DecodedBatch) -> list[MetadataRecord]:
+    def _taking_effect(self, batch: DecodedBatch) -> list[MetadataRecord]:
         """The records that take effect with this batch."""
-        records = chunk.records
+        records = batch.records
         # Nearly all batches have neither: the set of types costs a tenth of a check of each record.
         kinds = set(map(type, records))
         if self._transactions.is_open or not kinds.isdisjoint(TRANSACTION_MARKERS):
-            located = self._transactions.take(enumerate(records, start=chunk.base_offset))
+            located = self._transactions.take(enumerate(records, start=batch.base_offset))
             records = [record for _, record in located]
             _check(records)
         elif FeatureLevelRecord in kinds:

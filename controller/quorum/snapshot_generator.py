@@ -20,7 +20,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 class SnapshotGenerator:
-    """A listener that starts snapshots. To be subscribed behind the listener that updates the image."""
+    """A listener that starts snapshots. To be subscribed after the listener that updates the image."""
 
     def __init__(
         self,

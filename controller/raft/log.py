@@ -116,7 +116,7 @@ class RaftLog(Protocol):
         """Bytes of a snapshot from `position` on (none past its end), and its size; None if it does not exist."""
 
     def begin_snapshot(self, snapshot: OffsetAndEpoch) -> SnapshotDownload | None:
-        """Begin the download of a snapshot from the leader; None if it is here already."""
+        """Begin the download of a snapshot from the leader; None if it is stored already."""
 
     def add_snapshot(self, snapshot: OffsetAndEpoch) -> None:
         """The download of this snapshot is frozen: it is one of the log's snapshots now."""
