@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar, assert_never
 
-from controller.effective_configs import BROKER_KEYS_READ
+from controller.effective_configs import CONTROLLER_BROKER_KEYS
 from controller.result import MAX_RECORDS_PER_USER_OPERATION, Result, check_record_count
 from controller.state import ClusterState
 from protocol.config_def import AlterOperation, ConfigKey, ConfigOperation, merge_operations
@@ -201,7 +201,7 @@ def _check(state: ClusterState, resource: ConfigResource, changed: Mapping[str, 
     existing = state.image.config(resource)
     after = {name: text for name, text in existing.items() if name not in changed}
     for name, text in changed.items():
-        _check_special(state, resource, name, text)
+        _check_broker_constraints(state, resource, name, text)
         if text is not None:
             if len(text) > _MAX_VALUE_LENGTH:
                 raise InvalidConfig(
@@ -214,7 +214,7 @@ def _check(state: ClusterState, resource: ConfigResource, changed: Mapping[str, 
         case ConfigResourceType.TOPIC:
             validators.topic(resource.name, after, existing)
         case ConfigResourceType.BROKER:
-            _check_read(state, changed)
+            _check_broker_keys(state, changed)
         case ConfigResourceType.GROUP:
             validators.group(resource.name, after, existing)
         case ConfigResourceType.CLIENT_METRICS:
@@ -225,18 +225,20 @@ def _check(state: ClusterState, resource: ConfigResource, changed: Mapping[str, 
             assert_never(resource.type)
 
 
-def _check_read(state: ClusterState, changed: Mapping[str, str | None]) -> None:
+def _check_broker_keys(state: ClusterState, changed: Mapping[str, str | None]) -> None:
     """Validate the broker keys that the controller itself uses: a bad value would fail later decisions.
 
     Only changed keys are checked: a bad value that another controller has accepted does not block this change.
     Raises InvalidConfig.
     """
-    for name in sorted(BROKER_KEYS_READ & changed.keys() & state.validators.broker_keys.keys()):
+    for name in sorted(CONTROLLER_BROKER_KEYS & changed.keys() & state.validators.broker_keys.keys()):
         if (text := changed[name]) is not None:
             state.validators.broker_keys[name].parse(text)
 
 
-def _check_special(state: ClusterState, resource: ConfigResource, name: str, text: str | None) -> None:
+def _check_broker_constraints(
+    state: ClusterState, resource: ConfigResource, name: str, text: str | None
+) -> None:
     if resource.type is not ConfigResourceType.BROKER:
         return
     if name == MIN_INSYNC_REPLICAS and state.is_elr_enabled:

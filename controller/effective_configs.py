@@ -14,7 +14,9 @@ from protocol.metadata.image import ConfigResource, ConfigResourceType, Metadata
 from storage.log_config import SERVER_SYNONYMS, TOPIC_CONFIGS
 
 #: The broker keys that the controller itself uses, since defaults of topics derive from them.
-BROKER_KEYS_READ: Final = frozenset(each.name for synonyms in SERVER_SYNONYMS.values() for each in synonyms)
+CONTROLLER_BROKER_KEYS: Final = frozenset(
+    each.name for synonyms in SERVER_SYNONYMS.values() for each in synonyms
+)
 
 
 class EffectiveConfig(NamedTuple):

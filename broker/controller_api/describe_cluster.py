@@ -36,12 +36,12 @@ def handle(
         if (endpoint := controller.endpoints.get(context.listener_name)) is not None
     ]
     leader_id = services.leader.leader_id
-    is_told = any(node.broker_id == leader_id for node in nodes)
+    is_registered = any(node.broker_id == leader_id for node in nodes)
     return DescribeClusterResponse(
         endpoint_type=_CONTROLLERS,
         cluster_id=services.cluster_id,
         # Clients could not connect to an active controller that is not registered yet.
-        controller_id=leader_id if leader_id is not None and is_told else -1,
+        controller_id=leader_id if leader_id is not None and is_registered else -1,
         brokers=nodes,
         cluster_authorized_operations=(
             operations.CLUSTER if request.include_cluster_authorized_operations else operations.NOT_ASKED

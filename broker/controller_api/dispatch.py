@@ -36,7 +36,7 @@ _LOCAL: Final[Mapping[int, Callable[[Any, RequestContext, ControllerServices], A
     ApiKey.DESCRIBE_CLUSTER: describe_cluster.handle,
 }
 #: Checked here before the controller decides, or handled here by a coroutine.
-_LOOKED_AT: Final[Mapping[int, Callable[[Any, RequestContext, ControllerServices], Awaitable[Any]]]] = {
+_CONFIG_HANDLERS: Final[Mapping[int, Callable[[Any, RequestContext, ControllerServices], Awaitable[Any]]]] = {
     ApiKey.DESCRIBE_CONFIGS: configs.describe,
     ApiKey.ALTER_CONFIGS: configs.replace,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.alter_incrementally,
@@ -97,8 +97,8 @@ class ControllerDispatcher:
         """The response of the controller or the quorum, or the one that refuses the request as a whole."""
         try:
             # A broker has checked the requests that it forwards, and has removed its loggers from them.
-            if not is_forwarded and (look_at := _LOOKED_AT.get(context.api_key)) is not None:
-                return await look_at(message, context, self._services)
+            if not is_forwarded and (handle := _CONFIG_HANDLERS.get(context.api_key)) is not None:
+                return await handle(message, context, self._services)
             response = await self._services.controller.request(context.api_key, message, context)
             if context.api_key == ApiKey.DELETE_TOPICS:
                 return k20_delete_topics.in_version(response, context.version)

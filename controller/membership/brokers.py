@@ -202,7 +202,7 @@ def heartbeat(
     if then is BrokerControlState.SHUTDOWN_NOW:
         state.sessions.end(broker.broker_id)
 
-    def note_shutdown(end_offset: int) -> None:
+    def set_shutdown_offset(end_offset: int) -> None:
         session.shutdown_offset = end_offset - 1
 
     return Result(
@@ -213,7 +213,7 @@ def heartbeat(
         ),
         records=draft.records,
         is_atomic=False,
-        on_appended=note_shutdown
+        on_appended=set_shutdown_offset
         if then is BrokerControlState.CONTROLLED_SHUTDOWN and not is_leaving
         else None,
     )

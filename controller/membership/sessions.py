@@ -88,7 +88,7 @@ class Sessions:
     def is_valid(self, broker_id: int, epoch: int, *, now_ms: int) -> bool:
         """Whether this incarnation has sent a heartbeat within the timeout."""
         session = self._by_broker.get(broker_id)
-        return session is not None and session.epoch == epoch and self._is_alive(session, now_ms)
+        return session is not None and session.epoch == epoch and self._is_session_valid(session, now_ms)
 
     def expired(self, brokers: Iterable[BrokerImage], *, now_ms: int) -> list[int]:
         """The unfenced ones of these brokers whose last heartbeat is older than the timeout, the oldest first."""
@@ -98,7 +98,7 @@ class Sessions:
             if not broker.is_fenced
             and (session := self._by_broker.get(broker.broker_id)) is not None
             and session.last_contact_ms is not None
-            and not self._is_alive(session, now_ms)
+            and not self._is_session_valid(session, now_ms)
         ]
         return [broker_id for _, broker_id in sorted(late)]
 
@@ -111,5 +111,5 @@ class Sessions:
         ]
         return min(offsets, default=None)
 
-    def _is_alive(self, session: Session, now_ms: int) -> bool:
+    def _is_session_valid(self, session: Session, now_ms: int) -> bool:
         return session.last_contact_ms is not None and now_ms - session.last_contact_ms < self.timeout_ms

@@ -50,7 +50,7 @@ def records_of(image: MetadataImage, *, metadata_version: int) -> Iterator[r.Met
     for broker in image.brokers.values():
         yield _broker(broker, metadata_version)
     for controller in image.controllers.values():
-        _needs(_CONTROLLER_REGISTRATION_3_7_IV0, metadata_version, "registrations of controllers")
+        _require_level(_CONTROLLER_REGISTRATION_3_7_IV0, metadata_version, "registrations of controllers")
         yield _controller(controller)
     for topic in image.topics_by_id.values():
         yield from _topic(topic, metadata_version)
@@ -62,14 +62,14 @@ def records_of(image: MetadataImage, *, metadata_version: int) -> Iterator[r.Met
         )
     yield from image.acls.values()
     if image.scram_credentials:
-        _needs(_SCRAM_3_5_IV2, metadata_version, "SCRAM credentials")
+        _require_level(_SCRAM_3_5_IV2, metadata_version, "SCRAM credentials")
     yield from image.scram_credentials.values()
     if image.delegation_tokens:
-        _needs(_DELEGATION_TOKENS_3_6_IV2, metadata_version, "delegation tokens")
+        _require_level(_DELEGATION_TOKENS_3_6_IV2, metadata_version, "delegation tokens")
     yield from image.delegation_tokens.values()
 
 
-def _needs(level: int, metadata_version: int, what: str) -> None:
+def _require_level(level: int, metadata_version: int, what: str) -> None:
     if metadata_version < level:
         raise UnwritableMetadata(
             f"{what} need {METADATA_VERSION} {level}, but the snapshot is one of {metadata_version}"
@@ -79,9 +79,9 @@ def _needs(level: int, metadata_version: int, what: str) -> None:
 def _broker(broker: BrokerImage, metadata_version: int) -> r.RegisterBrokerRecord:
     who = f"of broker {broker.broker_id}"
     if broker.log_dirs:
-        _needs(DIRECTORIES_3_7_IV2, metadata_version, f"log directories {who}")
+        _require_level(DIRECTORIES_3_7_IV2, metadata_version, f"log directories {who}")
     if broker.cordoned_log_dirs is not None:
-        _needs(CORDONED_DIRECTORIES_4_3_IV0, metadata_version, f"cordoned log directories {who}")
+        _require_level(CORDONED_DIRECTORIES_4_3_IV0, metadata_version, f"cordoned log directories {who}")
     return r.RegisterBrokerRecord(
         broker_id=broker.broker_id,
         incarnation_id=broker.incarnation_id,
@@ -132,9 +132,9 @@ def _partition(
 ) -> r.PartitionRecord:
     if metadata_version < ELR_4_0_IV1:
         if partition.elr or partition.last_known_elr:
-            _needs(ELR_4_0_IV1, metadata_version, f"the ELR of {topic.name}-{index}")
+            _require_level(ELR_4_0_IV1, metadata_version, f"the ELR of {topic.name}-{index}")
         if any(directory != DIRECTORY_MIGRATING for directory in partition.directories):
-            _needs(DIRECTORIES_3_7_IV2, metadata_version, f"the directories of {topic.name}-{index}")
+            _require_level(DIRECTORIES_3_7_IV2, metadata_version, f"the directories of {topic.name}-{index}")
     return r.PartitionRecord(
         partition_id=index,
         topic_id=topic.topic_id,

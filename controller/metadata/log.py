@@ -95,7 +95,7 @@ class MetadataLog:
             files=files,
             random=random,
             is_clean=is_clean,
-            log_start_offset=opening.start_of(directory, store, files),
+            log_start_offset=opening.find_start_offset(directory, store, files),
             topic_id=TOPIC_ID,
         )
         opening.close_gap(log, store, is_clean=is_clean, now_ms=now_ms)

@@ -31,7 +31,7 @@ def config_of(settings: MetadataLogSettings) -> LogConfig:
     )
 
 
-def start_of(directory: Path, store: SnapshotStore, files: Files) -> int:
+def find_start_offset(directory: Path, store: SnapshotStore, files: Files) -> int:
     """The log start offset, which is not stored: 0, or the first snapshot that is not before the first segment.
 
     Without such a snapshot it is the first segment's base offset, which `check_start` refuses.

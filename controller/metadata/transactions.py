@@ -35,7 +35,7 @@ class TransactionFilter:
         """Whether a transaction has begun and not ended."""
         return self._held is not None
 
-    def take(self, located: Iterable[Located]) -> Iterator[Located]:
+    def apply(self, located: Iterable[Located]) -> Iterator[Located]:
         """The records that take effect now. Raises InvalidMetadata if transactions overlap or lack their begin."""
         for offset, record in located:
             match record:

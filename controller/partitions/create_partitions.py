@@ -42,7 +42,7 @@ def create_partitions(
         if times[topic.name] > 1:
             continue
         try:
-            records += _grow(state, topic)
+            records += _add_partitions(state, topic)
         except KafkaError as error:
             results.append(_result(topic.name, error))
         else:
@@ -61,7 +61,7 @@ def _check_size(state: ClusterState, topics: Iterable[CreatePartitionsTopic]) ->
     check_record_count(total)
 
 
-def _grow(state: ClusterState, wanted: CreatePartitionsTopic) -> list[PartitionRecord]:
+def _add_partitions(state: ClusterState, wanted: CreatePartitionsTopic) -> list[PartitionRecord]:
     topic = state.image.topics_by_name.get(wanted.name)
     if topic is None:
         raise UnknownTopicOrPartition("This server does not host this topic-partition.")

@@ -37,7 +37,7 @@ class _Rack:
         self.unfenced = _rotated(unfenced, random.randrange(len(unfenced)) if unfenced else 0)
         self.fenced = _rotated(fenced, random.randrange(len(fenced)) if fenced else 0)
 
-    def in_turn(self, turn: int) -> list[int]:
+    def brokers_from(self, turn: int) -> list[int]:
         """All brokers: the unfenced ones from this turn's first, then the fenced ones."""
         return _rotated(self.unfenced, turn) + _rotated(self.fenced, turn)
 
@@ -90,9 +90,9 @@ def place_replicas(
 def _replicas(racks: Sequence[_Rack], turn: int, replication_factor: int) -> list[int]:
     """One broker of each rack in order, then a second one of each, and so on; the leader's rack is first."""
     first = next(position for position, rack in enumerate(racks) if rack.unfenced)
-    queues = [iter(rack.in_turn(turn)) for rack in _rotated(racks, first)]
+    queues = [iter(rack.brokers_from(turn)) for rack in _rotated(racks, first)]
     chosen: list[int] = []
-    for broker_id in _take_turns(queues):
+    for broker_id in _interleaved(queues):
         chosen.append(broker_id)
         if len(chosen) == replication_factor:
             break
@@ -100,7 +100,7 @@ def _replicas(racks: Sequence[_Rack], turn: int, replication_factor: int) -> lis
     return chosen
 
 
-def _take_turns(queues: list[Iterator[int]]) -> Iterator[int]:
+def _interleaved(queues: list[Iterator[int]]) -> Iterator[int]:
     while queues:
         left = []
         for queue in queues:

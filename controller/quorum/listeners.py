@@ -98,7 +98,7 @@ class Listeners:
         # Nearly all batches have neither: the set of types costs a tenth of a check of each record.
         kinds = set(map(type, records))
         if self._transactions.is_open or not kinds.isdisjoint(TRANSACTION_MARKERS):
-            located = self._transactions.take(enumerate(records, start=batch.base_offset))
+            located = self._transactions.apply(enumerate(records, start=batch.base_offset))
             records = [record for _, record in located]
             _check(records)
         elif FeatureLevelRecord in kinds:

@@ -16,7 +16,7 @@ from protocol.messages.voters_record import VotersRecord
 _T = TypeVar("_T")
 
 
-class _Values(Generic[_T]):
+class _LogHistory(Generic[_T]):
     """Values by ascending offset."""
 
     def __init__(self) -> None:
@@ -50,8 +50,8 @@ class ControlRecordHistory:
 
     def reload(self) -> None:
         """Rebuild the history from the latest snapshot and the log."""
-        self._voters = _Values[VoterSet]()
-        self._kraft_versions = _Values[int]()
+        self._voters = _LogHistory[VoterSet]()
+        self._kraft_versions = _LogHistory[int]()
         self._read(None)
 
     def read(self, start_offset: int) -> None:

@@ -88,7 +88,7 @@ class Followers:
 
     def _find(self, key: ReplicaKey, voters: dict[int, Progress]) -> Progress | None:
         known = voters.get(key.id)
-        return known if known is not None and known.key.names(key) else self.observers.get(key)
+        return known if known is not None and known.key.matches(key) else self.observers.get(key)
 
     def find(self, key: ReplicaKey) -> Progress | None:
         """A replica's progress, voter or not."""
@@ -116,7 +116,7 @@ class Followers:
         The leader counts as in contact, unless it is not a voter any more.
         """
         voter = self.voters.get(key.id)
-        if voter is not None and voter.key.names(key):
+        if voter is not None and voter.key.matches(key):
             self._fetched_voters.add(key.id)
         others = len(self.voters) // 2 + 1 - (self._local_key.id in self.voters)
         if len(self._fetched_voters) < others:

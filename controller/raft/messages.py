@@ -135,7 +135,7 @@ def validate_voter_only_request(core: Core, epoch: int, sender_id: int) -> Error
 
 def is_valid_voter_key(core: Core, voter_id: int, directory_id: UUID) -> bool:
     """Whether Vote or BeginQuorumEpoch is meant for this replica; version 0 names no voter, and is accepted."""
-    return voter_id < 0 or ReplicaKey(voter_id, directory_id).names(core.local_key)
+    return voter_id < 0 or ReplicaKey(voter_id, directory_id).matches(core.local_key)
 
 
 # -- requests --------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def end_epoch_election_backoff_ms(
     >>> [end_epoch_election_backoff_ms(keys, ReplicaKey(id), election_backoff_max_ms=1000) for id in (1, 2, 3, 4)]
     [0, 250, 500, 1000]
     """
-    place = next((place for place, key in enumerate(successors) if key.names(me)), len(successors))
+    place = next((place for place, key in enumerate(successors) if key.matches(me)), len(successors))
     if place == 0:
         return 0
     if place == len(successors):

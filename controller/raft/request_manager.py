@@ -68,8 +68,8 @@ class RequestManager:
         if not self._bootstrap or self.has_any_inflight_request(now_ms):
             return None
         first = self._random.randrange(len(self._bootstrap))
-        in_turn = self._bootstrap[first:] + self._bootstrap[:first]
-        return next((node for node in in_turn if self.is_ready(node, now_ms)), None)
+        brokers_from = self._bootstrap[first:] + self._bootstrap[:first]
+        return next((node for node in brokers_from if self.is_ready(node, now_ms)), None)
 
     def bootstrap_ready_at_ms(self, now_ms: int) -> int:
         """When `find_ready_bootstrap_server` may return a node again; NEVER_MS if there are no such nodes."""

@@ -38,7 +38,7 @@ def become_initial(core: Core, election: ElectionState | None) -> None:
         voted = (
             None if election.voted_id is None else ReplicaKey(election.voted_id, election.voted_directory_id)
         )
-        voted_for_local = voted is not None and voted.names(core.local_key)
+        voted_for_local = voted is not None and voted.matches(core.local_key)
         is_open = election.leader_id is None
         has_begun = is_open and voted_for_local and epoch > 0 and end.epoch == epoch
         if election.leader_id == core.local_key.id or has_begun:

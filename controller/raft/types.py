@@ -44,10 +44,10 @@ class ReplicaKey(NamedTuple):
         directory = "<undefined>" if self.directory_id == ZERO_UUID else kafka_uuid.to_text(self.directory_id)
         return f"ReplicaKey(id={self.id}, directoryId={directory})"
 
-    def names(self, other: "ReplicaKey") -> bool:
+    def matches(self, other: "ReplicaKey") -> bool:
         """Whether a voter with this key is `other`. A key without a directory id matches the node on any disk.
 
-        >>> ReplicaKey(1).names(ReplicaKey(1, UUID(int=7))), ReplicaKey(1, UUID(int=7)).names(ReplicaKey(1))
+        >>> ReplicaKey(1).matches(ReplicaKey(1, UUID(int=7))), ReplicaKey(1, UUID(int=7)).matches(ReplicaKey(1))
         (True, False)
         """
         return self.id == other.id and self.directory_id in (ZERO_UUID, other.directory_id)

@@ -102,7 +102,7 @@ class VoterSet:
     def is_voter(self, replica: ReplicaKey) -> bool:
         """Whether this replica is a voter: its id matches and, if the set has one, its directory id."""
         voter = self.voters.get(replica.id)
-        return voter is not None and voter.key.names(replica)
+        return voter is not None and voter.key.matches(replica)
 
     def is_only_voter(self, replica: ReplicaKey) -> bool:
         """Whether this replica is the only voter."""
@@ -121,7 +121,7 @@ class VoterSet:
     def differs_from(self, voter: Voter) -> bool:
         """Whether the set has this voter with other endpoints or levels: it has moved, or was upgraded."""
         known = self.voters.get(voter.key.id)
-        return known is not None and known.key.names(voter.key) and known != voter
+        return known is not None and known.key.matches(voter.key) and known != voter
 
     def supports(self, kraft_version: int) -> bool:
         """Whether every voter supports this level."""

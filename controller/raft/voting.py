@@ -50,7 +50,7 @@ def can_grant_vote(role: Role, candidate: ReplicaKey, *, is_up_to_date: bool, is
             if is_pre_vote:
                 return is_up_to_date
             if role.voted is not None:
-                return role.voted.names(candidate)
+                return role.voted.matches(candidate)
             return role.leader_id is None and is_up_to_date
         case _:
             assert_never(role)

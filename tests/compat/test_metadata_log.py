@@ -124,7 +124,7 @@ def test_kafka_goes_on_from_our_snapshot_alone(tmp_path: Path):
     image, transactions, end = MetadataImage(), TransactionFilter(), log.end_offset
     for batch in log.decoded_batches(0, end):
         located = enumerate(batch.records, start=batch.base_offset)
-        image.replay_all(record for _, record in transactions.take(located))
+        image.replay_all(record for _, record in transactions.apply(located))
     said = [message for _, message in log.quorum_messages()]
     voters = [message for message in said if isinstance(message, VotersRecord)]
     log.update_high_watermark(end)

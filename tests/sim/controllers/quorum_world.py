@@ -407,7 +407,7 @@ def replayed(node: Node) -> MetadataImage:
         start_offset = snapshot.offset
     transactions = TransactionFilter()
     for chunk in log.decoded_batches(start_offset, node.quorum.applied_offset):
-        located = transactions.take(enumerate(chunk.records, start=chunk.base_offset))
+        located = transactions.apply(enumerate(chunk.records, start=chunk.base_offset))
         image.replay_all(record for _, record in located)
     log.close()
     return image
