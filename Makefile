@@ -71,11 +71,11 @@ bench: setup-test ## side by side with Apache Kafka on this machine; the report 
 figures: setup-test ## write README's tables from the latest results in bench/results
 	$(BIN)/python -m bench.readme
 
-lock: setup-test ## pin requirements anew, by version and hash
+lock: setup-test ## pin the requirements again, by version and hash
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url requirements/run.in -o requirements/run.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url requirements/test.in -o requirements/test.lock
 
-messages: setup-test ## write protocol/messages anew from kio's schemas
+messages: setup-test ## generate protocol/messages from kio's schemas
 	$(BIN)/python -m protocol.generate
 
 clean: ## remove the environment and caches (never data)

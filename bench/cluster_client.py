@@ -111,7 +111,7 @@ class ClusterClient:
         return {row.partition_index: row for row in topic.partitions}
 
     def leader(self, name: str, index: int = 0) -> int:
-        """Who leads a partition; -1: nobody."""
+        """The leader of a partition; -1: none."""
         return self.partitions(name)[index].leader_id
 
     def wait_for_isr(self, name: str, *, partitions: int, size: int, asking: int | None = None) -> None:
@@ -138,7 +138,7 @@ class ClusterClient:
         _wait(is_so, f"{name}'s leaders")
 
     def record_count(self, name: str) -> int:
-        """The sum of the high watermarks, as their leaders tell."""
+        """The sum of the high watermarks, as their leaders return them."""
         by_leader: dict[int, list[int]] = {}
         for index, row in self.partitions(name).items():
             by_leader.setdefault(row.leader_id, []).append(index)

@@ -25,7 +25,7 @@ class _Acknowledgements:
         self.errors: list[KafkaError] = []
 
     def on_delivery(self, error: KafkaError | None, _: Message) -> None:
-        """Hear from librdkafka what became of a record."""
+        """Librdkafka's delivery report of a record."""
         if error is not None:
             self.errors.append(error)
         self.at.append(time.perf_counter())

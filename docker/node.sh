@@ -5,7 +5,7 @@
 #   NODE_ID       unique in the cluster
 #   CLUSTER_ID    the same for all
 #   CONTROLLERS   the voters: id@host:port:directory,... (the same for all)
-#   LISTENERS     NAME://host:port,...     ADVERTISED  what others are told     RACK  of a broker, if it has one
+#   LISTENERS     NAME://host:port,...     ADVERTISED  advertised listeners     RACK  of a broker, if it has one
 #   DATA_DIR      where all of it is kept; /data
 set -eu
 data="${DATA_DIR:-/data}"

@@ -357,7 +357,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """What a peer is told, by number. A newer peer's that is not known here counts as unknown_server_error."""
+    """Error codes of responses. A code of a newer peer that is not known here counts as unknown_server_error."""
 
 '''
 

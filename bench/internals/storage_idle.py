@@ -1,4 +1,4 @@
-"""What partitions cost that nobody uses: memory, and time at the start."""
+"""What unused partitions cost: memory, and time at the start."""
 
 import shutil
 import time
@@ -85,7 +85,7 @@ def _open(data: Path) -> Mapping[str, float]:
 
 
 def _broker(folder: Path, count: int, runs: int) -> dict[str, list[float]]:
-    """A broker without topics, then the same with so many partitions, started anew after a clean stop."""
+    """A broker without topics, then the same with so many partitions, restarted after a clean stop."""
     data = folder / "data"
     empty = _started(folder, data, 0)
     _create(folder, data, count)

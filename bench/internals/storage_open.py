@@ -70,7 +70,7 @@ def private_bytes() -> int:
 
 
 def main() -> None:
-    """Open, look, close, tell."""
+    """Open, measure, close, print."""
     before = private_bytes()
     began, cpu_began = time.perf_counter(), time.process_time()
     with opened(Path(sys.argv[1]), LogConfig()) as logs:

@@ -45,7 +45,7 @@ def recovery(folder: Path, *, runs: int, scale: float) -> Section:
         title="Recovery of an unclean log",
         note=(
             f"One partition of {size_bytes / 1e6:,.0f} MB in one segment, without recovery point, whose every batch is checked, CRC "
-            "included, and indexed anew; files in the page cache. 'Served' is from the process's start to the first answer with "
+            "included, and indexed again; files in the page cache. 'Served' is from the process's start to the first answer with "
             "the log's end: after a clean stop, and after a crash; the difference is the recovery. 'Alone' is our storage without a "
             "broker."
         ),

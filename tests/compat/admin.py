@@ -102,7 +102,7 @@ def take(consumer: Consumer, count: int) -> list[Message]:
 
 
 def once(ask: Callable[[], R], is_right: Callable[[R], object]) -> R:
-    """Ask again until the answer is right: whoever is asked hears of a change a moment after it is answered."""
+    """Ask again until the answer is right: a broker learns of a change a moment after it is acknowledged."""
     last: list[R] = []
 
     def is_so() -> object:

@@ -47,7 +47,7 @@ class _Client(threading.Thread):
 
 
 class RecordingProducer(_Client):
-    """Idempotent, acks=all: values that nobody else writes, in bursts, to all partitions."""
+    """Idempotent, acks=all: unique values, in bursts, to all partitions."""
 
     def __init__(
         self, name: str, bootstrap: str, history: History, *, topic: str, partitions: int, seed: int
@@ -132,7 +132,7 @@ class RecordingConsumer(_Client):
         self._history = history
         self._topic = topic
         self.polls: list[Poll] = []
-        #: How often a partition's records came from a broker that did not lead it, as librdkafka's statistics tell.
+        #: How often a partition's records came from a broker that did not lead it, as librdkafka's statistics show.
         self.from_followers = 0
         self._consumer = Consumer(
             {
@@ -222,16 +222,16 @@ class RecordingConsumer(_Client):
 
 
 class GroupMember(_Client):
-    """The only member of its group: commits what it has read, and must find that again whenever it is assigned anew.
+    """The only member of its group: commits what it has read, and must find that again at each new assignment.
 
     It never waits for a commit: as long as it polls, its group can rebalance.
     """
 
     def __init__(self, name: str, bootstrap: str, history: History, *, topic: str, log: Path) -> None:
-        """`log` is for what librdkafka tells of the group."""
+        """`log` is for librdkafka's messages about the group."""
         super().__init__(name)
         self._history, self._topic = history, topic
-        #: By partition: where it has committed to, as far as it was told.
+        #: By partition: the offset of its last acknowledged commit.
         self.committed: dict[int, int] = {}
         #: How often it was given its partitions.
         self.assignments = 0
@@ -302,13 +302,13 @@ class GroupMember(_Client):
     def _commit(self) -> None:
         self._commit_sent_s = time.monotonic()
         offsets = [TopicPartition(self._topic, *each) for each in self._positions.items()]
-        with suppress(KafkaException):  # nobody coordinates the group at the moment
+        with suppress(KafkaException):  # the group has no coordinator at the moment
             self._consumer.commit(offsets=offsets, asynchronous=True)
 
     def _on_commit(self, error: KafkaError | None, rows: list[TopicPartition]) -> None:
         self._commit_sent_s = None
         for row in rows:
-            # Else nobody knows whether it is committed.
+            # Else it is unknown whether it is committed.
             if error is None and row.error is None:
                 self.committed[row.partition] = row.offset
 

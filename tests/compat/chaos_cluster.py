@@ -4,7 +4,7 @@
     brokers ------> proxy of a broker -> REPLICATION
     all nodes ----> proxy of a voter --> CONTROLLER
 
-So a broker that is cut off still has its clients: they must not be told that anything is written.
+So a broker that is cut off still has its clients: it must not acknowledge anything to them.
 """
 
 import random
@@ -104,7 +104,7 @@ class _Mending(NamedTuple):
 
 
 class Nemesis:
-    """See the module. A node suffers one thing at a time; `story` tells what was done, with seconds since the start."""
+    """See the module. A node suffers one thing at a time; `story` has what was done, with seconds since the start."""
 
     def __init__(self, cluster: ProxiedCluster, seed: int) -> None:
         self._cluster = cluster
@@ -220,12 +220,12 @@ class Nemesis:
         return self._network.heal
 
     def _deafen(self, node_id: int) -> Callable[[int], None]:
-        """It hears nothing, and is heard."""
+        """It sends, and receives nothing."""
         self._network.isolate(node_id, (*BROKERS, *CONTROLLERS), out_of=False)
         return self._network.heal
 
     def _mute(self, node_id: int) -> Callable[[int], None]:
-        """It hears, and nobody hears it."""
+        """It receives, and its own messages are lost."""
         self._network.isolate(node_id, (*BROKERS, *CONTROLLERS), into=False)
         return self._network.heal
 

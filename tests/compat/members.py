@@ -21,7 +21,7 @@ _HEARTBEAT_MS = 300
 
 
 class Member:
-    """Consumes in a group until it is stopped; commits what it has taken; tells what it holds."""
+    """Consumes in a group until it is stopped; commits what it has consumed; reports its assignment."""
 
     _running: ClassVar[set["Member"]] = set()
 
@@ -58,7 +58,7 @@ class Member:
     def _run(self) -> None:
         try:
             self._consume()
-        except BaseException as error:  # noqa: BLE001 told by stop()
+        except BaseException as error:  # noqa: BLE001 raised by stop()
             self.error = error
 
     def _consume(self) -> None:
@@ -165,7 +165,7 @@ class KafkaPythonMember(Member):
             session_timeout_ms=_SESSION_MS,
             heartbeat_interval_ms=_HEARTBEAT_MS,
         )
-        # A member that first hears of its topic's partitions after it has joined joins once more, and kafka-python (3.0.12)
+        # A member that first learns of its topic's partitions after it has joined joins once more, and kafka-python (3.0.12)
         # loses what that gives it if a poll() ends meanwhile: it would stay without partitions.
         consumer.partitions_for_topic(self._topic)
         try:

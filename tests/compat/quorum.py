@@ -12,7 +12,7 @@ from tests.harness.blocking_wire import BlockingWire
 
 
 def quorum_at(port: int) -> PartitionDataResponse | None:
-    """The quorum as its leader describes it, asked through a broker or controller; None while nobody can."""
+    """The quorum as its leader describes it, asked through a broker or controller; None without an answer."""
     request = DescribeQuorumRequest(
         topics=[TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
     )
@@ -23,7 +23,7 @@ def quorum_at(port: int) -> PartitionDataResponse | None:
 
 
 def leader_of(port: int) -> int:
-    """Who leads; -1 while nobody does."""
+    """The leader; -1 while there is none."""
     found = quorum_at(port)
     return -1 if found is None else found.leader_id
 

@@ -1,7 +1,7 @@
 """Topics with several replicas, through librdkafka's admin client and, for what it cannot do, the protocol itself.
 
 A change is known to its controller first and to each broker a moment later, and a client asks whichever broker it likes.
-So nobody is asked once here: a test says what is to be, and waits until every broker that it names says so.
+So a test states the expected metadata, and waits until every broker that it names returns it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +27,7 @@ from tests.harness.blocking_wire import BlockingWire
 class State(NamedTuple):
     """What one broker knows of a topic; rows are partitions."""
 
-    #: -1 where nobody leads.
+    #: -1 without a leader.
     leaders: list[int]
     in_sync: list[set[int]]
 

@@ -28,7 +28,7 @@ def offset_of(admin, topic: str, spec: OffsetSpec, **options) -> tuple[int, int]
 
 
 def _recently() -> int:
-    """An hour ago: old enough to be told from the time of arrival, too young for retention."""
+    """An hour ago: old enough to differ from the time of arrival, too young for retention."""
     return int(time.time() * 1000) - 3_600_000
 
 

@@ -120,7 +120,7 @@ def test_who_serves_whom(cluster: OttlaCluster, rack: str, name: str, broker: in
     with Reader(cluster, topic, rack=rack, name=name) as reader:
         reader.read_until(values)
         reader.wait_served_by(broker)
-        # What is written now comes on the same way, with the high watermark that the follower hears of.
+        # New records come from the same follower, once it has the new high watermark.
         values = fill(cluster, topic, begin=100, end=120)
         reader.read_until(values)
         reader.wait_served_by(broker)

@@ -270,10 +270,10 @@ def test_the_nodes_of_a_command_that_was_killed_stop_by_themselves(tmp_path):
 
 
 def test_a_broker_that_waits_for_controllers_can_be_stopped(tmp_path):
-    port, nobody = steady_ports(2)
+    port, unused = steady_ports(2)
     (tmp_path / "lonely.properties").write_text(
         f"process.roles=broker\nnode.id=1\nlisteners=PLAINTEXT://127.0.0.1:{port}\nlog.dirs={tmp_path}/data\n"
-        f"controller.listener.names=CONTROLLER\ncontroller.quorum.bootstrap.servers=127.0.0.1:{nobody}\n"
+        f"controller.listener.names=CONTROLLER\ncontroller.quorum.bootstrap.servers=127.0.0.1:{unused}\n"
         "initial.broker.registration.timeout.ms=600000\n"
     )
     assert cli("format", "-t", "AAAAAAAAAAAAAAAAAAAAAw", "-c", tmp_path / "lonely.properties").exit_code == 0
@@ -284,5 +284,5 @@ def test_a_broker_that_waits_for_controllers_can_be_stopped(tmp_path):
     assert child.stop() == 0  # long before it would give its registration up
     complaints = [line for line in child.output().splitlines() if " WARNING " in line]
     assert len(complaints) <= 4  # of some twenty attempts a second
-    assert all(f"127.0.0.1:{nobody}" in line and "Errno 111" in line for line in complaints), complaints
+    assert all(f"127.0.0.1:{unused}" in line and "Errno 111" in line for line in complaints), complaints
     assert "READY" not in child.output()

@@ -1,6 +1,6 @@
 """Quotas, ACLs, SCRAM credentials, features, elections and reassignments on Ottla and on Apache Kafka 4.3.1.
 
-Each story is told to both, in every version of its APIs; the answers must be equal in all that a client can see.
+Both get the requests of each story, in every version of its APIs; the answers must be equal in all that a client can see.
 Brokers follow the metadata log a moment later than their controller answers: what is described is asked
 for again until the two agree, for a while. Rows come in the order of Kafka's hash maps, and are sorted.
 """
@@ -63,7 +63,7 @@ def shown(message: Any) -> Any:
 
 
 def same(wires: tuple[BlockingWire, BlockingWire], story: list[Step], *, nth_version: int) -> list[Any]:
-    """Tell both servers the story; what they answered, which is the same."""
+    """Send the story's requests to both servers; their answers, which are the same."""
     results, differences = [], []
     for key, request in story:
         versions = KAFKA_VERSIONS[key]
@@ -136,7 +136,7 @@ def test_client_quotas(wires, nth_version: int):
                 [("user", SPECIFIED, None)],
                 [("user", SPECIFIED, None), ("client-id", SPECIFIED, None)],
                 [("user", EXACT, "alice"), ("client-id", DEFAULT, None)],
-                [("user", EXACT, "nobody")],
+                [("user", EXACT, "unknown")],
                 [("ip", SPECIFIED, None)],
             )
         ),
@@ -195,7 +195,7 @@ def test_quotas_that_are_refused(wires, nth_version: int):
     results = same(wires, story, nth_version=nth_version)
     assert sum(row["entries"][0]["error_code"] != 0 for row in results[: len(refused)]) == len(refused) - 1
     assert all(row["error_code"] for row in results[len(refused) :])
-    # Named twice: the first one counts, and is told of the second.
+    # Named twice: the first one counts, and has the error of the second.
     twice = [altered(quota((RATE, 1.0), user="twice"), quota((RATE, 2.0), user="twice")), quotas_of()]
     done = same(wires, [*twice, altered(quota((RATE, None), user="twice"))], nth_version=nth_version)
     assert done[1]["entries"][0]["values"] == [{"key": RATE, "value": 1.0}]
@@ -281,7 +281,7 @@ def test_acls(wires, nth_version: int):
             acl("x", 99),
             acl("x", operation=99),
             acl("x", permission_type=99),
-            acl("x", principal="nobody"),
+            acl("x", principal="unknown"),
         ),
         (ApiKey.DELETE_ACLS, DeleteAclsRequest()),
         deleted("x", 99),
@@ -328,13 +328,13 @@ def users(*names: str) -> Step:
 def test_scram_credentials(wires):
     story = [
         users(),
-        users("nobody"),
+        users("unknown"),
         credentials(),
         credentials(upsert("alice"), upsert("bob", 2, 16384), upsert("carol", salt=b"")),
         credentials(upsert("alice", 2, 5000)),
         users(),
         (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, DescribeUserScramCredentialsRequest(users=None)),
-        users("alice", "nobody", "bob", "bob"),
+        users("alice", "unknown", "bob", "bob"),
         users(""),
         credentials(
             upsert(""),
@@ -344,7 +344,7 @@ def test_scram_credentials(wires):
             upsert("gina", 1, 16385),
             upsert("hank"),
             upsert("hank", 2),
-            remove("nobody"),
+            remove("unknown"),
             remove("carol", 2),
             remove("alice", 7),
             remove("bob", 2),
@@ -483,7 +483,7 @@ def test_elections(wires, created_topic: str, nth_version: int):
             [(created_topic, [0, 1])],
             [(created_topic, [0, 0])],
             [(created_topic, [5, -1])],
-            [("nobody", [0])],
+            [("unknown", [0])],
             [("", [0])],
             [(created_topic, [])],
         )
@@ -500,7 +500,7 @@ def test_reassignments(wires, created_topic: str, nth_version: int):
         moving(),
         moving((name, [0, 1, 7])),
         moving((name, [])),
-        moving(("nobody", [0])),
+        moving(("unknown", [0])),
         reassign(),
         reassign((name, 0, [1]), (name, 1, [1])),
         reassign((name, 0, None)),
@@ -510,9 +510,9 @@ def test_reassignments(wires, created_topic: str, nth_version: int):
         reassign((name, 0, [-1])),
         reassign((name, 5, [1])),
         reassign((name, -1, [1])),
-        reassign(("nobody", 0, [1])),
+        reassign(("unknown", 0, [1])),
         reassign(("", 0, None)),
-        reassign((name, 0, [1]), (name, 9, [1]), ("nobody", 0, None)),
+        reassign((name, 0, [1]), (name, 9, [1]), ("unknown", 0, None)),
         moving(everything=True),
     ]
     same(wires, story, nth_version=nth_version)

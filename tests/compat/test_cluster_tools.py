@@ -1,7 +1,7 @@
 """Kafka's tools for ACLs, quotas, users, features, elections and reassignments, as an operator runs them.
 
 A JVM takes a second of CPU to start, so each test is a story of several steps. The server has Kafka's
-StandardAuthorizer configured, and whoever asks is its super user.
+StandardAuthorizer configured, and its anonymous user is a super user.
 """
 
 import json
@@ -129,10 +129,10 @@ def test_kafka_leader_election_and_reassignment(where, topic: str, tmp_path: Pat
         "kafka-leader-election", *where, "--election-type", "preferred", "--path-to-json-file", str(election)
     )
     assert elected == f"Valid replica already elected for partitions {topic}-0\n"
-    unknown = ("--election-type", "unclean", "--topic", "nobody", "--partition", "0")
+    unknown = ("--election-type", "unclean", "--topic", "unknown", "--partition", "0")
     refused = run_tool("kafka-leader-election", *where, *unknown)
     assert refused.returncode == 1
-    assert "UnknownTopicOrPartitionException: No such topic as nobody" in refused.stdout
+    assert "UnknownTopicOrPartitionException: No such topic as unknown" in refused.stdout
 
     by_plan = ("--reassignment-json-file", str(plan))
     output = tool("kafka-reassign-partitions", *where, "--execute", *by_plan)

@@ -124,7 +124,7 @@ def test_a_signal_stops_cleanly(ottla, number):
 
 
 def test_a_second_signal_ends_at_once(ottla):
-    """The first one waits for whoever is being answered; here, a fetch that nothing will end."""
+    """The first one waits for requests in flight; here, a fetch that never completes."""
     create_topic(ottla.bootstrap, "t")
     produce(ottla.bootstrap, "t", [b"all that there is"])
     partition = FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1000)

@@ -120,7 +120,7 @@ def test_cordoned_directories_get_nothing_new(operator):
 
     assert operator.cordon("*") == ErrorCode.none
     eventually_equal(operator.cordoned, {a, b})
-    # The controller hears of it with a heartbeat.
+    # A heartbeat reports it to the controller.
     names = (f"none-{number}" for number in count())
     once(lambda: operator.create(next(names)), lambda code: code == ErrorCode.invalid_replication_factor)
     assert operator.create("by-hand", by_hand=True) == ErrorCode.none

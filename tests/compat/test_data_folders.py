@@ -1,4 +1,4 @@
-"""A data folder goes from Kafka to Ottla and back: whoever serves it, clients see the same.
+"""A data folder goes from Kafka to Ottla and back: clients of either see the same.
 
 Records of every codec, with headers and without keys, several segments, aborted and undecided transactions, a
 compacted log, offsets by timestamp, ends of epochs and committed offsets: see `tests.compat.views`.

@@ -95,7 +95,7 @@ def truncated(folder: Path) -> Log:
     return log
 
 
-def begun_anew(folder: Path) -> Log:
+def restarted_empty(folder: Path) -> Log:
     log = transactions(folder)
     log.truncate_fully_and_start_at(5_000, now_ms=NOW_MS)
     fill(log, 200, epoch=7)
@@ -218,7 +218,7 @@ def split(folder: Path) -> Log:
 
 
 KINDS: list[Callable[[Path], Log]] = [
-    transactions, codecs, truncated, begun_anew, trimmed, recovered, preallocated, copied, compacted,
+    transactions, codecs, truncated, restarted_empty, trimmed, recovered, preallocated, copied, compacted,
     compacted_transactions, compacted_and_recovered, split,
 ]  # fmt: skip
 #: Those that lack offsets: truncated within a batch, compacted, or made so.

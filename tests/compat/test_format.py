@@ -82,7 +82,7 @@ def files_of(folder):
 
 
 def without_times(found):
-    """Headers of snapshots tell when they were written."""
+    """Headers of snapshots have the time when they were written."""
     return re.sub(r"last_contained_log_timestamp=\d+", "", repr(found))
 
 

@@ -261,7 +261,7 @@ def _leave(wire: Wire, version: int, group: str, member: dict[str, Any]) -> None
     wire.ask(version, LeaveGroupRequest(group_id=group, members=leavers))
     wire.ask(version, LeaveGroupRequest(group_id="no such group", members=leavers[:1]), note="unknown group")
     wire.ask(version, LeaveGroupRequest(group_id="", members=leavers[:1]), note="no group")
-    wire.ask(version, LeaveGroupRequest(group_id=group, members=[]), note="nobody")
+    wire.ask(version, LeaveGroupRequest(group_id=group, members=[]), note="without members")
 
 
 def _commit(topic: str, topic_id: Any, version: int, **fields: Any) -> OffsetCommitRequest:

@@ -73,7 +73,7 @@ def test_a_static_java_member_and_a_cooperative_one_of_librdkafka(server, topic,
 
 
 def test_the_consumer_protocol_of_kip_848(server, topic, group):
-    """Differs from Kafka: Ottla does not serve it yet, and a client that insists on it is told so at once."""
+    """Differs from Kafka: Ottla does not serve it yet, and a client that requires it gets an error at once."""
     create_topic(server.bootstrap, topic)
     produce(server.bootstrap, topic, range(0, 60, _PARTITIONS))
     done = run_tool(

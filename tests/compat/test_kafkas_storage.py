@@ -211,7 +211,7 @@ def transacting(story: Story) -> None:
 
 
 def diverging(story: Story) -> None:
-    """Truncated by new leaders, at and between batches and segments; then begun anew elsewhere."""
+    """Truncated by new leaders, at and between batches and segments; then emptied, with another start."""
     transacting(story)
     for epoch, offset in ((4, 433), (5, 432), (6, story.log.segments.active.base_offset), (7, 101)):
         story.truncate(offset)

@@ -1,4 +1,4 @@
-"""Replicas move between the log directories of a broker, told by Kafka's own tools (KIP-113)."""
+"""Replicas move between the log directories of a broker, by Kafka's own tools (KIP-113)."""
 
 import json
 import re

@@ -155,7 +155,7 @@ async def test_we_read_the_log_of_a_kafka_of_its_own(tmp_path: Path):
     properties = meta_properties.read(kafka.data_dir, Files())
 
     async def send(to, message, timeout_ms):
-        raise AssertionError(f"the only voter asks nobody, but sends {message} to {to}")
+        raise AssertionError(f"the only voter sends no requests, but sends {message} to {to}")
 
     follower = Follower()
     runtime = ProductionRuntime()
@@ -187,7 +187,7 @@ async def test_we_read_the_log_of_a_kafka_of_its_own(tmp_path: Path):
 
 
 class Follower:
-    """Keeps what it is told."""
+    """Keeps its notifications."""
 
     def __init__(self) -> None:
         self.image = MetadataImage()

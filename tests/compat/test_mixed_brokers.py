@@ -37,7 +37,7 @@ TAILS = [
 ]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FETCH_WAIT_MS = 500
-#: Brokers that are killed or paused are missed soon; nobody moves leaders but the test.
+#: Brokers that are killed or paused are fenced soon; only the test moves leaders.
 SETTINGS = {
     "broker.session.timeout.ms": "10000",
     "broker.heartbeat.interval.ms": "500",
@@ -219,7 +219,7 @@ def test_kafkas_broker_is_restarted(mixture):
 def test_all_controllers_are_restarted(mixture):
     """SIGKILL to all three: nothing is decided for a while, nothing is forgotten, and brokers go on."""
     controllers = [node.node_id for node in mixture.ottla.plan.controllers]
-    # Known to all when it is created: with no controller left, nobody would learn of it later.
+    # Known to all when it is created: with no controller left, no broker would learn of it later.
     topic = Topic.create(mixture.bootstrap, "orphaned", [3, 1, 2])
     mixture.ottla.kill(*controllers)
     produce(mixture.kafka.listener, "orphaned", [b"without controllers"] * 10)
@@ -323,7 +323,7 @@ def elect_uncleanly(topic: Topic, among: set[int]) -> int:
         found.clear()
         found.update(leader for state in topic.seen() for leader in state.leaders)
         if -1 in found:
-            refused.append(topic.elect(ElectionType.UNCLEAN).name)  # for a moment: nobody is unfenced yet
+            refused.append(topic.elect(ElectionType.UNCLEAN).name)  # for a moment: all brokers are fenced
         return len(found) == 1 and found <= among
 
     wait_until(is_elected, detail=lambda: f"led by {found}, {refused[-1:]}")

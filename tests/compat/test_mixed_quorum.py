@@ -126,7 +126,7 @@ def ottlas_controller_joins_and_leads(mixture: Mixture) -> None:
 
 
 def kafkas_controller_that_lost_its_disk_loads_our_snapshot(mixture: Mixture) -> None:
-    """Static voters have no directory ids, so its vote may be forgotten: here nobody else votes meanwhile."""
+    """Static voters have no directory ids, so its vote may be lost: here no other voter votes meanwhile."""
     victim = mixture.voters[KAFKAS[0]]
     victim.kill()
     shutil.rmtree(victim.data_dir)

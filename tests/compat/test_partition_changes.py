@@ -197,7 +197,7 @@ def answers() -> list[tuple[Case, str]]:
 
 def corrected(case: Case, kafkas: str) -> str:
     """Kafka's record without what we mean to do better: its ELR keeps replicas that a reassignment has removed, and
-    where the leader is nobody and stays it with a new epoch, broker -1 is noted as the last known leader.
+    where there is no leader before and after, in a new epoch, broker -1 is recorded as the last known leader.
     """
     if kafkas == "none":
         return kafkas

@@ -31,7 +31,7 @@ def test_every_codec_of_every_producer_is_read_by_every_consumer(server, topic, 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 def test_acks(server, topic, producer, acks):
     first, *messages = [Message(f"{number}".encode()) for number in range(100)]
-    producer.produce(server.bootstrap, topic, [first])  # the leader is there: nobody is told where it is not
+    producer.produce(server.bootstrap, topic, [first])  # it waits for the leader: else clients get errors
     producer.produce(server.bootstrap, topic, messages, acks=acks)
     assert CLIENTS[0].consume(server.bootstrap, topic, 100) == [first, *messages]
 

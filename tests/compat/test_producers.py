@@ -72,7 +72,7 @@ def test_an_idempotent_producer_neither_loses_nor_doubles(own_server, topic, cra
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_topic_may_ask_for_another_codec(server, topic, codec):
-    """`compression.type` of the topic: the broker compresses anew what comes in another way."""
+    """`compression.type` of the topic: the broker recompresses what comes with another codec."""
     create_topic(
         server.bootstrap, topic, config={"compression.type": "uncompressed" if codec == "none" else codec}
     )

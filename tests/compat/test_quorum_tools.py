@@ -187,10 +187,10 @@ def test_static_voters_are_written_to_the_log(tmp_path):
             node.spawn()
         for node in nodes:
             node.wait_ready()
-        # Controllers that have not heard of one another yet cannot tell an admin client where they are.
+        # Controllers that do not know one another yet cannot return their endpoints to an admin client.
         status = ("kafka-metadata-quorum", *where, "describe", "--status")
         printed = once(lambda: run_tool(*status), lambda done: done.returncode == 0).stdout
-        # Not the leader: Kafka's admin client hangs if it asks for the controller while nobody leads.
+        # Not the leader: Kafka's admin client hangs if it asks for the controller while there is no leader.
         leader = int(re.findall(r"^LeaderId:\s+(\d+)$", printed, re.MULTILINE)[0])
         leaves = next(node for node in nodes if node.node_id != leader)
         remove = ("remove-controller", "--controller-id", str(leaves.node_id))
@@ -202,7 +202,7 @@ def test_static_voters_are_written_to_the_log(tmp_path):
             "Cluster doesn't support removing voter because the kraft.version feature is 0" in refused.stderr
         )
         upgrade = ("upgrade", "--feature", "kraft.version=1")
-        # Refused until every voter has told the leader what it understands.
+        # Refused until every voter has sent its supported versions to the leader.
         wait_until(lambda: run_tool("kafka-features", *where, *upgrade).returncode == 0)
         printed = tool(
             "kafka-metadata-quorum", *where, *remove, "--controller-directory-id", leaves.directory_id
@@ -385,7 +385,7 @@ def test_topics_of_several_replicas(cluster):
 
 
 def test_configurations(cluster):
-    """One broker's, all brokers', a topic's and a user's, told to one broker and known to all."""
+    """One broker's, all brokers', a topic's and a user's, set at one broker and known to all."""
     where = ("--bootstrap-server", cluster.bootstrap)
     Topic.create(cluster.bootstrap, "configured", [2, 3])
     broker, topic, user = (

@@ -126,7 +126,7 @@ def test_the_same_batches_make_the_same_files(kafkas, tmp_path, topic):
 
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_we_open_kafkas_folder(kafkas, tmp_path, is_clean):
-    """As Kafka left it, and as if it had been killed: the same offsets and producers, and indexes made anew are Kafka's."""
+    """As Kafka left it, and as if it had been killed: the same offsets and producers, and rebuilt indexes are Kafka's."""
     folder = shutil.copytree(kafkas, tmp_path / "data")
     indexes = [path for topic in TOPICS for path in (folder / f"{topic}-0").glob("*index")]
     before = [path.read_bytes() for path in indexes]

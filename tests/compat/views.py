@@ -1,4 +1,4 @@
-"""All that clients see of what a broker stores: two views of the same folder must be equal, whoever serves it."""
+"""All that clients see of what a broker stores: two views of the same folder must be equal, whichever broker serves it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple

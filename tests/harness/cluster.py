@@ -142,7 +142,7 @@ class OttlaCluster:
                 child.stop()
 
     def active_controller(self) -> int:
-        """Who leads the quorum, as far as the output of all processes so far tells: the leader of the latest epoch."""
+        """The leader of the quorum by the output of all processes so far: that of the latest epoch."""
         found = [
             (int(epoch), int(node_id))
             for node in self.plan.controllers

@@ -80,7 +80,7 @@ class _Change(NamedTuple):
 
 
 class _Content(NamedTuple):
-    """What a file holds: `data`, and zeros from there up to `size`, which nobody has to store (indexes are preallocated)."""
+    """What a file holds: `data`, and zeros from there up to `size`, which are not stored (indexes are preallocated)."""
 
     data: bytes = b""
     size: int = 0
@@ -116,7 +116,7 @@ class _File:
         del self.data[size:]
         self.size = size
         for mapping in self.mappings:
-            if size < len(mapping):  # to touch it is SIGBUS; whoever reads it here finds no batch
+            if size < len(mapping):  # to touch it is SIGBUS; a reader finds no batch here
                 mapping[size:] = b"\xff" * (len(mapping) - size)
 
     def write(self, position: int, written: bytes) -> None:
@@ -186,7 +186,7 @@ class FaultyFiles(Files):
         self._locked: set[_Node] = set()
         self._fault_counts: dict[Fault, int] = {}
         self._is_dead = False
-        #: Called when a fault kills the process, before `Killed` is raised: for whoever must stop all of it at once.
+        #: Called when a fault kills the process, before `Killed` is raised: to stop the whole process at once.
         self.on_death: Callable[[], None] = lambda: None
         #: Called before and after each operation that waits for the disk: where threads are simulated, they stop there.
         self.on_operation: Callable[[str, Path], None] | None = None

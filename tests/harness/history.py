@@ -15,7 +15,7 @@ class Send:
     partition: int
     values: list[bytes]
     acks: int
-    #: True: acknowledged; False: surely not written; None: nobody knows.
+    #: True: acknowledged; False: surely not written; None: unknown.
     is_ok: bool | None = None
     #: Where the answer says that it is; None: it does not say (a duplicate of what was written before).
     base_offset: int | None = None
@@ -42,11 +42,11 @@ class Poll:
 
 @dataclass(slots=True)
 class History:
-    """All of it. `on_poll` hears of each poll when it ends."""
+    """All of it. `on_poll` is called with each poll when it ends."""
 
     sends: list[Send] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
-    #: What a client was told that it must not be told under clean elections.
+    #: Answers that a client must not get under clean elections.
     errors: list[str] = field(default_factory=list)
     #: Topics whose leaders may be elected uncleanly: what was acknowledged may be lost, and seen for a while.
     unclean: set[str] = field(default_factory=set)

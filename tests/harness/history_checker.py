@@ -10,9 +10,9 @@
 | `poll-skip`, `int-poll-skip` | a consumer passed over what others read |
 | `nonmonotonic-send`, `int-nonmonotonic-send` | a producer's later value stands before an earlier one, of two batches or of one |
 | `int-send-skip` | something stands between the values of one batch: allowed by design |
-| `G1a` | a value was read that was surely not written: its producer was told so |
+| `G1a` | a value was read that was surely not written: its producer got an error |
 
-Values of batches that nobody knows the end of may be there or not. Of Jepsen's names `precommitted-read` and the cycles G0
+Values of batches with an unknown outcome may be there or not. Of Jepsen's names `precommitted-read` and the cycles G0
 and G1c are missing: they are errors of transactions, which are not served yet.
 """
 
@@ -28,7 +28,7 @@ ALLOWED = frozenset({"int-send-skip"})
 #: With acks=1 a leader's last appends may go with it, and others take their offsets.
 ALLOWED_WITH_ACKS_1 = ALLOWED | {"lost-write", "unseen", "inconsistent-offsets", "nonmonotonic-send"}
 #: After an unclean election (KIP-101, appendix A) a log may have less than was acknowledged, and others take the offsets;
-#: but what is in it at the end stands there once, in order, and nobody was told that it is not written.
+#: but what is in it at the end stands there once, in order, and no client got the answer that it is not written.
 ALLOWED_UNCLEAN = ALLOWED | {"lost-write", "unseen", "inconsistent-offsets"}
 #: What is deleted or compacted away is not there to be read; what is read has to be right.
 ALLOWED_TRIMMED = ALLOWED | {"lost-write", "unseen", "poll-skip", "int-poll-skip"}
@@ -79,7 +79,7 @@ def check_partition(
     """The errors of one partition, those that are allowed among them.
 
     What stood before `log_start_offset` is forgotten, by whom its producer writes to as well: a batch of which it never
-    heard comes again, and a follower that began anew behind it takes that for the first.
+    heard comes again, and a follower that was emptied and starts behind it takes that for the first.
     """
     errors: Errors = defaultdict(list)
     at: dict[int, set[bytes]] = defaultdict(set)

@@ -122,7 +122,7 @@ class Child:
 
 #: Ports that have been given to nodes, which may be down at the moment.
 _steady: set[int] = set()
-#: Of the system: whoever seeds Python's own must not make all workers look for the same ports.
+#: The system's: a seed of Python's own would make all workers try the same ports.
 _CHANCE = random.SystemRandom()
 _PORTS = range(15_000, 31_000)
 if _worker := os.environ.get("PYTEST_XDIST_WORKER"):

@@ -60,7 +60,7 @@ class Network:
         self._delays_s: dict[int, float] = {}
         self._healed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        #: First requests of connections that nobody knows the sender of: what these send cannot be cut.
+        #: First requests of connections whose sender is unknown: these cannot be cut.
         self.strangers: list[bytes] = []
 
     def __enter__(self) -> Self:
@@ -164,7 +164,7 @@ class Network:
                     asyncio.ensure_future(self._pump(there[0], writer, node_id, sender, slowed_by=node_id)),
                 ]
                 try:
-                    # Nobody here keeps half a connection: when one side is done, both are.
+                    # No connection stays half open: when one side ends, both do.
                     await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     for pump in pumps:

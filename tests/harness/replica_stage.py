@@ -4,7 +4,7 @@
 |---|---|
 | `replicas A B` | a new stage: a broker each, with empty logs on a disk of its own; `A:east` is in a rack |
 | `... one batch a fetch` | added to `replicas`: replica.fetch.max.bytes is small |
-| `A leads e1`, `A leads e1 isr A B` | the controller elects A (with that ISR); all who are up hear of it, and follow |
+| `A leads e1`, `A leads e1 isr A B` | the controller elects A (with that ISR); all brokers that run replay it, and follow |
 | `the isr is A B` | the controller has changed the ISR |
 | `A writes m1 m2`, `A writes m3+m4` | a batch each; one batch of two records |
 | `B fetches` | B asks the leader that it knows of; a question that the leader holds back is answered later |
@@ -99,8 +99,8 @@ class Line:
         self._stage.show(f"{self.name} -> {_asked(key, message)}")
         leader = self._stage.host(host)
         if not leader.is_up:
-            self._stage.show(f"{self.name} <- nobody answers")
-            answer.set_exception(Disconnected("nobody answers"))
+            self._stage.show(f"{self.name} <- no answer")
+            answer.set_exception(Disconnected("no answer"))
             return
         self.held_back = asyncio.ensure_future(_awaited(leader.answer(key, message, _VERSIONS[key])))
         await turns()
@@ -193,7 +193,7 @@ class Stage:
         self._shown: list[str] = []
 
     def __call__(self, line: str) -> list[str]:
-        """Play a line of the story; what there is to tell of it."""
+        """Play a line of the story; the lines of its output."""
         if line.startswith("replicas "):
             names, _, is_slow = line.removeprefix("replicas ").partition(" one batch")
             self._begin(names.split(), max_bytes=1 if is_slow else 1 << 20)
@@ -478,8 +478,8 @@ def commands(text: str) -> list[str]:
     ]
 
 
-def play_anew(text: str, follower: type[Follower]) -> list[str]:
-    """What is told of a story's commands where followers decide otherwise."""
+def play_with(text: str, follower: type[Follower]) -> list[str]:
+    """The output of a story's commands with other rules for followers."""
     stage = Stage(follower)
     shown: list[str] = []
     try:

@@ -2,7 +2,7 @@
 
     cluster = ReplicaCluster(simulation, [1, 2])
     cluster.create("orders", {0: [1, 2]})
-    cluster.elect(TopicPartition("orders", 0), 1)          # everybody who is up hears of it
+    cluster.elect(TopicPartition("orders", 0), 1)          # all brokers that run replay it
 
 Disks are in memory (`faulty_files`). Requests are answered by the handlers of `broker.api`: `answer` calls one by hand,
 `listen` serves them on the simulation's network.
@@ -57,7 +57,7 @@ _UNLIMITED = 2**63 - 1
 
 
 class NoController:
-    """The test is the controller; nobody asks it over a channel."""
+    """The test is the controller; no channel leads to it."""
 
     controller_versions = None
 
@@ -242,7 +242,7 @@ def _decoded(reply: Iterable[bytes | memoryview], key: int, version: int, correl
 
 
 class ReplicaCluster:
-    """Brokers, and the metadata log that tells them what they host; ISRs are granted when `grant` is called."""
+    """Brokers, and the metadata log that assigns partitions to them; ISRs are granted when `grant` is called."""
 
     max_lag_ms = 30_000
 
@@ -274,7 +274,7 @@ class ReplicaCluster:
         return LogConfig.from_overrides(default_topic_values(), self.configs)
 
     def commit(self, *records: MetadataRecord) -> None:
-        """A batch of the metadata log; brokers hear of it unless they are down or cut off."""
+        """A batch of the metadata log; brokers replay it unless they are down or cut off."""
         self.batches.append(list(records))
         self.image.replay_all(records)
         for broker in self.brokers.values():
@@ -284,7 +284,7 @@ class ReplicaCluster:
     def register(self, broker: ReplicaBroker) -> int:
         """A new incarnation; its epoch."""
         epoch = len(self.batches)
-        self.batches.append([])  # the broker itself hears of it with everything else
+        self.batches.append([])  # the broker itself replays it with everything else
         record = RegisterBrokerRecord(
             broker_id=broker.node_id,
             broker_epoch=epoch,

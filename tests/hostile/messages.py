@@ -39,7 +39,7 @@ class Attacker:
         plan = plan_of(request_class(key), version)
         message = self._struct(plan, depth=0)
         if key == ApiKey.UNREGISTER_BROKER:
-            message.broker_id = -99  # the broker itself would be gone, as it was told to
+            message.broker_id = -99  # this broker would shut down as asked
         header = request_header(key, version, self.random.getrandbits(31), self._string())
         return header + encode_struct(request_class(key), version, message)
 

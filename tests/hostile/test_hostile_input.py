@@ -283,7 +283,7 @@ def test_mutated_requests(broker):
 
 
 def test_truncated_requests(broker):
-    """Cut off anywhere: told so by a shorter length, or by silence."""
+    """Cut off anywhere: with a shorter length, or without the rest."""
 
     def examples(attacker, random):
         request = attacker.valid(*random.choice(SERVED))

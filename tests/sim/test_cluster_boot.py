@@ -43,7 +43,7 @@ BROKERS, CONTROLLERS = (1, 2, 3), (101, 102, 103)
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
 PORT = 9092
 DATA = Path("/data")
-#: What a broker says that has yet to hear of a partition, or of its role there: another one has told who leads.
+#: Errors of a broker that has not replayed a partition yet, or its role: another broker has returned it as leader.
 _NOT_YET = (ErrorCode.unknown_topic_or_partition, ErrorCode.not_leader_or_follower)
 
 
@@ -125,7 +125,7 @@ class World:
         await asyncio.gather(*(self.nodes.pop(each).stop() for each in node_ids))
 
     def isolate(self, node_id):
-        """Nobody hears of this node any more, nor it of others."""
+        """This node is cut off from all others."""
         for other in (*BROKERS, *CONTROLLERS):
             if other != node_id:
                 self.simulation.network.cut(f"node-{node_id}", f"node-{other}")
@@ -270,7 +270,7 @@ def test_brokers_wait_for_controllers_and_clients_for_brokers():
         starting = asyncio.ensure_future(world.start(1))
         await asyncio.sleep(20)
         assert not starting.done()
-        client = await world.client(1)  # the port is open, nobody answers yet
+        client = await world.client(1)  # the port is open, requests are not answered yet
         asking = asyncio.ensure_future(client.request(ApiKey.METADATA, 8, MetadataRequest(topics=[])))
         await asyncio.sleep(1)
         await world.start(*CONTROLLERS)

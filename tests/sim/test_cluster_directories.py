@@ -44,7 +44,7 @@ async def ask(world, broker_id, key, version, request):
 
 
 async def cordon(world, broker_id, value, *, through=None):
-    """Alter it, and wait until the controllers have told others; the error code of the answer."""
+    """Alter it, and wait until all have replayed it; the error code of the response."""
     config = AlterableConfig(name="cordoned.log.dirs", config_operation=_SET, value=value)
     resource = AlterConfigsResource(
         resource_type=_BROKER_RESOURCE, resource_name=str(broker_id), configs=[config]
@@ -161,7 +161,7 @@ def test_a_broker_that_cannot_report_a_failed_directory_ends():
             why = await asyncio.shield(victim.failure)
         assert "log.dir.failure.timeout.ms" in str(why)
         assert 10 <= world.runtimes[1].monotonic() - began < 15
-        # A second one is heard of in time, and lives on with the directory that is left.
+        # A second one reports it in time, and keeps running with the directory that is left.
         other = world.nodes[2]
         other.broker.replicas.logs.take_offline(B, OSError(errno.EIO, "Input/output error"))
         await asyncio.sleep(60)

@@ -48,7 +48,7 @@ def test_a_directory_that_fails_moves_leadership_away():
             image = partitions(world, 2)[partition]
             return image.directories[image.replicas.index(broker_id)]
 
-        # The controller hears where the replicas are: only so can it tell whom the failure concerns.
+        # The controller gets the replicas' directories: so it knows which ones the failure concerns.
         async with asyncio.timeout(60):
             while any(  # noqa: ASYNC110
                 known(each, broker_id) not in ids[broker_id].values()
@@ -76,7 +76,7 @@ def test_a_directory_that_fails_moves_leadership_away():
                 assert set(image.isr) == set(BROKERS)
             async with asyncio.timeout(5):
                 while await produce(world, partition, image.leader) != ErrorCode.none:  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)  # it has yet to hear of its election
+                    await asyncio.sleep(0.05)  # it has not replayed its election yet
         assert not world.nodes[victim].failure.done()
 
     run_story(story, **{"log.dirs": f"{LASTING},{FAILING}"})

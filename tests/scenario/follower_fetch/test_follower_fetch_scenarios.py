@@ -1,4 +1,4 @@
-"""Consumers that read from followers (KIP-392), told as stories: see the files next to this one.
+"""Consumers that read from followers (KIP-392), as stories: see the files next to this one.
 
 `tests.harness.replica_stage` has the commands.
 """

@@ -1,4 +1,4 @@
-"""Rebalances told as stories; see the files next to this one for what they say.
+"""Rebalances as stories; see the files next to this one for what they say.
 
 | command | meaning |
 |---|---|
@@ -8,7 +8,7 @@
 | `a syncs a=p0 b=p1` | SyncGroup; the leader assigns |
 | `a heartbeats`, `a leaves`, `instance i leaves` | |
 | `3s pass` | time, and what becomes due meanwhile |
-| `log holds`, `log commits`, `log refuses not_enough_replicas` | appends are not committed until told |
+| `log holds`, `log commits`, `log refuses not_enough_replicas` | appends are not committed until `log commits` |
 | `broker restarts` | the group is read from the log |
 | `show` | the group's state |
 """

@@ -1,4 +1,4 @@
-"""Replicas of one partition, told as stories: who truncates what when leaders change. See the files next to this one.
+"""Replicas of one partition, as stories: who truncates what when leaders change. See the files next to this one.
 
 `tests.harness.replica_stage` has the commands. What it plays are the follower's state machine, its fetcher, the leader's
 partition and the handlers of Fetch and ListOffsets as a broker has them; the rules of old are machines that decide otherwise.
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.replication.follower import Divergence, FetchRecords, Follower, FollowerRequest, TruncateTo
-from tests.harness.replica_stage import Stage, play_anew
+from tests.harness.replica_stage import Stage, play_with
 
 _FILES = sorted(Path(__file__).parent.glob("*.txt"))
 
@@ -36,7 +36,7 @@ class TruncatesToHighWatermark(RuleOfOld):
 
 
 class AsksOnce(RuleOfOld):
-    """KIP-101 alone, as before KIP-279: of which epoch the leader tells the end is not looked at."""
+    """KIP-101 alone, as before KIP-279: the epoch in the leader's response is ignored."""
 
     __slots__ = ("has_asked",)
 
@@ -84,7 +84,7 @@ def test_scenario(play, stage, path):
     ("fast_leader_changes", AsksOnce,                 "divergent at 2"),
 ])  # fmt: skip
 def test_an_older_rule_fails(name, rule, outcome):
-    shown = play_anew((Path(__file__).parent / f"{name}.txt").read_text(), rule)
+    shown = play_with((Path(__file__).parent / f"{name}.txt").read_text(), rule)
     assert outcome in shown[-6:], shown  # what the last `show` says
 
 

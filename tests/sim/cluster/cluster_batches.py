@@ -1,6 +1,6 @@
 """Every batch that a replica has been seen to have, committed or not: the same (leader epoch, offset) never names two.
 
-Nothing is ever forgotten here, and nobody is excused. A leader that has lost pages that were not flushed leads again in
+Nothing is ever forgotten here, and there is no exception. A leader that has lost pages that were not flushed leads again in
 a newer epoch only, and so does one that was elected uncleanly: what they write has other names than what is gone.
 """
 
@@ -35,12 +35,12 @@ class Appended:
     """Looks at what has come to the replicas' logs since the last look, and at how far each replica has come."""
 
     def __init__(self, ledger: Callable[[Key], Ledger | None], is_compacted: Callable[[str], bool]) -> None:
-        """`ledger` tells what must not be lost of a partition; None: nothing."""
+        """`ledger` has what must not be lost of a partition; None: nothing."""
         self._ledger = ledger
         self._is_compacted = is_compacted
         self._names = Names()
         #: Up to where a log has been looked at. A follower that cuts its log off asks its leader before it appends, so
-        #: that nothing is cut off and written anew between two looks.
+        #: that nothing is cut off and written again between two looks.
         self._ends: dict[Partition, tuple[Log, int]] = {}
         #: partition -> replica -> how far it has come; those of nodes that are down have what they had.
         self._reached: dict[Key, dict[int, int]] = {}
@@ -68,7 +68,7 @@ class Appended:
     ) -> Iterator[tuple[int, Batch | Committed]]:
         log = partition.log
         if self._is_compacted(partition.topic_partition.topic):
-            # The cleaner writes batches anew, and leaves records as they are.
+            # The cleaner rewrites batches, and leaves records as they are.
             yield from records_in(log, max(start, log.log_start_offset), end).items()
             return
         reached = None
@@ -80,7 +80,7 @@ class Appended:
                 yield offset, batch
 
     def is_gone(self, machine: Machine) -> None:
-        """A machine has lost pages, or its whole disk: nobody knows what it has until it says so."""
+        """A machine has lost pages, or its whole disk: what it has is unknown until it fetches."""
         for key, reached in self._reached.items():
             if reached.pop(machine.node_id, None) is not None:
                 self._nothing_is_lost(key, machine)

@@ -67,7 +67,7 @@ class Client:
         self._topic_ids: dict[str, UUID] = {}
         #: (topic, partition) -> (leader, leader epoch)
         self._leaders: dict[tuple[str, int], tuple[int, int]] = {}
-        #: The newest epoch that anybody has told: who still believes in an older one is not asked (KIP-320).
+        #: The newest epoch in any response: a broker in an older one is not asked (KIP-320).
         self._epochs: dict[tuple[str, int], int] = {}
 
     async def request(self, broker_id: int, api_key: int, message: Any, **options: Any) -> Any:
@@ -122,7 +122,7 @@ def address_of(broker_id: int) -> Address:
 
 
 class Producer(Client):
-    """Writes values that nobody else writes, to one partition, batch after batch; with one of so many keys each, if any."""
+    """Writes unique values to one partition, batch after batch; with one of so many keys each, if any."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class Producer(Client):
                 response = await self.request(leader, ApiKey.PRODUCE, message)
             except UNANSWERED:
                 if not self._is_idempotent:
-                    return  # nobody knows
+                    return  # unknown
                 await self.lost_leader(self._topic, self._partition)
                 continue
             row = response.responses[0].partition_responses[0]
@@ -234,7 +234,7 @@ class Producer(Client):
                 await self.lost_leader(self._topic, self._partition)
                 return
             if code == ErrorCode.out_of_order_sequence_number and self._topic in self._history.unclean:
-                # What it was told is written has been lost: nobody knows of this one, and it begins anew (KIP-360).
+                # An acknowledged batch has been lost: the outcome of this one is unknown, and it takes a new epoch (KIP-360).
                 self._producer = None
                 return
             if code not in _RETRIABLE:

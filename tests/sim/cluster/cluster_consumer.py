@@ -36,7 +36,7 @@ class Consumer(Client):
     """Reads one partition from its beginning, from the leader or from whom the leader names.
 
     Its `view` is what it believes is in the log. Where the log parts from that, the view is cut off, as a follower cuts its
-    log (KIP-320). It hears of that by its fetches, which name the epoch of the last record; or, if it `validates`,
+    log (KIP-320). It learns of that by its fetches, which name the epoch of the last record; or, if it `validates`,
     as Kafka's own consumer does: each new leader is asked where that epoch ends, before anything is fetched.
     """
 
@@ -61,7 +61,7 @@ class Consumer(Client):
         #: The leader epoch of the batch before the position; the batch may be empty, in a compacted topic. -1: none was read.
         self._last_epoch = -1
         self.view: list[Read] = []
-        #: The leader epoch in which it was last told that the view is right.
+        #: The leader epoch in which its position was last validated.
         self.agreed_epoch = -1
         self._preferred: int | None = None
 

@@ -165,7 +165,7 @@ class Ending:
         self._world.final = everything.polls
         self._world.history.errors += everything.errors
         if self._world.history.errors:
-            raise Violated(f"clients were told: {self._world.history.errors[:3]}")
+            raise Violated(f"clients got: {self._world.history.errors[:3]}")
 
     async def _read_until(self, reader: Consumer, end: int) -> None:
         """Until it has, and knows that this is what the leader has, too."""
@@ -180,7 +180,7 @@ class Ending:
             raise Violated(text) from None
 
     async def _compare_views(self, reader: Consumer) -> None:
-        """Whoever has been told of all truncations has what a reader finds that was there for none (KIP-320)."""
+        """A consumer that learned of all truncations has what a reader finds that was there for none (KIP-320)."""
         for consumer in self._world.consumers:
             if (consumer.topic, consumer.partition) == (reader.topic, reader.partition):
                 await self._read_until(consumer, reader.position)
@@ -190,7 +190,7 @@ class Ending:
                     )
 
     def _compare_last_values(self, reader: Consumer) -> None:
-        """Whoever has read, a little late or all at the end, knows each key's last value."""
+        """A consumer that has read, a little late or all at the end, knows each key's last value."""
         end, last = self._world.judge.last_values(reader.topic, reader.partition)
         for consumer in (reader, *self._world.consumers):
             if (consumer.topic, consumer.partition) == (reader.topic, reader.partition):

@@ -2,8 +2,8 @@
 
 LoadedIsTheLog: what a coordinator begins with is what a replay of its whole log says.
 
-CommittedOffsetsNeverGoBack: what a member is told that its group has committed is not less than what was acknowledged to
-it, nor than what it was told before; and not more than it has ever committed. A commit that was not answered may come late:
+CommittedOffsetsNeverGoBack: a committed offset that a member fetches is not less than what was acknowledged to
+it, nor than what it fetched before; and not more than it has ever committed. A commit that was not answered may come late:
 as with Kafka's own clients, the generation fences it, and so a member joins again before it goes on.
 """
 
@@ -62,9 +62,9 @@ class Member(Client):
         self._coordinator: int | None = None
         self._member_id = ""
         self._generation_id = -1
-        #: The highest that was sent; of those that were acknowledged or told, the highest.
+        #: The highest that was sent; the highest that was acknowledged or fetched.
         self._sent = self._known = 0
-        self.told_count = 0
+        self.fetches_count = 0
 
     async def take_part(self, *, is_over: Callable[[], bool]) -> None:
         """Until it is over; then once more, since nothing fails any more. Raises Violated."""
@@ -167,11 +167,11 @@ class Member(Client):
         reported = max(row.committed_offset, 0)
         if not self._known <= reported <= self._sent:
             raise Violated(
-                f"CommittedOffsetsNeverGoBack: {self.name} is told {reported} by {self._coordinator}; "
-                f"acknowledged or told before: {self._known}, sent: {self._sent}"
+                f"CommittedOffsetsNeverGoBack: {self.name} fetched {reported} from {self._coordinator}; "
+                f"acknowledged or fetched before: {self._known}, sent: {self._sent}"
             )
         self._known = reported
-        self.told_count += 1
+        self.fetches_count += 1
 
 
 @contextmanager

@@ -67,7 +67,7 @@ class Judge:
         self.image = MetadataImage()
         #: broker -> the directories that it had at first
         self._directories: dict[int, tuple[UUID, ...]] = {}
-        #: Highest epochs told so far.
+        #: Highest epochs seen so far.
         self._epochs: dict[Key, PartitionImage] = {}
         self.check_count = 0
         #: Topics whose replicas delete by age or size, each by itself.
@@ -216,13 +216,13 @@ class Judge:
             )
 
     def _strong_isr(self, key: Key) -> None:
-        """Whoever may be elected has everything that is committed (StrongIsr of the KIP-320 specification)."""
+        """Every replica that may be elected has everything that is committed (StrongIsr of the KIP-320 specification)."""
         image, ledgers = self._epochs.get(key), self.ledgers.get(key)
         if image is None or ledgers is None:
             return
         ledger = ledgers[-1]
         if self._unclean_epochs.get(key, -1) > ledger.first_epoch:
-            return  # whoever leads now will say what there is
+            return  # the leader's log decides what there is
         for machine in self._machines:
             if machine.node_id not in image.isr + image.elr or machine.broker is None:
                 continue
@@ -309,7 +309,7 @@ class Judge:
                 raise Violated(f"OneLeaderAnEpoch: {where} after {known}")
             if now.leader not in _candidates(known, now):
                 is_recovering = now.leader_recovery_state is LeaderRecoveryState.RECOVERING
-                # Whoever was not in sync leads alone, and has to recover (KIP-704).
+                # A leader that was not in sync leads alone, and has to recover (KIP-704).
                 if topic.name not in self._history.unclean or now.isr != (now.leader,) or not is_recovering:
                     raise Violated(f"LeaderCandidateCompleteness: {where} after {known}")
 
@@ -354,7 +354,7 @@ class Judge:
     # -- what clients' answers are held against ------------------------------------------------------
 
     def leader_and_ledger(self, topic: str, index: int, leader_epoch: int) -> tuple[int, Ledger] | None:
-        """Who leads in this epoch, and what is committed; None if nobody does."""
+        """The leader of this epoch, and what is committed; None without a leader."""
         key = (self.image.topics_by_name[topic].topic_id, index)
         leader = self._leaders.get((key, leader_epoch))
         return None if leader is None else (leader, self._of_epoch(key, leader_epoch))
@@ -396,7 +396,7 @@ class Judge:
                     )
 
     def look_at_acknowledged(self, sends: Sequence[Send]) -> None:
-        """What was acknowledged with acks=all had been committed, where its producer was told."""
+        """What was acknowledged with acks=all had been committed when it was acknowledged."""
         for send in sends:
             topic = self.image.topics_by_name.get(send.topic)
             if topic is None or not send.is_ok or send.acks != -1 or send.base_offset is None:
@@ -409,10 +409,10 @@ class Judge:
 
 
 def _candidates(known: PartitionImage, now: PartitionImage) -> set[int | None]:
-    """Who may lead after this, if nobody is to lack what is committed."""
+    """Which replicas may lead after this without a loss of what is committed."""
     candidates = {None, known.leader, *known.isr, *known.elr}
     if not known.isr:
-        # Nobody leads, and the ELR has ended without a clean shutdown: the last leader is as good (KIP-966).
+        # No leader, and the ELR has ended without a clean shutdown: the last known leader may lead (KIP-966).
         candidates |= set(known.last_known_elr)
     was_moving = known.adding_replicas or known.removing_replicas
     if was_moving and not (now.adding_replicas or now.removing_replicas):

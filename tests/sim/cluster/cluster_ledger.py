@@ -1,7 +1,7 @@
 """What has been committed of a partition, as the simulation's judge writes it down.
 
 An unclean election begins another ledger: what only the one before has may be gone, and nothing that the new one has
-may be. A replica is held against the ledger of its leader epoch, so that a leader that has yet to hear of its successor
+may be. A replica is held against the ledger of its leader epoch, so that a leader that does not know its successor yet
 goes on in the old one.
 """
 
@@ -41,7 +41,7 @@ class Ledger:
     #: offset -> record
     records: dict[int, Committed] = field(default_factory=dict)
     end: int = 0
-    #: What is before was deleted in the moment in which it was committed, or nobody knows of any.
+    #: What is before was deleted in the moment in which it was committed, or is unknown.
     known_from: int = 0
     #: key -> its last record's offset
     last: dict[bytes | None, int] = field(default_factory=dict)

@@ -133,7 +133,7 @@ class _Runtime(SimulatedRuntime):
 
 
 class Machine:
-    """See the module. `on_failure` is told of a node that has given up, and why.
+    """See the module. `on_failure` is called with a node that has ended, and the reason.
 
     `before_death` is called while a node that is about to die can still be looked at: what it has answered since the last
     look is on its way.
@@ -172,7 +172,7 @@ class Machine:
         self.is_serving = False
         self._on_failure = on_failure
         self.before_death = before_death
-        #: Told of each file or directory whose fsync the loop waits for.
+        #: Called with each file or directory whose fsync the loop waits for.
         self.on_loop_wait: Callable[[Path], None] = lambda path: None
         self._format()
 
@@ -251,7 +251,7 @@ class Machine:
         self.process.create_task(self.simulation.loop, self._live(self.runtime, process))
 
     async def _live(self, runtime: SimulatedRuntime, process: Process) -> None:
-        """What `ottla broker` does: start, run until told or unable to go on, stop."""
+        """What `ottla broker` does: start, run until a signal or a failure, stop."""
         try:
             node = await _Node.start(runtime, self.config, files=self.files)
         except CannotStart as error:

@@ -34,7 +34,7 @@ Patch = Callable[[], Any]
 
 @contextmanager
 def truncate_to_high_watermark() -> Iterator[None]:
-    """As before KIP-101: a new leader is followed from the own high watermark on, and nobody asks for epochs."""
+    """As before KIP-101: a follower truncates to its own high watermark, and asks for no epochs."""
 
     def follow(self: Follower, leader_epoch: int) -> Action | None:
         if leader_epoch == self.leader_epoch:
@@ -125,7 +125,7 @@ def answers_of_an_older_epoch_are_appended() -> Iterator[None]:
 
 @contextmanager
 def stale_broker_epochs_in_the_isr() -> Iterator[None]:
-    """Who has restarted since it was heard of is taken for the one that had caught up (before KIP-903)."""
+    """A broker that restarted since its last Fetch counts as caught up (before KIP-903)."""
 
     def is_isr_eligible(self: ClusterView, broker_id: int, broker_epoch: int | None) -> bool:
         broker = self._metadata.broker(broker_id)

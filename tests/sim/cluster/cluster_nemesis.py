@@ -2,10 +2,10 @@
 
 Power losses take what was not flushed, and Kafka flushes nothing: a record lives as long as one member of the ISR that
 has it does, and is believed to. So a machine loses power only while all other members of each of its ISRs are alive, and
-have not lost power since they joined. Until the controllers know of it nobody else is killed or stopped: to them a kill
+have not lost power since they joined. Until the controllers know of it no other node is killed or stopped: to them a kill
 looks the same as a power loss, and in the end they would have the last known leader lead, who may be the one with the
-loss (KIP-966). Until it is back in the ISR, nobody kills or stops the last member that has everything. Where
-min.insync.replicas is 1, nobody who is in sync loses power: fences alone may make the ISR that member's.
+loss (KIP-966). Until it is back in the ISR, the last member that has everything is neither killed nor stopped. Where
+min.insync.replicas is 1, no in-sync replica loses power: fences alone may make the ISR that member's.
 """
 
 import asyncio
@@ -232,7 +232,7 @@ class Nemesis:
         self._cut_between(machine, [other])
 
     def _isolate(self, machine: Machine) -> None:
-        """Nobody hears of it, or it hears of nobody, or both."""
+        """Its messages are lost, or those to it, or both."""
         self._cut_between(machine, [each for each in self._world.machines if each is not machine])
 
     def _cut_between(self, machine: Machine, others: Sequence[Machine]) -> None:
@@ -260,7 +260,7 @@ class Nemesis:
     # -- what must not be lost ---------------------------------------------------------------------------
 
     def _spares(self, victim: Machine, *, has_power: bool) -> bool:
-        """Whether nothing is lost with the victim, whatever the controllers hear of first; see the module."""
+        """Whether nothing is lost with the victim, whatever the controllers learn first; see the module."""
         world, victim_id = self._world, victim.node_id
         self._forget_the_mended()
         sound = {
@@ -295,7 +295,7 @@ class Nemesis:
         """Whether the quorum can do without what the victim has written and whom it has voted for.
 
         Voters are static here (kraft.version 0), so one that comes back empty votes again, as in Kafka. So all others
-        have to have everything that it has and may have told of, committed or not, and to follow one leader in an
+        have to have everything that it has and may have returned, committed or not, and to follow one leader in an
         epoch that it cannot have voted beyond: no election of that epoch is left to vote in.
         """
         if not victim.is_controller:

@@ -119,7 +119,7 @@ class Operator:
         end = world.judge.committed_end(topic, index)
         offset = self._random.choice((HIGH_WATERMARK, end, self._random.randint(0, end)))
         world.note(f"delete {topic}-{index} before {offset}")
-        # What the high watermark is when it comes to that, nobody knows.
+        # The high watermark at that time is unknown.
         known = 2**62 if offset == HIGH_WATERMARK else offset
         world.judge.deleted[topic, index] = max(world.judge.deleted[topic, index], known)
         partition = DeleteRecordsPartition(partition_index=index, offset=offset)
@@ -146,7 +146,7 @@ class Operator:
             self._ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest(resources=[resource]))
 
     def topics(self) -> None:
-        """A topic that nobody uses comes or goes."""
+        """An unused topic comes or goes."""
         name = f"passing-{self._random.randint(1, 3)}"
         if name in self._world.judge.image.topics_by_name:
             self._world.note(f"delete {name}")

@@ -3,7 +3,7 @@
 | question | what must hold, where a leader answers in its epoch |
 | --- | --- |
 | earliest | it never moves back, and is committed |
-| latest | all that was committed when the epoch began, and all that was told before in it (KIP-207), and not more than is committed |
+| latest | all that was committed when the epoch began, and all that was returned before in it (KIP-207), and not more than is committed |
 | a time | the first record that is not older, among those of the ledger |
 | the largest timestamp | a record of the ledger, and none that was committed when the epoch began is newer (KIP-734) |
 | the end of an epoch | behind every committed record of it, and before those of newer ones (KIP-101, 279); that of the present one within what is committed (KIP-392) |
@@ -118,7 +118,7 @@ class Inquirer(Client):
         if timestamp == LATEST:
             answered = max(answered, ledger.begun[epoch])
         if not answered <= offset <= ledger.end:
-            raise Violated(f"OffsetsAreTrue: told was {answered}, committed is {ledger.end}: {where}")
+            raise Violated(f"OffsetsAreTrue: returned was {answered}, committed is {ledger.end}: {where}")
         self._answered[epoch, timestamp] = offset
 
     def _check_found(

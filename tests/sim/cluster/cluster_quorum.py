@@ -1,7 +1,7 @@
 """What must always hold of the metadata quorum of a whole cluster, by the names of `tests/sim/raft/raft_judge.py`.
 
 There each node is asked at each of its own steps, here all are looked at after each event. So what a node has in mind
-but has yet to make durable may go with its process, and counts only when another node has heard of it.
+but has yet to make durable may go with its process, and counts only when another node has it.
 """
 
 from collections.abc import Iterator, Sequence

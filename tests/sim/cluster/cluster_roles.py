@@ -18,7 +18,7 @@ def look_at_roles(machine: Machine, broker: BrokerServices) -> None:
         if partition.is_leader and leader is not None:
             raise Violated(f"ValidFetcherState: {partition} on {machine} leads, and follows {leader}")
         if not partition.log.is_writable or broker.replicas._followers._is_stopped:
-            continue  # its disk has failed, or the broker is about to go: it follows nobody any more
+            continue  # its disk has failed, or the broker is about to end: it fetches no more
         if not partition.is_leader and leader != partition.leader_id:
             raise Violated(
                 f"ValidFetcherState: {partition} on {machine} follows {leader}, not {partition.leader_id}"

@@ -1,4 +1,4 @@
-"""Services that fail: an exception that nobody expects comes from what a background task waits for."""
+"""Services that fail: an unexpected exception comes from what a background task waits for."""
 
 import asyncio
 from collections.abc import Coroutine, Generator

@@ -78,7 +78,7 @@ async def restless(world: World) -> None:
     for partition in range(2):
         for _ in range(2):
             world.produce("loose", partition, acks=1, pause_s=0.03)
-        # Goes on where it was told of a write that is lost, where an idempotent one is refused what comes next.
+        # Goes on behind an acknowledged write that is lost, where an idempotent producer gets an error.
         world.produce("loose", partition, is_idempotent=False)
         world.consume("loose", partition, rack="b")
     slow_ways(world, (0.0, 0.005, 0.03))
@@ -87,7 +87,7 @@ async def restless(world: World) -> None:
 
 
 async def late_words(world: World) -> None:
-    """What was said in one leader epoch arrives in a later one: leaders change faster than brokers hear of each other."""
+    """What was said in one leader epoch arrives in a later one: leaders change faster than brokers learn of each other."""
     await world.create_topic("loose", replicas=len(world.brokers))
     for _ in range(3):
         world.produce("loose", acks=1, pause_s=0.04)
@@ -101,7 +101,7 @@ async def late_words(world: World) -> None:
 
 
 async def amnesia(world: World) -> None:
-    """Machines lose power and are back at once, with less than they had, long before their leaders hear of it (KIP-903)."""
+    """Machines lose power and are back at once, with less than they had, long before their leaders learn of it (KIP-903)."""
     for topic in ("busy", "idle"):
         await world.create_topic(topic)
         world.consume(topic)
@@ -312,7 +312,7 @@ def shape_of(name: str, seed: int) -> dict[str, Any]:
 
 
 def run_story(name: str, seed: int, *, is_quiet: bool = True) -> World:
-    """Tell a story to its end, and hold its history against what Kafka promises. Raises what is wrong."""
+    """Run a story to its end, and check its history against Kafka's guarantees. Raises what is wrong."""
     world = World(seed, is_quiet=is_quiet, **shape_of(name, seed))
     with world:
         world.run(STORIES[name])

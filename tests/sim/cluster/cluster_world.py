@@ -41,7 +41,7 @@ _EXPECTED = (Killed, Injected)
 
 
 class _Alarm(logging.Handler):
-    """Collects the tracebacks that nodes log: nobody expects one."""
+    """Collects the tracebacks that nodes log: none is expected."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -141,7 +141,7 @@ class World:
     # -- running ---------------------------------------------------------------------------------------
 
     def run(self, story: Story) -> None:
-        """Start, tell the story, heal, and look at what is left. Raises Violated, and whatever failed."""
+        """Start, run the story, heal, and check what is left. Raises Violated, and whatever failed."""
         self.simulation.run(self._whole(story))
         assert self.judge.check_count > 100, self.judge.check_count
 
@@ -208,7 +208,7 @@ class World:
         self.note(f"{machine} gives up: {error}")
 
     def note(self, what: str) -> None:
-        """For the trace, and for whoever looks at a failing seed."""
+        """For the trace, and for the reader of a failing seed."""
         self.mishaps.append(f"{self.now:.3f} {what}")
         self.simulation.record(what)
 
@@ -343,7 +343,7 @@ class World:
         rack: str = "",
         validates: bool = False,
     ) -> Consumer:
-        """A consumer that has yet to be told to read, and writes down what it sees in this history."""
+        """A consumer that does not read yet, and adds what it sees to this history."""
         consumer = Consumer(
             self.simulation,
             Random(self.random.getrandbits(64)),

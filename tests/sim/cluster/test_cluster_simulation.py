@@ -1,6 +1,6 @@
 """Whole clusters in virtual time: brokers, controllers and clients under faults, over a fixed set of seeds.
 
-`make sim SEEDS=...` tells every story by so many seeds more. A seed that breaks is told again, with what its nodes log,
+`make sim SEEDS=...` runs every story with so many more seeds. Repeat a seed that fails, with what its nodes log,
 by `cluster_stories.run_story(name, seed, is_quiet=False)`. What must hold is in `cluster_judge` and
 `tests/harness/history_checker.py`; what was found by more seeds than these, in docs/SIMULATION.md.
 """

@@ -1,4 +1,4 @@
-"""Services that fail with an exception that nobody expects: each of them comes back, and the cluster becomes whole again."""
+"""Services that fail with an unexpected exception: each of them comes back, and the cluster becomes whole again."""
 
 import asyncio
 import re

@@ -192,7 +192,7 @@ class Complaints(logging.Handler):
 
 
 class World:
-    """A quorum, its observers, and a client that creates topics through whoever leads."""
+    """A quorum, its observers, and a client that creates topics through the leader."""
 
     def __init__(self, *, seed: int, voters: int = 3, observers: int = 0, is_dynamic: bool = False) -> None:
         self.simulation = Simulation(seed=seed)
@@ -269,7 +269,7 @@ class World:
     # -- the client ------------------------------------------------------------------------------------
 
     async def request(self, api_key: int, message: Any) -> Any:
-        """Ask whoever is active, as long as it takes. An answer, or NotController, comes in bounded time."""
+        """Ask the active controller, as long as it takes. An answer, or NotController, comes in bounded time."""
         while True:
             self.raise_failures()
             await asyncio.sleep(0.02)
@@ -323,7 +323,7 @@ class World:
             if code in (ErrorCode.none, ErrorCode.topic_already_exists):
                 self.acknowledged.add(name)
                 return
-            # Fenced meanwhile, as nobody led whom it could have told that it lives.
+            # Fenced meanwhile, as there was no leader for its heartbeats.
             assert code == ErrorCode.invalid_replication_factor, ErrorCode(code).name
             await self.beat()
 
@@ -344,7 +344,7 @@ class World:
         return self.active[-1]
 
     async def until_equal(self, *, within_s: float = 120) -> None:
-        """Wait until everybody who is up has been told the same."""
+        """Wait until all running nodes have replayed the same."""
         async with asyncio.timeout(within_s):
             while True:
                 await asyncio.sleep(0.01)

@@ -85,7 +85,7 @@ def test_a_driver_that_does_not_flush_is_found_out(monkeypatch):
 
 
 def test_a_leader_whose_messages_are_lost_resigns():
-    """Within one and a half fetch timeouts; who waits is told, and what they waited for is forgotten."""
+    """Within one and a half fetch timeouts; pending requests get an error, and are dropped."""
 
     async def story(world: World) -> None:
         await start(world)
@@ -217,7 +217,7 @@ def test_anything_may_happen(seed, caplog):
     world.run(survive_anything)
     assert len(world.acknowledged) > 20
     recorded = [record.getMessage() for record in caplog.records if record.name.startswith("controller")]
-    # Raft's own warnings are of things that cannot be; a broker is fenced now and then, as nobody leads.
+    # Raft's own warnings are of things that cannot be; a broker is fenced now and then while there is no leader.
     assert not [message for message in recorded if not message.startswith("fencing broker 100:")]
 
 

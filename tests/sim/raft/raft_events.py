@@ -39,7 +39,7 @@ class Events:
         return True
 
     def note(self, *what: object) -> None:
-        """Something worth telling has happened."""
+        """An event for the trace."""
         self._digest.update(repr((self.now, what)).encode())
         if self.trace is not None:
             self.trace.append(f"{self.now / S:10.6f} {' '.join(map(str, what))}")

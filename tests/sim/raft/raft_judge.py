@@ -5,12 +5,12 @@
 | MonotonicHighWatermark | neither a running node's high watermark nor the largest of all goes back |
 | MonotonicEpoch | no node's epoch goes back, crashes included |
 | MajorityReachedHighWatermark | what a leader counts as committed, a majority of its voters has durably |
-| SingleLeader | an epoch has one leader, whoever one asks |
+| SingleLeader | an epoch has one leader, by every node's state |
 | SnapshotAtLogStart | a log that does not begin at 0 begins at its oldest snapshot |
 | LeaderNeverLoadSnapshot | a leader's log is never replaced by a snapshot |
 | ConsistentCommittedData | all nodes have committed the same batches, and snapshots hold what they add up to |
 | OneVotePerEpoch | a node on a disk gives its vote once in an epoch |
-| LeaderCompleteness | whoever becomes leader has everything that was committed in earlier epochs |
+| LeaderCompleteness | a new leader has everything that was committed in earlier epochs |
 | LogMatching | two logs with one batch in common have the same before it (looked at once at the end) |
 """
 
@@ -75,7 +75,7 @@ class Judge:
         self._high_watermarks[key] = high_watermark
 
     def commits(self, leader: Node, high_watermark: int) -> None:
-        """A node is about to tell that something is committed; if it leads, it is the first."""
+        """A node is about to report a commit; if it leads, it is the first."""
         if not leader.is_leader:
             return
         nodes = {other.id: other for other in leader.network.nodes.values()}
@@ -116,7 +116,7 @@ class Judge:
             return
         start = node.raft.epoch_start_offset
         if start is None:
-            return  # it has resigned before this was told
+            return  # it has resigned before this was reported
         # A leader of an old epoch, by votes that were on their way for long, does no harm: what later ones have
         # committed meanwhile it need not have.
         needed = max((end for epoch, end in self._committed_in.items() if epoch < leader.epoch), default=0)
@@ -141,7 +141,7 @@ class Judge:
         self._check(state[1] == value, "ConsistentCommittedData", node.id, header.base_offset, state, value)
 
     def snapshot_loaded(self, node: Node) -> None:
-        """A node has begun anew behind a snapshot."""
+        """A node's log starts at the end of a snapshot."""
         self._check(not isinstance(node.raft.role, Leader), "LeaderNeverLoadSnapshot", node.id)
 
     def loaded(self, node: Node, snapshot: OffsetAndEpoch) -> None:

@@ -39,7 +39,7 @@ def vote_not_persisted() -> Iterator[None]:
 
 @contextmanager
 def vote_for_a_shorter_log() -> Iterator[None]:
-    """Whoever asks gets the vote, whatever log it has."""
+    """Every candidate gets the vote, whatever log it has."""
     grants = voting.can_grant_vote
 
     def generous(role: Role, candidate: Any, *, is_up_to_date: bool, is_pre_vote: bool) -> bool:
@@ -99,7 +99,7 @@ def follower_asks_for_more_before_it_has_flushed() -> Iterator[None]:
 
 @contextmanager
 def pre_vote_although_a_leader_lives() -> Iterator[None]:
-    """A follower that fetches well says yes to whoever has lost the leader."""
+    """A follower that fetches from its leader grants pre-votes."""
     grants = voting.can_grant_vote
 
     def disloyal(role: Role, candidate: Any, *, is_up_to_date: bool, is_pre_vote: bool) -> bool:
@@ -120,7 +120,7 @@ def changes_voters_before_the_last_change_is_committed() -> Iterator[None]:
 
 @contextmanager
 def believes_any_log() -> Iterator[None]:
-    """A leader never tells a follower that their logs diverge."""
+    """A leader never returns a diverging epoch."""
     with patch.object(MetadataLog, "validate", lambda log, offset, epoch: Valid()):
         yield
 

@@ -66,7 +66,7 @@ class Network:
         self.events.after(timeout, lambda: self._end(exchange, None, "timeout"))
         receiver = self.nodes.get(send.to)
         if receiver is None or receiver is sender:
-            self.events.after(MS, lambda: self._end(exchange, None, "nobody there"))
+            self.events.after(MS, lambda: self._end(exchange, None, "connection refused"))
             return
         message = through_bytes(send.message)
         self._carry(sender.id, receiver.id, lambda: self._arrive(exchange, receiver, message))

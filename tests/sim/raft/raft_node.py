@@ -300,7 +300,7 @@ class Node:
                     self.judge.snapshot_loaded(self)
                     self._load(effect.snapshot)
                 case Stopped():
-                    raise Broken(f"node {self.id} has stopped, but nobody asked it to")
+                    raise Broken(f"node {self.id} has stopped without being asked to")
                 case Fatal():
                     raise Broken(f"node {self.id} cannot go on: {effect.reason}")
 
@@ -383,7 +383,7 @@ class Node:
     # -- snapshots -------------------------------------------------------------------------------------------
 
     def begin_snapshot(self) -> None:
-        """Of all that was told; written in another thread, so that the node may die in between."""
+        """Of all that was applied; written in another thread, so that the node may die in between."""
         if self.writer is not None or self.image.metadata_version is None:
             return
         self.writer = self.log.create_snapshot(self.applied)

@@ -1,4 +1,4 @@
-"""The stories that the simulation tells; each is a function of a seed. The names are those of RaftEventSimulationTest."""
+"""The stories of the simulation; each is a function of a seed. The names are those of RaftEventSimulationTest."""
 
 from collections.abc import Callable
 from random import Random
@@ -71,7 +71,7 @@ def can_recover_after_all_nodes_killed(seed: int, *, is_traced: bool = False) ->
 
 
 def can_elect_new_leader_after_old_leader_partitioned_away(seed: int, *, is_traced: bool = False) -> Cluster:
-    """Nobody hears of the leader any more (one way or both): the others elect another one."""
+    """The leader is cut off (one way or both): the others elect another one."""
     cluster = _cluster(seed, least_voters=3, is_traced=is_traced)
     yield cluster
     cluster.run_until(cluster.has_leader, "a leader", within_s=30)
@@ -156,7 +156,7 @@ def isolated_voter_does_not_disturb(seed: int, *, is_traced: bool = False) -> Cl
 
 
 def cut_off_leader_cannot_shrink_the_quorum(seed: int, *, is_traced: bool = False) -> Cluster:
-    """Asked to remove one voter after the other, a leader that reaches nobody must not end as the only one."""
+    """Asked to remove one voter after the other, a leader that is cut off must not end as the only one."""
     random = Random(seed)
     cluster = Cluster(seed, voters=random.randint(3, 5), observers=1, is_dynamic=True, is_traced=is_traced)
     cluster.start()
@@ -204,7 +204,7 @@ def leaders_die_young(seed: int, *, is_traced: bool = False) -> Cluster:
 
 
 def votes_are_kept(seed: int, *, is_traced: bool = False) -> Cluster:
-    """Elections that nobody wins at once, while voters die right after they have voted."""
+    """Elections without a winner at first, while voters die right after they have voted."""
     cluster = _cluster(seed, least_voters=3, is_traced=is_traced)
     yield cluster
     voters = [cluster.nodes[id] for id in cluster.first_voters]
@@ -387,7 +387,7 @@ class Chaos:
 
 
 def voters_change_under_faults(seed: int, *, is_traced: bool = False) -> Cluster:
-    """Voters come and go, asked for by whoever leads or thinks so, while leaders are cut off."""
+    """Voters are added and removed, through nodes that lead or believe so, while leaders are cut off."""
     cluster = Cluster(
         seed, voters=Random(seed).randint(2, 4), observers=2, is_dynamic=True, is_traced=is_traced
     )
@@ -420,7 +420,7 @@ def _end_well(cluster: Cluster, chaos: Chaos) -> None:
     for node in cluster.nodes.values():
         if not node.is_running:
             node.start()
-    # Disks that are gone may be too many for the voters that are left: then nobody leads, and nothing is lost.
+    # Disks that are gone may be too many for the voters that are left: then there is no leader, and nothing is lost.
     cluster.run_until(lambda: not chaos.has_majority() or cluster.has_leader(), "a leader", within_s=60)
     if chaos.has_majority():
         cluster.make_progress(within_s=30)

@@ -1,6 +1,6 @@
 """The metadata quorum in virtual time: Kafka's RaftEventSimulationTest, and more, over a fixed set of seeds.
 
-`make sim SEEDS=...` tells every story by so many seeds more. A seed that breaks is told again, with its trace, by
+`make sim SEEDS=...` runs every story with so many more seeds. Repeat a seed that fails, with its trace, by
 `raft_stories.run_story(name, seed, is_traced=True)`. What must hold is in `raft_judge`.
 """
 
