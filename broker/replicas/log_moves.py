@@ -12,29 +12,18 @@ fails in between, nothing is lost; if the new one fails, the controller knows th
 
 Moves share replica.alter.log.dirs.io.max.bytes.per.second, in turns of one read of at most 1 MiB.
 
-Source: ReplicaAlterLogDirsThread of Kafka 4.3.1.
+Source: ReplicaAlterLogDirsManager, ReplicaAlterLogDirsThread of Kafka 4.3.1.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, assert_never
+from typing import Final
 from uuid import UUID
 
-from broker.replicas.follower_actions import FollowerActions
-from broker.replicas.follower_replica import FollowerReplica
+from broker.replicas.log_move import LogMove
 from broker.replicas.partition import Partition
-from broker.replication.follower import (
-    Action,
-    Bounds,
-    Divergence,
-    FetchBounds,
-    FetchRecords,
-    Follower,
-    Records,
-    ReplicaState,
-)
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import (
     InvalidReplicaAssignment,
@@ -42,72 +31,20 @@ from protocol.errors import (
     KafkaError,
     KafkaStorageError,
     LogDirNotFound,
-    OffsetOutOfRange,
 )
 from protocol.metadata.features import DIRECTORIES_3_7_IV2
 from protocol.metadata.image import MetadataImage
 from protocol.types import TopicPartition
-from runtime import Pool, Runtime
+from runtime import Runtime
 from storage import file_names
-from storage.log import Log, WouldBlock
 from storage.manager.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 
-_READ_BYTES: Final = 1 << 20
 #: Pause of all moves when there is nothing to copy, or the rate is exceeded.
 _REST_S: Final = 0.1
 #: Pause of a move after a bug (an unexpected exception).
 _BACKOFF_MS: Final = 10_000
-
-
-class _Move:
-    """The move of one partition from its current log to its future log."""
-
-    __slots__ = (
-        "current",
-        "follower",
-        "future",
-        "is_caught_up",
-        "is_flushed",
-        "partition",
-        "replica",
-        "resumes_at_ms",
-    )
-
-    def __init__(self, partition: Partition, future: Log) -> None:
-        self.partition = partition
-        self.current = partition.log
-        self.future = future
-        self.replica = FollowerReplica(future, source="the log that it replaces")
-        self.follower = Follower(future)
-        #: The future log was complete at one time: its directory is reported to the controller.
-        self.is_caught_up = False
-        #: The future log was flushed when it was complete: only little is left for the promotion to flush.
-        self.is_flushed = False
-        self.resumes_at_ms = 0
-
-    @property
-    def must_flush(self) -> bool:
-        """Whether the future log has to be flushed first, so that the promotion does not wait for the disk.
-
-        Everything that is flushed in the current log is flushed in the copy before it takes the log's place.
-        """
-        return not self.is_flushed or self.future.recovery_point < self.current.recovery_point
-
-    @property
-    def has_all(self) -> bool:
-        """Whether the future log equals the current log now.
-
-        The current log may have been truncated and have grown to the same end since the last read: two logs with the
-        same end are equal only if the last epoch of the one ends there in the other, too.
-        """
-        epoch, end = self.future.latest_epoch, self.current.log_end_offset
-        return (
-            self.follower.state is ReplicaState.FETCHING
-            and self.future.log_end_offset == end
-            and (epoch is None or self.current.end_offset_for_epoch(epoch) == (epoch, end))
-        )
 
 
 class LogMoves:
@@ -130,10 +67,9 @@ class LogMoves:
         self._image = image
         self._quota = quota
         self._on_promoted = on_promoted
-        self._actions = FollowerActions(runtime, pool=Pool.UPKEEP)
         #: Called when `directory_of` a partition changes, with (topic id, index); the broker reports to the controller.
         self.on_directory: Callable[[tuple[UUID, int]], None] = lambda place: None
-        self._moves: dict[Partition, _Move] = {}
+        self._moves: dict[Partition, LogMove] = {}
         self._task: asyncio.Task[None] | None = None
 
     # -- starting and cancelling moves -----------------------------------------------------------------
@@ -188,7 +124,7 @@ class LogMoves:
             logger.error("%s: the log directory move is not possible: %s", partition, error)
             return
         logger.info("%s: moving to log directory %s", partition, future.directory.parent)
-        self._moves[partition] = _Move(partition, future)
+        self._moves[partition] = LogMove(partition, future, runtime=self._runtime, quota=self._quota)
         if self._task is None or self._task.done():
             self._task = self._runtime.supervise(self._run, name="log-moves")
 
@@ -200,8 +136,10 @@ class LogMoves:
     def forget(self, partition: Partition) -> None:
         """Stop copying; the caller decides about the future log."""
         move = self._moves.pop(partition, None)
-        if move is not None and move.is_caught_up:
-            self._report_directory(partition)
+        if move is not None:
+            move.is_cancelled = True
+            if move.is_caught_up:
+                self._report_directory(partition)
 
     def directory_of(self, partition: Partition) -> Path:
         """The directory to report to the controller: the future log's once it was complete, else the current log's."""
@@ -224,23 +162,23 @@ class LogMoves:
                 now_ms = self._runtime.now_ms()
                 if self._quota.is_exceeded(now_ms=now_ms):
                     break
-                if self._moves.get(move.partition) is move and move.resumes_at_ms <= now_ms:
+                if not move.is_cancelled and move.resumes_at_ms <= now_ms:
                     # To the end: if the rate limit ends this round, the next one begins with the moves that waited.
                     self._moves[move.partition] = self._moves.pop(move.partition)
                     has_copied |= await self._take_turn(move)
             if not has_copied:
                 await asyncio.sleep(_REST_S)
 
-    async def _take_turn(self, move: _Move) -> bool:
+    async def _take_turn(self, move: LogMove) -> bool:
         """One step of a move; whether something was copied. An error stops this move only."""
         has_copied = False
         try:
-            has_copied = await self._step(move)
+            has_copied = await move.step()
             if move.has_all and move.must_flush:
-                await self._flush(move)
+                await move.flush()
             # Other tasks run, and may cancel the move.
             await asyncio.sleep(0)
-            if self._moves.get(move.partition) is move:
+            if not move.is_cancelled:
                 self._complete(move)
         except KafkaError as error:
             # A failing disk takes its directory offline; a damaged log stays until an operator repairs it.
@@ -252,85 +190,9 @@ class LogMoves:
             move.resumes_at_ms = self._runtime.now_ms() + _BACKOFF_MS
         return has_copied
 
-    async def _step(self, move: _Move) -> bool:
-        """One request to the current log, and the follower's action on the result; whether something was copied."""
-        partition, follower = move.partition, move.follower
-        if partition.leader_epoch < 0:
-            return False
-        move.replica.follow(partition.leader_epoch)
-        await self._execute(move, follower.follow(partition.leader_epoch))
-        match follower.next_request():
-            case FetchRecords() as asked:
-                try:
-                    answer = await self._read(move, asked)
-                except OffsetOutOfRange:
-                    follower.on_out_of_range(asked)
-                    return True
-                if isinstance(answer, Divergence):
-                    await self._execute(move, follower.on_divergence(asked, answer))
-                    return True
-                await self._execute(move, follower.on_records(asked, answer))
-                self._quota.record(len(answer.records), now_ms=self._runtime.now_ms())
-                return bool(answer.records)
-            case FetchBounds() as asked_bounds:
-                log = move.current
-                bounds = Bounds(log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset)
-                await self._execute(move, follower.on_bounds(asked_bounds, bounds))
-                return True
-            case None:
-                return False
-            case unknown:
-                assert_never(unknown)
-
-    async def _read(self, move: _Move, asked: FetchRecords) -> Records | Divergence:
-        """Read as a leader does for a Fetch. Raises OffsetOutOfRange, CorruptMessage, KafkaStorageError."""
-        log = move.current
-        try:
-            return self._read_now(move, asked, may_block=False)
-        except WouldBlock:
-            # Brings the data into memory; then it is read again, since the log may have changed by then.
-            await self._runtime.run_blocking(
-                lambda: log.reader.warm_up(asked.fetch_offset, max_bytes=_READ_BYTES),
-                pool=Pool.UPKEEP,
-            )
-        return self._read_now(move, asked, may_block=True)
-
-    def _read_now(self, move: _Move, asked: FetchRecords, *, may_block: bool) -> Records | Divergence:
-        log = move.current
-        if asked.last_fetched_epoch is not None:
-            diverging = move.partition.diverging_epoch(
-                last_fetched_epoch=asked.last_fetched_epoch, fetch_offset=asked.fetch_offset
-            )
-            if diverging is not None:
-                return Divergence(epoch=diverging[0], end_offset=diverging[1])
-        read = log.reader.read(
-            asked.fetch_offset, max_bytes=_READ_BYTES, min_one_message=True, may_block=may_block
-        )
-        return Records(
-            records=memoryview(read.records),
-            high_watermark=log.high_watermark,
-            log_start_offset=log.log_start_offset,
-        )
-
-    async def _execute(self, move: _Move, action: Action | None) -> None:
-        rest = self._actions.execute(
-            action,
-            move.follower,
-            move.replica,
-            is_wanted=lambda: self._moves.get(move.partition) is move,
-        )
-        if rest is not None:
-            await rest
-
-    async def _flush(self, move: _Move) -> None:
-        move.is_flushed = True
-        job = move.future.flusher.job(move.future.log_end_offset, self._runtime.now_ms())
-        await self._runtime.run_blocking(job.run, pool=Pool.UPKEEP)
-        job.finish()
-
     # -- promotion ---------------------------------------------------------------------------------------
 
-    def _complete(self, move: _Move) -> None:
+    def _complete(self, move: LogMove) -> None:
         """Report a complete copy's directory to the controller, or promote it once the metadata log has that."""
         partition = move.partition
         at = partition.topic_partition
@@ -349,7 +211,7 @@ class LogMoves:
                 move.is_caught_up = True
                 self._report_directory(partition)
 
-    def _is_known(self, move: _Move) -> bool:
+    def _is_known(self, move: LogMove) -> bool:
         """Whether the metadata image has the future log's directory; True below the version that has directories."""
         image, partition = self._image(), move.partition
         if (image.metadata_version or 0) < DIRECTORIES_3_7_IV2:
@@ -361,10 +223,11 @@ class LogMoves:
         directory = known.directories[known.replicas.index(self._node_id)]
         return directory == self._logs.directory_ids[move.future.directory.parent]
 
-    def _promote(self, move: _Move) -> None:
+    def _promote(self, move: LogMove) -> None:
         partition = move.partition
         future = self._logs.moving.promote(partition.topic_partition, now_ms=self._runtime.now_ms())
         del self._moves[partition]
+        move.is_cancelled = True
         logger.info("%s: moved to log directory %s", partition, future.directory.parent)
         partition.replace_log(future)
         self._on_promoted(partition)

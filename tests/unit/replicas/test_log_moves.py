@@ -8,6 +8,8 @@ from uuid import UUID
 
 import pytest
 
+from broker.replicas.log_move import LogMove
+from broker.replicas.log_moves import LogMoves
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaStorageError
 from protocol.messages.alter_replica_log_dirs import (
@@ -559,18 +561,17 @@ def test_moves_take_their_turns_also_where_the_rate_ends_a_round(simulation):
     simulation.run(story())
 
 
-@pytest.mark.parametrize("where", ["_step", "_complete"])
-def test_a_bug_in_one_move_leaves_the_others_alone(simulation, monkeypatch, caplog, where):
+@pytest.mark.parametrize(("where", "method"), [(LogMove, "step"), (LogMoves, "_complete")])
+def test_a_bug_in_one_move_leaves_the_others_alone(simulation, monkeypatch, caplog, where, method):
     async def story():
         async with brokers(simulation) as cluster:
-            moves = cluster.brokers[1].replicas.moves
-            really = getattr(moves, where)
+            really = getattr(where, method)
 
-            def fail(move):
-                assert move.partition.topic_partition != ORDERS, "a bug"
-                return really(move)
+            def fail(*of):
+                assert of[-1].partition.topic_partition != ORDERS, "a bug"
+                return really(*of)
 
-            monkeypatch.setattr(moves, where, fail)
+            monkeypatch.setattr(where, method, fail)
             broker = await move_two(cluster)
             new = broker.logs.future_logs[PAYMENTS].directory.parent
             cluster.change(PAYMENTS, directories=[directory_id(broker, new)])
