@@ -93,14 +93,16 @@ def follower_headers(
             break
         if header.base_offset < next_offset:
             if headers:
-                raise CorruptMessage(f"Offset {header.base_offset} follows {next_offset - 1}")
+                raise CorruptMessage(
+                    f"Batches of {name} are not in offset order: {header.base_offset} follows {next_offset - 1}"
+                )
             raise UnexpectedAppendOffset(
-                f"Offset {header.base_offset} was fetched, {next_offset} is next in {name}",
+                f"The fetched batch of {name} begins at offset {header.base_offset}, but the next one is {next_offset}",
                 first_offset=header.base_offset,
                 last_offset=header.last_offset,
             )
         if header.last_offset_delta < 0 or not crc_is_valid(batch):
-            raise CorruptMessage(f"Batch at offset {header.base_offset} of {name}")
+            raise CorruptMessage(f"The batch of {name} at offset {header.base_offset} is corrupt")
         headers.append(header)
         next_offset = header.next_offset
     assert not headers or headers[-1].partition_leader_epoch <= leader_epoch, (name, headers[-1])

@@ -140,11 +140,11 @@ def sound_batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
     end = 0
     for header, position, batch in walk(segment):
         if not crc_is_valid(batch):
-            raise CorruptMessage(f"{segment}: bad batch at {position}")
+            raise CorruptMessage(f"{segment}: the batch at position {position} has a wrong CRC")
         end = position + header.size_bytes
         yield header, batch
     if end != segment.size:
-        raise CorruptMessage(f"{segment}: no batch at {end}")
+        raise CorruptMessage(f"{segment}: no valid batch at position {end}")
 
 
 def build_offset_map(compaction: Compaction) -> OffsetMap:
@@ -283,7 +283,9 @@ def retain(
         one >= two for one, two in pairwise((header.base_offset - 1, *(record.offset for record in kept)))
     ):
         # Written when the topic was not compacted, so that the records were not validated.
-        raise CorruptMessage(f"The batch at offset {header.base_offset} holds offsets in disorder")
+        raise CorruptMessage(
+            f"The offsets of the records in the batch at offset {header.base_offset} do not grow"
+        )
     return build_batch(
         kept,
         base_offset=header.base_offset,

@@ -76,7 +76,7 @@ def renamed_directory(topic_partition: TopicPartition, *, unique: str, suffix: s
     tail = f"-{topic_partition.partition}.{unique}{suffix}"
     name = topic_partition.topic[: MAX_NAME_LENGTH - len(tail)] + tail
     if len(name) > MAX_NAME_LENGTH:
-        raise KafkaStorageError(f"No directory name for {topic_partition}")
+        raise KafkaStorageError(f"The topic's name is too long to rename the directory of {topic_partition}")
     return name
 
 
@@ -87,7 +87,9 @@ def future_directory(topic_partition: TopicPartition, *, unique: str) -> str:
     """
     name = f"{topic_partition}.{unique}{FUTURE_DIRECTORY}"
     if len(name) > MAX_NAME_LENGTH:
-        raise KafkaStorageError(f"No name for the future log's directory of {topic_partition}")
+        raise KafkaStorageError(
+            f"The topic's name is too long for the directory of a future log of {topic_partition}"
+        )
     return name
 
 

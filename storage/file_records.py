@@ -194,7 +194,7 @@ class FileRecords:
         try:
             yield from self.headers(position)
         except (CorruptMessage, UnsupportedForMessageFormat) as error:
-            _LOG.error("%s is damaged: %s", self, error)
+            _LOG.error("%s is damaged, and only the batches before the damage are read: %s", self, error)
 
     # -- bytes -------------------------------------------------------------------------------------
 

@@ -240,7 +240,7 @@ class Files:
         while position < size:
             copied = os.sendfile(target_fd, source_fd, position, size - position)
             if not copied:
-                raise OSError(errno.EIO, f"File ends at {position} instead of {size}")
+                raise OSError(errno.EIO, f"The file ends at {position}, not at {size}")
             position += copied
 
     def usage(self, path: Path) -> tuple[int, int]:

@@ -269,7 +269,9 @@ class OffsetIndex(Index):
         """Add the batch at `position` whose last offset is `offset`. Raises CorruptIndex unless `offset` grows."""
         relative = offset - self.base_offset
         if relative <= self._last[0]:
-            raise CorruptIndex(f"{offset=} <= {self.last_offset=} in {self.path}")
+            raise CorruptIndex(
+                f"{self.path}: offset {offset} is not larger than the last entry's, {self.last_offset}"
+            )
         self._append(relative, position)
 
     def lookup(self, offset: int, *, may_block: bool = True) -> OffsetPosition:
@@ -286,7 +288,7 @@ class OffsetIndex(Index):
         """One entry with its absolute offset. Raises CorruptIndex for an impossible position."""
         relative, position = self._entry(number, may_block=may_block)
         if position < 0:  # not caught by `load`, which looks at the first and the last entry only
-            raise CorruptIndex(f"{self.path} has the position {position} in entry {number}")
+            raise CorruptIndex(f"{self.path}: entry {number} has the negative position {position}")
         return OffsetPosition(self.base_offset + relative, position)
 
     def upper_bound(self, position: int) -> int | None:
@@ -323,7 +325,9 @@ class TimeIndex(Index):
             return
         relative = offset - self.base_offset
         if relative < last_relative:
-            raise CorruptIndex(f"{offset=} < {self.last.offset=} in {self.path}")
+            raise CorruptIndex(
+                f"{self.path}: offset {offset} is smaller than the last entry's, {self.last.offset}"
+            )
         self._append(timestamp, relative)
 
     def lookup(self, timestamp: int) -> TimestampOffset:

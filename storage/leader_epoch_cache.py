@@ -117,7 +117,9 @@ class LeaderEpochCache:
             removed.append(entries.pop())
         if len(removed) > 1 or (removed and removed[0].start_offset != entry.start_offset):
             # A single entry with the same start is a leader that wrote nothing: no contradiction.
-            _LOG.warning("%s: %s contradicts %s", self.path, entry, removed)
+            _LOG.warning(
+                "%s: the new entry %s contradicts these, which are removed: %s", self.path, entry, removed
+            )
         entries.append(entry)
         return True
 

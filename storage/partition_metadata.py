@@ -37,8 +37,8 @@ def _parse(data: bytes) -> UUID:
     lines = [line.partition(":") for line in text.splitlines()]
     fields = {name.strip(): value.strip() for name, _, value in lines}
     if int(fields.get("version", "-1")) < 0:
-        raise ValueError("no version")
+        raise ValueError("it has no valid version")
     topic_id = kafka_uuid.from_text(fields.get("topic_id", ""))
     if topic_id == ZERO_UUID:
-        raise ValueError("the zero id")
+        raise ValueError("its topic id is zero")
     return topic_id

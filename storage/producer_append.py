@@ -184,7 +184,7 @@ class ProducerAppend:
                 self.transactions.append(OngoingTransaction(state.producer_id, header.base_offset))
         elif state.transaction_first_offset is not None:
             raise InvalidTxnState(
-                f"Producer {state.producer_id} has an open transaction; this batch is not part of one"
+                f"Producer {state.producer_id} has an open transaction, but the batch is not transactional"
             )
 
     def _check_sequence(self, epoch: int, first_sequence: int) -> None:
@@ -202,7 +202,7 @@ class ProducerAppend:
             expected = 0 if last_sequence is None else (last_sequence + 1) & _SEQUENCE_MASK
         if first_sequence != expected:
             raise OutOfOrderSequenceNumber(
-                f"Producer {state.producer_id}, epoch {epoch}: sequence {first_sequence} where {expected} is next"
+                f"Producer {state.producer_id}, epoch {epoch}: sequence {first_sequence}, but the next one is {expected}"
             )
 
     def end_transaction(
@@ -247,5 +247,6 @@ class ProducerAppend:
     def _refuse_coordinator(self, coordinator_epoch: int) -> None:
         if self._origin is not AppendOrigin.REPLICATION:
             raise TransactionCoordinatorFenced(
-                f"Coordinator epoch {coordinator_epoch} is older than {self.state.coordinator_epoch}"
+                f"Producer {self.state.producer_id}: coordinator epoch {coordinator_epoch} is older than "
+                f"{self.state.coordinator_epoch}"
             )

@@ -50,10 +50,10 @@ def encode(producers: Mapping[int, ProducerState]) -> bytes:
 def decode(data: bytes | memoryview) -> list[ProducerState]:
     """The producers in a snapshot file. Raises CorruptSnapshot."""
     if len(data) < _HEAD.size + _COUNT.size:
-        raise CorruptSnapshot(f"{len(data)} bytes")
+        raise CorruptSnapshot(f"only {len(data)} bytes")
     version, crc = _HEAD.unpack_from(data)
     if version != VERSION:
-        raise CorruptSnapshot(f"version {version}")
+        raise CorruptSnapshot(f"unknown version {version}")
     body = memoryview(data)[_HEAD.size :]
     if crc32c(body) != crc:
         raise CorruptSnapshot(f"stored CRC {crc} is not that of {len(body)} bytes")

@@ -274,7 +274,7 @@ class SegmentIndexes:
 
     def rebuild_corrupt(self, error: CorruptIndex) -> None:
         """Rebuild the indexes after this error."""
-        _LOG.warning("%s: an index is corrupt: %s", self._log, error)
+        _LOG.warning("%s: a corrupt index is rebuilt: %s", self._log, error)
         self.rebuild()
 
     def begin_rebuild(self) -> None:
@@ -289,13 +289,17 @@ class SegmentIndexes:
 
         The indexes end before an offset that decreases or is too far from the base.
         """
-        _LOG.warning("%s: rebuilding the indexes", self._log)
+        _LOG.warning("%s: rebuilding the offset and time index from the batches", self._log)
         self.begin_rebuild()
         base_offset = self._files.base_offset
         last_offset = base_offset - 1
         for header, position in self._log.sound_headers():
             if not last_offset < header.last_offset <= base_offset + MAX_RELATIVE_OFFSET:
-                _LOG.error("%s: offset %d cannot be in an index", self._log, header.last_offset)
+                _LOG.error(
+                    "%s: the indexes end before offset %d, which is too small or too far from the base offset",
+                    self._log,
+                    header.last_offset,
+                )
                 break
             last_offset = header.last_offset
             self.add_batch(header, position)

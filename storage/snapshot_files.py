@@ -88,7 +88,11 @@ class SnapshotFiles:
             try:
                 states = producer_snapshot.decode(self._files.read(self.path_of(offset)))
             except (producer_snapshot.CorruptSnapshot, FileNotFoundError) as error:
-                _LOG.warning("Producer snapshot %s: %s; an older one is used", self.path_of(offset), error)
+                _LOG.warning(
+                    "Producer snapshot %s is not usable, an older one is read: %s",
+                    self.path_of(offset),
+                    error,
+                )
                 corrupt.append(offset)
             else:
                 producers.load(states, offset=offset, now_ms=now_ms)
@@ -155,7 +159,11 @@ def replay(
         try:
             updates = producers.analyze(((header, batch),), origin=AppendOrigin.REPLICATION)
         except KafkaError as error:
-            _LOG.warning("Producer state at offset %d: %s", header.base_offset, error)
+            _LOG.warning(
+                "The batch at offset %d contradicts the producer state, which is not updated: %s",
+                header.base_offset,
+                error,
+            )
         else:
             if transactions is not None:
                 apply_updates(producers, updates, transactions)

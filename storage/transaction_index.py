@@ -63,9 +63,11 @@ class TransactionIndex:
         for version, *fields in _ENTRY.iter_unpack(data):
             entry = AbortedTransaction(*fields)
             if version != _VERSION or entry.last_offset < self.base_offset or entry.producer_id < 0:
-                raise CorruptIndex(f"{self.path} has version {version} with {entry}")
+                raise CorruptIndex(f"{self.path}: invalid entry of version {version}: {entry}")
             if entries and entry.last_offset <= entries[-1].last_offset:
-                raise CorruptIndex(f"{self.path} goes back from {entries[-1]} to {entry}")
+                raise CorruptIndex(
+                    f"{self.path}: the entries are not in offset order: {entries[-1]}, {entry}"
+                )
             entries.append(entry)
         return entries
 
@@ -73,7 +75,7 @@ class TransactionIndex:
         """Add an entry and write it to the file. Raises CorruptIndex unless its marker is after all others."""
         entries = self.entries
         if entries and transaction.last_offset <= entries[-1].last_offset:
-            raise CorruptIndex(f"{transaction} after {entries[-1]} in {self.path}")
+            raise CorruptIndex(f"{self.path}: {transaction} does not follow the last entry, {entries[-1]}")
         self._write(_ENTRY.pack(_VERSION, *transaction), at=len(entries))
         entries.append(transaction)
 

@@ -155,9 +155,11 @@ def validate(
     if is_client and header.base_offset != 0:
         raise InvalidRecord(f"The base offset of a produced batch is 0, not {header.base_offset}")
     if size_bytes > config.max_message_bytes and origin is not AppendOrigin.RAFT_LEADER:
-        raise MessageTooLarge(f"A batch of {size_bytes} bytes; at most {config.max_message_bytes}")
+        raise MessageTooLarge(
+            f"The batch has {size_bytes} bytes, more than max.message.bytes {config.max_message_bytes}"
+        )
     if crc32c(batch[ATTRIBUTES_OFFSET:]) != header.crc:
-        raise CorruptMessage(f"The batch's checksum is not the stored {header.crc}")
+        raise CorruptMessage(f"The batch's CRC is not the stored one, {header.crc}")
     if is_client:
         _check_fields(header)
     source = target = header.compression
@@ -253,7 +255,7 @@ def _usual(
 def _only_header(view: memoryview, origin: AppendOrigin) -> BatchHeader:
     try:
         if len(view) < HEADER_SIZE_BYTES and next(batches(view), None) is None:
-            raise InvalidRecord(f"No whole record batch in {len(view)} bytes")
+            raise InvalidRecord(f"{len(view)} bytes are too few for a record batch")
         header = read_header(view)
     except UnsupportedForMessageFormat as reason:
         if origin is AppendOrigin.CLIENT:  # Kafka's answer to producers of older formats
@@ -262,7 +264,7 @@ def _only_header(view: memoryview, origin: AppendOrigin) -> BatchHeader:
     size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
     if len(view) != size_bytes:
         if len(view) < size_bytes:
-            raise InvalidRecord(f"No whole record batch: {len(view)} of {size_bytes} bytes")
+            raise InvalidRecord(f"Incomplete record batch: {len(view)} of {size_bytes} bytes")
         if next(batches(view[size_bytes:]), None) is not None:
             raise InvalidRecord("More than one record batch for one partition")
     return header
@@ -272,7 +274,9 @@ def _check_fields(header: BatchHeader) -> None:
     """Check that the header fields of a producer's batch are consistent. Raises InvalidRecord."""
     count = header.records_count
     if count <= 0 or header.last_offset_delta != count - 1:
-        raise InvalidRecord(f"{count} records in offsets 0 to {header.last_offset_delta}")
+        raise InvalidRecord(
+            f"The batch has {count} records, but its offsets are 0 to {header.last_offset_delta}"
+        )
     if header.attributes & CONTROL_FLAG:
         raise InvalidRecord("Clients are not allowed to write control records")
     if header.producer_id >= 0:
@@ -437,7 +441,8 @@ def _open(
         )
     if len(rebuilt) > config.max_message_bytes and origin is not AppendOrigin.RAFT_LEADER:
         raise MessageTooLarge(
-            f"A batch of {len(rebuilt)} bytes as {target.name.lower()}; at most {config.max_message_bytes}"
+            f"The batch has {len(rebuilt)} bytes when compressed with {target.name.lower()}, more than "
+            f"max.message.bytes {config.max_message_bytes}"
         )
     header = read_header(rebuilt)
     return ValidatedRecords(

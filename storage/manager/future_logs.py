@@ -46,14 +46,18 @@ class FutureLogs:
         """
         current = self._table.logs.get(topic_partition)
         if current is None:
-            raise KafkaStorageError(f"{topic_partition} has no log that could move")
+            raise KafkaStorageError(
+                f"{topic_partition} has no online log on this broker, so it cannot be moved"
+            )
         assert log_dir in self._table.directories, log_dir
         assert log_dir != current.directory.parent, current
         if (failure := self._table.offline_dirs.get(log_dir)) is not None:
-            raise KafkaStorageError(f"{log_dir}: {failure}")
+            raise KafkaStorageError(f"Log directory {log_dir} is offline: {failure}")
         if (future := self._table.future_logs.get(topic_partition)) is not None:
             if future.directory.parent != log_dir:
-                raise KafkaStorageError(f"{topic_partition} moves to {future.directory.parent} already")
+                raise KafkaStorageError(
+                    f"{topic_partition} is being moved to {future.directory.parent} already: cancel that move first"
+                )
             future.assign_topic_id(topic_id)
             return future
         self._table.checkpoints.remove_deleted_log(topic_partition, log_dir)
@@ -108,7 +112,11 @@ class FutureLogs:
             if topic_partition not in self._table.logs and is_assigned(
                 topic_partition, future.topic_id, directory_id
             ):
-                _LOG.info("%s: %s is the log", topic_partition, future.directory)
+                _LOG.info(
+                    "%s: the future log %s replaces the log, whose directory is offline",
+                    topic_partition,
+                    future.directory,
+                )
                 self._replace(None, future, now_ms)
                 promoted.append(topic_partition)
         return promoted
@@ -134,7 +142,9 @@ class FutureLogs:
                 before_removal=lambda: future.flusher.flush_files(future.log_end_offset),
             )
         except KafkaStorageError as error:
-            _LOG.error("%s: the old log was not removed: %s", topic_partition, error)
+            _LOG.error(
+                "%s: the replaced log %s cannot be deleted: %s", topic_partition, current.directory, error
+            )
             current.close_files()
 
     def delete(self, topic_partition: TopicPartition, *, now_ms: int) -> None:

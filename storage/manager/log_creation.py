@@ -88,7 +88,7 @@ class LogCreation:
             error = self._keep(at, self.logs.get(at))
             if at not in self.errors and (error is not None or at not in self.logs):
                 self.logs.pop(at, None)
-                self.errors[at] = error or KafkaStorageError(f"{path} was not made")
+                self.errors[at] = error or KafkaStorageError(f"The log {path} was not created")
 
 
 class LogMaker:
@@ -124,7 +124,8 @@ class LogMaker:
                     continue
                 if self._table.offline_dirs and not new.is_new:
                     raise KafkaStorageError(
-                        f"{topic_partition} may be in {[*self._table.offline_dirs]}, which is offline"
+                        f"{topic_partition} may have a log in an offline directory, so none is created: "
+                        f"{[*map(str, self._table.offline_dirs)]}"
                     )
                 path = self._emptiest(counts)
             except KafkaError as error:
@@ -139,7 +140,7 @@ class LogMaker:
     def _make_planned(self, new: NewLog, path: Path, *, now_ms: int) -> Log:
         """Create a log, unless its topic was deleted meanwhile. [any thread]"""
         if self._being_made[new.topic_partition] is None:
-            raise UnknownTopicOrPartition(f"{new.topic_partition} was deleted before its log was made")
+            raise UnknownTopicOrPartition(f"{new.topic_partition} was deleted before its log was created")
         assert new.config is not None, new
         self._table.checkpoints.remove_deleted_log(new.topic_partition, path.parent)
         log = self._table.make_log(
@@ -158,13 +159,13 @@ class LogMaker:
             return None
         if (failure := self._table.offline_dirs.get(log.directory.parent)) is not None:
             log.availability.take_offline(failure)
-            return KafkaStorageError(f"{log.directory}: {failure}")
+            return KafkaStorageError(f"The log directory of {log.directory} is offline: {failure}")
         if path is None:
             try:
                 self._table.rename_and_schedule_removal(log, file_names.DELETE_DIRECTORY, now_ms)
             except KafkaStorageError as error:  # its directory is offline
                 return error
-            return UnknownTopicOrPartition(f"{topic_partition} was deleted while its log was made")
+            return UnknownTopicOrPartition(f"{topic_partition} was deleted while its log was created")
         self._table.add(log)
         return None
 
@@ -181,7 +182,7 @@ class LogMaker:
     def _emptiest(self, counts: Counter[Path]) -> Path:
         serving = [path for path in counts if path not in self._table.offline_dirs]
         if not serving:
-            raise KafkaStorageError("No log directory is online")
+            raise KafkaStorageError("No log directory of this broker is online")
         allowed = [path for path in serving if path not in self._table.cordoned_dirs]
         # All may have been cordoned after the replica was put on this broker.
         return min(allowed, key=lambda path: counts[path]) if allowed else serving[0]

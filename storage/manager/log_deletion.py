@@ -60,5 +60,10 @@ class LogDeletion:
             try:
                 self._table.rename_and_schedule_removal(log, file_names.DELETE_DIRECTORY, now_ms)
             except KafkaStorageError as error:  # its directory is offline
-                _LOG.error("%s was deleted, but %s is not removed: %s", topic_partition, log.directory, error)
+                _LOG.error(
+                    "%s: the deleted log %s cannot be renamed, and is a stray after the next start: %s",
+                    topic_partition,
+                    log.directory,
+                    error,
+                )
                 log.close_files()

@@ -129,13 +129,16 @@ class LogDirectory:
             if name.endswith(file_names.DELETE_DIRECTORY) and file_names.partition_being_removed(name):
                 deleted.append(name)
             elif name.endswith(file_names.STRAY_DIRECTORY):
-                _LOG.warning("%s is left alone", self.path / name)
+                _LOG.warning(
+                    "%s: a stray log, not in the metadata when it was renamed; remove it if it is not needed",
+                    self.path / name,
+                )
             elif future := file_names.future_partition_of(name):
                 future_logs[name] = future
             elif topic_partition := file_names.topic_partition_of(name):
                 logs[name] = topic_partition
             else:
-                _LOG.warning("%s is no log's folder", self.path / name)
+                _LOG.warning("%s: ignored, as its name is not that of a partition", self.path / name)
         return LogNames(logs, future_logs, deleted)
 
     def read_checkpoint(self, checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
@@ -143,7 +146,9 @@ class LogDirectory:
         try:
             return checkpoint.read()
         except CorruptCheckpoint as error:
-            _LOG.warning("%s: %s; it is not used", checkpoint.path, error)
+            _LOG.warning(
+                "%s is corrupt and not used; logs are recovered from their start: %s", checkpoint.path, error
+            )
             return {}
 
     def write_clean_shutdown(self, broker_epoch: int) -> None:
@@ -164,7 +169,11 @@ class LogDirectory:
         try:
             self.write_clean_shutdown(-1 if epoch is None else epoch)
         except OSError as error:
-            _LOG.error("%s will be recovered: %s", self.path, error)
+            _LOG.error(
+                "%s: the clean shutdown file cannot be written, so the next start recovers all logs: %s",
+                self.path,
+                error,
+            )
 
     def unlock(self) -> None:
         """Release the lock of the folder."""
@@ -195,7 +204,9 @@ def _own(
             return _Owner(found.cluster_id, found.directory_id)
         cluster_id = found.cluster_id
     elif cluster_id is None:
-        raise InconsistentMetaProperties(f"Log directory {path} belongs to no cluster yet")
+        raise InconsistentMetaProperties(
+            f"Log directory {path} is not formatted: it has no {meta_properties.FILE_NAME}"
+        )
     owner = _Owner(cluster_id, new_directory_id())
     properties = MetaProperties(cluster_id=cluster_id, node_id=node_id, directory_id=owner.directory_id)
     meta_properties.write(path, properties, files)

@@ -101,9 +101,9 @@ def loading_jobs(
     if not names:
         return []
     if directory.was_clean:
-        _LOG.info("%s was closed: %d logs need no recovery", directory.path, len(names))
+        _LOG.info("%s was shut down cleanly: %d logs need no recovery", directory.path, len(names))
     else:
-        _LOG.info("%s was not closed: recovering %d logs", directory.path, len(names))
+        _LOG.info("%s was not shut down cleanly: recovering %d logs", directory.path, len(names))
     # Called here, in one thread, and once per topic.
     topics = {topic_partition.topic for _, topic_partition, _ in names}
     configs = {topic: topic_config(topic) for topic in topics}

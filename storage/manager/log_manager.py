@@ -48,7 +48,7 @@ def _close(log: Log) -> None:
     try:
         log.close()
     except KafkaStorageError as error:  # the directory is offline now
-        _LOG.error("%s was not closed: %s", log.topic_partition, error)
+        _LOG.error("%s: the log was not closed: %s", log.topic_partition, error)
 
 
 class LogManager(LogTable):
@@ -214,7 +214,7 @@ class LogManager(LogTable):
         other = logs.setdefault(topic_partition, log)
         if other is not log:
             raise InconsistentMetaProperties(
-                f"{topic_partition} is in {other.directory} and in {path}. One of them may have failed while its "
+                f"{topic_partition} has two logs, {other.directory} and {path}. One of them may have failed while its "
                 f"log was moved to the other: remove the one that is older"
             )
         if path.parent in self.offline_dirs:
@@ -318,11 +318,14 @@ class LogManager(LogTable):
             self._rename_stray(log, now_ms)
 
     def _rename_stray(self, log: Log, now_ms: int) -> None:
-        _LOG.warning("%s is not in the metadata: set aside as stray", log.directory)
+        _LOG.warning(
+            "%s: the metadata has no such replica on this broker: the log is renamed to a stray",
+            log.directory,
+        )
         try:
             self.rename_and_schedule_removal(log, file_names.STRAY_DIRECTORY, now_ms)
         except KafkaStorageError as error:  # its directory is offline
-            _LOG.error("%s was not set aside: %s", log.topic_partition, error)
+            _LOG.error("%s: the stray log cannot be renamed: %s", log.topic_partition, error)
 
     # -- all logs ----------------------------------------------------------------------------------
 

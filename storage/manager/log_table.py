@@ -164,12 +164,12 @@ class LogTable:
         Raises KafkaStorageError, InconsistentTopicId.
         """
         if (failure := self.offline_dirs.get(path.parent)) is not None:
-            raise KafkaStorageError(f"{path}: {failure}")
+            raise KafkaStorageError(f"The log directory of {path} is offline: {failure}")
         try:
             return self.open_log(path, topic_partition, config, now_ms=now_ms, topic_id=topic_id)
         except OSError as error:
             self.fail(path.parent, error)
-            raise KafkaStorageError(f"{path}: {error}") from error
+            raise KafkaStorageError(f"The log {path} cannot be created: {error}") from error
 
     def open_log(
         self,

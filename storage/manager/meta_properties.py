@@ -35,7 +35,7 @@ def read(log_dir: Path, files: Files) -> MetaProperties | None:
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:
-        raise InconsistentMetaProperties(f"{path} is no text: {error}") from error
+        raise InconsistentMetaProperties(f"{path} is not a text file: {error}") from error
     fields = dict(
         line.replace("\\:", ":").split("=", 1)
         for line in text.splitlines()
@@ -51,7 +51,7 @@ def read(log_dir: Path, files: Files) -> MetaProperties | None:
             directory_id=kafka_uuid.from_text(directory_id) if directory_id else None,
         )
     except KeyError as error:
-        raise InconsistentMetaProperties(f"{path} does not say {error.args[0]}") from error
+        raise InconsistentMetaProperties(f"{path} has no property {error.args[0]}") from error
     except ValueError as error:
         raise InconsistentMetaProperties(f"{path}: {error}") from error
 

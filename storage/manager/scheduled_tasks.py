@@ -95,7 +95,7 @@ def _retain(log: Log, now_ms: int) -> None:
     try:
         log.apply_retention(now_ms)
     except KafkaError as error:
-        _LOG.error("%s: retention: %s", log.directory, error)
+        _LOG.error("%s: retention failed: %s", log.directory, error)
     for segment in log.segments:
         segment.log.release_mapping()
 

@@ -79,5 +79,7 @@ class BatchCheck:
             return
         if header.records_count and max_timestamp != header.max_timestamp:
             self._error(
-                header, position, f"says max timestamp {header.max_timestamp}, its records {max_timestamp}"
+                header,
+                position,
+                f"has max timestamp {header.max_timestamp}, but that of its records is {max_timestamp}",
             )

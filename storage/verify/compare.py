@@ -146,7 +146,7 @@ def _compare_logs(one: _Replica, other: _Replica, files: Files, up_to: Bound) ->
         for short in (it for it in (one, other) if it.log_end_offset < bound):
             findings.error(
                 short.directory,
-                f"ends at {short.log_end_offset}: what is below the high watermark {bound} is lost",
+                f"ends at {short.log_end_offset}: committed records below the high watermark {bound} are missing",
             )
         end = min(end, bound)
     _compare_topic_ids(one.directory, other.directory, files, findings)

@@ -104,7 +104,9 @@ def _check_topic_ids(partitions: list[PartitionReport], files: Files, findings: 
             continue
         path = report.directory / partition_metadata.FILE_NAME
         if (str(partition) == METADATA_LOG) != (topic_id == METADATA_TOPIC_ID):
-            findings.error(path, f"{topic_id} is the metadata log's topic id, and no other one's")
+            findings.error(
+                path, f"{topic_id} is the topic id of the metadata log, which no other log may have"
+            )
             continue
         known_id, other = ids.setdefault(partition.topic, (topic_id, report.directory))
         if known_id != topic_id:
@@ -131,10 +133,10 @@ def _check_checkpoint(
         return
     for name, count in Counter(names).items():
         if count > 1:
-            findings.error(path, f"{name} is there {count} times: which offset holds?")
+            findings.error(path, f"{name} has {count} rows; one is expected")
     for partition, offset in offsets.items():
         if partition not in reports:
-            findings.note(path, f"{partition}: there is no such log")
+            findings.note(path, f"{partition} has no log in this directory")
             continue
         end = reports[partition].end_offset
         if not 0 <= offset <= end:

@@ -80,4 +80,4 @@ class EpochCheck:
             )
         for entry in self._entries:
             if entry.start_offset > end_offset:
-                self._findings.error(self._path, f"{entry} begins behind the log's end {end_offset}")
+                self._findings.error(self._path, f"{entry} begins after the log end offset {end_offset}")

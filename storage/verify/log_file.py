@@ -52,7 +52,7 @@ class LogFile:
                 self.stopped = (error.message or "not a record batch").partition(" at byte ")[0]
                 return
             if position + header.size_bytes > size:
-                self.stopped = f"A batch of {header.size_bytes} bytes is cut off after {size - position}"
+                self.stopped = f"Incomplete batch: {size - position} of {header.size_bytes} bytes"
                 return
             if at + header.size_bytes > len(chunk):
                 chunk = memoryview(self._files.pread(fd, max(CHUNK_BYTES, header.size_bytes), position))

@@ -51,7 +51,7 @@ def check_snapshot(path: Path, files: Files, findings: Findings) -> None:
     if log.stopped is not None:
         findings.error(path, log.stopped, position=log.end_position)
     elif not is_complete:
-        findings.error(path, "there is no footer: it was cut off", position=log.end_position)
+        findings.error(path, "the snapshot is incomplete: it has no footer", position=log.end_position)
 
 
 def check_quorum_state(path: Path, files: Files, findings: Findings, *, last_epoch: int) -> None:
@@ -65,7 +65,8 @@ def check_quorum_state(path: Path, files: Files, findings: Findings, *, last_epo
     except FileNotFoundError:
         if last_epoch >= 0:
             findings.error(
-                path, f"the file is missing, and the log has epoch {last_epoch}: whom has it voted for?"
+                path,
+                f"the file is missing, but the log has epoch {last_epoch}: the vote of that epoch is unknown",
             )
         return
     except ValueError as error:
@@ -84,7 +85,9 @@ def check_snapshots_cover(
     """Check that a snapshot covers the offsets before the log's first; one that ends after the log will replace it."""
     ends = {path: snapshot_end_of(path) or 0 for path in snapshots}
     if first_offset > max(ends.values(), default=0):
-        findings.error(directory, f"the log begins at {first_offset}, and no snapshot has what was before")
+        findings.error(
+            directory, f"the log begins at {first_offset}, and no snapshot covers the offsets before it"
+        )
     for path, end in ends.items():
         if end > end_offset:
-            findings.note(path, f"ends at {end}, behind the log's end {end_offset}: it replaces the log")
+            findings.note(path, f"ends at {end}, after the log end offset {end_offset}: it replaces the log")

@@ -112,7 +112,7 @@ def _sort_out(directory: Path, files: Files, findings: Findings) -> _Files:
         path, offset = directory / name, file_names.offset_of(name)
         extension = f".{name.partition('.')[2]}"
         if name.endswith(_TEMPORARY):
-            findings.note(path, "left over from a deletion, a compaction or a write that was cut off")
+            findings.note(path, "left by an incomplete deletion, compaction or write")
         elif name.endswith(_SNAPSHOT):
             found.checkpoints.append(path)
         elif offset is not None and extension == file_names.LOG:

@@ -79,7 +79,7 @@ class ProducerCheck:
                 not entry.first_offset <= entry.last_offset
                 or entry.last_stable_offset > entry.last_offset + 1
             ):
-                self._findings.error(index_path, f"{entry} contradicts itself")
+                self._findings.error(index_path, f"{entry} is invalid")
             self._indexed[entry.last_offset] = entry
 
     def end_segment(self) -> None:
@@ -146,7 +146,7 @@ class ProducerCheck:
         ):
             return
         self._findings.error(
-            self._index_path, f"{found}, but the log says {expected}", offset=expected.last_offset
+            self._index_path, f"{found}, but by the log it is {expected}", offset=expected.last_offset
         )
 
     # Snapshots
@@ -171,26 +171,28 @@ class ProducerCheck:
             has_offsets = last is not None and last.last_offset >= self._first_offset
             return f"offset {last.last_offset} is not its" if last and has_offsets else None
         if state.epoch != known.epoch:
-            return f"epoch {state.epoch}, but the log says {known.epoch}"
+            return f"epoch {state.epoch}, but by the log it is {known.epoch}"
         if state.last_timestamp != known.last_timestamp:
-            return f"timestamp {state.last_timestamp}, but the log says {known.last_timestamp}"
+            return f"timestamp {state.last_timestamp}, but by the log it is {known.last_timestamp}"
         seen = known.batches[-1] if known.batches else None
         # The file has one timestamp per producer: that of its last batch or marker.
         is_same = last == seen or (last and seen and last[:3] == seen[:3])
         if not is_same and (seen is not None or (last and last.last_offset >= self._first_offset)):
-            return f"{last}, but the log says {seen}"
+            return f"{last}, but by the log it is {seen}"
         seen_first = known.transaction_first_offset
         if first != seen_first and (first is None or first >= self._first_offset):
-            return f"transaction from {first} on, but the log says {seen_first}"
+            return f"transaction from {first} on, but by the log it is {seen_first}"
         if state.coordinator_epoch not in (None, known.coordinator_epoch) and self._first_offset == 0:
-            return f"coordinator epoch {state.coordinator_epoch}, but the log says {known.coordinator_epoch}"
+            return (
+                f"coordinator epoch {state.coordinator_epoch}, but by the log it is {known.coordinator_epoch}"
+            )
         return None
 
     def finish(self, end_offset: int, *, is_closed: bool) -> None:
         """Finish at the log's end. `is_closed`: by a clean shutdown, which writes a snapshot."""
         self._compare_snapshots(end_offset)
         for at, path in self._snapshots:
-            self._findings.error(path, f"is of offset {at}, behind the log's end {end_offset}")
+            self._findings.error(path, f"is of offset {at}, after the log end offset {end_offset}")
             self._read(path)
         if is_closed and self._newest_offset < end_offset and self._producers.producers:
             path = self._index_path.with_name(file_names.of_offset(end_offset, file_names.PRODUCER_SNAPSHOT))

@@ -76,7 +76,7 @@ def test_the_progress_of_a_recovery_is_logged(tmp_path, caplog):
     reported = [
         record.getMessage() for record in caplog.records if record.name == "storage.manager.log_loading"
     ]
-    assert reported[0] == f"{tmp_path} was not closed: recovering 12 logs"
+    assert reported[0] == f"{tmp_path} was not shut down cleanly: recovering 12 logs"
     assert reported[1] == f"t-0: opened, 1 segments, offsets [0, 0); 1 of 12 logs in {tmp_path}, 11 remain"
     assert len(reported) == 13
     assert reported[-1].endswith(f"12 of 12 logs in {tmp_path}, 0 remain")
@@ -90,7 +90,7 @@ def test_a_clean_start_logs_two_lines(tmp_path, caplog):
     reported = [
         record.getMessage() for record in caplog.records if record.name == "storage.manager.log_loading"
     ]
-    assert reported[0] == f"{tmp_path} was closed: 12 logs need no recovery"
+    assert reported[0] == f"{tmp_path} was shut down cleanly: 12 logs need no recovery"
     assert len(reported) == 2
 
 
@@ -116,7 +116,7 @@ def test_the_same_log_twice_is_refused(tmp_path, run_parallel):
     manager.get_or_create(PARTITIONS[0], topic_id=TOPIC_ID, now_ms=NOW_MS)
     manager.shutdown(NOW_MS, broker_epoch=1)
     options = {} if run_parallel is None else {"run_parallel": run_parallel}
-    with pytest.raises(InconsistentMetaProperties, match="t-0 is in"):
+    with pytest.raises(InconsistentMetaProperties, match="t-0 has two logs"):
         open_manager(tmp_path / "a", tmp_path / "b", **options)
 
 
@@ -143,7 +143,7 @@ def test_a_stray_is_no_second_log_of_its_name(tmp_path, caplog, older, run_paral
     assert manager.logs[PARTITIONS[0]].log_end_offset == 2
     assert manager.cleaned_offsets == {PARTITIONS[0]: 1}, "not what was compacted of the other one"
     assert len(list((tmp_path / older).glob("t-0.*-stray"))) == 1
-    assert f"{tmp_path / older / 't-0'} is not in the metadata: set aside as stray" in caplog.messages
+    assert f"{tmp_path / older / 't-0'}: the metadata has no such replica" in caplog.text
 
 
 def test_a_stray_that_cannot_be_set_aside_takes_its_directory_offline():

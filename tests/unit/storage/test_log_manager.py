@@ -347,7 +347,7 @@ def test_no_log_is_created_again_that_may_be_in_an_offline_directory(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     manager = open_manager(one, two)
     manager.take_offline(one, OSError(5, "Input/output error"))
-    with pytest.raises(KafkaStorageError, match="which is offline"):
+    with pytest.raises(KafkaStorageError, match="in an offline directory"):
         manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS, is_new=False)
     assert manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS).directory.parent == two
 

@@ -272,7 +272,7 @@ def test_a_batch_that_is_cut_off(folder):
     log.write_bytes(log.read_bytes()[:-1])
     *_, last = rows_of(log, exit_code=1)
     assert (last["kind"], last["position"]) == ("problem", 0)
-    assert "cut off" in last["message"]
+    assert "Incomplete batch" in last["message"]
 
 
 def test_a_wrong_crc_is_reported_and_the_rest_is_shown(folder):

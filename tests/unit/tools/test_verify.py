@@ -537,7 +537,7 @@ def test_a_torn_tail_is_above_the_high_watermark_or_a_loss(tmp_path):
         checkpoint(path, "replication-offset-checkpoint", 9)
     (finding,) = compare(*paths, files=Files(), up_to=Bound.HIGH_WATERMARK).findings
     assert finding.path == paths[1]
-    assert "high watermark 9 is lost" in finding.message
+    assert "high watermark 9 are missing" in finding.message
 
 
 def test_replicas_that_begin_at_different_offsets(tmp_path):
