@@ -1,6 +1,6 @@
 """`partition.metadata`: the topic id that a log folder belongs to (KIP-516).
 
-A topic that was deleted and created again has the same folder name; the id tells its logs apart.
+A topic that was deleted and created again has the same folder name; the id distinguishes their logs.
 Source: PartitionMetadataFile of Kafka.
 """
 

@@ -33,7 +33,7 @@ _KEYS = (
     ("flush.messages", _LONG, MAX_LONG, _AT_LEAST_1, "Number of records after which the log is forced to disk."),
     ("flush.ms", _LONG, MAX_LONG, _AT_LEAST_0, "Time after which the log is forced to disk."),
     ("retention.bytes", _LONG, -1, None, "Size of a partition beyond which its oldest segments go; -1 is no limit."),
-    ("retention.ms", _LONG, 7 * DAY_MS, Between(-1), "Age at which segments go; -1 keeps them for ever."),
+    ("retention.ms", _LONG, 7 * DAY_MS, Between(-1), "Age at which segments go; -1 keeps them without limit."),
     ("max.message.bytes", _INT, 1048588, _AT_LEAST_0, "Size of the largest record batch accepted, as it is stored."),
     ("index.interval.bytes", _INT, 4096, _AT_LEAST_0, "Bytes of log between two entries of the offset index."),
     ("delete.retention.ms", _LONG, DAY_MS, _AT_LEAST_0, "How long a compacted log still shows a deleted key's tombstone."),

@@ -36,7 +36,7 @@ class RunParallel(Protocol):
 IsStray = Callable[[TopicPartition, UUID | None], bool]
 
 #: A clean start logs its progress after this many logs.
-TOLD_LOGS = 1000
+LOGGED_EVERY = 1000
 
 _LOG = getLogger(__name__)
 
@@ -144,9 +144,9 @@ class _Progress:
         finally:
             done = next(self._done)
             if log is not None:
-                is_told = not found.is_clean or done == self._total or not done % TOLD_LOGS
+                is_logged = not found.is_clean or done == self._total or not done % LOGGED_EVERY
                 _LOG.log(
-                    INFO if is_told else DEBUG,
+                    INFO if is_logged else DEBUG,
                     "%s: opened, %d segments, offsets [%d, %d); %d of %d logs in %s, %d remain",
                     found.path.name, len(log.segments), log.log_start_offset, log.log_end_offset,
                     done, self._total, self._directory.path, self._total - done,

@@ -12,7 +12,7 @@ from storage.leader_epoch_cache import EpochEntry
 from storage.verify.findings import Findings
 
 #: Most disagreements between batches and epochs that are reported one by one; the others are counted.
-MAX_TOLD = 10
+MAX_REPORTED = 10
 
 _start_offset = attrgetter("start_offset")
 
@@ -64,7 +64,7 @@ class EpochCheck:
         for offset in (first, header.last_offset):
             if (known := self._epoch_of(offset)) != epoch:
                 self._disagreements_count += 1
-                if self._disagreements_count <= MAX_TOLD:
+                if self._disagreements_count <= MAX_REPORTED:
                     self._findings.error(
                         self._path, f"epoch {known}, but the batch in {log.name} has {epoch}", offset=offset
                     )
@@ -74,9 +74,9 @@ class EpochCheck:
         """Finish at the log's end."""
         if self._is_missing and self.last_epoch >= 0:
             self._findings.error(self._path, "the checkpoint is missing, and batches have leader epochs")
-        if self._disagreements_count > MAX_TOLD:
+        if self._disagreements_count > MAX_REPORTED:
             self._findings.error(
-                self._path, f"disagrees with {self._disagreements_count - MAX_TOLD} more batches"
+                self._path, f"disagrees with {self._disagreements_count - MAX_REPORTED} more batches"
             )
         for entry in self._entries:
             if entry.start_offset > end_offset:

@@ -222,6 +222,57 @@ def test_nothing_is_left_for_later():
     assert ids([file for file in PRODUCT if reminder.search(text_of(file))]) == []
 
 
+#: Figures of speech that stand for a technical term, and terms. In names, too: `told_offset` is an applied offset.
+BANNED = {
+    "tells?|told|telling": "report, return, send, notify; distinguish instead of tell apart",
+    "(?:hears?|heard) (?:of|from)": "learn of, replay, receive; record contact",
+    "whoever": "the node, client or caller that",
+    "nobody": "no node, no client, none",
+    "anew": "again; rebuild, recreate, restart",
+    "for ever": "indefinitely, without end",
+    "in peace": "stop, ignore",
+    "(?:has|have|had) (?:a|no|its|their) say": "vote, count",
+}
+_BANNED = re.compile(rf"\b(?:{'|'.join(f'({words})' for words in BANNED)})\b")
+PROSE = [
+    *(file for file in [*WRITTEN, *OTHERS] if file != Path(__file__)),
+    *DOCUMENTS,
+    *(
+        file
+        for folder in ("docker", "tests/scenario")
+        for file in (ROOT / folder).rglob("*.*")
+        if file.suffix in (".txt", ".yaml", ".sh")
+    ),
+    ROOT / "Makefile",
+    ROOT / "pyproject.toml",
+]
+
+
+def banned_in(text):
+    """(offset, word, what to write instead)"""
+    for match in _BANNED.finditer(text.lower().replace("_", " ")):
+        yield match.start(), match[0], list(BANNED.values())[match.lastindex - 1]
+
+
+@pytest.mark.parametrize(("text", "banned"), [
+    ("told_offset",             ["told"]),
+    ("Nobody is told anew",     ["nobody", "told", "anew"]),
+    ("a node that is heard of", ["heard of"]),
+    ("a wait for ever",         ["for ever"]),
+    ("storytelling, renewal",   []),
+])  # fmt: skip
+def test_what_counts_as_a_figure_of_speech(text, banned):
+    assert [word for _, word, _ in banned_in(text)] == banned
+
+
+def test_prose_and_names_have_technical_terms():
+    assert [
+        f"{file.relative_to(ROOT)}:{text_of(file).count(chr(10), 0, at) + 1}: {word} -> {term}"
+        for file in PROSE
+        for at, word, term in banned_in(text_of(file))
+    ] == []
+
+
 EXAMPLES = [file for file in WRITTEN if ">>> " in text_of(file)]
 
 

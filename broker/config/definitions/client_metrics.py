@@ -13,7 +13,7 @@ KEYS = unread(CLIENT_METRICS, (
               "Prefixes of the metrics that clients shall send (KIP-714); * is all of them.",
               MEDIUM, check=Distinct()),
     ConfigKey("interval.ms", INT, 300_000,
-              "Pause between two pushes of metrics that clients are told, in milliseconds.",
+              "Pause between two pushes of metrics by clients, in milliseconds.",
               MEDIUM),
     ConfigKey("match", LIST, (),
               "Which clients the subscription is for, as selector=pattern entries.",

@@ -128,7 +128,7 @@ KEYS = (
               LOW,
               unread=NotServed("a policy on altering configurations", is_refused=True)),
     ConfigKey("log.dir.failure.timeout.ms", LONG, 30000,
-              "Time within which the controller must hear of a failed log directory, or the broker stops.",
+              "Time within which a failed log directory must be reported to the controller, or the broker stops.",
               LOW, check=AT_LEAST_1),
     ConfigKey("log.initial.task.delay.ms", LONG, 30000,
               "Pause after the start before background tasks on logs begin.",

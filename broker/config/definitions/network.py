@@ -26,7 +26,7 @@ KEYS = (
               "Where this node listens, as NAME://host:port; an empty host is every interface.",
               HIGH, check=Distinct(may_be_empty=False), update_mode=PER_BROKER),
     ConfigKey("advertised.listeners", LIST, None,
-              "The addresses that clients and brokers are told to use; the listeners themselves if unset.",
+              "The addresses that clients and brokers connect to; the listeners themselves if unset.",
               HIGH, check=Distinct(may_be_empty=False, may_be_null=True)),
     ConfigKey("listener.security.protocol.map", STRING,
               "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",

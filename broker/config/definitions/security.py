@@ -25,7 +25,7 @@ from protocol.config_values import AnyCaseOneOf, Between, Distinct, OneOf
 
 KEYS = unread(SASL, (
     ConfigKey("connections.max.reauth.ms", LONG, 0,
-              "Time after which a SASL connection must authenticate anew; 0 for never.",
+              "Time after which a SASL connection must authenticate again; 0 for never.",
               MEDIUM),
     ConfigKey("sasl.server.max.receive.size", INT, 524_288,
               "Size of the largest message accepted before authentication.",
