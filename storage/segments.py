@@ -13,7 +13,7 @@ from storage.segment import Segment
 class Segments:
     """Segments in offset order; the last one is the active one."""
 
-    __slots__ = ("_bases", "_items")
+    __slots__ = ("_bases", "_items", "active", "first")
 
     def __init__(self, segments: Iterable[Segment]) -> None:
         self._items = tuple(sorted(segments, key=lambda segment: segment.base_offset))
@@ -21,6 +21,10 @@ class Segments:
         assert self._items, "a log has at least one segment"
         assert len(set(self._bases)) == len(self._bases), self._bases
         assert self._bases[0] >= 0, self._bases
+        #: The oldest segment.
+        self.first = self._items[0]
+        #: The newest segment, the only one that is written. Not a property: each append and each read asks for it.
+        self.active = self._items[-1]
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._items)
@@ -30,16 +34,6 @@ class Segments:
 
     def __contains__(self, segment: Segment) -> bool:
         return self.floor(segment.base_offset) is segment
-
-    @property
-    def first(self) -> Segment:
-        """The oldest segment."""
-        return self._items[0]
-
-    @property
-    def active(self) -> Segment:
-        """The newest segment, the only one that is written."""
-        return self._items[-1]
 
     @property
     def closed(self) -> tuple[Segment, ...]:
