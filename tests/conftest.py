@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import gc
+import logging
 import os
 from collections.abc import Iterator
 
@@ -20,6 +21,39 @@ def pytest_collection_finish() -> None:
     """Garbage collections need not look at what has been imported and collected: it stays."""
     gc.collect()
     gc.freeze()
+
+
+#: The packages whose log lines operators read; what clients' libraries log is their own affair.
+_PACKAGES = ("broker", "controller", "protocol", "remote", "runtime", "storage")
+
+
+class _Warnings(logging.Handler):
+    """Keeps what our packages log at WARNING or above."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.partition(".")[0] in _PACKAGES:
+            self.lines.append(f"{record.name}: {record.getMessage()}")
+
+
+@pytest.fixture(autouse=True)
+def no_warning_is_logged_that_the_test_does_not_name(request: pytest.FixtureRequest) -> Iterator[None]:
+    """An operator is warned of what a test provokes, and of nothing else.
+
+    A test names parts of the warnings that it expects, `@pytest.mark.logs("is corrupt")`, or reads `caplog`.
+    """
+    warnings = _Warnings()
+    logging.getLogger().addHandler(warnings)
+    yield
+    logging.getLogger().removeHandler(warnings)
+    if "caplog" in request.fixturenames:
+        return
+    named = [part for mark in request.node.iter_markers("logs") for part in mark.args]
+    unexpected = [line for line in warnings.lines if not any(part in line for part in named)]
+    assert not unexpected, "these warnings are not named:\n" + "\n".join(unexpected)
 
 
 @pytest.fixture(autouse=True)

@@ -103,3 +103,8 @@ def topic() -> str:
 def group() -> str:
     """A group that no other test uses."""
     return f"group-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(autouse=True)
+def no_warning_is_logged_that_the_test_does_not_name() -> None:
+    """Not here: with real processes and networks, timeouts and retries depend on the machine."""

@@ -16,3 +16,8 @@ def broker(tmp_path_factory):
     ).start()
     yield server
     server.kill()
+
+
+@pytest.fixture(autouse=True)
+def no_warning_is_logged_that_the_test_does_not_name():
+    """Not here: with real processes and networks, timeouts and retries depend on the machine."""

@@ -39,6 +39,8 @@ from runtime.simulated import Simulation
 from tests.harness.faulty_files import FaultyFiles
 from tests.harness.wire import WireClient
 
+pytestmark = pytest.mark.logs("has not responded for")
+
 BROKERS, CONTROLLERS = (1, 2, 3), (101, 102, 103)
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
 PORT = 9092
@@ -229,6 +231,7 @@ STATIC = {"controller.quorum.voters": ",".join(f"{each}@node-{each}:{PORT}" for 
 
 
 @pytest.mark.parametrize("settings", [{}, STATIC], ids=["voters in the log", "static voters"])
+@pytest.mark.logs("a heartbeat to the controller failed")
 def test_start_work_failover_and_restart(settings):
     async def story(world):
         await world.start(*CONTROLLERS, *BROKERS)
@@ -292,6 +295,7 @@ def test_a_broker_gives_up_when_there_is_no_controller():
     run_story(story)
 
 
+@pytest.mark.logs("new connections wait until others are closed: there are")
 def test_clients_that_take_all_connections_do_not_cut_replication_off():
     """Other brokers come by a listener of their own: for each of them an idle client is closed (max.connections)."""
 
@@ -451,6 +455,7 @@ def test_a_node_does_not_start_on_the_disk_of_another():
     run_story(story)
 
 
+@pytest.mark.logs("The metadata quorum has failed on this n", "returned an error in")
 def test_a_node_of_another_cluster_stops_at_once():
     async def story(world):
         await world.start(*CONTROLLERS)
@@ -487,6 +492,7 @@ def test_a_folder_that_is_not_formatted_is_refused():
     run_story(story)
 
 
+@pytest.mark.logs("a heartbeat to the controller failed", "its session has expired")
 def test_a_broker_that_was_cut_off_is_fenced_and_comes_back():
     async def story(world):
         await world.start(*CONTROLLERS, *BROKERS)
@@ -504,6 +510,7 @@ def test_a_broker_that_was_cut_off_is_fenced_and_comes_back():
     run_story(story)
 
 
+@pytest.mark.logs("the controller refuses a heartbeat")
 def test_a_broker_whose_registration_is_gone_registers_again():
     async def story(world):
         await world.start(*CONTROLLERS, *BROKERS)

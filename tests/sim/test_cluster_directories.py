@@ -4,6 +4,7 @@ import asyncio
 import errno
 from pathlib import Path
 
+import pytest
 from test_cluster_boot import BROKERS, CONTROLLERS, run_story
 
 from protocol.api_keys import ApiKey
@@ -99,6 +100,7 @@ async def move(world, broker_id, topic, path):
     return answer.results[0].partitions[0].error_code
 
 
+@pytest.mark.logs("has not responded for")
 def test_cordoned_directories_get_no_new_replicas():
     async def story(world):
         await world.start(*CONTROLLERS, *BROKERS)
@@ -147,6 +149,15 @@ def test_cordoned_directories_get_no_new_replicas():
     run_story(story, **{"log.dirs": f"{A},{B}"})
 
 
+@pytest.mark.logs(
+    "Fetch from broker",
+    "Log directory",
+    "The node stops",
+    "a heartbeat to the controller failed",
+    "has not responded for",
+    "its session has expired",
+    "replicas could not be reported to the controller",
+)
 def test_a_broker_that_cannot_report_a_failed_directory_ends():
     async def story(world):
         await world.start(*CONTROLLERS, *BROKERS)
@@ -171,6 +182,7 @@ def test_a_broker_that_cannot_report_a_failed_directory_ends():
     run_story(story, **{"log.dirs": f"{A},{B}", "log.dir.failure.timeout.ms": "10000"})
 
 
+@pytest.mark.logs("Log directory", "has not responded for")
 def test_the_old_directory_fails_when_the_metadata_names_the_new_one():
     """The controller hears that the replica is not there: it would lead, or be in the ISR, without a log."""
 

@@ -32,6 +32,7 @@ def partitions(world, through):
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.logs("Log directory", "has not responded for", "is offline")
 def test_a_directory_that_fails_moves_leadership_away():
     async def story(world):
         await world.start(*CONTROLLERS, *BROKERS)

@@ -49,7 +49,7 @@ def of_new_segment(field: str) -> Callable[[Node], object]:
         log, now_ms = log_of(node), node.broker.runtime.now_ms()
         batch = bytearray(build_batch(simple_records([(b"k", b"v")], timestamp=now_ms)))
         log.append_as_leader(batch, leader_epoch=log.leader_epochs.latest_epoch, now_ms=now_ms)
-        return getattr(log.roll(now_ms).settings, field)
+        return getattr(log.roll(now_ms).indexes.settings, field)
 
     return observe
 

@@ -69,6 +69,7 @@ def simulate(story):
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+@pytest.mark.logs("Log directory", "is offline", "are not valid batches, truncated")
 def test_one_directory_of_two(error):
     async def story(runtime):
         files = FaultyFiles(random=Random(1))
@@ -114,6 +115,7 @@ def test_one_directory_of_two(error):
     (DIRECTORIES, "which holds the metadata log"),
     (DIRECTORIES[:1], "which holds the metadata log"),
 ])  # fmt: skip
+@pytest.mark.logs("Log directory", "The node stops", "is offline")
 def test_the_directory_of_the_metadata_log(directories, says):
     async def story(runtime):
         files = FaultyFiles(random=Random(1))
@@ -129,6 +131,16 @@ def test_the_directory_of_the_metadata_log(directories, says):
     simulate(story)
 
 
+@pytest.mark.logs(
+    "Log directory",
+    "The node stops",
+    "a heartbeat to the controller failed",
+    "controlled shutdown did not complete in time; the broker stops without it",
+    "has not responded for",
+    "is offline",
+    "the metadata log cannot be processed any further; this node stops",
+    "the metadata log was not closed",
+)
 def test_the_metadata_log_itself():
     async def story(runtime):
         files = FaultyFiles(random=Random(1))
@@ -147,6 +159,7 @@ def test_the_metadata_log_itself():
     simulate(story)
 
 
+@pytest.mark.logs("cannot be used")
 def test_no_start_without_the_metadata_log():
     async def story(runtime):
         files = FaultyFiles(random=Random(1))
@@ -157,6 +170,7 @@ def test_no_start_without_the_metadata_log():
     simulate(story)
 
 
+@pytest.mark.logs("cannot be used", "has no log, and is offline on this broker")
 def test_a_start_with_a_disk_that_does_not_answer():
     async def story(runtime):
         files = FaultyFiles(random=Random(1))
@@ -180,6 +194,12 @@ def test_a_start_with_a_disk_that_does_not_answer():
     simulate(story)
 
 
+@pytest.mark.logs(
+    "Log directory",
+    "is not in the metadata: set aside as stray",
+    "is offline",
+    "are not valid batches, truncated",
+)
 def test_a_topic_that_was_made_again_while_its_disk_was_away():
     """The disk comes back with logs of the old topic: they are strays, not second logs of the new one (KIP-516)."""
 

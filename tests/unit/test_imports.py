@@ -14,11 +14,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("runtime", "protocol", "storage", "remote", "controller", "broker", "bench")
 
-#: Circles that are being removed.
-_KNOWN = {
-    ("storage.truncation", "storage.log_files"),
-}
-
 
 def module_name(path):
     parts = path.relative_to(ROOT).with_suffix("").parts
@@ -48,7 +43,7 @@ def import_graph():
             for node in ast.walk(ast.parse(path.read_text()))
             for candidates in imported_names(node)
         )
-        graph[module] = {name for name in found if name is not None and (module, name) not in _KNOWN}
+        graph[module] = {name for name in found if name is not None}
     return graph
 
 

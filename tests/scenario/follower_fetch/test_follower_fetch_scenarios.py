@@ -20,6 +20,7 @@ def stage():
 
 
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
+@pytest.mark.logs("Fetch from broker")
 def test_scenario(play, stage, path):
     play(path, stage)
 

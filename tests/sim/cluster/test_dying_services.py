@@ -88,6 +88,7 @@ def played(seed: int) -> World:
     return world
 
 
+@pytest.mark.logs("a heartbeat to the controller failed", "failed; it is started again in")
 def test_each_service_comes_back():
     failed: Counter[str] = Counter()
     for seed in SEEDS:
@@ -98,6 +99,7 @@ def test_each_service_comes_back():
     assert failed.keys() >= names - NEEDS_NO_THREAD
 
 
+@pytest.mark.logs("a heartbeat to the controller failed", "background task")
 def test_services_that_stay_dead_are_found(monkeypatch):
     async def once(self, run, name):
         await run()

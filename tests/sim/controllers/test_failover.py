@@ -78,6 +78,10 @@ def test_what_was_answered_survives_the_death_of_all():
     World(seed=6).run(all_die_at_once)
 
 
+@pytest.mark.logs(
+    "cannot apply the metadata log at offset",
+    "the metadata log cannot be processed any further; this node stops",
+)
 def test_a_driver_that_does_not_flush_is_found_out(monkeypatch):
     monkeypatch.setattr(MetadataLog, "flush", lambda log, end_offset: None)
     with pytest.raises(AssertionError, match="a4"):
@@ -108,6 +112,7 @@ def test_a_leader_whose_messages_are_lost_resigns():
     World(seed=2).run(story)
 
 
+@pytest.mark.logs("its session has expired")
 def test_a_new_controller_gives_every_broker_a_whole_session():
     async def story(world: World) -> None:
         await start(world)
@@ -139,6 +144,7 @@ def test_an_idle_quorum_shows_that_it_lives():
     World(seed=4, observers=1).run(story)
 
 
+@pytest.mark.logs("the metadata log cannot be processed any further; this node stops")
 def test_an_unknown_record_ends_the_nodes_that_replay_it():
     async def story(world: World) -> None:
         await start(world)

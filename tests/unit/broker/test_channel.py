@@ -266,6 +266,7 @@ def test_a_leader_that_does_not_answer_costs_one_attempt(world):
     ],
     ids=["no leader", "a node that never leads", "a node that is not there", "a node with its id"],
 )
+@pytest.mark.logs("has not responded for")
 def test_the_time_is_over(world, leader, reason):
     """The refusal says who was asked last, and why that was in vain."""
 
@@ -330,6 +331,7 @@ def test_the_controller_of_this_process_has_the_same_time_as_another_one(world):
     (EnvelopeResponse(response_data=b"\0"),  UnknownServerError),
     (EnvelopeResponse(response_data=None),   UnknownServerError),
 ])  # fmt: skip
+@pytest.mark.logs("refuses an envelope", "returned a malformed response in an envelope")
 def test_an_envelope_that_comes_back_without_an_answer(world, error, raised):
     async def scenario(channel):
         world.lead(101)

@@ -119,6 +119,11 @@ async def through_an_envelope(client, envelope):
     return await client.request(ApiKey.ENVELOPE, 0, envelope)
 
 
+@pytest.mark.logs(
+    "a heartbeat to the controller failed",
+    "controlled shutdown did not complete in time; the broker stops without it",
+    "has not responded for",
+)
 def test_a_request_in_an_envelope():
     async def scenario(client, node):
         answer = await through_an_envelope(client, wrap_request(CREATE, CONTEXT))

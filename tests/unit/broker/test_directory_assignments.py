@@ -139,6 +139,9 @@ def test_many_go_in_several_requests():
 @pytest.mark.parametrize(
     "answer", [RequestTimedOut(), ErrorCode.stale_broker_epoch], ids=["no answer", "refused"]
 )
+@pytest.mark.logs(
+    "replicas could not be reported to the controller", "the controller refuses the log directories of"
+)
 def test_again_after_a_pause_that_doubles(answer):
     world = World(UNKNOWN)
     world.answers = [answer] * 4
@@ -148,6 +151,7 @@ def test_again_after_a_pause_that_doubles(answer):
     assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8], abs=0.01)
 
 
+@pytest.mark.logs("the controller refuses the log directories of")
 def test_a_controller_that_refuses_for_hours_is_asked_on():
     world = World(UNKNOWN)
     world.answers = [ErrorCode.stale_broker_epoch] * 1100
@@ -160,6 +164,7 @@ def test_what_was_refused_alone_is_sent_again_alone():
     assert world.live() == [{(A, 0), (A, 1)}, {(A, 1)}]
 
 
+@pytest.mark.logs("replicas could not be reported to the controller")
 def test_an_assignment_that_the_image_has_is_not_sent_again():
     world = World(UNKNOWN)
     world.answers = [RequestTimedOut()]

@@ -122,6 +122,7 @@ def lose_a_directory(*, silent_for_s):
 
 
 # KIP-858
+@pytest.mark.logs("a heartbeat to the controller failed")
 def test_a_broker_that_cannot_report_a_lost_directory_ends():
     ended, _ = lose_a_directory(silent_for_s=3600)
     lived_s, why = ended[0]
@@ -129,12 +130,14 @@ def test_a_broker_that_cannot_report_a_lost_directory_ends():
     assert "could not be reported to a controller for 10 s (log.dir.failure.timeout.ms)" in why
 
 
+@pytest.mark.logs("a heartbeat to the controller failed")
 def test_a_broker_that_reports_a_lost_directory_late_keeps_running():
     ended, heard = lose_a_directory(silent_for_s=8)
     assert ended == []
     assert heard == [UUID(int=1000)]
 
 
+@pytest.mark.logs("a heartbeat to the controller failed")
 def test_a_broker_without_a_controller_may_be_replaced_after_a_session():
     with Simulation(seed=1) as simulation:
         runtime = simulation.runtime("broker")

@@ -58,6 +58,7 @@ def test_the_background_goes_on(tmp_path, caplog, task):
         assert logs.done[:3] == ["bad run", "bad finish", "good"]
 
 
+@pytest.mark.logs("choosing a log to clean failed")
 def test_the_pause_of_compaction_begins_again_when_its_length_is_altered(tmp_path):
     """A day's pause that is altered to a second is over in a second, as with Kafka, which restarts its cleaners."""
     logs = Logs()

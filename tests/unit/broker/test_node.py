@@ -53,6 +53,7 @@ def test_a_metadata_log_that_was_closed_and_is_damaged_is_refused(tmp_path):
             live(tmp_path)
 
 
+@pytest.mark.logs("Log directory", "The node stops", "the metadata log was not closed")
 def test_a_metadata_log_that_could_not_be_closed_is_not_called_clean(tmp_path, monkeypatch):
     def fails(_):
         raise OSError(5, "Input/output error")
@@ -90,7 +91,7 @@ def test_a_partition_in_two_directories_is_refused(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     live(one, two, topics=["t"])
     shutil.copytree(one / "t-0", two / "t-0")
-    with pytest.raises(CannotStart, match=r"t-0 is in .* and in "):
+    with pytest.raises(CannotStart, match=r"t-0 has two logs, .* and "):
         live(one, two)
     shutil.rmtree(two / "t-0")
     live(one, two)

@@ -237,6 +237,7 @@ async def test_a_request_that_is_given_up_is_carried_out_nevertheless(shell: She
     await shell.stop()
 
 
+@pytest.mark.logs("the metadata log cannot be processed any further; this node stops")
 async def test_a_disk_that_fails_ends_the_controller(shell: Shell):
     controller = await shell.start()
     follower = follow(shell)
@@ -282,6 +283,7 @@ async def test_empty_requests_are_answered_and_change_nothing(shell: Shell, api_
 
 
 # KIP-631
+@pytest.mark.logs("its session has expired")
 async def test_silent_brokers_are_fenced(shell: Shell):
     controller = await shell.start()
     follower = follow(shell)
@@ -439,6 +441,7 @@ async def test_damage_after_a_clean_stop_is_refused(shell: Shell):
         await shell.start(is_clean=True)
 
 
+@pytest.mark.logs("are not valid batches, truncated")
 async def test_a_torn_write_loses_a_whole_decision(shell: Shell):
     controller = await shell.start()
     await join(controller)

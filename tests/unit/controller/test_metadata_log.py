@@ -225,6 +225,7 @@ def test_what_is_truncated_is_gone_and_the_epoch_too():
         log.truncate_to(1)
 
 
+@pytest.mark.logs("is offline")
 def test_a_truncation_does_not_wait_for_the_disk():
     """It is on the event loop; a thread flushes it."""
     files = disk()
@@ -238,6 +239,7 @@ def test_a_truncation_does_not_wait_for_the_disk():
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.logs("are not valid batches, truncated", "the epochs are read from the log again")
 def test_no_crash_brings_batches_back_among_later_ones(seed):
     """Old and new batches have equal sizes: each page of a mixture would be sound by itself."""
     random = Random(seed)
@@ -258,6 +260,7 @@ def test_no_crash_brings_batches_back_among_later_ones(seed):
 
 
 @pytest.mark.parametrize("seed", range(30))
+@pytest.mark.logs("its segment does not exist", "are not valid batches, truncated", "the log ends before it")
 def test_any_crash_leaves_a_log_that_is_a_beginning(seed):
     """Everything flushed is there, and what is there has no gaps, across segments and snapshots."""
     random = Random(seed)
@@ -300,6 +303,7 @@ def test_any_crash_leaves_a_log_that_is_a_beginning(seed):
         ([0, 20], None, 0, 5),
     ],
 )  # fmt: skip
+@pytest.mark.logs("begins after a gap")
 def test_a_log_with_a_gap_begins_with_a_snapshot_that_covers_it_or_ends_there(
     torn, snapshot_at, begins, ends
 ):
@@ -327,6 +331,9 @@ def test_a_log_with_a_gap_begins_with_a_snapshot_that_covers_it_or_ends_there(
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.logs(
+    "ends before its log start offset", "its segment does not exist", "the epochs are read from the log again"
+)
 def test_a_follower_may_die_at_any_moment_of_taking_a_snapshot(seed):
     source = open_log(disk())
     write(source, "e1:30 e4:40")
@@ -525,6 +532,7 @@ def test_a_damaged_snapshot_is_refused_by_name_and_with_a_remedy():
         list(log.quorum_messages())
 
 
+@pytest.mark.logs("leader-epoch-checkpoint disagrees with the batches")
 def test_a_log_whose_snapshot_is_missing_does_not_open():
     files = disk()
     log = open_log(files)

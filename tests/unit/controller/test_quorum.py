@@ -135,6 +135,7 @@ async def test_a_new_leader_aborts_what_was_left_open(shell: Shell):
     await shell.stop()
 
 
+@pytest.mark.logs("the metadata log cannot be processed any further; this node stops")
 async def test_a_listener_that_has_lost_its_way_ends_the_node(shell: Shell):
     controller = await shell.start()
     shell.quorum._listeners.add(Broken())
@@ -201,6 +202,7 @@ async def test_requests_are_refused_while_too_many_events_wait_for_the_actor(
     await shell.stop()
 
 
+@pytest.mark.logs("the metadata log cannot be processed any further; this node stops")
 async def test_an_actor_whose_awaited_work_is_cancelled_ends_the_node(shell: Shell):
     """asyncio would end the task in silence, and this voter would take no part in anything any more."""
     await shell.start()

@@ -121,6 +121,7 @@ def test_where_the_coordinator_is(metadata, listener, key_type, error, node, ver
 
 
 @pytest.mark.parametrize("is_refused", [False, True])
+@pytest.mark.logs("was not created")
 async def test_the_first_question_creates_the_offsets_topic(is_refused):
     metadata = Metadata(offsets_leader=1, is_created=False)
     created = []

@@ -258,6 +258,10 @@ def test_a_leader_that_does_not_join_is_replaced():
 
 
 # KIP-345
+@pytest.mark.logs(
+    "no member joined within the rebalance timeout; the join phase restarts",
+    "the leader sent no assignment for members",
+)
 def test_static_members_that_do_not_join_keep_the_group_waiting_until_their_sessions_end():
     stage = Stage(initial_rebalance_delay_ms=0)
     stage.join("a", instance_id="i1", session_timeout_ms=200_000)

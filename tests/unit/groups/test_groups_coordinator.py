@@ -94,6 +94,7 @@ def test_while_a_partition_is_loaded_its_groups_answer_load_in_progress():
 
 
 @pytest.mark.parametrize("error", [KafkaStorageError(), ValueError("a record that makes no sense")])
+@pytest.mark.logs("groups and offsets could not be loaded")
 def test_loading_a_partition_that_cannot_be_read_ends(monkeypatch, error):
     async def story(world):
         await world.committed(7)
@@ -206,6 +207,7 @@ def test_committed_offsets_are_returned_also_where_the_isr_is_too_small():
     simulate(story)
 
 
+@pytest.mark.logs("the record of group")
 def test_what_the_log_refuses_has_not_happened():
     async def story(world):
         world.log.refuse = NotEnoughReplicas()
@@ -362,6 +364,7 @@ def test_offsets_of_a_deleted_topic_go():
 
 
 # KIP-848, KIP-1071
+@pytest.mark.logs("the batch at offset", "the record at offset")
 def test_what_others_left_in_the_log_is_read():
     """Transactions, kinds of record that we do not know, and records that make no sense."""
     log, transactional = MemoryLog(), MemoryLog()

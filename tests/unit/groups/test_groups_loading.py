@@ -297,6 +297,7 @@ def test_a_topic_that_is_deleted_while_a_partition_is_loaded_is_forgotten_there(
 
 @pytest.mark.parametrize("compression", list(Compression))
 @pytest.mark.parametrize("records_count", [3, 3_000])
+@pytest.mark.logs("the batch at offset")
 def test_compressed_batches_are_loaded(compression, records_count):
     log = MemoryLog()
     offsets = [CommittedOffset(offset=number, commit_timestamp_ms=0) for number in range(records_count)]
@@ -316,6 +317,7 @@ def test_compressed_batches_are_loaded(compression, records_count):
 
 
 @pytest.mark.parametrize("count", [1, 2_000])
+@pytest.mark.logs("is skipped, its record cannot be decoded")
 def test_groups_of_any_size_are_loaded(count):
     members = [
         MemberMetadata(member_id=f"member-{number}", session_timeout=10_000) for number in range(count)

@@ -8,7 +8,10 @@ from network_support import Client
 
 from broker.network.settings import ListenerLimits
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = [
+    pytest.mark.filterwarnings("error"),
+    pytest.mark.logs("new connections wait until others are closed"),
+]
 
 
 class Two:

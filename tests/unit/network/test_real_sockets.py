@@ -5,6 +5,7 @@ import resource
 import socket
 from dataclasses import replace
 
+import pytest
 from network_support import PREFIX, Client, Handler, frame
 
 from broker.network import NetworkServer, NetworkSettings
@@ -224,6 +225,7 @@ def test_thousands_of_idle_connections_cost_little():
     run(main)
 
 
+@pytest.mark.logs("new connections wait until others are closed: there are")
 def test_a_full_server_leaves_clients_in_the_backlog_and_lets_other_brokers_in():
     """The reproduction of connections of other brokers that `max.connections` cuts off."""
 

@@ -342,6 +342,7 @@ def test_what_a_follower_is_sent_counts_once_however_often_it_was_read(
 # -- a failing disk --------------------------------------------------------------------------------------
 
 
+@pytest.mark.logs("is offline")
 def test_a_read_that_fails_is_an_error_of_its_partition_and_takes_the_log_offline(
     hosting, tmp_path, monkeypatch
 ):

@@ -3,6 +3,8 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+import pytest
+
 from protocol.records.batch import batches
 from protocol.records.builder import build_batch, simple_records
 from protocol.records.record import records
@@ -53,6 +55,7 @@ def values(broker: ReplicaBroker) -> list[bytes | None]:
     ]
 
 
+@pytest.mark.logs("Fetch from broker", "begins after a gap")
 def test_a_follower_copies_what_it_may_lack(simulation):
     async def story():
         async with replicating(simulation) as cluster:
@@ -71,6 +74,7 @@ def test_a_follower_copies_what_it_may_lack(simulation):
     simulation.run(story())
 
 
+@pytest.mark.logs("begins after a gap")
 def test_a_leader_keeps_what_it_has(simulation):
     async def story():
         async with replicating(simulation) as cluster:

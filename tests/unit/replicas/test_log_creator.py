@@ -188,6 +188,7 @@ def test_nothing_begins_after_the_stop(simulation):
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
+@pytest.mark.logs("is not in the metadata: set aside as stray")
 def test_the_node_dies_while_deleted_logs_have_their_names(simulation, is_made_again):
     async def story():
         async with one_broker(simulation) as (cluster, broker):
@@ -229,6 +230,7 @@ def test_a_replica_that_goes_and_comes_back_meanwhile(simulation):
     simulation.run(story())
 
 
+@pytest.mark.logs("Log directory", "has no log, and is offline on this broker")
 def test_a_directory_fails_meanwhile(simulation):
     async def story():
         async with one_broker(simulation, [A, B]) as (cluster, broker):
@@ -271,6 +273,7 @@ def test_the_node_stops_meanwhile(simulation):
     simulation.run(story())
 
 
+@pytest.mark.logs("failed; it is started again in")
 def test_logs_that_a_failing_thread_has_not_made_are_made_by_the_next_run(simulation, monkeypatch):
     """A thread that cannot be started, a bug: the partitions had no log as long as the broker ran."""
 

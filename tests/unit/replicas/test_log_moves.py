@@ -391,6 +391,7 @@ def test_a_topic_is_deleted_while_it_moves(simulation):
     simulation.run(story())
 
 
+@pytest.mark.logs("is not in the metadata: set aside as stray")
 def test_a_future_log_of_a_topic_that_was_deleted_meanwhile_is_a_stray(simulation):
     async def story():
         async with brokers(simulation) as cluster:
@@ -410,6 +411,12 @@ def test_a_future_log_of_a_topic_that_was_deleted_meanwhile_is_a_stray(simulatio
 
 
 @pytest.mark.parametrize("fails", ["old", "new"])
+@pytest.mark.logs(
+    "Log directory",
+    "is cancelled, since a directory has failed",
+    "is offline",
+    "the log directory move has failed",
+)
 def test_a_directory_fails_while_a_log_moves(simulation, fails):
     async def story():
         async with brokers(simulation) as cluster:
@@ -439,6 +446,13 @@ def test_a_directory_fails_while_a_log_moves(simulation, fails):
 @pytest.mark.parametrize(
     ("operation", "fails", "ends"),
     [("write", "new", "old"), ("rename", "new", "old"), ("rename", "old", "new")],
+)
+@pytest.mark.logs(
+    "Log directory",
+    "is cancelled, since a directory has failed",
+    "is offline",
+    "the log directory move has failed",
+    "the old log was not removed",
 )
 def test_a_disk_fails_a_promotion(simulation, operation, fails, ends):
     """Either log is the partition's with all that it had, and never one that is about to be removed."""
@@ -472,6 +486,7 @@ def test_a_disk_fails_a_promotion(simulation, operation, fails, ends):
     simulation.run(story())
 
 
+@pytest.mark.logs("Log directory", "is offline")
 def test_a_deleted_topic_leaves_no_future_log_to_its_successor(simulation):
     """The log that moves fails, its topic is deleted, and another one of that name has its log beside the future one."""
 
@@ -584,6 +599,7 @@ def test_a_bug_in_one_move_leaves_the_others_alone(simulation, monkeypatch, capl
     simulation.run(story())
 
 
+@pytest.mark.logs("Log directory")
 def test_what_cannot_move(simulation):
     async def story():
         async with brokers(simulation) as cluster:

@@ -172,6 +172,7 @@ def test_what_an_answer_means(simulation, code, outcome, is_asked_again):
     AlterPartitionResponse(error_code=ErrorCode.not_controller),
     AlterPartitionResponse(),  # without the row that was asked for
 ])  # fmt: skip
+@pytest.mark.logs("AlterPartition was refused, it is retried", "partitions failed, it is retried")
 def test_a_request_that_failed_is_sent_again(simulation, failure):
     async def story(changes, channel):
         led = Led(0)
@@ -187,6 +188,7 @@ def test_a_request_that_failed_is_sent_again(simulation, failure):
     play(simulation, story)
 
 
+@pytest.mark.logs("partitions failed, it is retried")
 def test_who_leads_no_more_asks_no_more(simulation):
     async def story(changes, channel):
         led, resigned = Led(0), Led(1)
@@ -205,6 +207,7 @@ def test_who_leads_no_more_asks_no_more(simulation):
     play(simulation, story)
 
 
+@pytest.mark.logs("failed; it is started again in")
 def test_a_change_is_asked_for_again_when_the_task_that_asks_has_failed(simulation):
     """Else the partition's ISR stays proposed, and it proposes no other one as long as the broker runs."""
     first, second = Led(0), Led(1)

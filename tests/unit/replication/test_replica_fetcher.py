@@ -197,6 +197,7 @@ def test_a_corrupt_batch_is_not_appended_and_asked_for_again(simulation, caplog)
     run(simulation, story)
 
 
+@pytest.mark.logs("Fetch from broker")
 def test_a_truncated_response_is_not_appended(simulation):
     """Its length is wrong for what it holds: the connection is given up."""
 
@@ -277,6 +278,7 @@ def test_without_room_for_sessions_every_fetch_is_full(simulation):
     run(simulation, story)
 
 
+@pytest.mark.logs("Fetch from broker")
 def test_a_leader_that_comes_back_elsewhere(simulation):
     async def story():
         async with replicating(simulation) as cluster:
@@ -294,6 +296,7 @@ def test_a_leader_that_comes_back_elsewhere(simulation):
     run(simulation, story)
 
 
+@pytest.mark.logs("Fetch from broker")
 def test_a_leader_without_an_address_is_waited_for(simulation):
     async def story():
         async with replicating(simulation) as cluster:
@@ -308,6 +311,7 @@ def test_a_leader_without_an_address_is_waited_for(simulation):
     run(simulation, story)
 
 
+@pytest.mark.logs("Fetch from broker")
 def test_a_silent_leader_is_given_up_after_its_time(simulation):
     async def story():
         async with replicating(simulation) as cluster:
@@ -434,6 +438,7 @@ def test_partitions_are_spread_over_as_many_fetchers_as_are_configured_now(simul
 
 
 @pytest.mark.parametrize(("largest", "arrives"), [(20_000, False), (30_000, True)])
+@pytest.mark.logs("Fetch from broker")
 def test_a_batch_is_larger_than_what_was_asked_for(simulation, largest, arrives):
     """It comes alone; how large it may be is not what `max_bytes` and `response_max_bytes` say."""
     connections = ClientSettings(response_max_bytes=largest)
@@ -519,6 +524,7 @@ def test_who_was_away_too_long_begins_where_the_leader_begins(simulation, caplog
     run(simulation, story)
 
 
+@pytest.mark.logs("removing all records, to start at offset", "the log end is out of the leader's range")
 def test_an_empty_log_begins_within_a_batch(simulation):
     """DeleteRecords has cut within a batch: batches are whole, so the follower's log begins with all of it."""
 

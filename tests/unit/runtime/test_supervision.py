@@ -68,6 +68,7 @@ def test_a_service_starts_again_after_pauses_that_double_up_to_a_bound(caplog):
     assert simulated(scenario) == ["a bug"] * 12
 
 
+@pytest.mark.logs("failed; it is started again in")
 def test_a_service_that_has_run_for_long_begins_with_a_short_pause_again():
     async def scenario(runtime):
         service = Service(runtime, failures=8, lives_s=MAX_BACKOFF_S + 1)
@@ -94,6 +95,7 @@ def test_a_service_that_returns_is_over():
 
 
 @pytest.mark.parametrize("is_in_pause", [False, True])
+@pytest.mark.logs("failed; it is started again in")
 def test_a_service_that_is_cancelled_ends(is_in_pause):
     async def scenario(runtime):
         service = Service(runtime, failures=1 if is_in_pause else 0)
@@ -107,6 +109,7 @@ def test_a_service_that_is_cancelled_ends(is_in_pause):
     simulated(scenario)
 
 
+@pytest.mark.logs("background task")
 def test_a_service_whose_clean_up_fails_when_it_is_cancelled_ends():
     """Started again it would be beyond reach: it was cancelled already, and its owner waits for its end."""
 
@@ -131,6 +134,7 @@ def test_a_service_whose_clean_up_fails_when_it_is_cancelled_ends():
     assert simulated(scenario) == ["not closed"]
 
 
+@pytest.mark.logs("failed; it is started again in")
 def test_a_service_whose_awaited_future_is_cancelled_has_failed():
     """asyncio ends the task as cancelled, without a word."""
 
@@ -152,6 +156,7 @@ def test_a_service_whose_awaited_future_is_cancelled_has_failed():
     assert simulated(scenario) == [""]
 
 
+@pytest.mark.logs("background task")
 def test_a_piece_of_work_is_not_begun_again():
     async def scenario(runtime):
         service = Service(runtime, failures=1)
@@ -163,6 +168,7 @@ def test_a_piece_of_work_is_not_begun_again():
     assert simulated(scenario) == ["a bug"]
 
 
+@pytest.mark.logs("failed; it is started again in")
 def test_services_of_a_real_node():
     async def main(runtime):
         reported = []

@@ -14,6 +14,7 @@ def write_again(jobs):
 
 
 @pytest.mark.parametrize("jobs_run", ["before", "afterwards"])
+@pytest.mark.logs("below the high watermark")
 def test_checkpoints_go_back_before_a_truncation_changes_files(tmp_path, monkeypatch, jobs_run):
     """Whatever a job was made to write: after a power cut new batches would be believed unseen."""
     manager = open_manager(tmp_path)

@@ -306,6 +306,7 @@ def test_a_batch_with_offsets_in_disorder_is_left_alone(tmp_path):
     assert list(log.segments) == segments
 
 
+@pytest.mark.logs("below the high watermark")
 def test_truncation_meanwhile_wins(tmp_path):
     log = open_log(tmp_path / "l", config=CONFIG)
     for number in range(20):

@@ -157,6 +157,7 @@ def test_maintenance_does_not_wait_for_the_disk(tmp_path, files):
     assert manager.logs[at].log_start_offset == COUNT
 
 
+@pytest.mark.logs("is offline")
 def test_a_failing_disk_takes_the_log_offline(log, files, monkeypatch):
     def fails(*_, **__):
         raise OSError(5, "the disk")
@@ -167,6 +168,7 @@ def test_a_failing_disk_takes_the_log_offline(log, files, monkeypatch):
     assert not log.is_writable
 
 
+@pytest.mark.logs("an index is corrupt", "rebuilding the indexes")
 def test_a_position_that_is_damaged_after_the_index_was_loaded(log):
     """A negative one made the kernel refuse the read (EINVAL), which took the log directory offline."""
 

@@ -20,6 +20,8 @@ from storage.verify.log_file import LogFile
 from tests.harness.faulty_files import Loss
 from tests.unit.storage.crash_support import Story
 
+pytestmark = pytest.mark.logs("")  # whatever a crash leaves
+
 SEEDS = int(os.environ.get("OTTLA_CRASH_SEEDS", "8"))
 FIRST_SEED = int(os.environ.get("OTTLA_CRASH_FIRST_SEED", "0"))
 #: What a reader of damaged batches meets: a base offset may say that the next one is behind the log.

@@ -14,6 +14,8 @@ from storage.manager.log_manager import LogManager
 from tests.harness.faulty_files import FaultyFiles, Killed, Loss
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log
 
+pytestmark = pytest.mark.logs("")  # whatever a crash leaves
+
 TP = TopicPartition("t", 0)
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=1)
 #: Every append is on the disk when it is answered.

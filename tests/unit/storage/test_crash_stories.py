@@ -8,6 +8,8 @@ import pytest
 from tests.harness.faulty_files import Killed, Loss
 from tests.unit.storage.crash_support import Story
 
+pytestmark = pytest.mark.logs("")  # whatever a crash leaves
+
 SEEDS = int(os.environ.get("OTTLA_CRASH_SEEDS", "8"))
 FIRST_SEED = int(os.environ.get("OTTLA_CRASH_FIRST_SEED", "0"))
 

@@ -74,6 +74,7 @@ def append_until_the_limit(directory, *, seed, limit_bytes):
 
 
 @pytest.mark.parametrize("limit_bytes", [4321, 12_345, 49_999])
+@pytest.mark.logs("are not valid batches, truncated")
 def test_a_file_that_may_not_grow(tmp_path, limit_bytes):
     directory = tmp_path / "orders-0"
     acknowledged = append_until_the_limit(directory, seed=1, limit_bytes=limit_bytes)
@@ -106,6 +107,7 @@ def small_disk(tmp_path):
     pytest.skip("no file system can be mounted here")
 
 
+@pytest.mark.logs("Log directory", "is offline")
 def test_a_full_disk(small_disk, tmp_path):
     """One directory fills up and goes offline; the other serves; with room again, everything is there."""
     paths = [small_disk / "a", tmp_path / "b"]

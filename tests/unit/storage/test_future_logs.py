@@ -118,6 +118,7 @@ def test_a_deleted_partition_takes_its_future_along(files):
 
 
 @pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.logs("Log directory", "is offline", "was deleted, but")
 def test_a_deleted_partition_on_a_failing_disk(files, failing):
     """What lies on the other disk is removed all the same: it would never be found later."""
     manager, _, _ = begin(files)
@@ -129,6 +130,7 @@ def test_a_deleted_partition_on_a_failing_disk(files, failing):
     assert [name.endswith("-delete") for name in folders(files)].count(True) == 1
 
 
+@pytest.mark.logs("Log directory", "is offline")
 def test_offline(files):
     manager, future, other = begin(files)
     copy(manager.logs[A], future)
@@ -143,6 +145,7 @@ def test_offline(files):
     append(manager.logs[A])
 
 
+@pytest.mark.logs("Log directory", "is offline", "the old log was not removed")
 def test_the_old_directory_fails_while_it_gives_the_log_away(files):
     manager, future, _ = begin(files)
     copy(manager.logs[A], future)
@@ -185,6 +188,7 @@ def test_a_log_that_moves_is_not_compacted(files, began_before):
 
 
 @pytest.mark.parametrize("is_current_there", [True, False])
+@pytest.mark.logs("is left alone")
 def test_abandoned_by_a_dead_process(files, is_current_there):
     """The controller has the assignment, and the process died before the swap."""
     manager, future, other = begin(files)
@@ -213,6 +217,7 @@ def test_abandoned_by_a_dead_process(files, is_current_there):
     assert offsets_in(manager.logs[A]) == list(range(10))
 
 
+@pytest.mark.logs("is not in the metadata: set aside as stray")
 def test_an_older_topics_future_log_takes_no_other_logs_place(files):
     """Of two logs of one name the metadata may know one: the other is a stray."""
     manager, future, other = begin(files)
@@ -290,6 +295,7 @@ def test_what_left_the_log_before_its_promotion_is_removed_in_its_new_folder(fil
     assert not any(path.suffix == ".deleted" for path in files.contents(future.directory))
 
 
+@pytest.mark.logs("Log directory", "Cannot remove deleted files")
 def test_a_log_that_cannot_be_removed_yet_holds_up_no_other(files):
     """What took its place cannot be flushed: its directory has failed."""
     manager, future, other = begin(files)

@@ -66,6 +66,7 @@ def test_only_fetch_responses_borrow():
     ],
     ids=["replay", "read", "read now", "timestamp", "max timestamp", "truncate", "flush", "recover"],
 )
+@pytest.mark.logs("below the high watermark")
 def test_nothing_is_mapped_for_python_code(tmp_path, monkeypatch, look):
     monkeypatch.setattr(lending, "REMAP_BYTES", 0)
     log = filled(open_log(tmp_path / "l", config=CONFIG, files=Unmapped()))
@@ -74,6 +75,7 @@ def test_nothing_is_mapped_for_python_code(tmp_path, monkeypatch, look):
         log.reader.read(0, max_bytes=500_000, lend=True)
 
 
+@pytest.mark.logs("is offline")
 def test_a_page_that_cannot_be_read_takes_the_log_offline():
     files = FaultyFiles(random=Random(1))
     failed = []

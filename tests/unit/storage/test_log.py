@@ -23,6 +23,8 @@ from storage.segment_indexes import SegmentIndexes
 from storage.segment_reader import SegmentReader
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log
 
+pytestmark = pytest.mark.logs("rebuilding the indexes")
+
 
 @pytest.fixture
 def log(tmp_path):
@@ -95,6 +97,7 @@ def test_rolls_when_the_index_is_full(tmp_path):
     assert offsets_in(log) == list(range(8))
 
 
+@pytest.mark.logs("are not valid batches, truncated")
 def test_preallocated_segments(tmp_path):
     """The file has its full size while it is written, and is cut when it is closed; a kill leaves zeros behind."""
     config = LogConfig(segment_bytes=10_000, preallocate=True)
@@ -339,6 +342,7 @@ def test_last_stable_offset_and_aborted_transactions(log, is_clean):
 # -- truncation --------------------------------------------------------------------------------------
 
 
+@pytest.mark.logs("below the high watermark")
 def test_truncate_to(log):
     fill(log, 20, leader_epoch=1, value=b"x" * 100)
     fill(log, 5, leader_epoch=2)
@@ -478,6 +482,7 @@ class CountedOffset(int):
 
 
 @pytest.mark.parametrize("how", ["retention", "truncation"])
+@pytest.mark.logs("below the high watermark")
 def test_many_segments_are_removed_without_a_search_for_each(tmp_path, monkeypatch, how):
     """Else the event loop stood still for a second with 8,000 of them."""
     log = open_log(tmp_path / "l", config=LogConfig(segment_bytes=100, index_interval_bytes=1))
@@ -608,6 +613,7 @@ class FullDisk(Files):
 
 # KIP-112
 @pytest.mark.parametrize("is_clean", [False, True])
+@pytest.mark.logs("is damaged", "is offline", "are not valid batches, truncated")
 def test_full_disk(tmp_path, is_clean):
     files, failures = FullDisk(), []
     log = open_log(tmp_path / "l", files=files, on_io_error=failures.append)
@@ -629,6 +635,7 @@ def test_full_disk(tmp_path, is_clean):
     assert offsets_in(again) == [0, 2, 4, 6]
 
 
+@pytest.mark.logs("an index is corrupt")
 def test_read_of_a_patched_index_is_right_all_the_same(log):
     """A position in the index is believed only if the batch there is the indexed one."""
     fill(log, 6)
@@ -658,6 +665,7 @@ def with_a_flipped_bit(request, tmp_path):
     return log
 
 
+@pytest.mark.logs("an index is corrupt")
 def test_batches_are_written_once_whatever_the_time_index_says(with_a_flipped_bit):
     log = with_a_flipped_bit
     for at in (8, 9):
@@ -667,6 +675,7 @@ def test_batches_are_written_once_whatever_the_time_index_says(with_a_flipped_bi
     assert offsets_in(open_log(log.directory)) == list(range(10))
 
 
+@pytest.mark.logs("an index is corrupt")
 def test_retention_asks_the_batch_that_the_time_index_means(with_a_flipped_bit):
     log = with_a_flipped_bit
     log.update_high_watermark(8)
@@ -675,6 +684,7 @@ def test_retention_asks_the_batch_that_the_time_index_means(with_a_flipped_bit):
 
 
 @pytest.mark.parametrize("offset", [2, 6])
+@pytest.mark.logs("an index is corrupt")
 def test_truncation_whatever_the_time_index_says(with_a_flipped_bit, offset):
     log = with_a_flipped_bit
     log.truncate_to(offset, now_ms=NOW_MS)
@@ -683,6 +693,7 @@ def test_truncation_whatever_the_time_index_says(with_a_flipped_bit, offset):
     assert offsets_in(log) == list(range(offset + 1))
 
 
+@pytest.mark.logs("an index is corrupt")
 def test_an_index_that_goes_back_is_rebuilt_when_an_entry_is_due(log):
     """The batch is written by then: its offset is not given again."""
     fill(log, 2)

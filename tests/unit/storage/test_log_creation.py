@@ -116,6 +116,7 @@ def test_what_is_deleted_before_its_turn_is_not_made(tmp_path):
     assert len(manager.logs) == 40
 
 
+@pytest.mark.logs("Log directory")
 def test_a_failing_directory():
     files = FaultyFiles(random=Random(1))
     paths = [Path("/data/a"), Path("/data/b")]
@@ -131,6 +132,7 @@ def test_a_failing_directory():
     assert manager.logs == creation.logs
 
 
+@pytest.mark.logs("Log directory", "is offline")
 def test_deleted_meanwhile_and_the_disk_fails():
     """The other logs of the part get their due: no partition stays being made."""
     files = FaultyFiles(random=Random(1))

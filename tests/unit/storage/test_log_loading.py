@@ -94,6 +94,7 @@ def test_a_clean_start_logs_two_lines(tmp_path, caplog):
     assert len(reported) == 2
 
 
+@pytest.mark.logs("Log directory")
 def test_what_is_opened_after_its_directory_has_failed(tmp_path):
     """The third log of a directory cannot be read: those before and after it are offline, too."""
     files = FaultyFiles(random=Random(1))
@@ -146,6 +147,9 @@ def test_a_stray_is_no_second_log_of_its_name(tmp_path, caplog, older, run_paral
     assert f"{tmp_path / older / 't-0'}: the metadata has no such replica" in caplog.text
 
 
+@pytest.mark.logs(
+    "Log directory", "is not in the metadata: set aside as stray", "is offline", "was not set aside"
+)
 def test_a_stray_that_cannot_be_set_aside_takes_its_directory_offline():
     files = FaultyFiles(random=Random(1))
     paths = [Path("/data/a"), Path("/data/b")]

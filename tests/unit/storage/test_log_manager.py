@@ -24,6 +24,8 @@ from storage.manager.log_manager import (
 from storage.manager.meta_properties import MetaProperties, read
 from tests.unit.storage.storage_support import NOW_MS, batch, offsets_in
 
+pytestmark = pytest.mark.logs("Log directory")
+
 TOPIC_ID = UUID(int=7)
 A, B = TopicPartition("a", 0), TopicPartition("b.c_d-e", 1)
 CONFIG = LogConfig(segment_bytes=1000)
@@ -210,6 +212,7 @@ def test_a_deleted_log_gives_up_its_name_before_the_next_one_of_that_name_is_mad
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
+@pytest.mark.logs("is not in the metadata: set aside as stray")
 def test_a_process_dies_before_a_deleted_log_has_given_up_its_name(tmp_path, is_made_again):
     """The topic stays deleted; a topic that has its name by now begins empty."""
     manager = open_manager(tmp_path)
@@ -249,6 +252,7 @@ def test_a_directory_fails_before_a_deleted_log_has_given_up_its_name(tmp_path):
     assert (tmp_path / str(A)).exists()
 
 
+@pytest.mark.logs("is left alone", "is not in the metadata: set aside as stray")
 def test_strays_are_put_aside(tmp_path):
     manager = open_manager(tmp_path)
     append(manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS))
@@ -394,6 +398,12 @@ def test_new_logs_go_where_nothing_is_cordoned(tmp_path):
     assert made() == [0] * 6, "they have been put on this broker, and must go somewhere"
 
 
+@pytest.mark.logs(
+    "an index is corrupt",
+    "cannot be cleaned, and is not compacted until the next start",
+    "is damaged",
+    "rebuilding the indexes",
+)
 def test_a_damaged_log_does_not_keep_others_from_their_upkeep(tmp_path):
     config = LogConfig(segment_bytes=1000, cleanup_policy=("compact", "delete"), retention_ms=1000)
     manager = open_manager(tmp_path, default_config=config)
@@ -458,6 +468,7 @@ class BadDisk(Files):
 
 
 # KIP-112
+@pytest.mark.logs("is offline")
 def test_a_failing_directory_goes_offline_alone(tmp_path):
     files, reported = BadDisk(), []
     one, two = tmp_path / "one", tmp_path / "two"
@@ -493,6 +504,7 @@ def test_a_failing_directory_goes_offline_alone(tmp_path):
     ("call", "number"),
     [("pwrite", errno.ENOSPC), ("pread", errno.EIO), ("open", errno.EMFILE), ("size_of", errno.EIO)],
 )
+@pytest.mark.logs("begins after a gap")
 def test_a_disk_that_fails_a_cleaning_goes_offline(tmp_path, monkeypatch, call, number):
     """And the log is not given up: when the disk is well again, the next start cleans it."""
 
@@ -538,6 +550,7 @@ def test_a_log_that_cannot_be_cleaned_holds_up_no_other(tmp_path, caplog):
     assert not manager.offline_dirs
 
 
+@pytest.mark.logs("it is not used")
 def test_corrupt_checkpoints_are_done_without(tmp_path):
     manager = open_manager(tmp_path)
     append(manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS), 30)
@@ -548,6 +561,7 @@ def test_corrupt_checkpoints_are_done_without(tmp_path):
     assert offsets_in(open_manager(tmp_path).get(A)) == list(range(30))
 
 
+@pytest.mark.logs("is no log's folder")
 def test_what_is_no_log_is_left_alone(tmp_path):
     for name in ("__cluster_metadata-0", "lost+found", "t-x", "t-0-future", ".snapshots"):
         (tmp_path / name).mkdir()

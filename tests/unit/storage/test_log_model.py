@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from tempfile import mkdtemp
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -11,6 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from protocol.records.batch import batches
 from storage.log_config import LogConfig
 from tests.unit.storage.storage_support import NOW_MS, batch, open_log
+
+pytestmark = pytest.mark.logs("")
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100, segment_index_bytes=64)
 

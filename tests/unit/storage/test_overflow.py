@@ -38,6 +38,13 @@ def bytes_of(log) -> bytes:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("is_active", [True, False])
+@pytest.mark.logs(
+    "an index is corrupt",
+    "begins after a gap",
+    "cannot be in an index",
+    "rebuilding the indexes",
+    "leader-epoch-checkpoint disagrees with the batches",
+)
 def test_split(tmp_path, is_clean, is_active):
     """The batches as they were, in as many segments as they need; found by what it ends with, or what comes next."""
     data = write_overflowed(tmp_path / "x-0")
@@ -67,6 +74,7 @@ def test_split(tmp_path, is_clean, is_active):
     assert [segment.base_offset for segment in again.segments] == bases
 
 
+@pytest.mark.logs("begins after a gap")
 def test_nothing_near_the_base(tmp_path):
     """Compaction has emptied it: the piece at the base, which takes the source's place, stays empty."""
     data = write_overflowed(tmp_path / "x-0", [STEP + 5, STEP + 7, 2 * STEP + 1], base=3)
@@ -77,6 +85,12 @@ def test_nothing_near_the_base(tmp_path):
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.logs(
+    "begins after a gap",
+    "cannot be in an index",
+    "rebuilding the indexes",
+    "leader-epoch-checkpoint disagrees with the batches",
+)
 def test_what_lies_between_two_that_are_split_stays(tmp_path, is_clean):
     """Each is replaced before the next one is looked at: together their pieces would replace all from first to last."""
     directory = tmp_path / "x-0"
@@ -92,6 +106,7 @@ def test_what_lies_between_two_that_are_split_stays(tmp_path, is_clean):
     assert [segment.base_offset for segment in log.segments] == [0, STEP, STEP + 11, far, far + STEP]
 
 
+@pytest.mark.logs("are not valid batches, truncated")
 def test_a_single_offset_is_no_overflow(tmp_path):
     """Base offsets are not covered by a checksum: a batch that nothing follows, or that others go back from, is damage."""
     for name, offsets in {"end": [0, 2, STEP + 4], "middle": [0, 2, STEP + 4, 6]}.items():
@@ -153,6 +168,12 @@ class StoppingFiles(Files):
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.logs(
+    "begins after a gap",
+    "cannot be in an index",
+    "rebuilding the indexes",
+    "leader-epoch-checkpoint disagrees with the batches",
+)
 def test_crash_at_every_step(tmp_path, is_clean):
     """Whatever a crash leaves, the next opening has all batches, in segments without overflow."""
     data = write_overflowed(tmp_path / "source")
@@ -175,6 +196,12 @@ def test_crash_at_every_step(tmp_path, is_clean):
     assert 15 < step < 199
 
 
+@pytest.mark.logs(
+    "begins after a gap",
+    "cannot be in an index",
+    "rebuilding the indexes",
+    "leader-epoch-checkpoint disagrees with the batches",
+)
 def test_a_full_disk_leaves_the_source(tmp_path, monkeypatch):
     data = write_overflowed(tmp_path / "x-0")
 

@@ -113,6 +113,7 @@ def test_recovered_files_are_those_of_a_closed_log(directory, tmp_path):
     assert files_of(directory) == expected
 
 
+@pytest.mark.logs("are not valid batches, truncated")
 def test_torn_at_every_byte(crashed, directory):
     """The end of the last segment is missing, from one byte to two batches and more."""
     batches_before = crashed[1][0]
@@ -132,6 +133,7 @@ def test_torn_at_every_byte(crashed, directory):
 
 
 @pytest.mark.parametrize("garbage", [b"\0" * 500, b"\xff" * 61, bytes(range(256)), b"\0" * 7])
+@pytest.mark.logs("are not valid batches, truncated")
 def test_garbage_behind_the_end(crashed, directory, garbage):
     active = max(directory.glob("*.log"))
     active.write_bytes(active.read_bytes() + garbage)
@@ -139,6 +141,11 @@ def test_garbage_behind_the_end(crashed, directory, garbage):
 
 
 @pytest.mark.parametrize("seed", range(60))
+@pytest.mark.logs(
+    "are not valid batches, truncated",
+    "the epochs are read from the log again",
+    "the log ends before it",
+)
 def test_bit_flips(crashed, directory, seed):
     """In any file. Whatever was flushed is kept as far as the log file itself is whole."""
     random = Random(seed)
@@ -166,6 +173,13 @@ def test_bit_flips(crashed, directory, seed):
     "ending", [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint", ".txnindex"]
 )
 @pytest.mark.parametrize("damage", ["missing", "empty", "odd", "garbage"])
+@pytest.mark.logs(
+    "rebuilding the transaction index",
+    "an older one is used",
+    "rebuilding the indexes",
+    "leader-epoch-checkpoint disagrees with the batches",
+    "the epochs are read from the log again",
+)
 def test_files_beside_the_log(directory, tmp_path, is_clean, ending, damage):
     """Clean or not: everything but the log itself can be rebuilt from it."""
     if is_clean:
@@ -207,6 +221,7 @@ def test_only_what_is_behind_the_recovery_point_is_checked(tmp_path, monkeypatch
     assert again.recovery_point == recovery_point
 
 
+@pytest.mark.logs("are not valid batches, truncated", "the log ends before it")
 def test_a_bad_batch_takes_all_later_segments_with_it(crashed, directory):
     second = sorted(directory.glob("*.log"))[1]
     data = bytearray(second.read_bytes())
@@ -228,6 +243,7 @@ def with_a_gap(directory):
     return found[-1][0].base_offset, int(third.stem)
 
 
+@pytest.mark.logs("begins after a gap")
 def test_a_gap_is_remembered_until_it_is_truncated_away(crashed, directory):
     start, end = with_a_gap(directory)
     log = recover(directory)
@@ -251,6 +267,7 @@ def test_a_gap_is_remembered_until_it_is_truncated_away(crashed, directory):
     assert recover(directory).first_gap_offset is None
 
 
+@pytest.mark.logs("begins after a gap")
 def test_a_compacted_log_may_have_gaps(directory):
     with_a_gap(directory)
     log = recover(directory, config=replace(CONFIG, cleanup_policy=("compact",)))
@@ -258,6 +275,7 @@ def test_a_compacted_log_may_have_gaps(directory):
 
 
 @pytest.mark.parametrize(("is_clean", "recovery_point"), [(True, 0), (False, 41)])
+@pytest.mark.logs("an index is corrupt", "rebuilding the indexes")
 def test_what_was_flushed_may_have_gaps(directory, is_clean, recovery_point):
     """Compaction leaves them."""
     with_a_gap(directory)
@@ -266,6 +284,7 @@ def test_what_was_flushed_may_have_gaps(directory, is_clean, recovery_point):
 
 
 @pytest.mark.parametrize("past_the_gap", [False, True])
+@pytest.mark.logs("begins after a gap")
 def test_what_is_before_the_log_start_is_not_missed(directory, past_the_gap):
     start, end = with_a_gap(directory)
     at = end if past_the_gap else start + 1
@@ -273,6 +292,7 @@ def test_what_is_before_the_log_start_is_not_missed(directory, past_the_gap):
     assert log.first_gap_offset == (None if past_the_gap else at)
 
 
+@pytest.mark.logs("ends before its log start offset")
 def test_a_log_that_ends_before_its_log_start_offset_is_emptied(directory):
     log = recover(directory, log_start_offset=100)
     assert (log.log_start_offset, log.log_end_offset) == (100, 100)
@@ -280,6 +300,7 @@ def test_a_log_that_ends_before_its_log_start_offset_is_emptied(directory):
     assert offsets_in(log) == [100]
 
 
+@pytest.mark.logs("its segment does not exist")
 def test_left_over_files(crashed, directory):
     for name in ("00000000000000000000.log.deleted", "00000000000000000000.index.cleaned", "00000000000000000500.index",
                  "00000000000000000000.log.tmp", "00000000000000000003.snapshot"):  # fmt: skip
@@ -295,6 +316,7 @@ def test_empty_directory(tmp_path):
     assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (0, 0, 0)
 
 
+@pytest.mark.logs("are not valid batches, truncated")
 def test_epochs_ahead_of_a_torn_log_go(directory):
     log = open_log(directory, config=CONFIG, is_clean=False)
     log.assign_epoch(9, 41)

@@ -212,6 +212,7 @@ def test_a_reader_in_a_thread_has_the_replaced_file_until_its_delay_is_over(tmp_
     assert held
 
 
+@pytest.mark.logs("is offline")
 def test_a_disk_that_fails_under_a_job_takes_the_log_offline():
     files = FaultyFiles(random=Random(1))
     failed = []
@@ -242,6 +243,7 @@ def test_a_copy_is_removed_though_the_segment_was_rolled_meanwhile(tmp_path):
     assert held
 
 
+@pytest.mark.logs("is offline")
 def test_a_copy_that_fails_leaves_no_file(tmp_path):
     files = Recorded()
 

@@ -29,6 +29,8 @@ from protocol.messages.update_raft_voter import (
 )
 from protocol.messages.update_raft_voter import Listener as UpdatedListener
 
+pytestmark = pytest.mark.logs("")
+
 IDS = st.sampled_from([-1, 0, 1, 2, 3, 9])
 EPOCHS = st.integers(-1, 6)
 OFFSETS = st.integers(-1, 6) | st.sampled_from([2**63 - 1])

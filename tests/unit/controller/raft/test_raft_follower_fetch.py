@@ -99,6 +99,7 @@ def test_the_high_watermark_is_what_is_here_and_never_moves_back() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 30, 61])
+@pytest.mark.logs("are valid; the others are fetched again")
 def test_damaged_records_are_asked_for_again_after_a_pause(cut: int) -> None:
     replica = follower()
     sound = records_of(1)
@@ -125,6 +126,7 @@ def test_records_that_the_own_disk_refuses_end_the_node() -> None:
         answer_fetch(replica, fetch_answer(records_of(1)))
 
 
+@pytest.mark.logs("are valid; the others are fetched again")
 def test_records_of_a_later_epoch_than_the_leaders_are_not_taken() -> None:
     replica = follower()
     answer_fetch(replica, fetch_answer(records_of(EPOCH + 1)))
@@ -155,6 +157,7 @@ def test_where_a_log_is_cut(mine: tuple[int, ...], diverging: tuple[int, int], o
     assert asked(replica).fetch_offset == offset
 
 
+@pytest.mark.logs("this node's replica of the metadata log stops")
 def test_what_is_committed_is_never_cut() -> None:
     replica = follower()
     answer_fetch(replica, fetch_answer(records_of(1, 1, 3), high_watermark=3))
@@ -186,6 +189,7 @@ def test_what_is_committed_is_never_cut() -> None:
         (None, Follower, 2, EPOCH),
     ],
 )
+@pytest.mark.logs("inconsistent with the known leader", "names an invalid snapshot", "returned an error in")
 def test_what_an_answer_teaches(
     answer: FetchResponse | None, role: type, leader: int | None, epoch: int
 ) -> None:
@@ -216,6 +220,7 @@ def test_while_the_leader_is_silent_others_are_asked_and_then_an_election_is_tri
     assert replica.sent(VoteRequest)
 
 
+@pytest.mark.logs("returned an error in")
 def test_only_good_answers_put_the_election_off() -> None:
     replica = follower()
     for _ in range(19):
@@ -320,6 +325,7 @@ def test_a_snapshot_arrives_in_chunks_and_the_log_starts_at_its_end() -> None:
 
 
 @pytest.mark.parametrize("is_corrupt", [False, True])
+@pytest.mark.logs("is corrupt, and is fetched again")
 def test_a_thread_validates_the_snapshot_before_anything_else_is_fetched(is_corrupt: bool) -> None:
     """Reading and flushing all of it held the event loop up."""
     replica, sent = fetching_snapshot()
@@ -351,6 +357,11 @@ def test_a_thread_validates_the_snapshot_before_anything_else_is_fetched(is_corr
         piece(b"not a batch", size=11),
     ],
 )
+@pytest.mark.logs(
+    "is corrupt, and is fetched again",
+    "other than the requested one; the download starts again",
+    "returned an error in",
+)
 def test_a_snapshot_that_cannot_be_is_given_up(answer: FetchSnapshotResponse) -> None:
     replica, sent = fetching_snapshot()
     download = replica.role.download
@@ -363,6 +374,7 @@ def test_a_snapshot_that_cannot_be_is_given_up(answer: FetchSnapshotResponse) ->
 
 
 @pytest.mark.parametrize("answer", [None, FetchSnapshotResponse(), FetchSnapshotResponse(error_code=42)])
+@pytest.mark.logs("returned an error in")
 def test_no_answer_is_asked_for_again(answer: FetchSnapshotResponse | None) -> None:
     replica, sent = fetching_snapshot()
     replica.answer(sent, answer)
@@ -396,6 +408,7 @@ def test_a_snapshot_that_is_here_already_is_used() -> None:
     assert asked(replica).fetch_offset == 7
 
 
+@pytest.mark.logs("returned an error in")
 def test_records_of_another_topic_are_none() -> None:
     replica = follower()
     answer = fetch_answer(records_of(1))
@@ -419,6 +432,7 @@ def test_a_log_that_ends_in_a_later_epoch_than_the_snapshot_gives_way(mine: tupl
     assert asked(replica).fetch_offset == 7
 
 
+@pytest.mark.logs("this node's replica of the metadata log stops")
 def test_a_snapshot_that_ends_before_what_is_committed_is_the_end() -> None:
     replica = follower()
     answer_fetch(replica, fetch_answer(records_of(1, 1, 3), high_watermark=3))

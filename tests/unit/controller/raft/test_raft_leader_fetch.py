@@ -138,6 +138,7 @@ def test_a_leader_that_is_stopping_serves_no_more(leader: Replica) -> None:
     assert row_of(ask(leader)).error_code == ErrorCode.not_leader_or_follower
 
 
+@pytest.mark.logs("its requests are refused; set a unique node.id on every node")
 def test_another_node_with_the_leaders_id_is_refused(leader: Replica) -> None:
     row = row_of(ask(leader, id=leader.id, directory_id=UUID(int=9)))
     assert row.error_code == ErrorCode.unknown_server_error

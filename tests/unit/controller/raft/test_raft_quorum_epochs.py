@@ -182,6 +182,7 @@ def test_a_leader_that_is_no_voter_we_know_says_where_it_is() -> None:
         (begin(2, epoch=4, voter=-1, voter_directory=UUID(int=0)), ErrorCode.none, ErrorCode.none),
     ],
 )
+@pytest.mark.logs("inconsistent with the known leader")
 def test_begin_that_is_refused(asked: Any, top_error: ErrorCode, error: ErrorCode | None) -> None:
     replica = Replica(settings(1), election=state(4, leader=2))
     answer = replica.ask(asked)
@@ -192,6 +193,9 @@ def test_begin_that_is_refused(asked: Any, top_error: ErrorCode, error: ErrorCod
     assert isinstance(replica.role, Follower)
 
 
+@pytest.mark.logs(
+    "of the metadata quorum: another node has the same node.id, or this one has lost the quorum-state of that epoch"
+)
 def test_a_leader_whose_disk_is_lost_neither_leads_nor_votes_in_its_epoch() -> None:
     replica = Replica(settings(1))
     replica.ask(begin(1, epoch=4))
@@ -219,6 +223,7 @@ def begin_response(error: ErrorCode = ErrorCode.none, *, leader: int = 1, epoch:
         (lambda leader, epoch: begin_response(leader=leader % 3 + 1, epoch=epoch), Leader, 0),
     ],
 )
+@pytest.mark.logs("inconsistent with the known leader", "returned an error in")
 def test_answers_to_begin(answer: Any, role: type, epoch_more: int) -> None:
     cluster = Cluster.static(3)
     cluster.run_until(lambda: cluster.leaders)
@@ -287,6 +292,7 @@ def test_successors_are_known_by_their_disks() -> None:
         (end(3), ErrorCode.none, ErrorCode.invalid_request),
     ],
 )
+@pytest.mark.logs("inconsistent with the known leader")
 def test_end_that_is_refused(asked: Any, top_error: ErrorCode, error: ErrorCode | None) -> None:
     replica = Replica(settings(1), election=state(4, leader=2))
     before = replica.role.fetch_deadline_ms

@@ -464,6 +464,7 @@ def test_an_update_is_answered_with_a_later_leader() -> None:
         UpdateRaftVoterResponse(),
     ],
 )
+@pytest.mark.logs("returned an error in")
 def test_an_update_that_is_refused_is_tried_again_later(answer: UpdateRaftVoterResponse) -> None:
     replica = follower_of_2(static=(1, 2, 3))
     replica.answer(until_sent(replica, UpdateRaftVoterRequest), answer)
@@ -472,6 +473,7 @@ def test_an_update_that_is_refused_is_tried_again_later(answer: UpdateRaftVoterR
     until_sent(replica, UpdateRaftVoterRequest)
 
 
+@pytest.mark.logs("returned an error in")
 def test_a_join_that_is_refused_is_tried_again_later() -> None:
     replica = follower_of_2(voters=(2, 3), auto_join_enable=True)
     refusal = AddRaftVoterResponse(error_code=ErrorCode.unsupported_version)

@@ -233,6 +233,7 @@ def test_a_pre_vote_may_be_of_the_last_records_epoch() -> None:
     assert row_of(replica.ask(request(epoch=5, last=(1, 5), pre_vote=True))).vote_granted
 
 
+@pytest.mark.logs("its requests are refused; set a unique node.id on every node")
 def test_another_node_with_our_id_gets_no_vote() -> None:
     replica = Replica(settings(1))
     answer = replica.ask(request(1, epoch=1, candidate_directory=UUID(int=9)))
@@ -334,6 +335,10 @@ def test_a_lost_vote_is_waited_out() -> None:
         (None, Prospective, 0),
     ],
 )
+@pytest.mark.logs(
+    "of the metadata quorum: another node has the same node.id, or this one has lost the quorum-state of that epoch",
+    "returned an error in",
+)
 def test_what_an_answer_teaches(answer: VoteResponse | None, role: type, epoch: int) -> None:
     replica = nominee()
     (first, *_), before = replica.sent(VoteRequest), len(replica.sends)
@@ -427,6 +432,7 @@ def test_a_prospective_grants_its_vote_and_restarts_its_election_timeout() -> No
     assert replica.election.voted_id == 2
 
 
+@pytest.mark.logs("has no endpoint for the listener")
 def test_a_voter_that_cannot_be_reached_is_no_trouble() -> None:
     log = MemoryLog()
     elsewhere = voter_set(1, 2, 3).with_updated(Voter(key(3), {"OTHER": address(3)}, VersionRange(0, 1)))
