@@ -2,7 +2,7 @@
 
 confluent-kafka's wheel carries the library; its Python API costs a call for each record, which limits
 the load before the broker does. Here records are enqueued and taken a batch at a time through the
-library's own C API, so that what is measured is the client everybody uses and not our loop around it.
+library's own C API, so that what is measured is the usual client and not our loop around it.
 Python runs once for some thousand records.
 """
 

@@ -44,7 +44,7 @@ def start_offsets(*, log_start_offset: int, first_segment_offset: int, is_tiered
 
 
 class LogOffsets:
-    """See the module. The attributes are read by everybody, in any thread, and set by the methods only."""
+    """See the module. The attributes are read in any thread, and set by the methods only."""
 
     __slots__ = (
         "first_gap_offset",

@@ -157,7 +157,7 @@ class Nemesis:
     # -- when and whom -----------------------------------------------------------------------------
 
     def _victims(self) -> list[int]:
-        """Who may suffer now: one controller at a time, seldom two brokers; more often than not somebody who leads."""
+        """Who may suffer now: one controller at a time, seldom two brokers; more often than not a leader."""
         suffering = {mending.node_id for mending in self._mendings}
         bound = 2 if self._random.random() < 0.3 else 1
         victims: list[int] = []

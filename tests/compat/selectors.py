@@ -1,4 +1,4 @@
-"""A replica selector as somebody who runs Ottla may write one: brokers import it by its dotted path."""
+"""A replica selector as an operator of Ottla may write one: brokers import it by its dotted path."""
 
 from broker.replication.replica_selector import (
     ClientMetadata,

@@ -60,7 +60,7 @@ def test_the_life_of_a_group(server, topic, group):
     assert sorted(one.partition for one in found.assignment.topic_partitions) == [0, 1]
     eventually_equal(lambda: committed(admin, group).get((topic, 0)), 3)
 
-    # Neither its offsets nor itself can go while somebody consumes.
+    # Neither its offsets nor itself can go while a member consumes.
     assert alter(admin, group, TopicPartition(topic, 0, 1)) == {(topic, 0): "UNKNOWN_MEMBER_ID"}
     assert code_of(admin.delete_consumer_groups([group])[group]) == "NON_EMPTY_GROUP"
     assert offset_delete(server.port, group, topic, 0) == (0, 86)  # GROUP_SUBSCRIBED_TO_TOPIC

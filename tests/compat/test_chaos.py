@@ -38,7 +38,7 @@ SEED = int(os.environ.get("OTTLA_CHAOS_SEED", random.randrange(1_000_000)))
 
 TOPIC = "chaos"
 PARTITIONS = 4
-#: How soon, after the last fault, everybody is in the ISR again, and everything is written.
+#: How soon, after the last fault, all replicas are in the ISR again, and everything is written.
 RECOVERY_S = 120
 
 _LEFTOVER = re.compile(r"\.(deleted|swap|cleaned|part|tmp)$|-(delete|stray|future)$|-stray$")

@@ -34,7 +34,7 @@ _BROKER = 4
 
 
 class Operator(BlockingWire):
-    """Somebody who looks after the directories A and B of broker `node_id`."""
+    """An operator of the directories A and B of broker `node_id`."""
 
     def __init__(self, port: int, a: Path, b: Path) -> None:
         super().__init__(port)

@@ -97,7 +97,7 @@ class _File:
     flushed: _Content = _NOTHING
     pending: list[_Change] = field(default_factory=list)
     modified_ms: int = 0
-    #: Those that somebody may still look at: what is written to the file is seen in them.
+    #: Those that a reader may still use: what is written to the file is seen in them.
     mappings: "WeakSet[mmap.mmap]" = field(default_factory=WeakSet)
 
     @classmethod

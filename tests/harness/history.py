@@ -33,7 +33,7 @@ class Poll:
     partition: int
     #: (offset, value)
     found: list[tuple[int, bytes]]
-    #: The leader epoch of each, where somebody asks for it.
+    #: The leader epoch of each, where the consumer asks for it.
     epochs: list[int] = field(default_factory=list)
     broker_id: int
     high_watermark: int
@@ -50,7 +50,7 @@ class History:
     errors: list[str] = field(default_factory=list)
     #: Topics whose leaders may be elected uncleanly: what was acknowledged may be lost, and seen for a while.
     unclean: set[str] = field(default_factory=set)
-    #: Topics whose beginning goes, by retention or because somebody wants it deleted.
+    #: Topics whose beginning goes, by retention or by DeleteRecords.
     trimmed: set[str] = field(default_factory=set)
     #: Topics that keep the last value of each key.
     compacted: set[str] = field(default_factory=set)

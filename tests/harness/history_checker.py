@@ -78,8 +78,8 @@ def check_partition(
 ) -> Errors:
     """The errors of one partition, those that are allowed among them.
 
-    What stood before `log_start_offset` is forgotten, by whom its producer writes to as well: a batch of which it never
-    heard comes again, and a follower that was emptied and starts behind it takes that for the first.
+    The leader may have forgotten what was before `log_start_offset`: a batch whose acknowledgement was lost is sent
+    again, and a follower that was emptied and starts behind the first copy takes the second one for the first.
     """
     errors: Errors = defaultdict(list)
     at: dict[int, set[bytes]] = defaultdict(set)

@@ -183,7 +183,7 @@ def comes_true(
 
 
 def answers(port: int) -> bool:
-    """Whether somebody accepts connections at this port of 127.0.0.1."""
+    """Whether a server accepts connections at this port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0

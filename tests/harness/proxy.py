@@ -35,7 +35,7 @@ def sender_of(first_request: bytes) -> int | None:
 
 
 class _Connection:
-    """One connection that somebody has opened to a proxy, and its other half to the node."""
+    """One connection to a proxy, and its other half to the node."""
 
     def __init__(self, opened: asyncio.StreamWriter) -> None:
         self.sender: int | None = None

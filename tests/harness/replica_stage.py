@@ -10,7 +10,7 @@
 | `B fetches` | B asks the leader that it knows of; a question that the leader holds back is answered later |
 | `B fetches in vain` | the same, and the answer is lost |
 | `B catches up` | B fetches until the leader holds it back |
-| `B hears nothing`, `B hears` | the metadata log does not reach B; it does again |
+| `B replays nothing`, `B replays` | the metadata log does not reach B; it does again |
 | `A flushes` | what A has is on its disk |
 | `A dies`, `A loses power` | its process ends; its machine does, with all that was not flushed |
 | `A is fenced` | the controller has noticed |
@@ -313,10 +313,10 @@ class Stage:
             case [name, "writes", *values]:
                 for value in values:
                     self._write(name, value.split("+"))
-            case [name, "hears", *nothing]:
-                self.broker(name).hears = not nothing
+            case [name, "replays", *nothing]:
+                self.broker(name).replays = not nothing
                 if not nothing:
-                    self.broker(name).hear()
+                    self.broker(name).replay()
             case [name, "flushes"]:
                 self.partition(name).log.flush()
             case [name, "deletes", "before", offset]:

@@ -85,8 +85,8 @@ class ReplicaBroker:
         self.epoch = 0
         self.is_up = False
         #: While it is not, its image stays as it is.
-        self.hears = True
-        self.heard = 0
+        self.replays = True
+        self.replayed = 0
         self.selector: ReplicaSelector | None = None
         self.leader_rate = self.follower_rate = self.move_rate = _UNLIMITED
         self.fetching = dict(fetching or {})
@@ -149,20 +149,20 @@ class ReplicaBroker:
             self.selector, node_id=self.node_id, metadata=self.metadata, now_ms=runtime.now_ms
         )
         self.is_up = True
-        self.heard = 0
+        self.replayed = 0
         self.epoch = self.cluster.register(self)
         for records in self.cluster.batches:
             self.metadata.image.replay_all(records)
-        self.heard = len(self.cluster.batches)
+        self.replayed = len(self.cluster.batches)
         self.replicas.apply_image(self.metadata.image)
         self.metadata.on_change(self.replicas.apply_delta)
 
-    def hear(self) -> None:
-        """What was committed since it last heard."""
-        while self.heard < len(self.cluster.batches):
-            records = self.cluster.batches[self.heard]
-            self.heard += 1
-            self.metadata.on_commit(records, self.heard - 1, self.heard)
+    def replay(self) -> None:
+        """What was committed since its last replay."""
+        while self.replayed < len(self.cluster.batches):
+            records = self.cluster.batches[self.replayed]
+            self.replayed += 1
+            self.metadata.on_commit(records, self.replayed - 1, self.replayed)
 
     async def listen(self) -> None:
         """Serve on the network."""
@@ -278,8 +278,8 @@ class ReplicaCluster:
         self.batches.append(list(records))
         self.image.replay_all(records)
         for broker in self.brokers.values():
-            if broker.is_up and broker.hears:
-                broker.hear()
+            if broker.is_up and broker.replays:
+                broker.replay()
 
     def register(self, broker: ReplicaBroker) -> int:
         """A new incarnation; its epoch."""
@@ -299,8 +299,8 @@ class ReplicaCluster:
         self.batches[-1].append(record)
         self.image.replay_all([record])
         for other in self.brokers.values():
-            if other is not broker and other.is_up and other.hears:
-                other.hear()
+            if other is not broker and other.is_up and other.replays:
+                other.replay()
         return epoch
 
     def create(
@@ -333,7 +333,7 @@ class ReplicaCluster:
         )
 
     def fence(self, broker_id: int) -> None:
-        """The controller hears nothing of a broker any more; leaders and ISRs are the test's affair."""
+        """The broker's requests to the controller are lost; the test changes leaders and ISRs."""
         broker = self.brokers[broker_id]
         self.commit(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, fenced=1))
 
@@ -356,7 +356,7 @@ class ReplicaCluster:
 
 
 async def turns(count: int = 50) -> None:
-    """Let everybody do what can be done at this moment."""
+    """Let all brokers do what can be done at this moment."""
     for _ in range(count):
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""What operators and failing disks do to log directories of a cluster: cordoned ones (KIP-1066), and ones of which no controller hears (KIP-858)."""
+"""What operators and failing disks do to log directories of a cluster: cordoned ones (KIP-1066), and failed ones that no controller learns of (KIP-858)."""
 
 import asyncio
 import errno
@@ -184,7 +184,7 @@ def test_a_broker_that_cannot_report_a_failed_directory_ends():
 
 @pytest.mark.logs("Log directory", "has not responded for")
 def test_the_old_directory_fails_when_the_metadata_names_the_new_one():
-    """The controller hears that the replica is not there: it would lead, or be in the ISR, without a log."""
+    """The controller learns that the replica is not there: it would lead, or be in the ISR, without a log."""
 
     async def story(world):
         await world.start(*CONTROLLERS, *BROKERS)

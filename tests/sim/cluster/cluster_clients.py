@@ -85,7 +85,7 @@ class Client:
                 await asyncio.sleep(BACKOFF_S)
 
     async def refresh(self, topic: str) -> None:
-        """Ask somebody who leads."""
+        """Ask a broker for the leader."""
         message = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         response = await self.request_any(ApiKey.METADATA, message)
         for found in response.topics:
@@ -99,7 +99,7 @@ class Client:
                     self._epochs[key] = row.leader_epoch
 
     async def leader_of(self, topic: str, partition: int) -> tuple[int, int]:
-        """(leader, leader epoch), as soon as somebody knows."""
+        """(leader, leader epoch), as soon as a broker returns it."""
         while (topic, partition) not in self._leaders:
             await self.refresh(topic)
             if (topic, partition) not in self._leaders:

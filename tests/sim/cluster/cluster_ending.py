@@ -25,7 +25,7 @@ class Ending:
         self._world = world
 
     async def heal(self) -> None:
-        """Nothing fails any more: everybody comes back, and the clients end."""
+        """Nothing fails any more: all nodes are restarted, and the clients end."""
         self._world.note("healing")
         network = self._world.simulation.network
         network.conditions.delays_s.clear()

@@ -72,7 +72,7 @@ class Judge:
         self.check_count = 0
         #: Topics whose replicas delete by age or size, each by itself.
         self.aging: set[str] = set()
-        #: (topic, partition) -> up to where somebody has wanted records deleted.
+        #: (topic, partition) -> up to where a client has requested records deleted.
         self.deleted: dict[tuple[str, int], int] = {}
         #: The leader epoch of the last unclean election.
         self._unclean_epochs: dict[Key, int] = {}
@@ -323,7 +323,7 @@ class Judge:
         """Neither a replica of a fenced broker is in an ISR, nor one on a directory that its broker has lost (KIP-858)."""
         for topic in self.image.topics_by_id.values():
             for index, partition in topic.partitions.items():
-                # The last member stays until somebody else can be elected.
+                # The last member stays until another one can be elected.
                 if broker.broker_id not in partition.isr or len(partition.isr) == 1:
                     continue
                 directory = partition.directories[partition.replicas.index(broker.broker_id)]

@@ -71,7 +71,7 @@ class Ledger:
         self.end = end
 
     def end_under(self, leader_epoch: int) -> int:
-        """How much was committed before a newer leader came, of whom an older one need not have heard."""
+        """How much was committed before a newer leader came, which an older one need not know."""
         newer = [epoch for epoch in self.begun if epoch > leader_epoch]
         return self.begun[min(newer)] if newer else self.end
 

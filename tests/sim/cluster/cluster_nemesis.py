@@ -54,7 +54,7 @@ class Nemesis:
                 getattr(self, f"_{kind}")(victim)
 
     def _victim(self) -> Machine:
-        """Anybody; often somebody who leads."""
+        """Any node; often a leader."""
         random, world = self._random, self._world
         leaders = [
             machine
@@ -217,7 +217,7 @@ class Nemesis:
             self._later("resume", machine)
 
     def _clock(self, machine: Machine) -> None:
-        """Somebody sets its clock."""
+        """Its clock is set."""
         error_ms = self._random.choice((-3_600_000, -5_000, 0, 2_000, 3_600_000))
         self._world.note(f"clock {machine} {error_ms}")
         machine.clock_error_ms = error_ms

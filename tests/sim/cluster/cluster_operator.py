@@ -58,7 +58,7 @@ class Operator:
         self._ask(ApiKey.ELECT_LEADERS, ElectLeadersRequest(topic_partitions=None, timeout_ms=1000))
 
     def elect_uncleanly(self) -> None:
-        """Anybody shall lead, where records may be lost."""
+        """An unclean election, where records may be lost."""
         wanted = [
             TopicPartitions(topic=topic, partitions=[index])
             for topic, index in self._partitions()
@@ -183,7 +183,7 @@ class Operator:
         of: int | None = None,
         then: Callable[[Any], None] = lambda response: None,
     ) -> None:
-        """Somebody is asked, and perhaps answers."""
+        """A request to one broker, which may answer or not."""
         if self._client is None:
             self._client = self._world.client("operator")
         client, broker_id = self._client, self._random.choice(self._world.broker_ids) if of is None else of

@@ -56,7 +56,7 @@ class Inquirer(Client):
         """One question after the other until it is over. Raises Violated."""
         while not is_over():
             leader, epoch = await self.leader_of(self._topic, self._partition)
-            # Sometimes somebody who should not answer.
+            # Sometimes a broker that should not answer.
             asked = leader if self.random.random() < 0.8 else self.random.choice(self._brokers)
             question = self.random.choice((self._ask_offset, self._ask_offset, self._ask_epoch))
             try:
@@ -72,7 +72,7 @@ class Inquirer(Client):
                 await self.lost_leader(self._topic, self._partition)
 
     def _ledger(self, broker_id: int, epoch: int) -> Ledger:
-        """What the leader of this epoch has committed. Raises Violated if that is somebody else."""
+        """What the leader of this epoch has committed. Raises Violated if that is another broker."""
         known = self._judge.leader_and_ledger(self._topic, self._partition, epoch)
         if known is None or known[0] != broker_id:
             raise Violated(

@@ -136,7 +136,7 @@ async def beside_the_loop(world: World) -> None:
             machine.is_cold = 0.6
             for consumer in world.consumers:
                 delays_s[machine.host, consumer.name] = random.choice((0.0, 0.1, 0.4))
-        if random.random() < 0.4:  # somebody new, who reads all that there is
+        if random.random() < 0.4:  # a new consumer, which reads all that there is
             world.consume("plain", rack=random.choice("bc"))
         # Of two, so that the last leader but one leads again.
         operator.crown(random.choice(("plain", "packed")), 0, random.choice(world.broker_ids[:2]))
@@ -279,7 +279,7 @@ STORIES: dict[str, Story] = {
 
 #: What the worlds of some have to have; the rest is drawn.
 WORLDS: dict[str, dict[str, Any]] = {
-    # A controller whom everybody hears at once.
+    # A controller whose messages reach all nodes at once.
     "late_words": {"controllers": 1, "is_combined": False},
     "amnesia": {"controllers": 1, "is_combined": False},
     "parked": {"controllers": 1, "is_combined": False},

@@ -320,7 +320,7 @@ class World:
         self.begin(consumer.consume(is_over=lambda position: self.is_stopping))
 
     def ask(self, topic: str, partition: int = 0, *, pause_s: float = 0.05) -> None:
-        """Somebody who asks for offsets until the end."""
+        """A client that asks for offsets until the end."""
         inquirer = Inquirer(
             self.simulation,
             Random(self.random.getrandbits(64)),

@@ -283,7 +283,7 @@ class World:
                 self.refusals += 1
 
     async def join(self) -> None:
-        """Register a broker, so that there is somebody to put partitions on."""
+        """Register a broker, so that partitions can be placed."""
         features = {
             "metadata.version": (7, 30),
             "eligible.leader.replicas.version": (0, 1),
@@ -396,7 +396,7 @@ def chunks(node: Node, start_offset: int) -> list[Any]:
 
 
 def replayed(node: Node) -> MetadataImage:
-    """What the files of a node say, read by somebody new."""
+    """What the files of a node say, read by a new process."""
     copy = node.files.after_crash(Random(1), Loss.NOTHING)
     node.files._is_dead = False
     log = MetadataLog.open(LOG_DIR, files=copy, random=Random(1), now_ms=0, settings=LOG_SETTINGS)

@@ -150,7 +150,7 @@ class Cluster:
 
     @property
     def committed_end(self) -> int:
-        """The largest high watermark that anybody had."""
+        """The largest high watermark that any node had."""
         return self.judge.committed_end
 
     def have_reached(self, offset: int, among: Iterable[Node] | None = None) -> bool:
@@ -182,7 +182,7 @@ class Cluster:
         self.events.note("isolate", sorted(inside), outbound, inbound)
 
     def heal(self) -> None:
-        """Everybody reaches everybody, and nothing is lost."""
+        """All nodes are connected, and nothing is lost."""
         self.network.weather.cut.clear()
         self.network.weather.loss = 0
         self.network.weather.max_delay_ms = 5

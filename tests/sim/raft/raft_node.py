@@ -222,7 +222,7 @@ class Node:
         self.enqueue(lambda now_ms: self.raft.receive(now_ms, message, (exchange, message)))
 
     def ask(self, message: Any, then: Callable[[Any], None]) -> None:
-        """Somebody's request from outside of the quorum."""
+        """A request from outside of the quorum."""
         self.enqueue(lambda now_ms: self.raft.receive(now_ms, message, then))
 
     def answered(self, send: Send, response: Any, why: str) -> None:

@@ -33,7 +33,7 @@ def _cluster(seed: int, *, least_voters: int = 1, is_traced: bool = False) -> Cl
 
 
 def can_elect_initial_leader(seed: int, *, is_traced: bool = False) -> Cluster:
-    """All start: somebody leads, and the others follow."""
+    """All start: one leads, and the others follow."""
     cluster = _cluster(seed, is_traced=is_traced)
     yield cluster
     cluster.run_until(cluster.has_leader, "a leader", within_s=30)
@@ -298,7 +298,7 @@ class Chaos:
         node.disk.max_delay_ms = self.random.choice((0, 1, 20, 300, 2000))
 
     def snapshots(self) -> None:
-        """Everybody takes one."""
+        """Every node takes one."""
         for node in self.cluster.running:
             node.begin_snapshot()
 

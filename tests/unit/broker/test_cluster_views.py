@@ -209,8 +209,8 @@ def test_users_are_named_once_and_all_of_their_mechanisms():
             for name, mechanism in (("a", 2), ("a", 1), ("b", 1))
         )
     )
-    everybody = describe_users(DescribeUserScramCredentialsRequest(users=[]), context(0), cluster).results
-    assert [(row.user, [info.mechanism for info in row.credential_infos]) for row in everybody] == [
+    all_users = describe_users(DescribeUserScramCredentialsRequest(users=[]), context(0), cluster).results
+    assert [(row.user, [info.mechanism for info in row.credential_infos]) for row in all_users] == [
         ("a", [1, 2]),
         ("b", [1]),
     ]

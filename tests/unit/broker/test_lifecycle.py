@@ -84,19 +84,19 @@ class Silent(Controller):
 
     def __init__(self):
         self.answers = True
-        self.heard = []
+        self.reported = []
 
     async def request(self, api_key, message, context=None):
         if api_key == ApiKey.BROKER_HEARTBEAT:
             if not self.answers:
                 raise RequestTimedOut("no answer")
-            self.heard.append(list(message.offline_log_dirs))
+            self.reported.append(list(message.offline_log_dirs))
             return BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False)
         return BrokerRegistrationResponse(broker_epoch=7)
 
 
 def lose_a_directory(*, silent_for_s):
-    """A directory fails while no controller answers for so long; how long the broker lived, or None, and what was heard."""
+    """A directory fails while no controller answers for so long; how long the broker lived, or None, and what it reported."""
     with Simulation(seed=1) as simulation:
         runtime = simulation.runtime("broker")
         controller, offline, lost, ended = Silent(), [], UUID(int=1000), []
@@ -118,7 +118,7 @@ def lose_a_directory(*, silent_for_s):
             await lifecycle.stop()
 
         simulation.run(main())
-        return ended, controller.heard[-1]
+        return ended, controller.reported[-1]
 
 
 # KIP-858
@@ -132,9 +132,9 @@ def test_a_broker_that_cannot_report_a_lost_directory_ends():
 
 @pytest.mark.logs("a heartbeat to the controller failed")
 def test_a_broker_that_reports_a_lost_directory_late_keeps_running():
-    ended, heard = lose_a_directory(silent_for_s=8)
+    ended, reported = lose_a_directory(silent_for_s=8)
     assert ended == []
-    assert heard == [UUID(int=1000)]
+    assert reported == [UUID(int=1000)]
 
 
 @pytest.mark.logs("a heartbeat to the controller failed")

@@ -314,7 +314,7 @@ class Cluster:
         self._advance(leader, partition)
 
     def propose(self, broker_id: int, partition: int, *, without: int | None = None) -> None:
-        """Everybody who has caught up into the ISR; or one follower out of it."""
+        """All followers that have caught up join the ISR; or one leaves it."""
         broker = self.brokers[broker_id]
         leads = broker.leads.get(partition)
         if leads is None or leads.proposal is not None:
@@ -467,7 +467,7 @@ class Cluster:
             for replica in now.isr:
                 assert image.brokers[replica].is_active, "ValidControllerState"
         else:
-            assert now.isr, "without an ELR somebody has to be remembered"
+            assert now.isr, "without an ELR the last known leader is kept"
         assert not set(now.isr) & set(now.elr), "ValidControllerIsrAndElr: disjoint"
         _, enough = self.required[-1]
         assert not now.elr or len(now.isr) < enough, (
@@ -546,7 +546,7 @@ class Cluster:
     def _come_back(self, broker: Broker) -> None:
         known = self.machine.state.image.brokers.get(broker.broker_id)
         if broker.epoch is not None and known is not None and known.in_controlled_shutdown:
-            self.stop(broker.broker_id)  # who has said goodbye comes back by a restart
+            self.stop(broker.broker_id)  # after a controlled shutdown it comes back by a restart
         if broker.epoch is None:
             self.silence(9_000)
             for other in BROKERS:

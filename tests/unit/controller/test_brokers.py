@@ -154,8 +154,8 @@ def test_two_processes_with_one_id():
 
 def test_a_new_active_controller_gives_every_broker_a_session():
     machine = Machine(brokers=[1, 2])
-    everybody = machine.state.image.brokers.values()
-    machine.state.sessions.start_all(everybody, stopped=[1], now_ms=machine.now_ms)
+    all_brokers = machine.state.image.brokers.values()
+    machine.state.sessions.start_all(all_brokers, stopped=[1], now_ms=machine.now_ms)
     with pytest.raises(DuplicateBrokerRegistration):
         register(machine, request(2))
     register(machine, request(1))  # that process is known to be gone
@@ -205,7 +205,7 @@ def test_partitions_are_looked_through_again_only_when_there_is_news(monkeypatch
         beat(machine, 2, offset=moved_at - 1)
         assert not beat(machine, 1, want_shut_down=True).should_shut_down
     assert len(looks) == 1
-    # Led into it again by somebody: it must not go, however far the others have read.
+    # It leads a partition again: it must not shut down, however far the others have read.
     topic_id = machine.state.image.topics_by_name["t"].topic_id
     machine.replay(PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[2, 1], leader=1))
     for _ in range(10):
@@ -246,8 +246,8 @@ def test_a_controlled_shutdown_survives_its_controller():
     machine = Machine(brokers=[1, 2])
     machine.create("t", [1, 2])
     assert not beat(machine, 1, want_shut_down=True).should_shut_down
-    everybody = machine.state.image.brokers.values()
-    machine.state.sessions.start_all(everybody, now_ms=machine.now_ms)  # another controller
+    all_brokers = machine.state.image.brokers.values()
+    machine.state.sessions.start_all(all_brokers, now_ms=machine.now_ms)  # another controller
     assert machine.state.image.brokers[1].in_controlled_shutdown
     # It knows of no offset to wait for; the broker leads nothing any more, and may go.
     assert beat(machine, 1, want_shut_down=True).should_shut_down

@@ -90,7 +90,7 @@ def check(before: PartitionImage | None, now: PartitionImage, state: object, *, 
     assert set(now.isr) <= set(now.replicas)
     assert set(now.elr) <= set(now.replicas)
     assert not set(now.isr) & set(now.elr)
-    assert elr or now.isr, "without an ELR somebody has to be remembered"
+    assert elr or now.isr, "without an ELR the last known leader is kept"
     assert elr or not now.elr
     if now.leader is not None:
         assert now.leader in now.isr

@@ -140,7 +140,7 @@ class Walk:
             self.cluster.check()
         self.cluster.heal()
 
-    def somebody(self) -> int:
+    def any_broker(self) -> int:
         return self.random.choice(BROKERS)
 
     def is_likely(self) -> bool:
@@ -158,7 +158,7 @@ class Walk:
 
     def propose(self) -> None:
         index = self.random.choice(PARTITIONS)
-        leader = self.cluster.now(index).leader or self.somebody()
+        leader = self.cluster.now(index).leader or self.any_broker()
         self.cluster.propose(leader, index, without=self.random.choice([None, None, *BROKERS]))
         if self.is_likely():
             self.cluster.deliver(-1)
@@ -175,10 +175,10 @@ class Walk:
                 self.cluster.beat(broker)
 
     def crash(self) -> None:
-        self.cluster.crash(self.somebody(), self.random.randrange(4))
+        self.cluster.crash(self.any_broker(), self.random.randrange(4))
 
     def crash_and_return(self) -> None:
-        broker = self.somebody()
+        broker = self.any_broker()
         self.cluster.crash(broker, self.random.randrange(4))
         for _ in range(2):
             for other in BROKERS:
@@ -187,13 +187,13 @@ class Walk:
         self.cluster.register(broker)
 
     def stop(self) -> None:
-        self.cluster.stop(self.somebody())
+        self.cluster.stop(self.any_broker())
 
     def leave(self) -> None:
-        self.cluster.leave(self.somebody())
+        self.cluster.leave(self.any_broker())
 
     def start(self) -> None:
-        self.cluster.register(self.somebody())
+        self.cluster.register(self.any_broker())
 
     def silence(self) -> None:
         self.cluster.silence(5_000)

@@ -144,7 +144,7 @@ class Groups(RuleBasedStateMachine):
             assert member.assignment in (b"", by_client[member.client_id])
 
     def teardown(self):
-        """Everybody behaves from now on: the group comes to rest with all that fit in, each assigned."""
+        """All members behave from now on: the group comes to rest with all that fit in, each assigned."""
         if not hasattr(self, "stage"):
             return
         self.come_to_rest()

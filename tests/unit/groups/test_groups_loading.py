@@ -56,7 +56,7 @@ def offset_batches(batches: int, records_a_batch: int, keys: int) -> list[bytes]
 
 
 async def turns_of_load(world) -> int:
-    """Turns of the loop until the partition is loaded; every other turn is somebody else's."""
+    """Turns of the loop until the partition is loaded; every other turn belongs to another task."""
     turns = 0
     while await world.fetched() is E.coordinator_load_in_progress:
         turns += 1

@@ -310,7 +310,7 @@ def test_all_replies_of_one_turn_leave_in_one_write(world, monkeypatch):
 
 
 def test_a_peer_that_sends_without_pause_is_not_the_only_one_served(world):
-    """1,000 requests in one read, then one of somebody else: he waits for a turn, not for all of them."""
+    """1,000 requests in one read, then one of another client: it waits for a turn, not for all of them."""
     world.simulation.network.conditions.latency_s = lambda _: 0.001
 
     async def scenario():

@@ -67,7 +67,7 @@ def test_a_peer_that_takes_bytes_of_a_long_reply_is_not_idle(world):
         await asyncio.sleep(10)
         client.transport.resume_reading()
         await asyncio.sleep(5)
-        client.transport.write(b"anybody there?")
+        client.transport.write(b"no request at all")
         await asyncio.sleep(1)
         assert client.lost.done()  # it had stopped reading for too long
         assert len(client.data) < size

@@ -26,15 +26,15 @@ NEW_ID = UUID(int=0xB)
 
 class Listener:
     def __init__(self) -> None:
-        self.heard: list[tuple[str, int, int]] = []
+        self.notified: list[tuple[str, int, int]] = []
 
     def on_election(self, topic_partition, leader_epoch):
         assert topic_partition.topic == "t"
-        self.heard.append(("leads", topic_partition.partition, leader_epoch))
+        self.notified.append(("leads", topic_partition.partition, leader_epoch))
 
     def on_resignation(self, topic_partition, leader_epoch):
         assert topic_partition.topic == "t"
-        self.heard.append(("resigned", topic_partition.partition, leader_epoch))
+        self.notified.append(("resigned", topic_partition.partition, leader_epoch))
 
 
 def append(broker, *values, topic_partition=T0):
@@ -91,16 +91,16 @@ def test_leaders_listen(broker):
     listener = Listener()
     broker.create(partitions={0: image(epoch=3), 1: image(leader=2, epoch=1, replicas=(NODE_ID, 2))})
     broker.replicas.add_leadership_listener(listener)
-    assert listener.heard == [("leads", 0, 3)]
-    listener.heard.clear()
+    assert listener.notified == [("leads", 0, 3)]
+    listener.notified.clear()
     broker.replay(PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=1, leader=NODE_ID))
-    assert listener.heard == [("leads", 1, 2)]
+    assert listener.notified == [("leads", 1, 2)]
     # Another epoch of the same leader: a coordinator's state is still what the log says, and its members wait on.
     broker.replay(PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=1, leader=NODE_ID))
-    assert listener.heard == [("leads", 1, 2), ("leads", 1, 3)]
+    assert listener.notified == [("leads", 1, 2), ("leads", 1, 3)]
     broker.replay(PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=1, leader=2))
     broker.replay(RemoveTopicRecord(topic_id=TOPIC_ID))
-    assert listener.heard == [("leads", 1, 2), ("leads", 1, 3), ("resigned", 1, 3), ("resigned", 0, 3)]
+    assert listener.notified == [("leads", 1, 2), ("leads", 1, 3), ("resigned", 1, 3), ("resigned", 0, 3)]
 
 
 def test_topic_configurations_reach_the_log(broker):

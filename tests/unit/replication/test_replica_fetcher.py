@@ -108,13 +108,13 @@ def test_an_error_of_one_partition_holds_up_no_other(simulation, caplog):
     async def story():
         async with replicating(simulation, 2) as cluster:
             leader, follower = cluster.brokers.values()
-            leader.hears = False
+            leader.replays = False
             cluster.elect(at(0), 1)
             write(leader, 1, b"other")
             await until(lambda: end(follower, 1) == 1)
             began = simulation.loop.time()
-            leader.hears = True
-            leader.hear()
+            leader.replays = True
+            leader.replay()
             write(leader, 0, b"late")
             await until(lambda: end(follower, 0) == 1)
             assert 0.5 < simulation.loop.time() - began < 1.1
@@ -159,7 +159,7 @@ def test_a_bug_in_a_decision_stops_one_partition(simulation, caplog):
             leader, follower = cluster.brokers.values()
             write(leader, 0, b"first")
             await until(lambda: end(follower, 0) == 1)
-            # Somebody else writes into a follower's log: its end is not the one that the leader was asked of.
+            # The follower's log gets records from elsewhere: its end is not the offset of the Fetch.
             follower.partition(at(0)).log.offsets.log_end_offset += 1
             for index in (0, 1):
                 write(leader, index, b"second")
@@ -359,13 +359,13 @@ def test_an_answer_of_an_older_epoch_is_not_appended(simulation):
             simulation.network.conditions.latency_s = lambda random: 0.1
             write(leader, 0, b"from e0")
             await asyncio.sleep(0.05)  # it travels
-            leader.hears = False
+            leader.replays = False
             assert cluster.elect(at(0), 2, isr=[2]) == 1
             await asyncio.sleep(1)
             assert end(follower, 0) == 0
             write(follower, 0, b"from e1")
-            leader.hears = True
-            leader.hear()
+            leader.replays = True
+            leader.replay()
             await until(lambda: values(leader, 0) == [b"from e1"])
 
     run(simulation, story)

@@ -86,7 +86,7 @@ def test_a_stop_closes_what_is_deleted_but_not_removed_yet(tmp_path, monkeypatch
     for _ in range(2):
         log.append_as_leader(batch(value=b"x" * 200_000), leader_epoch=0, now_ms=NOW_MS)
     held = log.reader.read(1, max_bytes=1 << 20, lend=True).records
-    log.truncate_to(1, now_ms=NOW_MS)  # into a copy: somebody has a slice of the file
+    log.truncate_to(1, now_ms=NOW_MS)  # into a copy: a reader has a slice of the file
     manager.delete(deleted)
     manager.shutdown(NOW_MS + 1, broker_epoch=1)
     assert files.open_names == []

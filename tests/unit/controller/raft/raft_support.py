@@ -459,7 +459,7 @@ class Cluster:
         return is_busy
 
     def run(self, ms: int, *, step_ms: int = 10) -> None:
-        """Let time pass for everybody."""
+        """Let time pass for all nodes."""
         for _ in range(ms // step_ms):
             for replica in self.replicas.values():
                 replica.now_ms += step_ms
@@ -483,7 +483,7 @@ class Cluster:
         return [each for each in self.replicas.values() if type(each.role).__name__ == "Leader"]
 
     def elect(self) -> Replica:
-        """Wait for a leader that everybody follows."""
+        """Wait for a leader that all others follow."""
 
         def is_elected() -> bool:
             epoch = max(each.role.epoch for each in self.replicas.values())

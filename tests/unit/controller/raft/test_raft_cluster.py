@@ -65,7 +65,7 @@ def test_an_observer_finds_the_leader_and_follows() -> None:
     assert cluster[4].raft.voters.ids == [1, 2, 3]
     cluster.is_cut = lambda a, b: 4 in (a, b)
     cluster.run(10_000)
-    assert isinstance(cluster[4].role, Follower)  # however long it hears nothing: it never runs for election
+    assert isinstance(cluster[4].role, Follower)  # without contact for any time: it never runs for election
     assert cluster[4].role.epoch == leader.role.epoch
 
 

@@ -444,7 +444,7 @@ def test_a_leader_that_does_not_answer_is_asked_again_after_others() -> None:
     replica = follower(fetch_timeout_ms=10_000)
     replica.pass_time(2_000)
     other = replica.sends[-1]
-    assert other.node_id in (2, 3)  # anybody
+    assert other.node_id in (2, 3)  # any voter
     assert len(replica.sent(FetchRequest)) == 2
     replica.answer(other, fetch_answer())
     assert replica.sends[-1].node_id == 2
