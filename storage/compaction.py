@@ -135,7 +135,7 @@ def compact(compaction: Compaction) -> Iterator[Replacement | int]:
     yield clean_end
 
 
-def sound_batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
+def verified_batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
     """All batches of a closed segment. Raises CorruptMessage at a corrupt one."""
     end = 0
     for header, position, batch in walk(segment):
@@ -159,7 +159,7 @@ def build_offset_map(compaction: Compaction) -> OffsetMap:
     for segment, segment_end in zip(segments, ends, strict=False):
         if segment_end <= start:
             continue
-        for header, batch in sound_batches(segment):
+        for header, batch in verified_batches(segment):
             if header.last_offset < start:
                 continue
             compaction.throttle(header.size_bytes)
@@ -223,7 +223,7 @@ def _clean(
             following = group[number + 1].base_offset if number + 1 < len(group) else None
             end = following if following is not None else segment.reader.next_offset()
             transactions.add(compaction.aborted_in(segment.base_offset, end))
-            for header, batch in sound_batches(segment):
+            for header, batch in verified_batches(segment):
                 compaction.throttle(header.size_bytes)
                 kept = retain(header, batch, compaction, offsets, transactions)
                 if kept is None:

@@ -189,7 +189,7 @@ class FileRecords:
             yield BatchPosition(header, position)
             position += header.size_bytes
 
-    def sound_headers(self, position: int = 0) -> Iterator[BatchPosition]:
+    def valid_headers(self, position: int = 0) -> Iterator[BatchPosition]:
         """As `headers`, but ends at a position without a valid header, with an ERROR in the process's log."""
         try:
             yield from self.headers(position)

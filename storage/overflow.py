@@ -120,7 +120,7 @@ def _runs(segment: Segment) -> Iterator[tuple[list[BatchHeader], memoryview]]:
     base_offset = segment.base_offset
     run: list[BatchHeader] = []
     start = size = 0
-    for header, position in segment.log.sound_headers():
+    for header, position in segment.log.valid_headers():
         is_beyond = header.last_offset - base_offset > MAX_RELATIVE_OFFSET
         if is_beyond:
             base_offset = header.base_offset

@@ -39,7 +39,7 @@ class RecordsFound(NamedTuple):
     has_gaps: bool
 
 
-def look_at_records(
+def check_records(
     header: BatchHeader, payload: bytes, config: LogConfig, now_ms: int, *, is_log_append_time: bool
 ) -> RecordsFound:
     """Check key, timestamp and offset of every record. No record is kept in memory: a batch may have millions.

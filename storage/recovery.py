@@ -429,7 +429,7 @@ def _check_epochs(loading: Loading, segments: list[Segment], end_offset: int) ->
     )
     known, rebuilt = epochs.latest, LeaderEpochCache()
     for segment in segments:
-        for header, _ in segment.log.sound_headers():
+        for header, _ in segment.log.valid_headers():
             epoch = header.partition_leader_epoch
             if epoch >= 0 and (rebuilt.latest_epoch is None or epoch > rebuilt.latest_epoch):
                 rebuilt.assign(epoch, start_offset=header.base_offset)
@@ -455,7 +455,7 @@ def _rebuild_transaction_indexes(loading: Loading, segments: list[Segment], name
         producers.reset(segments[0].base_offset)
         replay_headers(producers, segments, end_offset=segment.base_offset, files=loading.files)
         segment.indexes.transactions.reset()
-        for header, position in segment.log.sound_headers():
+        for header, position in segment.log.valid_headers():
             is_needed = header.is_control and header.has_producer_id
             batch = loading.files.pread(segment.log.fd, header.size_bytes, position) if is_needed else b""
             replay(producers, header, batch, segment.indexes.transactions)

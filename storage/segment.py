@@ -214,7 +214,7 @@ class Segment:
 
     def has_overflow(self) -> bool:
         """Whether a batch's offset is too far from the base for an index (KAFKA-6264). Reads headers up to that one."""
-        for header, position in self.log.sound_headers():
+        for header, position in self.log.valid_headers():
             if header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
                 return self._overflows_at(position)
         return False

@@ -109,7 +109,7 @@ class SegmentIndexes:
         if sizes[1] is None or sizes[1] % TimeIndex.ENTRY.size:
             return False
         return sizes[1] > 0 or all(
-            found.header.max_timestamp < 0 for found in islice(self._log.sound_headers(), 1)
+            found.header.max_timestamp < 0 for found in islice(self._log.valid_headers(), 1)
         )
 
     def update_paths(self) -> None:
@@ -293,7 +293,7 @@ class SegmentIndexes:
         self.begin_rebuild()
         base_offset = self._files.base_offset
         last_offset = base_offset - 1
-        for header, position in self._log.sound_headers():
+        for header, position in self._log.valid_headers():
             if not last_offset < header.last_offset <= base_offset + MAX_RELATIVE_OFFSET:
                 _LOG.error(
                     "%s: the indexes end before offset %d, which is too small or too far from the base offset",

@@ -192,7 +192,7 @@ def replay_headers(
         if snapshots is not None and segment.base_offset > producers.map_end_offset:
             producers.map_end_offset = segment.base_offset
             snapshots.write(producers)
-        for header, position in segment.log.sound_headers(segment.reader.start_of(producers.map_end_offset)):
+        for header, position in segment.log.valid_headers(segment.reader.start_of(producers.map_end_offset)):
             if header.next_offset > end_offset:
                 break  # it has been truncated, or will be
             if header.next_offset <= producers.map_end_offset:

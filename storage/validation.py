@@ -66,7 +66,7 @@ from protocol.records.record import parse_payload, payload_of
 from protocol.records.varint import read_varint
 from storage.appending import AppendOrigin
 from storage.log_config import LogConfig
-from storage.record_checks import InvalidRecords, InvalidTimestamps, look_at_records
+from storage.record_checks import InvalidRecords, InvalidTimestamps, check_records
 
 __all__ = [
     "FRAMES_WALKED",
@@ -389,9 +389,7 @@ def _open(
             raise NeedsThread from None  # larger than the bound, or invalid data: the thread finds out which
         # The checksum is correct, so the producer's data is wrong: a retry would not help.
         raise InvalidRecord(reason.message) from None
-    found = look_at_records(
-        header, payload, config, now_ms, is_log_append_time=log_append_time_ms is not None
-    )
+    found = check_records(header, payload, config, now_ms, is_log_append_time=log_append_time_ms is not None)
     # As in Kafka, the inner offsets of an uncompressed batch that keeps its codec are ignored: gaps between them stay.
     if header.records_count == 0 or (
         header.compression is target and not (found.has_gaps and header.is_compressed)

@@ -62,7 +62,7 @@ class FutureLogs:
             return future
         self._table.checkpoints.remove_deleted_log(topic_partition, log_dir)
         name = file_names.future_directory(topic_partition, unique=self._table.unique())
-        future = self._table.make_log(
+        future = self._table.create_log(
             topic_partition, log_dir / name, config or current.config, topic_id=topic_id, now_ms=now_ms
         )
         self._table.add(future)

@@ -50,15 +50,15 @@ class LogCreation:
     def __init__(
         self,
         *,
-        open_log: Callable[[NewLog, Path], Log],
-        keep: Callable[[TopicPartition, Log | None], KafkaError | None],
+        create: Callable[[NewLog, Path], Log],
+        on_created: Callable[[TopicPartition, Log | None], KafkaError | None],
     ) -> None:
         self.logs: dict[TopicPartition, Log] = {}
         self.errors: dict[TopicPartition, KafkaError] = {}
         #: At most one for each partition that the metadata assigns to this broker.
         self._planned: deque[PlannedLog] = deque()
-        self._open_log = open_log
-        self._keep = keep
+        self._create = create
+        self._on_created = on_created
 
     def plan(self, new: NewLog, path: Path) -> None:
         """Add a log that is to be created at `path`."""
@@ -77,7 +77,7 @@ class LogCreation:
         """Create the logs. [any thread]"""
         for new, path in part:
             try:
-                self.logs[new.topic_partition] = self._open_log(new, path)
+                self.logs[new.topic_partition] = self._create(new, path)
             except KafkaError as error:
                 self.errors[new.topic_partition] = error
 
@@ -85,13 +85,13 @@ class LogCreation:
         """Add the created logs to the table; the others get an error, even if `run` has failed."""
         for new, path in part:
             at = new.topic_partition
-            error = self._keep(at, self.logs.get(at))
+            error = self._on_created(at, self.logs.get(at))
             if at not in self.errors and (error is not None or at not in self.logs):
                 self.logs.pop(at, None)
                 self.errors[at] = error or KafkaStorageError(f"The log {path} was not created")
 
 
-class LogMaker:
+class LogCreations:
     """Chooses the directories of new logs, and adds the logs to the table when they are created."""
 
     def __init__(self, table: LogTable, *, topic_config: Callable[[str], LogConfig]) -> None:
@@ -99,22 +99,23 @@ class LogMaker:
         self._table = table
         self._topic_config = topic_config
         #: The directories of logs that are being created. None: the topic was deleted meanwhile.
-        self._being_made: dict[TopicPartition, Path | None] = {}
+        self._being_created: dict[TopicPartition, Path | None] = {}
 
     def note_deleted(self, topic_partition: TopicPartition) -> None:
         """The partition was deleted, perhaps while its log is being created."""
-        if topic_partition in self._being_made:
-            self._being_made[topic_partition] = None
+        if topic_partition in self._being_created:
+            self._being_created[topic_partition] = None
 
     def creation(self, wanted: Iterable[NewLog], *, now_ms: int) -> LogCreation:
         """See `LogManager.creation`."""
         creation = LogCreation(
-            open_log=partial(self._make_planned, now_ms=now_ms), keep=partial(self._keep_made, now_ms=now_ms)
+            create=partial(self._create_planned, now_ms=now_ms),
+            on_created=partial(self._on_created, now_ms=now_ms),
         )
         counts = self._log_counts()
         for new in wanted:
             topic_partition = new.topic_partition
-            assert topic_partition not in self._being_made, topic_partition
+            assert topic_partition not in self._being_created, topic_partition
             try:
                 if (log := self._table.logs.get(topic_partition)) is not None:
                     log.assign_topic_id(new.topic_id)
@@ -132,29 +133,29 @@ class LogMaker:
                 creation.errors[topic_partition] = error
                 continue
             counts[path] += 1
-            self._being_made[topic_partition] = path
+            self._being_created[topic_partition] = path
             config = new.config or self._topic_config(topic_partition.topic)
             creation.plan(new._replace(config=config), path / str(topic_partition))
         return creation
 
-    def _make_planned(self, new: NewLog, path: Path, *, now_ms: int) -> Log:
+    def _create_planned(self, new: NewLog, path: Path, *, now_ms: int) -> Log:
         """Create a log, unless its topic was deleted meanwhile. [any thread]"""
-        if self._being_made[new.topic_partition] is None:
+        if self._being_created[new.topic_partition] is None:
             raise UnknownTopicOrPartition(f"{new.topic_partition} was deleted before its log was created")
         assert new.config is not None, new
         self._table.checkpoints.remove_deleted_log(new.topic_partition, path.parent)
-        log = self._table.make_log(
+        log = self._table.create_log(
             new.topic_partition, path, new.config, topic_id=new.topic_id, now_ms=now_ms
         )
         if new.leader_epoch is not None:
             log.assign_epoch(new.leader_epoch, log.log_end_offset)
         return log
 
-    def _keep_made(
+    def _on_created(
         self, topic_partition: TopicPartition, log: Log | None, *, now_ms: int
     ) -> KafkaError | None:
         """Add a created log to the table; returns the error if it is not added. `log` None: it was not created."""
-        path = self._being_made.pop(topic_partition)
+        path = self._being_created.pop(topic_partition)
         if log is None:
             return None
         if (failure := self._table.offline_dirs.get(log.directory.parent)) is not None:
@@ -175,7 +176,10 @@ class LogMaker:
             {path: 0 for path in self._table.directories if path not in self._table.offline_dirs}
         )
         if len(counts) > 1:
-            places = [*(log.directory.parent for log in self._table.all_logs()), *self._being_made.values()]
+            places = [
+                *(log.directory.parent for log in self._table.all_logs()),
+                *self._being_created.values(),
+            ]
             counts.update(path for path in places if path is not None and path in counts)
         return counts
 

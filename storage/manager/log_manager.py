@@ -26,7 +26,7 @@ from storage.log_config import LogConfig
 from storage.log_files import DeletedFiles, removal_job
 from storage.manager.cleaner_manager import LogCleanerManager
 from storage.manager.future_logs import FutureLogs
-from storage.manager.log_creation import LogCreation, LogMaker, NewLog
+from storage.manager.log_creation import LogCreation, LogCreations, NewLog
 from storage.manager.log_deletion import LogDeletion
 from storage.manager.log_directory import LogDirectory, LogDirInUse, lock_directories
 from storage.manager.log_loading import DirectoryContents, IsStray, LogToOpen, RunParallel, loading_jobs
@@ -70,7 +70,7 @@ class LogManager(LogTable):
         #: Moves of logs to other directories.
         self.moving = FutureLogs(self)
         self._topic_config: Callable[[str], LogConfig] = lambda topic: LogConfig()
-        self._maker = LogMaker(self, topic_config=lambda topic: self._topic_config(topic))
+        self._creations = LogCreations(self, topic_config=lambda topic: self._topic_config(topic))
         self._deletion = LogDeletion(self)
         self._scheduled = ScheduledTasks(self, now_ms=now_ms)
         self._cleaner = LogCleanerManager(self)
@@ -285,11 +285,11 @@ class LogManager(LogTable):
         wanted = list(wanted)
         for new in wanted:
             self._deletion.free_name(new.topic_partition, now_ms)
-        return self._maker.creation(wanted, now_ms=now_ms)
+        return self._creations.creation(wanted, now_ms=now_ms)
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Delete the partition's logs, for `rename_deleted`; a new log of this name may be created at once."""
-        self._maker.note_deleted(topic_partition)
+        self._creations.note_deleted(topic_partition)
         self._deletion.delete(topic_partition)
 
     @property

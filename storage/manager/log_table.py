@@ -156,7 +156,7 @@ class LogTable:
 
     # -- creation and opening ------------------------------------------------------------------------
 
-    def make_log(
+    def create_log(
         self, topic_partition: TopicPartition, path: Path, config: LogConfig, *, topic_id: UUID, now_ms: int
     ) -> Log:
         """Create an empty log in this directory, without adding it to the table. [any thread]

@@ -33,7 +33,9 @@ def test_a_flipped_bit(seed):
     story = Story(seed)
     story.work(60)
     is_clean = story.random.random() < 0.5
-    before = {log.directory: (sound_batches(log), log.log_end_offset) for log in story.manager.logs.values()}
+    before = {
+        log.directory: (verified_batches(log), log.log_end_offset) for log in story.manager.logs.values()
+    }
     if is_clean:
         story.manager.shutdown(story.now_ms, broker_epoch=1)
     story.files = story.files_after(Loss.NOTHING)
@@ -60,7 +62,7 @@ def test_a_flipped_bit(seed):
             expected = {last: data for last, data in expected.items() if last < damaged}
         if path.name == checkpoints.LOG_START_OFFSET_FILE:  # it has to be believed
             expected = {last: data for last, data in expected.items() if last >= log.log_start_offset}
-        assert expected.items() <= sound_batches(log).items(), path
+        assert expected.items() <= verified_batches(log).items(), path
     check_fixed_point(story, is_recovered=not is_clean)
 
 
@@ -72,7 +74,7 @@ def places_in(path: Path, files: Files) -> list[tuple[int, int]]:
     return [(end, base) for end, base, _ in places] + [(log.size_bytes + 1, next_offset)]
 
 
-def sound_batches(log: Log) -> dict[int, bytes]:
+def verified_batches(log: Log) -> dict[int, bytes]:
     """By last offset, what a reader gets before it meets a wrong CRC, or offsets in disorder (no part of the CRC)."""
     found = {}
     end = 0  # the first one may begin before the log start
@@ -93,7 +95,7 @@ def is_sound(log: Log) -> bool:
         batches = [bytes(data) for _, data in log.reader.records_since(log.log_start_offset)]
     except UNREADABLE:
         return False
-    return batches == list(sound_batches(log).values())
+    return batches == list(verified_batches(log).values())
 
 
 def check_fixed_point(story: Story, *, is_recovered: bool) -> None:
