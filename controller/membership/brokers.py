@@ -183,12 +183,12 @@ def heartbeat(
     registered_at = state.registration_offsets[broker.broker_id]
     is_caught_up = request.current_metadata_offset >= registered_at
     is_leaving = session.shutdown_offset is not None
-    now, then = _next_state(state, broker, request, is_caught_up=is_caught_up)
+    current, following = _next_state(state, broker, request, is_caught_up=is_caught_up)
     draft = Draft(state)
     newly_offline = [each for each in broker.log_dirs if each in request.offline_log_dirs]
     draft.offline.update(newly_offline)  # a broker that is unfenced now must not lead partitions in them
-    if now is not then:
-        _transition(draft, broker, then)
+    if current is not following:
+        _transition(draft, broker, following)
     if newly_offline:
         _go_offline(draft, broker, newly_offline)
     if state.metadata_version >= CORDONED_DIRECTORIES_4_3_IV0:
@@ -196,10 +196,10 @@ def heartbeat(
     state.sessions.touch(
         broker.broker_id,
         metadata_offset=request.current_metadata_offset,
-        is_fenced=then in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW),
+        is_fenced=following in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW),
         now_ms=now_ms,
     )
-    if then is BrokerControlState.SHUTDOWN_NOW:
+    if following is BrokerControlState.SHUTDOWN_NOW:
         state.sessions.end(broker.broker_id)
 
     def set_shutdown_offset(end_offset: int) -> None:
@@ -208,13 +208,13 @@ def heartbeat(
     return Result(
         response=BrokerHeartbeatResponse(
             is_caught_up=is_caught_up,
-            is_fenced=then in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW),
-            should_shut_down=then is BrokerControlState.SHUTDOWN_NOW,
+            is_fenced=following in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW),
+            should_shut_down=following is BrokerControlState.SHUTDOWN_NOW,
         ),
         records=draft.records,
         is_atomic=False,
         on_appended=set_shutdown_offset
-        if then is BrokerControlState.CONTROLLED_SHUTDOWN and not is_leaving
+        if following is BrokerControlState.CONTROLLED_SHUTDOWN and not is_leaving
         else None,
     )
 
@@ -229,25 +229,27 @@ def _next_state(
             return BrokerControlState.CONTROLLED_SHUTDOWN, BrokerControlState.CONTROLLED_SHUTDOWN
         others = [each.broker_id for each in state.image.brokers.values() if not each.is_fenced]
         lowest = state.sessions.lowest_active_offset(others)
-        may_go = lowest is None or session.shutdown_offset <= lowest
+        may_shut_down = lowest is None or session.shutdown_offset <= lowest
         return (
             BrokerControlState.CONTROLLED_SHUTDOWN,
-            BrokerControlState.SHUTDOWN_NOW if may_go else BrokerControlState.CONTROLLED_SHUTDOWN,
+            BrokerControlState.SHUTDOWN_NOW if may_shut_down else BrokerControlState.CONTROLLED_SHUTDOWN,
         )
     if broker.is_fenced:
         if request.want_shut_down:
             return BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW
         # A broker that was in controlled shutdown stays fenced until its next incarnation registers.
-        is_let_in = not request.want_fence and is_caught_up and not broker.in_controlled_shutdown
+        is_unfenced = not request.want_fence and is_caught_up and not broker.in_controlled_shutdown
         return (
             BrokerControlState.FENCED,
-            BrokerControlState.UNFENCED if is_let_in else BrokerControlState.FENCED,
+            BrokerControlState.UNFENCED if is_unfenced else BrokerControlState.FENCED,
         )
     if request.want_shut_down:
-        has_work = not request.want_fence and leader_and_isr_updates.has_leaderships(state, broker.broker_id)
+        leads_partitions = not request.want_fence and leader_and_isr_updates.has_leaderships(
+            state, broker.broker_id
+        )
         return (
             BrokerControlState.UNFENCED,
-            BrokerControlState.CONTROLLED_SHUTDOWN if has_work else BrokerControlState.SHUTDOWN_NOW,
+            BrokerControlState.CONTROLLED_SHUTDOWN if leads_partitions else BrokerControlState.SHUTDOWN_NOW,
         )
     return (
         BrokerControlState.UNFENCED,
@@ -255,8 +257,8 @@ def _next_state(
     )
 
 
-def _transition(draft: Draft, broker: BrokerImage, then: BrokerControlState) -> None:
-    match then:
+def _transition(draft: Draft, broker: BrokerImage, following: BrokerControlState) -> None:
+    match following:
         case BrokerControlState.FENCED | BrokerControlState.SHUTDOWN_NOW:
             _fence(draft, broker)
         case BrokerControlState.UNFENCED:
@@ -269,7 +271,7 @@ def _transition(draft: Draft, broker: BrokerImage, then: BrokerControlState) -> 
                 draft.records.append(_changed(broker, in_controlled_shutdown=1))
             leader_and_isr_updates.remove_from_isrs(draft, broker.broker_id)
         case _:
-            assert_never(then)
+            assert_never(following)
 
 
 def _fence(draft: Draft, broker: BrokerImage) -> None:

@@ -180,12 +180,12 @@ class _ConfigRows:
 
 
 def _created(topic: CreatableTopic, records: list[MetadataRecord], rows: _ConfigRows) -> CreatableTopicResult:
-    made = records[0]
-    assert isinstance(made, TopicRecord), made
+    topic_record = records[0]
+    assert isinstance(topic_record, TopicRecord), topic_record
     partitions = [record for record in records if isinstance(record, PartitionRecord)]
     return CreatableTopicResult(
         name=topic.name,
-        topic_id=made.topic_id,
+        topic_id=topic_record.topic_id,
         error_code=ErrorCode.none,
         error_message=None,
         num_partitions=len(partitions),
@@ -238,8 +238,8 @@ def delete_topics(  # noqa: C901  (a list of contradictions, each in two lines)
             rows.append(_row(name, ZERO_UUID, unknown))
         elif found.topic_id in ids:
             wanted.pop(found.topic_id, None)
-            sentence = "The provided topic name maps to an ID that was already supplied."
-            rows.append(_refused(name, found.topic_id, sentence))
+            message = "The provided topic name maps to an ID that was already supplied."
+            rows.append(_refused(name, found.topic_id, message))
         else:
             wanted[found.topic_id] = name
     check_record_count(len(wanted))
@@ -250,8 +250,8 @@ def delete_topics(  # noqa: C901  (a list of contradictions, each in two lines)
     )
 
 
-def _refused(name: str | None, topic_id: UUID, sentence: str) -> DeletableTopicResult:
-    return _row(name, topic_id, InvalidRequest(sentence))
+def _refused(name: str | None, topic_id: UUID, message: str) -> DeletableTopicResult:
+    return _row(name, topic_id, InvalidRequest(message))
 
 
 def _row(name: str | None, topic_id: UUID, error: KafkaError | None) -> DeletableTopicResult:

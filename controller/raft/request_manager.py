@@ -93,11 +93,11 @@ class RequestManager:
         known = self._connections.get(node_id)
         return known is not None and known.correlation_id == correlation_id
 
-    def on_response_result(self, node_id: int, correlation_id: int, now_ms: int, *, well: bool) -> None:
-        """The request succeeded (`well`), or failed: an error response, or none. Ignored unless it is expected."""
+    def on_response_result(self, node_id: int, correlation_id: int, now_ms: int, *, success: bool) -> None:
+        """The request succeeded (`success`), or failed: an error response, or none. Ignored unless it is expected."""
         if not self.is_response_expected(node_id, correlation_id):
             return
-        if well:
+        if success:
             del self._connections[node_id]
         else:
             self.back_off(node_id, now_ms)
