@@ -173,7 +173,7 @@ class LogOffsets:
         assert self.high_watermark < offset <= self.log_end_offset, (self, offset)
         self.high_watermark = offset
         if first_unstable_offset is None and self.first_unstable_offset is None:
-            self.last_stable_offset = offset  # nearly always; without `_check`, which costs 0.4 us
+            self.last_stable_offset = offset  # nearly always; without `_check`, which costs 0.3 us
         else:
             self.set_first_unstable(first_unstable_offset)
 
