@@ -129,7 +129,7 @@ class Controller:
         return None if self._active is None else self._active.epoch
 
     def stop(self) -> None:
-        """Refuse requests from now on; those in progress are completed, or fail with NotController when the quorum stops."""
+        """Refuse new requests; those in progress are completed, or fail with NotController when the quorum stops."""
         self._is_stopped = True
         self._periodic.stop()
 

@@ -5,7 +5,8 @@
             failed: repeated after       '-'             <-- that of another incarnation with this id ------'
             100 ms, 200 ms, ... 2 min
 
-Whether it is registered is read from the log, not from the response. Source: ControllerRegistrationManager of Kafka 4.3.1.
+Whether it is registered is read from the log, not from the response.
+Source: ControllerRegistrationManager of Kafka 4.3.1.
 """
 
 import asyncio

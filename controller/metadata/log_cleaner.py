@@ -1,6 +1,6 @@
 """The metadata log's cleaner: deletes old snapshots, and the log before the oldest one that is kept.
 
-    clean            the oldest snapshot is expired, or all are too large --> it is deleted, the log starts at the next one
+    clean            the oldest snapshot is expired, or all are too large --> deleted, the log starts at the next one
     removals_due     deleted files are removed from the disk after DELETE_DELAY_MS, for their readers
 
 `controller.metadata.log_cleaning` has the rules, `controller.quorum.maintenance` calls it.

@@ -51,8 +51,8 @@ def close_gap(log: Log, store: SnapshotStore, *, is_clean: bool, now_ms: int) ->
     Or the segments before it lost unflushed records: the log is truncated at the gap. After a clean stop nothing can
     be unflushed, so that is damage.
     """
-    # Decided here, not later as in a partition's log: otherwise `first_gap_offset` would hold the high watermark back at
-    # the gap indefinitely.
+    # Decided here, not later as in a partition's log: otherwise `first_gap_offset` would hold the high watermark back
+    # at the gap indefinitely.
     log.offsets.ignore_gap()
     gap: tuple[int, int] | None = None
     for earlier, later in pairwise(log.segments):

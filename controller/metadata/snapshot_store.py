@@ -4,8 +4,8 @@
                                        '--delete--> (nothing)                               |
                                                           served --delete: `.deleted`--> --60 s--> (nothing)
 
-File names are in `controller.metadata.snapshots`. After a crash a snapshot is complete or absent; `.part` and `.deleted` files
-that it leaves are removed at the next start.
+File names are in `controller.metadata.snapshots`. After a crash a snapshot is complete or absent; `.part` and
+`.deleted` files that it leaves are removed at the next start.
 Source: Snapshots, FileRawSnapshotWriter and KafkaRaftLog of Kafka 4.3.1.
 """
 

@@ -45,8 +45,8 @@ def remove_offline_replicas(draft: Draft, broker_id: int, directories: Collectio
 def has_leaderships(state: ClusterState, broker_id: int) -> bool:
     """Whether a registered broker leads a partition.
 
-    A broker in controlled shutdown sends a heartbeat every 10 ms until the others have replayed the changes. So the partition that was
-    found last is checked first, and a search that found none is not repeated until the log grows.
+    A broker in controlled shutdown sends a heartbeat every 10 ms until the others have replayed the changes. So the
+    partition that was found last is checked first, and a search that found none is not repeated until the log grows.
     """
     session = state.sessions.of(broker_id)
     if session.led_partition is not None:

@@ -4,9 +4,9 @@
            --3 is in sync (AlterPartition)--> replicas [3, 2]; if 1 led, another one is elected
            --or cancelled--> replicas [2, 1]: the added ones are removed
 
-A reassignment begins with one record and completes with another. `partition_change.maybe_complete_reassignment` decides at every
-change of the partition whether it completes; one that only reorders replicas completes at once. One that replaces
-another starts from the replicas at that time, the added ones included.
+A reassignment begins with one record and completes with another. `partition_change.maybe_complete_reassignment`
+decides at every change of the partition whether it completes; one that only reorders replicas completes at once. One
+that replaces another starts from the replicas at that time, the added ones included.
 Differs from Kafka: a partition that is named twice in one request is changed twice, one change after the
 other; the target [1, 2, 3] while 3 is added and 2 removed keeps all three (Kafka still removes 2); a
 cancellation is refused as unclean only if ISR and ELR are left empty, and where it is allowed, the new

@@ -1,8 +1,8 @@
 """The metadata quorum on this node: the interface of Raft for the node, its controller and its listeners.
 
-A process has one quorum, whatever its roles: a controller's is a voter, a broker's an observer. All listeners receive the
-same notifications in the same order: each committed batch once, a snapshot that replaces everything, and changes of
-the leader (`controller.quorum.listener_dispatch`). `controller.quorum.driver` runs the state machine, and waits for the
+A process has one quorum, whatever its roles: a controller's is a voter, a broker's an observer. All listeners receive
+the same notifications in the same order: each committed batch once, a snapshot that replaces everything, and changes
+of the leader (`controller.quorum.listener_dispatch`). `controller.quorum.driver` runs the state machine, and waits for the
 disk and for other nodes.
 
 Source: RaftClient, KafkaRaftClient and KafkaRaftManager of Kafka 4.3.1; KIP-595, KIP-630.

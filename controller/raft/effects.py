@@ -1,4 +1,4 @@
-"""Effects: what the driver carries out for the Raft machine. They are carried out strictly in order, one after the other.
+"""Effects: what the driver carries out for the Raft machine, strictly in order, one after the other.
 
 Safety depends on the order. A vote is durable before it is granted (`Persist` before `Reply`). A follower's records are
 durable before its next Fetch (`Flush` before `Send`), because the leader counts everything before the fetch offset

@@ -24,8 +24,8 @@ def handle_fetch_snapshot_request(
     """Handle FetchSnapshot: a chunk of the requested snapshot.
 
     Errors: INVALID_REQUEST unless the request has exactly one partition (none: CVE-2026-83525, Kafka 4.3.1's
-    controller stops at that); UNKNOWN_TOPIC_OR_PARTITION for another partition; those of `fetch_responses.validate_leader_only_request`;
-    SNAPSHOT_NOT_FOUND, also for the bootstrap snapshot; POSITION_OUT_OF_RANGE.
+    controller stops at that); UNKNOWN_TOPIC_OR_PARTITION for another partition; those of
+    `validate_leader_only_request`; SNAPSHOT_NOT_FOUND, also for the bootstrap snapshot; POSITION_OUT_OF_RANGE.
     """
     if is_other_cluster(core, request.cluster_id):
         return FetchSnapshotResponse(error_code=ErrorCode.inconsistent_cluster_id)

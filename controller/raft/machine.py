@@ -49,7 +49,7 @@ Where the rules are:
 | `quorum_epochs` | BeginQuorumEpoch, EndQuorumEpoch; the order of candidates after a leader has resigned |
 | `discovery` | the epoch and leader in every message |
 | `follower_progress` | follower progress, the majority's offset, check quorum (KAFKA-15489) |
-| `leader_fetch`, `fetch_responses`, `delayed_fetches` | Fetch, on the leader: replica progress, the response, how long it is delayed |
+| `leader_fetch`, `fetch_responses`, `delayed_fetches` | Fetch, on the leader: progress, response, delay |
 | `high_watermark` | the leader's log: when the high watermark advances, and what that completes |
 | `follower_fetch` | Fetch, on the follower: responses, truncation (KIP-595) |
 | `leader_fetch_snapshot`, `follower_fetch_snapshot` | FetchSnapshot (KIP-630), on the leader and on the follower |

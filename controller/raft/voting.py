@@ -59,9 +59,9 @@ def can_grant_vote(role: Role, candidate: ReplicaKey, *, is_up_to_date: bool, is
 def takes_precedence(role: Role, local_id: int, rival_id: int) -> bool:
     """Whether this replica precedes another one with an equal log, and so refuses it the pre-vote.
 
-    Followers whose Fetches complete together reach their fetch timeouts together. Each would receive the other's pre-vote,
+    Followers whose Fetches complete together reach their fetch timeouts together. Each would win the other's pre-vote,
     vote for itself, and refuse the other: a split vote, and a second round an election timeout later. So the smaller id
-    waits. Exception: the smaller id has refused this replica's pre-vote already, and receives no further request for it.
+    waits. Exception: the smaller id has refused this replica's pre-vote already, and is not requested again.
     """
     return (
         isinstance(role, Prospective)
