@@ -196,7 +196,7 @@ def test_a_start_with_a_disk_that_does_not_answer():
 
 @pytest.mark.logs(
     "Log directory",
-    "is not in the metadata: set aside as stray",
+    "the log is renamed to a stray",
     "is offline",
     "are not valid batches, truncated",
 )

@@ -188,7 +188,7 @@ def test_nothing_begins_after_the_stop(simulation):
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
-@pytest.mark.logs("is not in the metadata: set aside as stray")
+@pytest.mark.logs("the log is renamed to a stray")
 def test_the_node_dies_while_deleted_logs_have_their_names(simulation, is_made_again):
     async def story():
         async with one_broker(simulation) as (cluster, broker):

@@ -391,7 +391,7 @@ def test_a_topic_is_deleted_while_it_moves(simulation):
     simulation.run(story())
 
 
-@pytest.mark.logs("is not in the metadata: set aside as stray")
+@pytest.mark.logs("the log is renamed to a stray")
 def test_a_future_log_of_a_topic_that_was_deleted_meanwhile_is_a_stray(simulation):
     async def story():
         async with brokers(simulation) as cluster:
@@ -452,7 +452,7 @@ def test_a_directory_fails_while_a_log_moves(simulation, fails):
     "is cancelled, since a directory has failed",
     "is offline",
     "the log directory move has failed",
-    "the old log was not removed",
+    "cannot be deleted",
 )
 def test_a_disk_fails_a_promotion(simulation, operation, fails, ends):
     """Either log is the partition's with all that it had, and never one that is about to be removed."""

@@ -166,7 +166,7 @@ def test_a_bug_in_one_isr_does_not_end_the_watching_of_others(simulation, broker
     assert "The ISR of t-0 cannot be checked" in caplog.text
 
 
-@pytest.mark.logs("is not in the metadata: set aside as stray")
+@pytest.mark.logs("the log is renamed to a stray")
 def test_a_restart_serves_what_was_there_and_sets_strays_aside(simulation, tmp_path):
     runtime = simulation.runtime("broker")
     folder = tmp_path / "data"

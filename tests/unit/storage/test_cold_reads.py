@@ -168,7 +168,7 @@ def test_a_failing_disk_takes_the_log_offline(log, files, monkeypatch):
     assert not log.is_writable
 
 
-@pytest.mark.logs("an index is corrupt", "rebuilding the indexes")
+@pytest.mark.logs("a corrupt index is rebuilt", "rebuilding the offset and time index")
 def test_a_position_that_is_damaged_after_the_index_was_loaded(log):
     """A negative one made the kernel refuse the read (EINVAL), which took the log directory offline."""
 

@@ -118,7 +118,7 @@ def test_a_deleted_partition_takes_its_future_along(files):
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-@pytest.mark.logs("Log directory", "is offline", "was deleted, but")
+@pytest.mark.logs("Log directory", "is offline", "the deleted log")
 def test_a_deleted_partition_on_a_failing_disk(files, failing):
     """What lies on the other disk is removed all the same: it would never be found later."""
     manager, _, _ = begin(files)
@@ -145,7 +145,7 @@ def test_offline(files):
     append(manager.logs[A])
 
 
-@pytest.mark.logs("Log directory", "is offline", "the old log was not removed")
+@pytest.mark.logs("Log directory", "is offline", "cannot be deleted")
 def test_the_old_directory_fails_while_it_gives_the_log_away(files):
     manager, future, _ = begin(files)
     copy(manager.logs[A], future)
@@ -188,7 +188,7 @@ def test_a_log_that_moves_is_not_compacted(files, began_before):
 
 
 @pytest.mark.parametrize("is_current_there", [True, False])
-@pytest.mark.logs("is left alone")
+@pytest.mark.logs("a stray log")
 def test_abandoned_by_a_dead_process(files, is_current_there):
     """The controller has the assignment, and the process died before the swap."""
     manager, future, other = begin(files)
@@ -217,7 +217,7 @@ def test_abandoned_by_a_dead_process(files, is_current_there):
     assert offsets_in(manager.logs[A]) == list(range(10))
 
 
-@pytest.mark.logs("is not in the metadata: set aside as stray")
+@pytest.mark.logs("the log is renamed to a stray")
 def test_an_older_topics_future_log_takes_no_other_logs_place(files):
     """Of two logs of one name the metadata may know one: the other is a stray."""
     manager, future, other = begin(files)

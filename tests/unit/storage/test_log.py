@@ -23,7 +23,7 @@ from storage.segment_indexes import SegmentIndexes
 from storage.segment_reader import SegmentReader
 from tests.unit.storage.storage_support import NOW_MS, batch, marker, offsets_in, open_log
 
-pytestmark = pytest.mark.logs("rebuilding the indexes")
+pytestmark = pytest.mark.logs("rebuilding the offset and time index")
 
 
 @pytest.fixture
@@ -635,7 +635,7 @@ def test_full_disk(tmp_path, is_clean):
     assert offsets_in(again) == [0, 2, 4, 6]
 
 
-@pytest.mark.logs("an index is corrupt")
+@pytest.mark.logs("a corrupt index is rebuilt")
 def test_read_of_a_patched_index_is_right_all_the_same(log):
     """A position in the index is believed only if the batch there is the indexed one."""
     fill(log, 6)
@@ -665,7 +665,7 @@ def with_a_flipped_bit(request, tmp_path):
     return log
 
 
-@pytest.mark.logs("an index is corrupt")
+@pytest.mark.logs("a corrupt index is rebuilt")
 def test_batches_are_written_once_whatever_the_time_index_says(with_a_flipped_bit):
     log = with_a_flipped_bit
     for at in (8, 9):
@@ -675,7 +675,7 @@ def test_batches_are_written_once_whatever_the_time_index_says(with_a_flipped_bi
     assert offsets_in(open_log(log.directory)) == list(range(10))
 
 
-@pytest.mark.logs("an index is corrupt")
+@pytest.mark.logs("a corrupt index is rebuilt")
 def test_retention_asks_the_batch_that_the_time_index_means(with_a_flipped_bit):
     log = with_a_flipped_bit
     log.update_high_watermark(8)
@@ -684,7 +684,7 @@ def test_retention_asks_the_batch_that_the_time_index_means(with_a_flipped_bit):
 
 
 @pytest.mark.parametrize("offset", [2, 6])
-@pytest.mark.logs("an index is corrupt")
+@pytest.mark.logs("a corrupt index is rebuilt")
 def test_truncation_whatever_the_time_index_says(with_a_flipped_bit, offset):
     log = with_a_flipped_bit
     log.truncate_to(offset, now_ms=NOW_MS)
@@ -693,7 +693,7 @@ def test_truncation_whatever_the_time_index_says(with_a_flipped_bit, offset):
     assert offsets_in(log) == list(range(offset + 1))
 
 
-@pytest.mark.logs("an index is corrupt")
+@pytest.mark.logs("a corrupt index is rebuilt")
 def test_an_index_that_goes_back_is_rebuilt_when_an_entry_is_due(log):
     """The batch is written by then: its offset is not given again."""
     fill(log, 2)

@@ -148,7 +148,7 @@ def test_a_stray_is_no_second_log_of_its_name(tmp_path, caplog, older, run_paral
 
 
 @pytest.mark.logs(
-    "Log directory", "is not in the metadata: set aside as stray", "is offline", "was not set aside"
+    "Log directory", "the log is renamed to a stray", "is offline", "the stray log cannot be renamed"
 )
 def test_a_stray_that_cannot_be_set_aside_takes_its_directory_offline():
     files = FaultyFiles(random=Random(1))

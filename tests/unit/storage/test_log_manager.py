@@ -212,7 +212,7 @@ def test_a_deleted_log_gives_up_its_name_before_the_next_one_of_that_name_is_mad
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
-@pytest.mark.logs("is not in the metadata: set aside as stray")
+@pytest.mark.logs("the log is renamed to a stray")
 def test_a_process_dies_before_a_deleted_log_has_given_up_its_name(tmp_path, is_made_again):
     """The topic stays deleted; a topic that has its name by now begins empty."""
     manager = open_manager(tmp_path)
@@ -252,7 +252,7 @@ def test_a_directory_fails_before_a_deleted_log_has_given_up_its_name(tmp_path):
     assert (tmp_path / str(A)).exists()
 
 
-@pytest.mark.logs("is left alone", "is not in the metadata: set aside as stray")
+@pytest.mark.logs("a stray log", "the log is renamed to a stray")
 def test_strays_are_put_aside(tmp_path):
     manager = open_manager(tmp_path)
     append(manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS))
@@ -399,10 +399,10 @@ def test_new_logs_go_where_nothing_is_cordoned(tmp_path):
 
 
 @pytest.mark.logs(
-    "an index is corrupt",
+    "a corrupt index is rebuilt",
     "cannot be cleaned, and is not compacted until the next start",
     "is damaged",
-    "rebuilding the indexes",
+    "rebuilding the offset and time index",
 )
 def test_a_damaged_log_does_not_keep_others_from_their_upkeep(tmp_path):
     config = LogConfig(segment_bytes=1000, cleanup_policy=("compact", "delete"), retention_ms=1000)
@@ -550,7 +550,7 @@ def test_a_log_that_cannot_be_cleaned_holds_up_no_other(tmp_path, caplog):
     assert not manager.offline_dirs
 
 
-@pytest.mark.logs("it is not used")
+@pytest.mark.logs("is corrupt and not used")
 def test_corrupt_checkpoints_are_done_without(tmp_path):
     manager = open_manager(tmp_path)
     append(manager.get_or_create(A, topic_id=TOPIC_ID, now_ms=NOW_MS), 30)
@@ -561,7 +561,7 @@ def test_corrupt_checkpoints_are_done_without(tmp_path):
     assert offsets_in(open_manager(tmp_path).get(A)) == list(range(30))
 
 
-@pytest.mark.logs("is no log's folder")
+@pytest.mark.logs("its name is not that of a partition")
 def test_what_is_no_log_is_left_alone(tmp_path):
     for name in ("__cluster_metadata-0", "lost+found", "t-x", "t-0-future", ".snapshots"):
         (tmp_path / name).mkdir()

@@ -39,10 +39,10 @@ def bytes_of(log) -> bytes:
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("is_active", [True, False])
 @pytest.mark.logs(
-    "an index is corrupt",
+    "a corrupt index is rebuilt",
     "begins after a gap",
-    "cannot be in an index",
-    "rebuilding the indexes",
+    "the indexes end before offset",
+    "rebuilding the offset and time index",
     "leader-epoch-checkpoint disagrees with the batches",
 )
 def test_split(tmp_path, is_clean, is_active):
@@ -87,8 +87,8 @@ def test_nothing_near_the_base(tmp_path):
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.logs(
     "begins after a gap",
-    "cannot be in an index",
-    "rebuilding the indexes",
+    "the indexes end before offset",
+    "rebuilding the offset and time index",
     "leader-epoch-checkpoint disagrees with the batches",
 )
 def test_what_lies_between_two_that_are_split_stays(tmp_path, is_clean):
@@ -170,8 +170,8 @@ class StoppingFiles(Files):
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.logs(
     "begins after a gap",
-    "cannot be in an index",
-    "rebuilding the indexes",
+    "the indexes end before offset",
+    "rebuilding the offset and time index",
     "leader-epoch-checkpoint disagrees with the batches",
 )
 def test_crash_at_every_step(tmp_path, is_clean):
@@ -198,8 +198,8 @@ def test_crash_at_every_step(tmp_path, is_clean):
 
 @pytest.mark.logs(
     "begins after a gap",
-    "cannot be in an index",
-    "rebuilding the indexes",
+    "the indexes end before offset",
+    "rebuilding the offset and time index",
     "leader-epoch-checkpoint disagrees with the batches",
 )
 def test_a_full_disk_leaves_the_source(tmp_path, monkeypatch):

@@ -175,8 +175,8 @@ def test_bit_flips(crashed, directory, seed):
 @pytest.mark.parametrize("damage", ["missing", "empty", "odd", "garbage"])
 @pytest.mark.logs(
     "rebuilding the transaction index",
-    "an older one is used",
-    "rebuilding the indexes",
+    "an older one is read",
+    "rebuilding the offset and time index",
     "leader-epoch-checkpoint disagrees with the batches",
     "the epochs are read from the log again",
 )
@@ -275,7 +275,7 @@ def test_a_compacted_log_may_have_gaps(directory):
 
 
 @pytest.mark.parametrize(("is_clean", "recovery_point"), [(True, 0), (False, 41)])
-@pytest.mark.logs("an index is corrupt", "rebuilding the indexes")
+@pytest.mark.logs("a corrupt index is rebuilt", "rebuilding the offset and time index")
 def test_what_was_flushed_may_have_gaps(directory, is_clean, recovery_point):
     """Compaction leaves them."""
     with_a_gap(directory)
