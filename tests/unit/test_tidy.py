@@ -217,6 +217,24 @@ def test_every_queue_states_its_bound():
     assert {name: lines for name, lines in found.items() if lines} == {}
 
 
+def named_warnings(file):
+    """The parts of warnings that the tests of a file name (tests/conftest.py)."""
+    for node in ast.walk(ast.parse(text_of(file))):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="logs", value=ast.Attribute(attr="mark")), args=args):
+                yield from (ast.literal_eval(part) for part in args)
+
+
+def test_warnings_that_tests_name_are_logged_somewhere():
+    source = "".join(re.sub(r'"\s*\n\s*f?"', "", text_of(file)) for file in WRITTEN)
+    marked = [file for file in OTHERS if "mark.logs" in text_of(file)]
+    unknown = {
+        str(file.relative_to(ROOT)): [part for part in named_warnings(file) if part not in source]
+        for file in marked
+    }
+    assert {name: parts for name, parts in unknown.items() if parts} == {}
+
+
 def test_nothing_is_left_for_later():
     reminder = re.compile(r"\b(TODO|FIXME|XXX)\b")
     assert ids([file for file in PRODUCT if reminder.search(text_of(file))]) == []
