@@ -61,7 +61,7 @@ class PartitionLeader:
 
     def begin_epoch(self) -> None:
         """Begin the partition's leader epoch, a newer one. Raises KafkaStorageError."""
-        assert self._partition.leader_epoch >= self.state.epoch, (
+        assert self._partition.leader_epoch > self.state.epoch, (
             self._partition.leader_epoch,
             self.state.epoch,
         )

@@ -12,8 +12,7 @@ Source: ReplicaFetcherThread, AbstractFetcherThread of Kafka 4.3.1.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Final, TypeVarTuple, assert_never
 
 from broker.replicas.flushes import flush_log
@@ -283,58 +282,55 @@ class ReplicaFetcher:
         `decide` is called in here, so that a bug in it, too, stops one partition and not the fetcher.
         """
         partition = fetch_state.partition
-        with self._failures(fetch_state):
+        try:
             action = decide(*inputs)
             if type(action) is not Append:
                 _log_action(partition, action)
             rest = self._actions.execute(
-                action,
-                fetch_state.follower,
-                partition.follower,
-                is_wanted=fetch_state.is_followed,
+                action, fetch_state.follower, partition.follower, is_wanted=fetch_state.is_followed
             )
             if type(action) is Append:
                 self._throttle.note_received(partition, len(action.records))
-            if rest is not None:
-                task = self._runtime.create_task(
-                    self._complete(fetch_state, rest), name=f"truncation of {partition}"
-                )
-                self._waiting_actions.add(task)
-                task.add_done_callback(self._waiting_actions.discard)
+        except Exception as error:  # noqa: BLE001 - logged
+            self._on_error(fetch_state, error)
+            return
+        if rest is not None:
+            task = self._runtime.create_task(
+                self._complete(fetch_state, rest), name=f"truncation of {partition}"
+            )
+            self._waiting_actions.add(task)
+            task.add_done_callback(self._waiting_actions.discard)
 
     async def _complete(self, fetch_state: PartitionFetchState, rest: Coroutine[None, None, None]) -> None:
         """Complete an action that has to wait; the other partitions continue, this one sends no request meanwhile."""
-        with self._failures(fetch_state):
+        try:
             await rest
+        except Exception as error:  # noqa: BLE001 - logged
+            self._on_error(fetch_state, error)
         if not fetch_state.is_removed:
             self._states.update(fetch_state)
 
-    @contextmanager
-    def _failures(self, fetch_state: PartitionFetchState) -> Iterator[None]:
+    def _on_error(self, fetch_state: PartitionFetchState, error: Exception) -> None:
         """An error of one partition stops that partition only."""
         partition, follower = fetch_state.partition, fetch_state.follower
-        try:
-            yield
-        except CorruptMessage as error:
-            if follower.state is ReplicaState.TRUNCATING:
+        match error:
+            case CorruptMessage() if follower.state is ReplicaState.TRUNCATING:
                 logger.error(
                     "%s: replication stops until the next leader epoch, the log cannot be truncated: %s",
                     partition,
                     error,
                 )
-                follower.on_failure()
+            case CorruptMessage():
+                # Possibly damaged in transit; a leader with a failing disk is detected by its own readers.
+                leader_id = self._leader.leader_id
+                logger.error("%s: records from broker %d cannot be appended: %s", partition, leader_id, error)
+                self._pause([fetch_state])
                 return
-            # Possibly damaged in transit; a leader with a failing disk is detected by its own readers.
-            logger.error(
-                "%s: records from broker %d cannot be appended: %s", partition, self._leader.leader_id, error
-            )
-            self._pause([fetch_state])
-        except KafkaStorageError as error:
-            logger.error("%s: replication stops until the next leader epoch: %s", partition, error)
-            follower.on_failure()
-        except Exception:
-            logger.exception("%s: replication stops until the next leader epoch", partition)
-            follower.on_failure()
+            case KafkaStorageError():
+                logger.error("%s: replication stops until the next leader epoch: %s", partition, error)
+            case _:
+                logger.error("%s: replication stops until the next leader epoch", partition, exc_info=error)
+        follower.on_failure()
 
 
 def _log_action(partition: Partition, action: Action | None) -> None:
