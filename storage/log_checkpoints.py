@@ -96,8 +96,9 @@ class LogCheckpoints:
         offsets, limit = self._offsets, self._limit
         if recovery_point >= offsets.recovery_point and log_start_offset >= offsets.log_start_offset:
             return False
-        is_written = limit is not None and limit.is_written
-        return not is_written or limit is None or limit.offset > min(recovery_point, log_start_offset)
+        if limit is None or not limit.is_written:
+            return True
+        return limit.offset > min(recovery_point, log_start_offset)
 
     def on_offsets_moved_back(self, *, must_write: bool) -> None:
         """A truncation has moved offsets back, and changes files next. Waits for the disk if the rows `must_write`."""
