@@ -281,7 +281,7 @@ class Partition:
         leader = self.leader
         if leader is None or leader_epoch < leader.since_epoch:
             raise NotLeaderOrFollower(
-                f"{self} is not led by broker {self.node_id} any more as in leader epoch {leader_epoch}"
+                f"{self} has not been led by broker {self.node_id} without interruption since leader epoch {leader_epoch}"
             )
         return leader
 

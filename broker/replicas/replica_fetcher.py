@@ -277,7 +277,7 @@ class ReplicaFetcher:
     def _execute(
         self, fetch_state: PartitionFetchState, decide: Callable[[*Input], Action | None], *inputs: *Input
     ) -> None:
-        """Execute the follower's decision on the log; a log that cannot be written is not followed any more.
+        """Execute the follower's decision on the log; replication stops for a log that cannot be written.
 
         `decide` is called in here, so that a bug in it, too, stops one partition and not the fetcher.
         """
