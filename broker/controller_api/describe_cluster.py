@@ -29,7 +29,7 @@ def handle(
             "Direct-to-controller communication is not supported with the current MetadataVersion."
         )
     if request.endpoint_type != _CONTROLLERS:
-        return _refusal(request.endpoint_type, context.version)
+        return _refusal(request.endpoint_type, version=context.version)
     nodes = [
         DescribeClusterBroker(broker_id=controller_id, host=endpoint.host, port=endpoint.port)
         for controller_id, controller in sorted(image.controllers.items())
@@ -49,7 +49,7 @@ def handle(
     )
 
 
-def _refusal(endpoint_type: int, version: int) -> DescribeClusterResponse:
+def _refusal(endpoint_type: int, *, version: int) -> DescribeClusterResponse:
     if endpoint_type == _BROKERS:
         code = ErrorCode.mismatched_endpoint_type
         message = (

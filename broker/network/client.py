@@ -141,7 +141,7 @@ class NodeClient:
                 connection = await peer.connected_by(deadline)
             chosen = _choose(connection.served, api_key, versions)
             body = await connection.request(
-                api_key, chosen, encode_request(api_key, chosen, message), deadline=deadline
+                api_key, encode_request(api_key, chosen, message), version=chosen, deadline=deadline
             )
         except TimeoutError:
             raise TimeoutError(
@@ -370,23 +370,23 @@ async def _negotiate(connection: OutgoingConnection, deadline: float) -> dict[in
     """The versions that the peer serves: ApiVersions in our highest version, or in one that it offers (KIP-511)."""
     request = _api_versions_request()
     highest = KAFKA_VERSIONS[ApiKey.API_VERSIONS].stop - 1
-    response = await _api_versions(connection, request, highest, deadline)
+    response = await _api_versions(connection, request, version=highest, deadline=deadline)
     if response.error_code == ErrorCode.unsupported_version:
         offered = {row.api_key: range(row.min_version, row.max_version + 1) for row in response.api_keys}
         chosen = _choose(offered, ApiKey.API_VERSIONS, None) if offered else _FALLBACK_VERSION
-        response = await _api_versions(connection, request, chosen, deadline)
+        response = await _api_versions(connection, request, version=chosen, deadline=deadline)
     if response.error_code != ErrorCode.none:
         raise MalformedMessage(f"the response to ApiVersions has error {response.error_code}")
     return {row.api_key: range(row.min_version, row.max_version + 1) for row in response.api_keys}
 
 
 async def _api_versions(
-    connection: OutgoingConnection, request: ApiVersionsRequest, version: int, deadline: float
+    connection: OutgoingConnection, request: ApiVersionsRequest, *, version: int, deadline: float
 ) -> ApiVersionsResponse:
     body = await connection.request(
         ApiKey.API_VERSIONS,
-        version,
         encode_request(ApiKey.API_VERSIONS, version, request),
+        version=version,
         deadline=deadline,
     )
     is_refused = len(body) >= 2 and int.from_bytes(body[:2]) == ErrorCode.unsupported_version

@@ -107,7 +107,7 @@ class OutgoingConnection(asyncio.BufferedProtocol):
         """Whether no request waits for a response."""
         return not self._in_flight
 
-    async def request(self, api_key: int, version: int, body: bytes, *, deadline: float) -> memoryview:
+    async def request(self, api_key: int, body: bytes, *, version: int, deadline: float) -> memoryview:
         """Send a request and wait for the body of its response, which the caller may keep.
 
         Raises Disconnected, and TimeoutError at `deadline` (on the loop's clock).

@@ -90,9 +90,9 @@ class ReceiveBuffer:
         if not self.is_own:
             # A read that filled the shared buffer comes from a busy sender: a larger buffer pays off.
             least = SHARED_BYTES if self.end == capacity else MIN_BYTES
-            self._move(self._allowed(unread, needed_bytes, least))
+            self._move(self._allowed(needed_bytes, unread=unread, least=least))
         elif needed_bytes > capacity:
-            allowed = self._allowed(unread, needed_bytes, MIN_BYTES)
+            allowed = self._allowed(needed_bytes, unread=unread, least=MIN_BYTES)
             if allowed > capacity:
                 self._move(allowed)
             elif self.end == capacity:
@@ -113,7 +113,7 @@ class ReceiveBuffer:
         self.start = self.end = 0
         self.release()
 
-    def _allowed(self, unread: int, needed_bytes: int, least: int) -> int:
+    def _allowed(self, needed_bytes: int, *, unread: int, least: int) -> int:
         """The permitted capacity for `needed_bytes`, of which `unread` have arrived."""
         return max(min(needed_bytes, unread * GROWTH_FACTOR), least)
 

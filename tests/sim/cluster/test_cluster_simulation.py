@@ -13,8 +13,12 @@ import pytest
 from cluster_mutants import MUTANTS, Mutant
 from cluster_stories import STORIES, run_story, shape_of
 
-#: A second or two for each seed where a core is free; machines are not always idle.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [
+    # A second or two for each seed where a core is free; machines are not always idle.
+    pytest.mark.timeout(300),
+    # Faults are logged all the time; an unexpected exception in a log line fails the story (`cluster_world`).
+    pytest.mark.logs(""),
+]
 
 #: Seeds of the checks, by story: 190 together, fewer of those that cost most.
 SEEDS = {
