@@ -120,7 +120,7 @@ class FileRecords:
 
     def close(self) -> None:
         """Close the descriptors and release the mapping, without writing."""
-        self._lender.forget()
+        self._lender.release()
         if self._fd is not None:
             self._system.close(self._fd)
             self._fd = None
@@ -130,7 +130,7 @@ class FileRecords:
 
     def release_mapping(self) -> None:
         """Release the mapping, which exists until its last lent slice is released. The next large read maps again."""
-        self._lender.forget()
+        self._lender.release()
 
     # -- batches -----------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class FileRecords:
         """Truncate the file to `size`, without removing lent pages."""
         assert size <= self.size, (str(self), size, self.size)
         self.recent = {base: at for base, at in self.recent.items() if at < size}
-        if self._lender.may_shorten(size):
+        if self._lender.may_truncate_to(size):
             self._system.truncate(self.fd, size)
         else:
             if self.must_copy(size):
@@ -234,7 +234,7 @@ class FileRecords:
 
     def must_copy(self, size: int) -> bool:
         """Whether truncating to `size` needs `copy_beginning`, as a slice beyond it is lent."""
-        return not self._lender.may_shorten(size) and (self._copy is None or self._copy.size != size)
+        return not self._lender.may_truncate_to(size) and (self._copy is None or self._copy.size != size)
 
     def copy_beginning(self, size: int) -> FileCopy:
         """A copy of the first `size` bytes, on the disk, for `keep_copy`. [any thread; the file is open]"""

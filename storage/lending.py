@@ -8,7 +8,7 @@ in a whole fetch). It has three dangers:
   file, ends the process by SIGBUS. In a system call the kernel reports the same page as EFAULT, and the
   connection is closed (`LogManager.stop_lending`). So only bytes that are sent to a socket without being read
   are lent (`LogReader.read` with `lend`); all other reads are preads, for which a bad disk is an OSError.
-- A file must not be truncated before the end of a lent slice: `may_shorten` checks this. Otherwise the bytes
+- A file must not be truncated before the end of a lent slice: `may_truncate_to` checks this. Otherwise the bytes
   that stay are copied into a new file, and the readers keep the old one.
 - A page that is not in memory blocks the whole event loop. `Segment.read` checks before it lends.
 
@@ -61,14 +61,14 @@ class Lender:
         self._lent_end = max(self._lent_end, end)
         return self._view[position:end]
 
-    def forget(self) -> None:
+    def release(self) -> None:
         """Release the mapping; it is unmapped when its last slice is released."""
         self._view = None
         self._mapped_bytes = 0
 
-    def may_shorten(self, size: int) -> bool:
-        """As `forget`; returns whether no slice in use reaches beyond `size`, so that the file may be truncated."""
-        self.forget()
+    def may_truncate_to(self, size: int) -> bool:
+        """As `release`; returns whether no slice in use reaches beyond `size`, so that the file may be truncated."""
+        self.release()
         if not self._mappings:
             self._lent_end = 0
         return self._lent_end <= size
