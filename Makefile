@@ -53,14 +53,14 @@ sim: setup-test ## quorums, whole nodes and crashes on virtual time; SEEDS=... f
 	OTTLA_SIM_SEEDS=$(if $(filter file,$(origin SEEDS)),0,$(SEEDS)) OTTLA_CRASH_SEEDS=24 OTTLA_CRASH_KILLS=3 \
 		$(BIN)/python -m pytest -q -n 2 tests/sim $(CRASHES) $(ARGS)
 
-crash: setup-test ## power cuts, flipped bits and kills by SEEDS seeds each, failing disks by half as many (check: 1 to 8, sim: 3 to 24)
+crash: setup-test ## power cuts, flipped bits and kills with SEEDS seeds each, failing disks with half as many (check: 8, 1 kill; sim: 24, 3)
 	OTTLA_CRASH_SEEDS=$(SEEDS) OTTLA_CRASH_KILLS=$(SEEDS) $(BIN)/python -m pytest -q -n 2 --timeout 600 $(CRASHES) $(ARGS)
 
 compat: setup-test ## real processes: clients of every kind, hostile input, Apache Kafka as oracle
 	$(BIN)/python -m tests.harness.fetch
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/hostile tests/compat $(ARGS)
 
-oracle: setup-test ## what tests/compat says of a server, said of Apache Kafka itself
+oracle: setup-test ## tests/compat against Apache Kafka itself: the oracle of each test
 	$(BIN)/python -m tests.harness.fetch
 	KAFKA_ORACLE=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/compat $(ARGS)
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from runtime.stalls import BOUND_VARIABLE
 
-# A busy machine is no bug: how long an example takes, or its making, says nothing here.
+# The time that an example takes depends on the machine: no deadline.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # As a simulation's seeds: a failure is due to a change, and not to a new example.
 settings.register_profile("ottla", settings.get_profile("explore"), derandomize=True)
@@ -18,7 +18,7 @@ settings.load_profile("ottla")
 
 
 def pytest_collection_finish() -> None:
-    """Garbage collections need not look at what has been imported and collected: it stays."""
+    """Garbage collections skip what has been imported and collected: it is never garbage."""
     gc.collect()
     gc.freeze()
 

@@ -289,7 +289,7 @@ MUTANTS = [
     Mutant(an_offset_is_all_that_is_waited_for, "parked", range(20), "AcknowledgedIsCommitted"),
     Mutant(nothing_is_looked_at_before_it_waits, "parked", range(20), "NoSignalIsLost"),
     Mutant(threads_lend_slices, "slow_reads", range(10), "AssertionError in lend"),
-    Mutant(one_pool_for_everything, "slow_reads", range(10), "NobodyIsDeposed"),
+    Mutant(one_pool_for_everything, "slow_reads", range(10), "NoLeaderIsDeposed"),
     Mutant(a_replay_goes_on_whatever_the_log_says, "groups", range(20), "LoadedIsTheLog"),
     Mutant(a_load_that_is_broken_off_counts_as_complete, "groups", range(20), "LoadedIsTheLog"),
     Mutant(stale_broker_epochs_in_the_isr, "amnesia", range(12, 40), "StrongIsr"),

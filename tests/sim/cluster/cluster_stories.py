@@ -163,7 +163,7 @@ async def slow_reads(world: World) -> None:
             world.consume("t", partition)
     await asyncio.sleep(3)
     if (now := world.judge.quorum_leaders) != leaders:
-        raise Violated(f"NobodyIsDeposed: {leaders}, then {now}")
+        raise Violated(f"NoLeaderIsDeposed: {leaders}, then {now}")
 
 
 def _slow_to_read(operation: str, path: Path) -> float:
