@@ -8,6 +8,7 @@ Source: GroupMetadataManager.classicGroupJoin of Kafka 4.3.
 """
 
 from dataclasses import dataclass
+from typing import assert_never
 
 from broker.groups.actions import Action, AnswerJoin, SessionExpired, SetTimer, StaticMemberStored, Store
 from broker.groups.group import ClassicGroup
@@ -79,6 +80,8 @@ def _has_room_for(group: ClassicGroup, member_id: str) -> bool:
             return member is not None or len(group.members) < group.config.max_size
         case GroupState.EMPTY | GroupState.DEAD:
             return True
+        case _:
+            assert_never(group.state)
 
 
 def _join_as_new(
@@ -114,6 +117,8 @@ def _rejoin(group: ClassicGroup, request: JoinGroupRequest, joiner: Joiner, *, n
             is_rebalance_due = is_changed or is_leader
         case GroupState.EMPTY | GroupState.DEAD:
             return [_refuse(joiner, ErrorCode.unknown_member_id, member_id=request.member_id)]
+        case _:
+            assert_never(group.state)
     if is_rebalance_due:
         reason = f"member {member.member_id} rejoins: {truncated_reason(request.reason)}"
         return [
@@ -196,9 +201,12 @@ def _replace_static_member(
             # The leader may be computing an assignment for the old id: the new one would get none.
             reason = f"static member {instance_id} restarted while partitions are assigned"
             return actions + prepare_rebalance(group, reason, now_ms=now_ms)
-        case _:
-            assert group.state is GroupState.PREPARING_REBALANCE, group.state
+        case GroupState.PREPARING_REBALANCE:
             return actions + maybe_complete_join(group, now_ms=now_ms)
+        case GroupState.EMPTY | GroupState.DEAD:
+            raise AssertionError(f"a static member of a group that is {group.state}")
+        case _:
+            assert_never(group.state)
 
 
 def _protocols(request: JoinGroupRequest) -> Protocols:

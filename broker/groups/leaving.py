@@ -1,5 +1,7 @@
 """LeaveGroup: members leave by themselves, or an admin removes them (KIP-345, batched by instance id)."""
 
+from typing import assert_never
+
 from broker.groups.actions import Action, CancelTimer, session_slot
 from broker.groups.group import ClassicGroup
 from broker.groups.group_state import GroupState
@@ -33,6 +35,8 @@ def leave(
                 actions += maybe_complete_join(group, now_ms=now_ms)
             case GroupState.EMPTY | GroupState.DEAD:
                 pass
+            case _:
+                assert_never(group.state)
     return rows, actions
 
 

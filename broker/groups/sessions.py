@@ -81,8 +81,10 @@ def _expire_session(group: ClassicGroup, member_id: str, *, now_ms: int) -> list
             return actions + rebalance_or_complete(group, reason, now_ms=now_ms)
         case GroupState.PREPARING_REBALANCE:
             return actions + maybe_complete_join(group, now_ms=now_ms)
-        case _:
+        case GroupState.STABLE | GroupState.COMPLETING_REBALANCE | GroupState.EMPTY | GroupState.DEAD:
             return actions
+        case _:
+            assert_never(group.state)
 
 
 def _expire_pending_sync(group: ClassicGroup, timer: SyncPhaseExpired, *, now_ms: int) -> list[Action]:

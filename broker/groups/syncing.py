@@ -4,6 +4,7 @@ Source: GroupMetadataManager.classicGroupSync of Kafka 4.3.
 """
 
 import logging
+from typing import assert_never
 
 from broker.groups.actions import SYNC_SLOT, Action, AnswerSync, AssignmentStored, CancelTimer, Store
 from broker.groups.group import ClassicGroup
@@ -49,8 +50,10 @@ def _check(group: ClassicGroup, request: SyncGroupRequest) -> Member:
             raise CoordinatorNotAvailable(f"group {group.group_id} is dead")
         case GroupState.EMPTY:
             raise UnknownMemberId(f"group {group.group_id} has no members")
-        case _:
+        case GroupState.PREPARING_REBALANCE | GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
             member = group.check_member(request.member_id, request.group_instance_id)
+        case _:
+            assert_never(group.state)
     if request.generation_id != group.generation_id:
         raise IllegalGeneration(f"{request.generation_id} is not {group.generation_id}")
     for named, known in (
