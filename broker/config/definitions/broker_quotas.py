@@ -8,12 +8,12 @@ from protocol.config_def import ConfigKey
 
 KEYS = (
     ConfigKey("leader.replication.throttled.rate", LONG, MAX_LONG,
-              "Bytes in a second that leaders here send to throttled followers at most (KIP-73).",
+              "Maximum bytes per second that leaders on this broker send to throttled followers (KIP-73).",
               MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),
     ConfigKey("follower.replication.throttled.rate", LONG, MAX_LONG,
-              "Bytes in a second that followers here fetch for throttled replicas at most (KIP-73).",
+              "Maximum bytes per second that followers on this broker fetch for throttled replicas (KIP-73).",
               MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),
     ConfigKey("replica.alter.log.dirs.io.max.bytes.per.second", LONG, MAX_LONG,
-              "Bytes in a second that moves between log directories here copy at most (KIP-113).",
+              "Maximum bytes per second that moves between log directories of this broker copy (KIP-113).",
               MEDIUM, check=AT_LEAST_0, update_mode=CLUSTER_WIDE),
 )  # fmt: skip

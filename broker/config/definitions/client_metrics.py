@@ -10,10 +10,10 @@ from protocol.config_values import Distinct
 
 KEYS = unread(CLIENT_METRICS, (
     ConfigKey("metrics", LIST, (),
-              "Prefixes of the metrics that clients shall send (KIP-714); * is all of them.",
+              "Prefixes of the metrics that clients are to send (KIP-714); * is all of them.",
               MEDIUM, check=Distinct()),
     ConfigKey("interval.ms", INT, 300_000,
-              "Pause between two pushes of metrics by clients, in milliseconds.",
+              "Interval between two pushes of metrics by clients, in milliseconds.",
               MEDIUM),
     ConfigKey("match", LIST, (),
               "Which clients the subscription is for, as selector=pattern entries.",

@@ -30,7 +30,7 @@ KEYS = (
               LOW, check=Distinct(),
               unread=METRICS),
     ConfigKey("kafka.metrics.polling.interval.secs", INT, 10,
-              "Pause between two reports of metrics of the older kind.",
+              "Interval between two reports of metrics of the older kind.",
               LOW, check=AT_LEAST_1,
               unread=METRICS),
     ConfigKey("telemetry.max.bytes", INT, 1_048_576,

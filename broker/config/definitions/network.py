@@ -30,7 +30,7 @@ KEYS = (
               HIGH, check=Distinct(may_be_empty=False, may_be_null=True)),
     ConfigKey("listener.security.protocol.map", STRING,
               "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-              "Which security protocol each listener name speaks, as NAME:PROTOCOL.",
+              "Security protocol of each listener name, as NAME:PROTOCOL.",
               LOW, update_mode=PER_BROKER),
     ConfigKey("socket.send.buffer.bytes", INT, 102_400,
               "Send buffer of server sockets; -1 leaves it to the operating system.",
