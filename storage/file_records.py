@@ -1,4 +1,4 @@
-"""The log file of one segment: batches are appended to its end, read, and truncated (Kafka's FileRecords).
+"""The log file of one segment: batches are appended to its end, read, and truncated.
 
 The file is opened at the first use, so that an idle segment holds no descriptor. An append is one system call. It is
 truncated in place, unless a slice beyond its new end is still lent (`storage/lending.py`): then the bytes that stay are
@@ -6,7 +6,7 @@ copied into a new file (`storage/file_copy.py`).
 
 Nothing here flushes, except such a copy. I/O errors are raised as `OSError`.
 
-Source: FileRecords of Kafka.
+Source: FileRecords of Kafka 4.3.1.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from storage.files import Buffer
 from storage.lending import Lender
 from storage.segment_files import SegmentFiles
 
-#: How many of the newest batches are found without an index look-up, at least.
+#: At least this many of the newest batches are found without an index look-up.
 RECENT_BATCHES = 64
 #: Bytes of one read of a search for a header: an index interval and the header after it.
 SCAN_BYTES = 8192
@@ -52,15 +52,15 @@ class FileRecords:
         self._files = files
         self._system = files.system
         self.size = size
-        #: Whether the segment gets no more batches.
+        #: Whether no more batches are appended to the segment.
         self.is_closed = is_closed
-        #: Bytes from here on were appended by this process: they are in the page cache, and may not be on the disk.
+        #: Bytes from this position on were appended by this process: they are in the page cache, and may not be on the disk.
         self.appended_from = size
         #: Base offset -> position of the newest batches, oldest first.
         self.recent: dict[int, int] = {}
         self._fd: int | None = None
         self._lender = Lender(self._system)
-        #: A copy of the beginning, flushed, that may take the file's place.
+        #: A copy of the beginning, flushed, that may replace the file.
         self._copy: FileCopy | None = None
         self._replaced_fds: list[int] = []
 
@@ -112,7 +112,7 @@ class FileRecords:
         self.fd  # noqa: B018 (the property opens the file)
 
     def close_to_appends(self) -> None:
-        """No batch follows: truncate a preallocated file to its content."""
+        """No more batches are appended: truncate a preallocated file to its content."""
         if self._fd is not None and self._system.size(self._fd) != self.size:
             self.truncate_to(self.size)
         self.recent.clear()

@@ -29,7 +29,7 @@ def load_directory(
     producer_id_expiration_ms: Callable[[], int],
 ) -> Loaded:
     """Load the log in this directory, which is created if missing; see `Log.open`. Raises OSError. [any thread]"""
-    # The directory's entry is flushed with the first flush: 1,000 new partitions are not 1,000 waits.
+    # The directory's entry is flushed with the first flush: 1,000 new partitions do not wait 1,000 times for the disk.
     is_new = files.make_dir(directory)
     epochs_path = directory / leader_epoch_cache.FILE_NAME
     epochs = LeaderEpochCache(path=epochs_path, files=files) if is_new else LeaderEpochCache.open(epochs_path, files)  # fmt: skip
@@ -64,5 +64,5 @@ def read_topic_id(directory: Path, files: Files) -> UUID | None:
     try:
         return partition_metadata.read(directory, files)
     except ValueError as error:
-        _LOG.warning("%s: partition.metadata is not valid, it is written again: %s", directory, error)
+        _LOG.warning("%s: partition.metadata is not valid and will be rewritten: %s", directory, error)
         return None

@@ -10,7 +10,7 @@
 
 Opening a second time changes nothing. I/O errors are raised to the caller, which takes the directory offline.
 
-Source: LogLoader and LogSegment.recover of Kafka.
+Source: LogLoader and LogSegment.recover of Kafka 4.3.1.
 """
 
 from collections.abc import Iterator

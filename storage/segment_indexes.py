@@ -3,10 +3,10 @@
 An entry is added when `index.interval.bytes` of batches have followed the last one. An index is not checksummed: an
 entry that is used must match the batch at its position, else both indexes are rebuilt from the headers of all batches.
 
-A thread may look up while the event loop truncates the segment. What it then reads is no sign of damage: so an index is
+A thread may look up while the event loop truncates the segment. What it then reads does not show damage: so an index is
 rebuilt only if no truncation has run meanwhile (`truncation_count`).
 
-Source: LogSegment of Kafka, which checks an index only when the log is opened.
+Source: LogSegment of Kafka 4.3.1, which checks an index only when the log is opened.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ class SegmentIndexes:
         self._files = files
         self._log = log
         self.settings = settings
-        #: As they are, perhaps not loaded: `offset_index` and `time_index` are.
+        #: May not be loaded yet; the properties `offset_index` and `time_index` load them.
         self.offsets = self._index(OffsetIndex, file_names.OFFSET_INDEX, is_new=is_new)
         self.times = self._index(TimeIndex, file_names.TIME_INDEX, is_new=is_new)
         self.transactions = TransactionIndex(
@@ -99,7 +99,7 @@ class SegmentIndexes:
                 index.reset()
 
     def have_possible_sizes(self) -> bool:
-        """Whether both files exist and have a possible size.
+        """Whether both files exist and have a possible size (Kafka's sanityCheck).
 
         Closing a segment adds its largest timestamp: an empty time index of a segment with timestamps is invalid.
         """
@@ -140,7 +140,7 @@ class SegmentIndexes:
 
     @property
     def may_be_unflushed(self) -> bool:
-        """Whether the files on the disk may differ from those that closing the segment would leave."""
+        """Whether the files on the disk may differ from what they are after the segment is closed."""
         is_known = self.offsets.is_as_found and self.times.is_as_found
         return self._log.size > self._log.appended_from or not is_known or self.transactions.is_changed
 
@@ -190,7 +190,7 @@ class SegmentIndexes:
     def checked(self, entry: TimestampOffset) -> TimestampOffset:
         """Return an entry of the time index. Raises CorruptIndex unless the batch that it points at has its timestamp.
 
-        Else a single flipped bit could make retention remove a new segment, or a look-up miss its record.
+        Without this check a single flipped bit could make retention remove a new segment, or a look-up miss its record.
         """
         if entry.timestamp < 0:
             return entry  # none
@@ -305,5 +305,5 @@ class SegmentIndexes:
             self.add_batch(header, position)
         if self._log.is_closed:
             self.close_to_appends()
-            # The log will not flush a closed segment again, and a partly written index is not noticed after a crash.
+            # The log does not flush a closed segment again, and a partly written index is not detected after a crash.
             self._files.flush()

@@ -5,7 +5,7 @@ Versions: v0-13. v4 allow_auto_topic_creation, v5 offline replicas, v7 leader ep
 operations of the cluster, v10 topic ids, v12 topics by id, v13 top-level error code.
 Differs from Kafka: the response contains a topic that the request has created, where Kafka returns
 UNKNOWN_TOPIC_OR_PARTITION and the client retries. If all brokers are fenced, all are listed; Kafka lists none,
-whereupon librdkafka (since 2.10) drops the brokers that it knows, and sends no request for five minutes.
+and librdkafka (since 2.10) then drops the brokers that it knows and sends no request for five minutes.
 Touches: broker.metadata (read only); the controller, to create a topic.
 """
 
@@ -47,7 +47,7 @@ def _check(request: MetadataRequest, version: int) -> None:
     if version < 12 and any(
         asked.name is None or asked.topic_id != ZERO_UUID for asked in request.topics or ()
     ):
-        raise InvalidRequest(f"Metadata v{version} asks for topics by name, not by id")
+        raise InvalidRequest(f"Metadata v{version} names topics by name, not by id")
 
 
 def _names_to_create(request: MetadataRequest, broker: BrokerServices) -> list[str]:
@@ -72,13 +72,13 @@ def _answer(request: MetadataRequest, context: RequestContext, broker: BrokerSer
         for topic in topics:
             topic.topic_authorized_operations = operations.TOPIC
     alive = broker.metadata.alive_brokers(context.listener_name)
-    named = alive or broker.metadata.registered_brokers(context.listener_name)
+    listed = alive or broker.metadata.registered_brokers(context.listener_name)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(
                 node_id=node.broker_id, host=endpoint.host, port=endpoint.port, rack=node.rack
             )
-            for node, endpoint in named
+            for node, endpoint in listed
         ],
         cluster_id=broker.cluster_id,
         # Clients send controller requests to this node; any broker forwards them (KIP-590).

@@ -32,7 +32,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 def handle(
     request: ApiVersionsRequest, context: RequestContext, broker: BrokerServices
 ) -> ApiVersionsResponse:
-    """Return the table; from v3 on the name and version of the client's software must be valid."""
+    """Return the served versions; from v3 on the name and version of the client's software must be valid."""
     if context.version >= 3 and not is_plausible_client(request):
         return ApiVersionsResponse(error_code=ErrorCode.invalid_request)
     features = broker.metadata.finalized_features

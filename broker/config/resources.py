@@ -37,7 +37,7 @@ def group_values(config: BrokerConfig) -> dict[str, ConfigValue]:
 
 
 def validate_group_alter(config: BrokerConfig, overrides: Mapping[str, str]) -> None:
-    """Validate the overrides of a group, all of them as after the change. Raises InvalidConfig."""
+    """Validate all overrides that a group has after the change. Raises InvalidConfig."""
     values = group_values(config) | _parse(GROUP_CONFIGS, overrides, "group")
     check_group_bounds(values, overrides, config.values)
 

@@ -24,7 +24,7 @@ _OWN = frozenset({ApiKey.API_VERSIONS, ApiKey.ENVELOPE, ApiKey.DESCRIBE_CLUSTER,
 
 def served_keys(services: ControllerServices) -> list[int]:
     """The API keys of this controller, in order."""
-    keys = _OWN | QUORUM_REQUESTS | services.decided
+    keys = _OWN | QUORUM_REQUESTS | services.controller_apis
     return sorted(key for key in keys if ApiListener.CONTROLLER in listeners(key))
 
 

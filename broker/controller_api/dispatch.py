@@ -130,7 +130,7 @@ class ControllerDispatcher:
         if not isinstance(error, KafkaError):
             logger.error("%s of client %r failed", key.name, context.client_id, exc_info=error)
             error = UnknownServerError()
-        if key in self._services.decided:
+        if key in self._services.controller_apis:
             return self._services.refuse(key, message, error)
         return refuse(message, error)
 

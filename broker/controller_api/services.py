@@ -58,7 +58,7 @@ class ControllerServices:
     leader: LeaderWatch
     controller: LocalController
     #: The API keys that `controller` handles, besides those of the quorum.
-    decided: frozenset[int]
+    controller_apis: frozenset[int]
     #: Makes the response to a request that was refused as a whole, from (api_key, request, error).
     refuse: Callable[[int, Any, KafkaError], Any]
 

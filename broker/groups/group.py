@@ -1,4 +1,4 @@
-"""Classic group (Kafka's ClassicGroup): its members, generation, protocols and parked requests.
+"""Classic group (Kafka's ClassicGroup): its members, generation, protocols and delayed requests.
 
 `group_state.py` has its states and their transitions; the modules named after the requests decide when they happen.
 
@@ -114,7 +114,7 @@ class ClassicGroup:
     def remove(self, member_id: str) -> list[Action]:
         """Remove a member, or a pending member id; the member that joined first becomes the next leader.
 
-        Its parked requests are answered with UNKNOWN_MEMBER_ID: if it still runs, it joins with a new id.
+        Its delayed requests are answered with UNKNOWN_MEMBER_ID: if it still runs, it joins with a new id.
         """
         self.pending_join.pop(member_id, None)
         self.pending_sync.pop(member_id, None)
@@ -141,7 +141,7 @@ class ClassicGroup:
         session_timeout_ms: int,
         join_waiter: object | None,
     ) -> list[Action]:
-        """Update a member that rejoins. If it has an older JoinGroup parked, that one is answered with an error.
+        """Update a member that rejoins. If it has an older delayed JoinGroup, that one is answered with an error.
 
         The older request came over a connection that its client has closed; Kafka leaves it unanswered.
         """
@@ -264,7 +264,7 @@ class ClassicGroup:
     # Answers
 
     def answer_join(self, member: Member, response: JoinGroupResponse) -> list[Action]:
-        """Answer the JoinGroup that this member has parked, if any."""
+        """Answer the delayed JoinGroup of this member, if any."""
         waiter = member.join_waiter
         if waiter is None:
             return []
@@ -273,7 +273,7 @@ class ClassicGroup:
         return [AnswerJoin(waiter=waiter, response=response)]
 
     def answer_sync(self, member: Member, response: SyncGroupResponse) -> list[Action]:
-        """Answer the SyncGroup that this member has parked, if any."""
+        """Answer the delayed SyncGroup of this member, if any."""
         waiter = member.sync_waiter
         if waiter is None:
             return []

@@ -26,7 +26,7 @@ from protocol.errors import ErrorCode, InconsistentGroupProtocol, KafkaError
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 #: How long a new member's JoinGroup may wait. It has no id for heartbeats yet, and a client that has disappeared is
-#: not detected while its request is parked. A client that is still running retries.
+#: not detected while its request is delayed. A client that is still running retries.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
 #: Characters of the client's name in a member id: enough to identify it, and the rest of the id still fits.

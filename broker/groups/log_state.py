@@ -82,7 +82,7 @@ class LogState:
         try:
             key = decode_key(record.key)
             if isinstance(key, GroupMetadataKey):
-                self.note_group(key.group, value)
+                self.record_group(key.group, value)
                 return
             offset = None if value is None else decode_offset(value)
         except (UnknownRecordKind, MalformedMessage) as error:
@@ -97,14 +97,14 @@ class LogState:
             committed = offset_from_value(offset, record_offset=record.offset)
             self.offsets.put(at, committed, producer_id=producer_id)
 
-    def note_group(self, group_id: str, value: bytes | None) -> None:
+    def record_group(self, group_id: str, value: bytes | None) -> None:
         """Set the newest record of a group; None is a tombstone."""
         if value is None:
             self.groups.pop(group_id, None)
         else:
             self.groups[group_id] = value
 
-    def note_appended(self, *, first_offset: int, last_offset: int) -> None:
+    def record_appended(self, *, first_offset: int, last_offset: int) -> None:
         """The leader has appended these records; the shard replays their offset commits into the same store."""
         if self.next_offset not in (None, first_offset):
             self.is_complete = False

@@ -9,7 +9,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """A member: its identity, protocols, assignment and parked requests."""
+    """A member: its identity, protocols, assignment and delayed requests."""
 
     member_id: str
     #: Set for a static member (KIP-345): its membership survives a restart of its process.
@@ -29,7 +29,7 @@ class Member:
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether a parked request replaces heartbeats: a client sends none while it waits.
+        """Whether a delayed request replaces heartbeats: a client sends none while it waits.
 
         Not for a new member: its client may have retried under another id, and the member with the first id
         would never expire.

@@ -53,7 +53,7 @@ def rebalance_or_complete(group: ClassicGroup, reason: str, *, now_ms: int) -> l
 
 
 def prepare_rebalance(group: ClassicGroup, reason: str, *, now_ms: int) -> list[Action]:
-    """Start a join phase: all members have to rejoin; the response to a heartbeat or parked SyncGroup says so."""
+    """Start a join phase: all members have to rejoin; the response to a heartbeat or delayed SyncGroup says so."""
     actions: list[Action] = []
     if group.state is GroupState.COMPLETING_REBALANCE:
         actions += reset_assignments(group, ErrorCode.rebalance_in_progress)
@@ -140,7 +140,7 @@ def complete_join(group: ClassicGroup, *, now_ms: int) -> list[Action]:
 
 
 def reset_assignments(group: ClassicGroup, error: ErrorCode) -> list[Action]:
-    """Discard the generation's assignments, and answer the parked SyncGroups with `error`."""
+    """Discard the generation's assignments, and answer the delayed SyncGroups with `error`."""
     actions: list[Action] = []
     for member in group.members.values():
         member.assignment = b""

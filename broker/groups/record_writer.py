@@ -71,10 +71,10 @@ class RecordWriter:
         )
         appended = self._log.append_as_coordinator(self._topic_partition, batch)
         pending = self._committed(appended.last_offset + 1)
-        self._state.note_appended(first_offset=appended.first_offset, last_offset=appended.last_offset)
+        self._state.record_appended(first_offset=appended.first_offset, last_offset=appended.last_offset)
         for record, (_, value) in zip(records, pairs, strict=True):
             if isinstance(record.key, GroupMetadataKey):
-                self._state.note_group(record.key.group, value)
+                self._state.record_group(record.key.group, value)
         return appended.first_offset, pending
 
     def append_and_replay(self, records: Sequence[GroupRecord]) -> tuple[int, "Future[None] | None"]:

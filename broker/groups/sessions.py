@@ -72,7 +72,7 @@ def _expire_session(group: ClassicGroup, member_id: str, *, now_ms: int) -> list
     if member is None and member_id not in group.pending_join:
         return []  # It has left, or was replaced by another process of the same instance.
     if member is not None and member.has_satisfied_heartbeat:
-        return []  # The response to its parked request restarts its session.
+        return []  # The response to its delayed request restarts its session.
     logger.info("group %s: session of member %s expired; the member is removed", group.group_id, member_id)
     actions = group.remove(member_id)
     match group.state:

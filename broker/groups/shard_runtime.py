@@ -153,7 +153,7 @@ class ShardRuntime:
         await in_turns(self._runtime, while_open())
 
     def close(self) -> Iterator[None]:
-        """The leadership has ended. The iterator answers parked requests with NOT_COORDINATOR, one group per step."""
+        """The leadership has ended. The iterator answers delayed requests with NOT_COORDINATOR, one group per step."""
         self._is_loaded = False
         self.is_closed = True
         self.writer.close()

@@ -100,7 +100,7 @@ def _on_static_member_stored(
 
 
 def end_group(group: ClassicGroup, error: ErrorCode, *, now_ms: int) -> list[Action]:
-    """Make the group Dead here (deleted, or coordinated by another broker), and answer parked requests with `error`."""
+    """Make the group Dead here (deleted, or coordinated by another broker), and answer delayed requests with `error`."""
     group.transition_to(GroupState.DEAD, now_ms=now_ms)
     actions: list[Action] = []
     for member in group.members.values():

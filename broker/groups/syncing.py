@@ -35,7 +35,7 @@ def sync(group: ClassicGroup, request: SyncGroupRequest, waiter: object) -> list
     actions: list[Action] = [] if group.pending_sync else [CancelTimer(SYNC_SLOT)]
     if group.state is GroupState.STABLE:
         return [*actions, AnswerSync(waiter=waiter, response=assignment_response(group, member))]
-    # An older parked SyncGroup of the member came over a connection that its client has closed.
+    # An older delayed SyncGroup of the member came over a connection that its client has closed.
     actions += group.answer_sync(member, SyncGroupResponse(error_code=ErrorCode.rebalance_in_progress))
     member.sync_waiter = waiter
     if member.member_id == group.leader_id:

@@ -17,7 +17,7 @@ from runtime import Listening, Runtime
 
 logger = logging.getLogger(__name__)
 
-#: The minimum interval of two log lines about a full listener.
+#: The minimum interval between two log lines about a full listener.
 _LOG_INTERVAL_S: Final = 10.0
 
 

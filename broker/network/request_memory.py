@@ -1,6 +1,6 @@
 """Memory pool of requests that are not dispatched yet: `queued.max.request.bytes` and `queued.max.requests`.
 
-A request that has arrived whole is dispatched in the turn that has read it: unlike in Kafka there is no queue between
+A request that has arrived whole is dispatched in the same turn of the event loop: unlike in Kafka there is no queue between
 network and handlers. Two kinds of bytes wait:
 
 - a frame that is being received. It reserves its size when its length is known; while the frames of all connections
@@ -72,7 +72,7 @@ class RequestMemory:
             self._on_queue()
 
     def leave_queue(self) -> None:
-        """One connection less holds requests behind an earlier one."""
+        """One connection fewer holds requests behind an earlier one."""
         self.queued_count -= 1
         # Not as soon as one place is free: `on_queue` visits all connections.
         if self.is_queue_full and self.queued_count <= self._settings.queued_max_requests // 2:

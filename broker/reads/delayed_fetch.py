@@ -74,7 +74,7 @@ class DelayedFetch(DelayedResponse[T]):
             else:
                 end = partition.log.log_end_offset
                 is_stale = is_stale or is_high_watermark_stale(fetched, partition.log)
-                if self._replicas.throttle.is_held_back(partition, params.replica_id):
+                if self._replicas.throttle.should_throttle(partition, params.replica_id):
                     continue
             if request.fetch_offset < end:
                 if params.min_bytes <= 1:

@@ -77,7 +77,7 @@ def _counted(replicas: ReplicaManager, respond: Callable[[ResponseRows], T]) -> 
     def respond_counted(rows: ResponseRows) -> T:
         for fetched, row in rows:
             if row.records and fetched.partition is not None:
-                replicas.throttle.note_sent(fetched.partition, len(row.records))
+                replicas.throttle.record_sent(fetched.partition, len(row.records))
         return respond(rows)
 
     return respond_counted

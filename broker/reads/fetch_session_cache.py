@@ -121,14 +121,14 @@ class FetchSessionCache:
             session.close()
 
     def _remove_from_evictable(self, session: FetchSession) -> None:
-        worth = _evictable_key(session)
+        key = _evictable_key(session)
         if session.is_evictable_by_all:
-            del self._evictable_by_all[bisect_left(self._evictable_by_all, worth)]
+            del self._evictable_by_all[bisect_left(self._evictable_by_all, key)]
         if session.is_evictable_by_privileged:
-            del self._evictable_by_privileged[bisect_left(self._evictable_by_privileged, worth)]
+            del self._evictable_by_privileged[bisect_left(self._evictable_by_privileged, key)]
 
     def _session_to_evict(self, newcomer: EvictableKey, now_ms: int) -> FetchSession | None:
-        """The session that a new one of this worth would evict."""
+        """The session that a new one with this key would evict."""
         longest_unused = next(iter(self._by_use.values()), None)
         if longest_unused is None or now_ms - longest_unused.last_used_ms > self._eviction_ms:
             return longest_unused

@@ -118,8 +118,8 @@ class FetchedPartition:
         """Record the offsets of the row that is sent."""
         # After an error the next row counts as changed, so that the client learns that the error is over. After a
         # divergence too: the follower truncates its log, and adopts no offset of that row.
-        is_passed_over = row.error_code or row.diverging_epoch.epoch >= 0
-        self.high_watermark = None if is_passed_over else row.high_watermark
+        is_not_adopted = row.error_code or row.diverging_epoch.epoch >= 0
+        self.high_watermark = None if is_not_adopted else row.high_watermark
         self.log_start_offset = row.log_start_offset
 
 

@@ -123,7 +123,7 @@ class LogReads:
     def _hold_back(self, fetched: FetchedPartition, row: PartitionData, replica_id: int) -> int:
         """The size of the row's records for a follower: of all, or 0, without records, while it is throttled."""
         assert fetched.partition is not None
-        if self._replicas.throttle.is_held_back(fetched.partition, replica_id):
+        if self._replicas.throttle.should_throttle(fetched.partition, replica_id):
             row.records = b""
         return len(row.records or b"")
 

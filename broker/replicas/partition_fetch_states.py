@@ -4,7 +4,7 @@
     another state, or removed        --> no request
     an error of the partition        --> paused for replica.fetch.backoff.ms, then as above
 
-Invariant: `fetching` and `locating` have only partitions that are followed and not paused. They are sets with an order, so
+Invariant: `fetching` and `locating` have only partitions that are followed and not paused. They are ordered sets, so
 that a round costs O(changes), not O(followed partitions).
 
 Source: Kafka's PartitionFetchState and AbstractFetcherThread.partitionStates.
@@ -32,7 +32,7 @@ class PartitionFetchState:
         self.partition = partition
         self.key = key_of(partition)
         self.follower = Follower(partition.log)
-        #: The request that the leader was last sent for it.
+        #: Its row in the last request that was sent to the leader.
         self.asked: FetchRecords | None = None
         #: Its responses are ignored: it is not followed any more, or in another leader epoch.
         self.is_removed = False
@@ -59,7 +59,7 @@ class PartitionFetchStates:
         self.locating: dict[PartitionFetchState, None] = {}
         #: Those whose row in the fetch session may have changed, in the order of the request.
         self.changed: dict[PartitionFetchState, None] = {}
-        #: Until this time in seconds of the monotonic clock.
+        #: When each pause ends, in seconds of the monotonic clock.
         self._paused: dict[PartitionFetchState, float] = {}
         self._has_work = asyncio.Event()
 
@@ -74,11 +74,11 @@ class PartitionFetchStates:
         return self._by_key.get(key)
 
     def add(self, fetch_state: PartitionFetchState) -> None:
-        """Begin to follow; the caller calls `update` when the follower has its leader epoch."""
+        """Start following; the caller calls `update` when the follower has its leader epoch."""
         self._by_key[fetch_state.key] = fetch_state
 
     def remove(self, key: Key) -> None:
-        """Follow no more; a response that is still to come is ignored."""
+        """Stop following; a response that arrives later is ignored."""
         fetch_state = self._by_key.pop(key, None)
         if fetch_state is not None:
             fetch_state.is_removed = True

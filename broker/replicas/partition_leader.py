@@ -185,7 +185,7 @@ class PartitionLeader:
         leader_state, log = self.state, self.log
         progress = leader_state.followers[replica_id]
         if progress.session is not session:
-            self._partition.watchers.note_overtaken(progress.session)
+            self._partition.watchers.record_overtaken(progress.session)
         old_end_offset, old_start_offset = progress.log_end_offset, progress.log_start_offset
         progress.on_fetch(
             fetch_offset=fetch_offset,
@@ -216,7 +216,7 @@ class PartitionLeader:
         log_end_offset = self.log.log_end_offset
         isr = leader_state.shrunk(log_end_offset=log_end_offset, now_ms=now_ms)
         if isr is None and len(leader_state.isr) <= len(leader_state.followers):
-            isr = leader_state.returned(
+            isr = leader_state.expanded_by_caught_up(
                 high_watermark=self.log.high_watermark, log_end_offset=log_end_offset, now_ms=now_ms
             )
         self._propose(isr)

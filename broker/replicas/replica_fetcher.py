@@ -164,7 +164,7 @@ class ReplicaFetcher:
                 for each in self._states.changed
                 if self._states.may_send(each)
                 and each.follower.lag != 0
-                and self._throttle.is_held_back(each.partition)
+                and self._throttle.should_throttle(each.partition)
             ]
         )
 
@@ -290,7 +290,7 @@ class ReplicaFetcher:
                 action, fetch_state.follower, partition.follower, is_wanted=fetch_state.is_followed
             )
             if type(action) is Append:
-                self._throttle.note_received(partition, len(action.records))
+                self._throttle.record_received(partition, len(action.records))
         except Exception as error:  # noqa: BLE001 - logged
             self._on_error(fetch_state, error)
             return

@@ -26,36 +26,36 @@ class _Throttle:
 
 
 class LeaderThrottle(_Throttle):
-    """Holds followers back while this broker exceeds leader.replication.throttled.rate.
+    """Throttles followers while this broker exceeds leader.replication.throttled.rate.
 
-    leader.replication.throttled.replicas names leader replicas: every follower that copies from one of them is throttled.
+    leader.replication.throttled.replicas names leader replicas: every follower that fetches from one of them is throttled.
     """
 
-    def is_held_back(self, partition: Partition, replica_id: int) -> bool:
-        """Whether this follower gets no records now; never True for a member of the ISR, which would fall out of it."""
+    def should_throttle(self, partition: Partition, replica_id: int) -> bool:
+        """Whether this follower is sent no records now. Never True for a member of the ISR: throttled, it would leave the ISR."""
         return (
             replica_id not in partition.isr
             and self._is_throttled(partition, partition.log.config.leader_replication_throttled_replicas)
             and self._is_exceeded()
         )
 
-    def note_sent(self, partition: Partition, size_bytes: int) -> None:
+    def record_sent(self, partition: Partition, size_bytes: int) -> None:
         """Count `size_bytes` as sent to a follower now."""
         if self._is_throttled(partition, partition.log.config.leader_replication_throttled_replicas):
             self._record(size_bytes)
 
 
 class FollowerThrottle(_Throttle):
-    """Holds partitions back while this broker exceeds follower.replication.throttled.rate."""
+    """Throttles partitions while this broker exceeds follower.replication.throttled.rate."""
 
-    def is_held_back(self, partition: Partition) -> bool:
+    def should_throttle(self, partition: Partition) -> bool:
         """Whether no records of this partition are fetched now."""
         return (
             self._is_throttled(partition, partition.log.config.follower_replication_throttled_replicas)
             and self._is_exceeded()
         )
 
-    def note_received(self, partition: Partition, size_bytes: int) -> None:
+    def record_received(self, partition: Partition, size_bytes: int) -> None:
         """Count `size_bytes` as received from a leader now."""
         if self._is_throttled(partition, partition.log.config.follower_replication_throttled_replicas):
             self._record(size_bytes)

@@ -68,7 +68,7 @@ class Watchers:
         """Something that no row shows has changed, such as the low watermark: requests in the purgatory are checked."""
         self._signal(self._key)
 
-    def note_overtaken(self, session: object) -> None:
+    def record_overtaken(self, session: object) -> None:
         """A follower's fetch session has changed from `session`: what that one's row says is read again.
 
         The previous session may still be the current one: a late request of an earlier connection changes it, too.

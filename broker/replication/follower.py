@@ -250,7 +250,8 @@ class Follower:
     def on_divergence(self, asked: FetchRecords, answer: Divergence) -> Action | None:
         """The leader's log diverges from ours before our end.
 
-        The rule (KIP-101, KIP-279) is `storage.replica_rules.truncation_offset`, and the metadata log's, too. It truncates to at most our log end offset, so the next fetch names an epoch that is not newer.
+        The rule (KIP-101, KIP-279) is `storage.replica_rules.truncation_offset`, which the metadata log uses too. It truncates
+        to at most our log end offset, so the next fetch names an epoch that is not newer.
         """
         if not self._is_current(asked):
             return None

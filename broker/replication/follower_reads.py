@@ -1,4 +1,4 @@
-"""Consumers that read from followers (KIP-392): whom the leader names, and what a follower answers.
+"""Consumers that read from followers (KIP-392): the replicas that a leader may name, and what a follower answers.
 
 The leader chooses among itself and the followers that `candidates` returns, by the selector of `replica_selector`.
 A follower distinguishes an offset that it does not have yet from one that does not exist ("Out of range handling"):

@@ -197,7 +197,9 @@ class LeaderState:
             return None
         return self.isr | {replica} if self._is_isr_eligible(replica, progress.broker_epoch) else None
 
-    def returned(self, *, high_watermark: int, log_end_offset: int, now_ms: int) -> frozenset[int] | None:
+    def expanded_by_caught_up(
+        self, *, high_watermark: int, log_end_offset: int, now_ms: int
+    ) -> frozenset[int] | None:
         """The ISR with a follower that caught up earlier but could not join then; None: there is none.
 
         A follower whose row does not change sends none within its fetch session: a follower that was delayed by another

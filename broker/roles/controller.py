@@ -1,7 +1,7 @@
 """The controller role of a node: its listeners. The controller itself is in `controller`, created in `roles/quorum.py`.
 
-The sockets are opened first, since the other voters get the addresses of this one; requests wait until the
-metadata log was read. Source: ControllerServer of Kafka 4.3.1.
+The sockets are opened first, since their addresses are sent to the other voters; requests wait until the
+metadata log has been read. Source: ControllerServer of Kafka 4.3.1.
 """
 
 import socket
@@ -51,14 +51,14 @@ class ControllerRole:
             metadata=role.metadata,
             leader=role.leader,
             controller=role.local,
-            decided=frozenset(CONTROLLER_APIS),
+            controller_apis=frozenset(CONTROLLER_APIS),
             refuse=lambda key, request, error: CONTROLLER_APIS[key].refuse(request, error),
         )
 
         def on_metadata(delta: MetadataDelta, image: MetadataImage) -> None:
             if cluster_config.concerns(delta):
                 self._server.settings = NetworkSettings.from_config(cluster_config.refresh())
-                if not config.is_broker:  # else the broker role of the node logs them
+                if not config.is_broker:  # else the node's broker role logs them
                     cluster_config.log_dynamic_warnings()
 
         role.metadata.on_change(on_metadata)

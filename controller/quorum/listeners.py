@@ -60,7 +60,7 @@ class Listeners:
 
     @property
     def is_transaction_open(self) -> bool:
-        """Whether records before `end_offset` are held back until their metadata transaction ends."""
+        """Whether records before `end_offset` are not applied until their metadata transaction ends."""
         return self._transactions.is_open
 
     def add(self, listener: QuorumListener) -> None:

@@ -174,7 +174,7 @@ class RaftClient:
 
     @property
     def is_transaction_open(self) -> bool:
-        """Whether records before `applied_offset` are held back until their metadata transaction ends."""
+        """Whether records before `applied_offset` are not applied until their metadata transaction ends."""
         return self._listeners.is_transaction_open
 
     @property
@@ -218,7 +218,7 @@ class RaftClient:
     async def handle(self, request: QuorumRequest, *, listener_name: str | None = None) -> Response:
         """Handle another node's request about the quorum: Vote, Fetch, DescribeQuorum, AddRaftVoter, ...
 
-        `listener_name`: the listener that received it; None: the first. A Fetch without news waits up to its
+        `listener_name`: the listener that received it; None: the first. A Fetch without new records waits up to its
         `max_wait_ms`. Raises NotController when this node stops meanwhile, or has too many requests.
         """
         return await self._driver.receive(request, listener_name=listener_name)

@@ -1,6 +1,6 @@
-"""Delayed Fetches, on the leader: a Fetch without news is answered when there is some, or at its deadline.
+"""Delayed Fetches, on the leader: a Fetch without new data is answered when there is some, or at its deadline.
 
-    Fetch --no news--> delayed --the log has grown, or the high watermark has advanced--> answered
+    Fetch --no new data--> delayed --the log has grown, or the high watermark has advanced--> answered
                                --`max_wait_ms` is over--> answered, without records
                                --this node does not lead any more--> NOT_LEADER_OR_FOLLOWER
 

@@ -9,7 +9,7 @@ that offset is stored there; the epoch in which it follows; the high watermark t
 | has records that the leader's log lacks | `diverging_epoch`: truncate there, and fetch again |
 | ends before the leader's log starts, or is empty while the leader has a snapshot | `snapshot_id`: fetch it first |
 
-and always the high watermark. A response without news is delayed until there is some, or for `max_wait_ms`.
+and always the high watermark. A response without new data is delayed until there is some, or for `max_wait_ms`.
 Source: KafkaRaftClient.tryCompleteFetchRequest, ValidOffsetAndEpoch of Kafka 4.3.1.
 """
 

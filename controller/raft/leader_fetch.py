@@ -16,7 +16,7 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse,
 
 
 def handle_fetch_request(core: Core, request: FetchRequest, token: object, *, listener_name: str) -> None:
-    """Handle Fetch: reply at once, or delay it until there is news or its `max_wait_ms` is over."""
+    """Handle Fetch: reply at once, or delay it until there is new data or its `max_wait_ms` is over."""
     if is_other_cluster(core, request.cluster_id):
         return core.reply(token, FetchResponse(error_code=ErrorCode.inconsistent_cluster_id))
     asked = only_partition(request.topics)

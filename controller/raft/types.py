@@ -163,7 +163,7 @@ class RaftSettings:
     election_backoff_max_ms: int = 1_000
     request_timeout_ms: int = 2_000
     retry_backoff_ms: int = 20
-    #: How long the leader may hold back a Fetch that finds nothing new; Kafka's MAX_FETCH_WAIT_MS.
+    #: How long the leader may delay a Fetch that finds nothing new; Kafka's MAX_FETCH_WAIT_MS.
     fetch_max_wait_ms: int = 500
     fetch_max_bytes: int = 1024 * 1024
     fetch_snapshot_max_bytes: int = 1024 * 1024

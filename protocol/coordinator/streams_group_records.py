@@ -1,4 +1,4 @@
-"""Records of streams groups in `__consumer_offsets` (KIP-1071): kinds 17 to 23.
+"""Records of streams groups in `__consumer_offsets` (KIP-1071): record types 17 to 23.
 
 Source: the coordinator-value schemas of Kafka 4.3.1.
 """

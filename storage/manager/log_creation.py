@@ -101,7 +101,7 @@ class LogCreations:
         #: The directories of logs that are being created. None: the topic was deleted meanwhile.
         self._being_created: dict[TopicPartition, Path | None] = {}
 
-    def note_deleted(self, topic_partition: TopicPartition) -> None:
+    def record_deletion(self, topic_partition: TopicPartition) -> None:
         """The partition was deleted, perhaps while its log is being created."""
         if topic_partition in self._being_created:
             self._being_created[topic_partition] = None

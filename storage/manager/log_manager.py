@@ -289,7 +289,7 @@ class LogManager(LogTable):
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Delete the partition's logs, for `rename_deleted`; a new log of this name may be created at once."""
-        self._creations.note_deleted(topic_partition)
+        self._creations.record_deletion(topic_partition)
         self._deletion.delete(topic_partition)
 
     @property

@@ -289,7 +289,7 @@ def test_partitions_are_reassigned(cluster, tmp_path):
     )
     assert [message.offset() for message in read(cluster.bootstrap, "moves", 3000)] == list(range(3000))
 
-    # One that would take minutes: a first fetch is not held back, and after it there is one in eleven seconds.
+    # One that would take minutes: a first fetch is not delayed, and after it there is one in eleven seconds.
     away = plan("away.json", [1, 2])
     tool("kafka-reassign-partitions", *where, "--execute", *away, "--throttle", "1000")
     printed = tool("kafka-reassign-partitions", *where, "--list")

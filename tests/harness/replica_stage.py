@@ -7,9 +7,9 @@
 | `A leads e1`, `A leads e1 isr A B` | the controller elects A (with that ISR); all brokers that run replay it, and follow |
 | `the isr is A B` | the controller has changed the ISR |
 | `A writes m1 m2`, `A writes m3+m4` | a batch each; one batch of two records |
-| `B fetches` | B asks the leader that it knows of; a question that the leader holds back is answered later |
-| `B fetches in vain` | the same, and the answer is lost |
-| `B catches up` | B fetches until the leader holds it back |
+| `B fetches` | B sends its request to the leader that it knows; one that the leader delays is answered later |
+| `B fetches without response` | the same, and the response is lost |
+| `B catches up` | B fetches until the leader delays the response |
 | `B replays nothing`, `B replays` | the metadata log does not reach B; it does again |
 | `A flushes` | what A has is on its disk |
 | `A dies`, `A loses power` | its process ends; its machine does, with all that was not flushed |
@@ -60,7 +60,7 @@ from tests.harness.replicas import ReplicaBroker, ReplicaCluster, turns
 ORDERS = TopicPartition("orders", 0)
 _SPECIAL = {"latest": LATEST, "earliest": EARLIEST, "max": MAX_TIMESTAMP}
 _WHO = {"consumer": -1, "debugger": -2}
-#: Longer than any story: what is held back is answered by an event, or by `ms pass`.
+#: Longer than any story: what is delayed is answered by an event, or by `ms pass`.
 _PATIENCE_MS = 600_000
 
 
@@ -72,7 +72,7 @@ class Line:
         self.name = stage.name_of(node_id)
         #: (leader's host, api key, message, the follower's future).
         self.question: tuple[str, int, Any, Future[Any]] | None = None
-        self.held_back: asyncio.Task[Any] | None = None
+        self.delayed: asyncio.Task[Any] | None = None
         stage.lines[self.name] = self
 
     async def request(
@@ -84,9 +84,9 @@ class Line:
             return await answer
         finally:
             self.question = None
-            if self.held_back is not None:
-                self.held_back.cancel()
-                self.held_back = None
+            if self.delayed is not None:
+                self.delayed.cancel()
+                self.delayed = None
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -94,7 +94,7 @@ class Line:
     async def let_pass(self, *, is_lost: bool = False) -> None:
         """Hand the question to the leader's handler, and the answer back if it comes at once."""
         assert self.question is not None, f"{self.name} has nothing to ask"
-        assert self.held_back is None, f"{self.name} waits for an answer already"
+        assert self.delayed is None, f"{self.name} waits for an answer already"
         host, key, message, answer = self.question
         self._stage.show(f"{self.name} -> {_asked(key, message)}")
         leader = self._stage.host(host)
@@ -102,26 +102,26 @@ class Line:
             self._stage.show(f"{self.name} <- no answer")
             answer.set_exception(Disconnected("no answer"))
             return
-        self.held_back = asyncio.ensure_future(_awaited(leader.answer(key, message, _VERSIONS[key])))
+        self.delayed = asyncio.ensure_future(_awaited(leader.answer(key, message, _VERSIONS[key])))
         await turns()
         if is_lost:
             answer.set_exception(Disconnected("the answer is lost"))
         elif not self.deliver():
-            self._stage.show(f"{self.name} is held back")
+            self._stage.show(f"{self.name} waits for a response")
 
     def deliver(self) -> bool:
         """Hand the answer back, if there is one by now."""
-        if self.held_back is None or not self.held_back.done() or self.question is None:
+        if self.delayed is None or not self.delayed.done() or self.question is None:
             return False
         _, key, _, answer = self.question
-        response = self.held_back.result()
+        response = self.delayed.result()
         self._stage.show(f"{self.name} <- {_answered(key, response)}")
         answer.set_result(response)
         return True
 
     async def break_off(self, host: str) -> None:
         """The connection is lost if it leads to this host."""
-        if self.question is not None and self.question[0] == host and self.held_back is not None:
+        if self.question is not None and self.question[0] == host and self.delayed is not None:
             self.question[3].set_exception(Disconnected("the leader has died"))
             await asyncio.sleep(_BACKOFF_S)
 
@@ -266,7 +266,7 @@ class Stage:
 
     async def _play(self, line: str) -> None:
         words = line.split()
-        if words[-1] in ("fetches", "vain", "up"):
+        if words[-1] in ("fetches", "response", "up"):
             await self._play_follower(words)
         elif words[1:] == ["ms", "pass"]:
             await asyncio.sleep(int(words[0]) / 1000)
@@ -281,7 +281,7 @@ class Stage:
         match words[1:]:
             case ["fetches"]:
                 await line.let_pass()
-            case ["fetches", "in", "vain"]:
+            case ["fetches", "without", "response"]:
                 await line.let_pass(is_lost=True)
                 await asyncio.sleep(_BACKOFF_S)
             case ["catches", "up"]:
@@ -337,7 +337,7 @@ class Stage:
             self.broker(name).start()
 
     async def _settle(self) -> None:
-        """What follows from it: answers that were held back, ISRs that are granted."""
+        """What follows from it: responses that were delayed, ISRs that are granted."""
         is_settled = False
         while not is_settled:
             is_settled = True
@@ -363,7 +363,7 @@ class Stage:
             if line.question is None:
                 self.show(f"{line.name} asks nothing any more")
                 return
-            if line.held_back is not None:
+            if line.delayed is not None:
                 return
             await line.let_pass()
             await self._settle()

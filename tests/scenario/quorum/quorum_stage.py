@@ -9,7 +9,7 @@
 | `1 times out` | time passes for 1 until its role changes |
 | `500 ms pass for 1` | so much time passes for 1 |
 | `1 asks 2` | the request that 1 has for 2 arrives, and its response |
-| `1 asks 2 in vain`, `... without response` | the request, or its response, is lost |
+| `1 asks 2 without delivery`, `... without response` | the request, or its response, is lost |
 | `1 asks all` | the same for all nodes for which 1 has a request |
 | `2 fetches`, `2 catches up` | 2 asks its leader, once, or until the leader delays the response; `all catch up` |
 | `1 leads e1` | 1 wins the election of e1; all nodes that it reaches follow and catch up; prints nothing |
@@ -277,7 +277,7 @@ class Stage:
         node.sends = [sent for sent in node.sends if sent not in found]
         sent = found[-1]
         self.note(f"{node.name} -> {to.name} {lines.request_line(sent.message)}")
-        if loss == "in vain" or {node.id, to.id} & (self._cut | self._down):
+        if loss == "without delivery" or {node.id, to.id} & (self._cut | self._down):
             self._lose(node, sent)
         elif to.id in self._without_pre_votes and lines.is_pre_vote(sent.message):
             self._respond(node, to, sent, VoteResponse(error_code=ErrorCode.unsupported_version))

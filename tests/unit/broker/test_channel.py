@@ -268,7 +268,7 @@ def test_a_leader_that_does_not_answer_costs_one_attempt(world):
 )
 @pytest.mark.logs("has not responded for")
 def test_the_time_is_over(world, leader, reason):
-    """The refusal says who was asked last, and why that was in vain."""
+    """The error names the controller that was asked last, and why it did not answer."""
 
     async def scenario(channel):
         world.lead(leader)

@@ -48,7 +48,7 @@ def row(key, **fields) -> PartitionData:
 
 
 def answer_all(context, *, now_ms=0, **fields):
-    """Answer every candidate that has news; (error, session id, keys returned)."""
+    """Answer every candidate that has new data; (error, session id, keys returned)."""
     answers = []
     for fetched in list(context.partitions_to_read()):
         reported = row(fetched.key, **fields)
@@ -192,7 +192,7 @@ def test_what_a_follower_skips_with_a_divergence_is_returned_again():
 
 
 @pytest.mark.parametrize(
-    "news",
+    "change",
     [
         {"high_watermark": 1},
         {"log_start_offset": 1},
@@ -201,13 +201,13 @@ def test_what_a_follower_skips_with_a_divergence_is_returned_again():
         {"preferred_read_replica": 0},
         {"diverging_epoch": EpochEndOffset(epoch=0, end_offset=0)},
     ],
-    ids=lambda news: next(iter(news)),
+    ids=lambda change: next(iter(change)),
 )
-def test_what_counts_as_news(news):
+def test_which_rows_have_changed(change):
     cache = make_cache()
     session_id = open_session(cache, A0)
     assert answer_all(begin(cache, session_id=session_id, epoch=1))[2] == []
-    assert answer_all(begin(cache, session_id=session_id, epoch=2), **news)[2] == [A0]
+    assert answer_all(begin(cache, session_id=session_id, epoch=2), **change)[2] == [A0]
 
 
 def test_a_partition_whose_records_were_sent_goes_to_the_end():
@@ -251,7 +251,9 @@ OLD = EVICTION_MS + 1
         (1, True,    0,   OLD, False,  9, False),   # and a consumer less than any follower
     ],
 )  # fmt: skip
-def test_who_leaves(kept_sizes, kept_privileged, made_ms, used_ms, is_follower, size, gets_slot):
+def test_which_session_is_evicted(
+    kept_sizes, kept_privileged, made_ms, used_ms, is_follower, size, gets_slot
+):
     cache = make_cache(slots=1)
     keys = [("kept", index) for index in range(kept_sizes)]
     kept_id = open_session(cache, *keys, now_ms=made_ms, is_follower=kept_privileged)

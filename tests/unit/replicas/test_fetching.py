@@ -317,7 +317,7 @@ def test_what_a_follower_is_sent_counts_once_however_often_it_was_read(
 ):
     """A cold partition, which is usual where one moves, makes all of them be read again."""
     counted = []
-    monkeypatch.setattr(hosting.throttle, "note_sent", lambda partition, size: counted.append(size))
+    monkeypatch.setattr(hosting.throttle, "record_sent", lambda partition, size: counted.append(size))
     warm, cold = hosting.add(tmp_path / "t"), hosting.add(tmp_path / "u", OTHER_KEY)
     for on_disk in (warm, cold):
         on_disk.partition.apply(image(epoch=1, replicas=(NODE_ID, 2)))

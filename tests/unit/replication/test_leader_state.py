@@ -205,17 +205,19 @@ def test_who_was_held_up_by_another_proposal_joins_without_a_further_fetch():
     fetch(leads, 2, 100)
     fetch(leads, 3, 100)
     leads.propose(leads.expanded(2, high_watermark=50))
-    assert leads.returned(high_watermark=50, log_end_offset=100, now_ms=0) is None
+    assert leads.expanded_by_caught_up(high_watermark=50, log_end_offset=100, now_ms=0) is None
     leads.update(replicas=(1, 2, 3), isr=(1, 2))
-    assert leads.returned(high_watermark=50, log_end_offset=100, now_ms=10 * LAG_MS) == {1, 2, 3}
-    assert leads.returned(high_watermark=50, log_end_offset=200, now_ms=10 * LAG_MS) is None, "too long ago"
+    assert leads.expanded_by_caught_up(high_watermark=50, log_end_offset=100, now_ms=10 * LAG_MS) == {1, 2, 3}
+    assert leads.expanded_by_caught_up(high_watermark=50, log_end_offset=200, now_ms=10 * LAG_MS) is None, (
+        "too long ago"
+    )
 
 
 def test_a_follower_without_broker_epoch_joins_the_isr_by_a_fetch_only():
     """It may have restarted since its last Fetch, with less than it had (Fetch before version 15)."""
     leads = leader_state(isr=(1, 2))
     fetch(leads, 3, 100, epoch=-1)
-    assert leads.returned(high_watermark=50, log_end_offset=100, now_ms=0) is None
+    assert leads.expanded_by_caught_up(high_watermark=50, log_end_offset=100, now_ms=0) is None
     assert leads.expanded(3, high_watermark=50) == {1, 2, 3}
 
 

@@ -343,7 +343,7 @@ def test_a_partition_that_joins_a_running_session(simulation):
             batch = bytearray(build_batch(simple_records([(None, b"x")], timestamp=now_ms)))
             more = TopicPartition("more", 0)
             leader.partition(more).as_leader().append_records(batch, required_acks=1, now_ms=now_ms)
-            # Not before the fetch that is held back has its answer, which the first partition brings at once.
+            # Not before the delayed fetch is answered, which the first partition causes at once.
             await until(lambda: follower.partition(more).log.log_end_offset == 1, within_s=0.1)
 
     run(simulation, story)

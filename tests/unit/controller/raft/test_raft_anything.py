@@ -334,7 +334,7 @@ def test_anything(start: str, data: st.DataObject) -> None:
             case _:
                 replica.pass_time(data.draw(st.sampled_from([1, 20, 500, 3_000])))
     if not replica.of(Fatal):
-        replica.pass_time(3_000)  # nothing is held back for longer
+        replica.pass_time(3_000)  # no response is delayed for longer
         assert len(replica.replies) == asked
     offsets = [each.high_watermark for each in replica.of(Committed)]
     assert offsets == sorted(set(offsets))
