@@ -74,7 +74,10 @@ class FollowerProgress:
             self.leader_end_offset,
             self.fetched_ms,
         )
-        if reached_ms is not None and (self.caught_up_ms is None or reached_ms > self.caught_up_ms):
+        # A time after `now_ms` is of a clock that was set back since: it would keep a dead follower in the ISR until then.
+        if reached_ms is not None and (
+            self.caught_up_ms is None or not reached_ms <= self.caught_up_ms <= now_ms
+        ):
             self.caught_up_ms = reached_ms
         self.log_end_offset = fetch_offset
         self.log_start_offset = log_start_offset

@@ -252,6 +252,18 @@ def test_a_follower_behind_a_steady_stream_is_in_sync():
     assert progress.is_caught_up(1_000, now_ms=100_000, max_lag_ms=3_000)
 
 
+@pytest.mark.parametrize("lag", [0, 1])
+def test_a_clock_that_was_set_back_does_not_keep_a_dead_follower_in_sync(lag):
+    """With Kafka, whose time of the last catch-up never decreases, acks=all waits for it that long."""
+    hour_ms, leads = 3_600_000, leader_state(isr=(1, 2))
+    fetch(leads, 2, 100, leader_end=100, now_ms=hour_ms)
+    fetch(leads, 2, 100, leader_end=100 + lag, now_ms=1_000)
+    fetch(leads, 2, 120, leader_end=120 + lag, now_ms=2_000)
+    fetch(leads, 2, 130, leader_end=130 + lag, now_ms=3_000)
+    assert leads.shrunk(log_end_offset=140, now_ms=2_000 + LAG_MS) is None
+    assert leads.shrunk(log_end_offset=140, now_ms=3_001 + LAG_MS) == {1}
+
+
 def test_a_silent_session_shows_that_its_follower_lives():
     """Where a session has nothing new to ask of a partition, its other fetches speak for it."""
     progress, session = FollowerProgress(leader_epoch=0), Session(last_used_ms=0)
