@@ -90,7 +90,7 @@ class LogReads:
             row = self._read(fetched, limit_bytes=limit_bytes, is_first=not size_bytes, may_block=may_block)
             count = fetched.read_bytes = len(row.records or b"")
             if count and replica_id is not None:
-                count = fetched.read_bytes = self._hold_back(fetched, row, replica_id)
+                count = fetched.read_bytes = self._throttled_size(fetched, row, replica_id)
             if count:
                 size_bytes += count
                 limit_bytes = max(0, limit_bytes - count)
@@ -120,8 +120,8 @@ class LogReads:
         self.is_urgent = is_urgent or patient_count == len(context.requested)
         return rows
 
-    def _hold_back(self, fetched: FetchedPartition, row: PartitionData, replica_id: int) -> int:
-        """The size of the row's records for a follower: of all, or 0, without records, while it is throttled."""
+    def _throttled_size(self, fetched: FetchedPartition, row: PartitionData, replica_id: int) -> int:
+        """The size of the row's records for a follower; while it is throttled, 0: they are removed from the row."""
         assert fetched.partition is not None
         if self._replicas.throttle.should_throttle(fetched.partition, replica_id):
             row.records = b""

@@ -89,7 +89,7 @@ class ReplicaFetcher:
             self._task = self._runtime.supervise(self._run, name=f"fetcher-{self._leader.leader_id}")
 
     def unfollow(self, partition: Partition) -> None:
-        """Stop following the partition; a response that is still to come is ignored for it."""
+        """Stop following the partition; its rows in a response that arrives later are ignored."""
         self._states.remove(key_of(partition))
 
     def refresh(self, partition: Partition) -> None:
@@ -157,7 +157,7 @@ class ReplicaFetcher:
         self._states.pause(fetch_states, pause_ms=self._settings.backoff_ms)
 
     def _pause_throttled(self) -> None:
-        # Not a replica that has everything committed (lag 0): a member of the ISR would fall out of it.
+        # Not a replica that has everything committed (lag 0): a member of the ISR would leave it.
         self._pause(
             [
                 each

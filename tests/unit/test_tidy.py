@@ -115,6 +115,30 @@ def test_a_document_names_the_files_of_tests(document):
     assert sorted(set(_TEST.findall(text_of(document))) - named) == []
 
 
+#: A step of a life: "1. **Broker 2, `broker/replicas/`**: ...", and what follows up to the next step.
+_STEP = re.compile(r"^\d+\. \*\*((?:[^`*]+, )?)`([\w/]+/)`\*\*(.*?)(?=^\d+\. |^$)", re.MULTILINE | re.DOTALL)
+LIVES = dict(
+    re.findall(
+        r"^## (Life of .*?)\n(.*?)(?=^## )", text_of(ROOT / "ARCHITECTURE.md"), re.MULTILINE | re.DOTALL
+    )
+)
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_a_life_enters_no_folder_twice(life):
+    """A step of a life names files of its folder only; a node does not enter a folder again."""
+    steps = _STEP.findall(LIVES[life])
+    entered = [(node, folder) for node, folder, _ in steps]
+    assert len(steps) >= 5
+    assert len(set(entered)) == len(entered), entered
+    assert [
+        (folder, path)
+        for _, folder, text in steps
+        for path in _PATH.findall(text)
+        if not (ROOT / folder / path).exists()
+    ] == []
+
+
 def test_every_package_has_a_readme():
     assert [package for package in PACKAGES if not (ROOT / package / "README.md").exists()] == []
 
