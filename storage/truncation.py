@@ -77,7 +77,7 @@ class LogTruncation:
     def next_job(self, offset: int, *, now_ms: int) -> BackgroundJob | None:
         """The next job that `truncate_to(offset)` would otherwise wait for; None if there is none left.
 
-        Complete it and call this again, as long as the truncation is wanted; if it is abandoned, `give_up`.
+        Complete it and call this again, as long as the truncation is wanted; if it is abandoned, call `discard`.
         The job's `run` raises KafkaStorageError and CorruptMessage. Raises KafkaStorageError.
         """
         files, offsets = self._files, self._offsets
@@ -112,7 +112,7 @@ class LogTruncation:
                 recovery_point=min(offset, self._files.segments.first.base_offset), log_start_offset=offset
             )
 
-    def give_up(self) -> None:
+    def discard(self) -> None:
         """Discard what was prepared, when the truncation is abandoned or done."""
         self._checkpoints.end_truncation()
         self._prepared = None

@@ -242,5 +242,5 @@ class NetworkServer:
         for connection in list(self.connections):
             connection.sweep(idle_since, used_since=used_since)
         if self._notes > NOTES_PER_SWEEP:
-            log.info("%d more connections were closed for such reasons", self._notes - NOTES_PER_SWEEP)
+            log.info("%d more connections were closed because of errors", self._notes - NOTES_PER_SWEEP)
         self._notes = 0

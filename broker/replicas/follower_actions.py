@@ -123,7 +123,7 @@ class FollowerActions:
                     if is_valid() and log.segments is segments:
                         raise
         finally:
-            log.truncation.give_up()
+            log.truncation.discard()
 
     async def _run(self, job: BackgroundJob) -> None:
         """Run both halves of the job. Also when cancelled: the loop's half adopts or removes the files of the thread's."""

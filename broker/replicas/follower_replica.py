@@ -50,7 +50,7 @@ class FollowerReplica:
             self.leader_high_watermark = None
 
     def stop(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         self.leader_epoch = None
         self.leader_high_watermark = None
 

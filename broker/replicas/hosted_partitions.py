@@ -94,7 +94,7 @@ class HostedPartitions:
             self.by_key[key] = partition
 
     def remove(self, topic: TopicImage, index: int) -> Partition | None:
-        """The partition is on this broker no more; returns it if it was online."""
+        """Remove a partition that this broker no longer hosts; returns it if it was online."""
         by_name, by_id = _keys(TopicPartition(topic.name, index), topic.topic_id)
         self._offline.pop(by_name, None)
         self._offline.pop(by_id, None)
@@ -112,11 +112,11 @@ class HostedPartitions:
 
     def add_offline(self, topic: TopicImage, index: int) -> bool:
         """The partition's log could not be created or opened; whether it was not known to be offline."""
-        is_news = (topic.name, index) not in self._offline
+        is_new = (topic.name, index) not in self._offline
         for key in _keys(TopicPartition(topic.name, index), topic.topic_id):
             assert key not in self.by_key, key
             self._offline.setdefault(key)
-        return is_news
+        return is_new
 
     def is_offline(self, topic_partition: TopicPartition) -> bool:
         """Whether the partition has no log because of a failing disk."""

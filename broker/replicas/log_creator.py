@@ -2,7 +2,7 @@
 
     wanted --few, and no creation is running--> created at once
     wanted --else--> waiting --> planned --in a thread, a few at a time--> created: the partition gets its role
-    any    --the topic is deleted, or the replica is moved away--> given up, without notification
+    any    --the topic is deleted, or the replica is moved away--> cancelled, without notification
 
 Deleted logs are put aside here, a few at once and more in turns of the loop, before the next logs are created.
 Until its log exists, a partition has no role and its requests fail with NOT_LEADER_OR_FOLLOWER. Kafka's brokers create
@@ -37,7 +37,7 @@ class LogCreator:
     def __init__(
         self, runtime: Runtime, logs: LogManager, *, on_created: Callable[[Sequence[CreatedLog]], None]
     ) -> None:
-        """`on_created` is called once for each log that was requested and not given up."""
+        """`on_created` is called once for each log that was requested and not cancelled."""
         self._runtime = runtime
         self._logs = logs
         self._on_created = on_created
@@ -83,7 +83,7 @@ class LogCreator:
                 self._creation = creation
                 self._begin()
 
-    def give_up(self, topic_partition: TopicPartition) -> None:
+    def cancel(self, topic_partition: TopicPartition) -> None:
         """The partition is not hosted any more. The caller deletes its log, which is not created again."""
         self._waiting.pop(topic_partition, None)
         self._planned.discard(topic_partition)
@@ -94,7 +94,7 @@ class LogCreator:
             await asyncio.wait([self._task])
 
     async def stop(self) -> None:
-        """Create no more logs and put no more aside, `create` included; returns when no thread creates one."""
+        """Stop creating logs and renaming strays, also in `create`; returns when no thread creates one."""
         self._is_stopped = True
         self._waiting.clear()
         if self._task is not None:

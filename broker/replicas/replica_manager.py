@@ -319,7 +319,7 @@ class ReplicaManager:
         if partition is not None:
             self._resign(partition)
         elif self._log_creator.is_wanted(topic_partition):
-            self._log_creator.give_up(topic_partition)
+            self._log_creator.cancel(topic_partition)
         # Also of an offline partition: the future log of a move whose source is lost is still on this broker.
         self.logs.delete(topic_partition)
 

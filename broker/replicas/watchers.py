@@ -48,7 +48,7 @@ class Watchers:
         (self.followers if is_follower else self.consumers)[watcher] = None
 
     def remove(self, watcher: Watcher) -> None:
-        """Notify this row's session no more."""
+        """Stop notifying this row's session."""
         self.consumers.pop(watcher, None)
         self.followers.pop(watcher, None)
 

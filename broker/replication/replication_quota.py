@@ -5,7 +5,7 @@
     follower.replication.throttled.replicas       the same, with the following broker
 
 While its rate is exceeded, a follower leaves throttled partitions out of its fetches, and a leader sends no records of
-throttled partitions. A throttled member of the ISR would fall out of it: so the leader never throttles members, and a
+throttled partitions. A throttled member of the ISR would leave it: so the leader never throttles members, and a
 follower does not throttle a partition of which it has everything that is committed.
 
 Source: KIP-73; ReplicationQuotaManager of Kafka 4.3.1, with the same windows.

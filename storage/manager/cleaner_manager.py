@@ -54,7 +54,7 @@ class LogCleanerManager:
         """A failed cleaning: a disk that fails or is full takes its directory offline, as for any other I/O of a log.
 
         Any other error excludes the log from cleaning until the next start.
-        Source: LogCleaner.cleanLog and tryCleanFilthiestLog; Kafka only gives up a log that it cannot measure.
+        Source: LogCleaner.cleanLog and tryCleanFilthiestLog; Kafka excludes only a log that it cannot measure.
         """
         if isinstance(error, OSError):
             self._table.fail(log.directory.parent, error)

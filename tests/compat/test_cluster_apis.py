@@ -1,8 +1,8 @@
 """Quotas, ACLs, SCRAM credentials, features, elections and reassignments on Ottla and on Apache Kafka 4.3.1.
 
-Both get the requests of each story, in every version of its APIs; the answers must be equal in all that a client can see.
-Brokers follow the metadata log a moment later than their controller answers: what is described is asked
-for again until the two agree, for a while. Rows come in the order of Kafka's hash maps, and are sorted.
+Both receive the requests of each story, in every version of its APIs; the responses must be equal in all fields.
+A broker applies a change a moment after its controller has answered: a Describe request is repeated until the responses
+agree, up to a timeout. Rows come in the order of Kafka's hash maps, and are sorted.
 """
 
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ def shown(message: Any) -> Any:
 
 
 def same(wires: tuple[BlockingWire, BlockingWire], story: list[Step], *, nth_version: int) -> list[Any]:
-    """Send the story's requests to both servers; their answers, which are the same."""
+    """Send the story's requests to both servers; returns their responses, which are equal."""
     results, differences = [], []
     for key, request in story:
         versions = KAFKA_VERSIONS[key]
@@ -74,7 +74,7 @@ def same(wires: tuple[BlockingWire, BlockingWire], story: list[Step], *, nth_ver
             answers[:] = [shown(wire.call(key, version, request)) for wire in wires]
             return answers[0] == answers[1]
 
-        # An alteration is not repeated: a second answer to it may be another one.
+        # An alteration is not repeated: its second response may differ.
         if not comes_true(are_equal, timeout_s=PATIENCE_S if "DESCRIBE" in key.name else 0):
             differences.append((key.name, version, request, *answers))
         results.append(answers[0])
@@ -195,7 +195,7 @@ def test_quotas_that_are_refused(wires, nth_version: int):
     results = same(wires, story, nth_version=nth_version)
     assert sum(row["entries"][0]["error_code"] != 0 for row in results[: len(refused)]) == len(refused) - 1
     assert all(row["error_code"] for row in results[len(refused) :])
-    # Named twice: the first one counts, and has the error of the second.
+    # An entity named twice: the first row is applied, and has the error of the second.
     twice = [altered(quota((RATE, 1.0), user="twice"), quota((RATE, 2.0), user="twice")), quotas_of()]
     done = same(wires, [*twice, altered(quota((RATE, None), user="twice"))], nth_version=nth_version)
     assert done[1]["entries"][0]["values"] == [{"key": RATE, "value": 1.0}]

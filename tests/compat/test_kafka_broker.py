@@ -1,4 +1,4 @@
-"""Apache Kafka's broker under Ottla's controllers: it registers, hosts topics, serves clients, and both sides may come and go."""
+"""Apache Kafka's broker under Ottla's controllers: it registers, hosts topics, serves clients; nodes of both sides restart."""
 
 import pytest
 from confluent_kafka import Consumer
@@ -15,7 +15,7 @@ KAFKA_ID = 7
 
 
 class Mixed:
-    """Three controllers of Ottla's, a broker of Ottla's, and Kafka's broker 7."""
+    """Three Ottla controllers, an Ottla broker, and Apache Kafka's broker 7."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -43,22 +43,22 @@ class Mixed:
     def start_kafka(self):
         command = [*java_command(heap="512m"), "kafka.Kafka", str(self.properties)]
         self._child = Child(command, log=self.folder / "kafka.log")
-        # Unfenced first, and a moment later it listens.
+        # It is unfenced first, and listens a moment later.
         self._child.wait_until(lambda: KAFKA_ID in self.alive() and answers(self.port), interval_s=0.5)
 
     def stop_kafka(self):
         self._child.stop()
 
     def alive(self):
-        """The brokers that Ottla's names as unfenced."""
+        """The unfenced brokers, by the Ottla broker's metadata."""
         return sorted(admin_of(self.cluster.bootstrap).list_topics(timeout=PATIENCE_S).brokers)
 
     def wait_for(self, *brokers):
-        """Until Ottla's names exactly these."""
+        """Wait until the Ottla broker's metadata names exactly these."""
         eventually_equal(self.alive, sorted(brokers))
 
     def mend(self):
-        """Whatever was done to them: all run."""
+        """Start every node that was stopped."""
         self.cluster.mend()
         if not self._child.is_running:
             self.start_kafka()
@@ -101,7 +101,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def mixed(whole):
-    """The next test finds all nodes running, however this one ends."""
+    """All nodes run when the next test begins."""
     yield whole
     whole.mend()
 
@@ -127,7 +127,7 @@ def test_its_topics_records_and_groups(mixed):
         assert mixed.consume(topic) == list(range(100))
 
 
-def test_the_active_controller_goes(mixed):
+def test_the_active_controller_is_killed(mixed):
     victim = mixed.cluster.active_controller()
     mixed.cluster.kill(victim)
     mixed.create("after-failover", through=mixed.kafka)
@@ -137,7 +137,7 @@ def test_the_active_controller_goes(mixed):
     mixed.wait_for(1, KAFKA_ID)
 
 
-def test_kafkas_broker_goes_and_comes_back(mixed):
+def test_kafkas_broker_restarts(mixed):
     mixed.create("kept", through=mixed.cluster.bootstrap)
     mixed.produce("kept")
     mixed.stop_kafka()
@@ -147,7 +147,7 @@ def test_kafkas_broker_goes_and_comes_back(mixed):
     assert mixed.consume("kept", 200) == list(range(200))
 
 
-def test_all_controllers_go_and_come_back(mixed):
+def test_all_controllers_restart(mixed):
     controllers = [node.node_id for node in mixed.cluster.plan.controllers]
     mixed.cluster.kill(*controllers)
     for controller in controllers:

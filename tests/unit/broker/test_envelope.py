@@ -54,19 +54,19 @@ def test_rows_of_rows(code):
     assert has_not_controller_error(assigned) is has_not_controller_error(elected) is (code == MOVED)
 
 
-def test_rows_without_errors_are_not_looked_at():
+def test_rows_without_errors_are_not_iterated_over():
     """A topic is answered with all its configurations, thousands of topics with a hundred thousand rows."""
 
     class Unread(list):
         def __iter__(self):
-            raise AssertionError("looked at")
+            raise AssertionError("iterated over")
 
     row = create_topics.CreatableTopicResult(configs=Unread([create_topics.CreatableTopicConfigs()]))
     assert not has_not_controller_error(topics(row))
 
 
 def test_the_quorum_gets_the_listener_of_a_request():
-    """It answers with the leader's address there; another one may be out of the asker's reach."""
+    """It answers with the leader's address on that listener; the requester may not reach another one."""
 
     class Quorum:
         async def handle(self, request, *, listener_name):

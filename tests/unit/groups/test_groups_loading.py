@@ -146,7 +146,7 @@ def test_a_load_that_is_broken_off_goes_on_where_it_stood(monkeypatch, turns_bef
 @pytest.mark.parametrize("turns_before", [4, 10, 13])
 @pytest.mark.parametrize("turns_without", [0, 1])
 def test_a_load_that_is_broken_off_within_a_batch_loses_nothing(turns_before, turns_without):
-    """What was read for the old leadership is replayed no more: the new one reads it again."""
+    """Records read for the old leadership are not replayed any more: the new one reads them again."""
     log = offsets_log(batches=3, records_a_batch=5_000)
 
     async def story(world):

@@ -350,7 +350,7 @@ def test_a_partition_that_joins_a_running_session(simulation):
 
 
 def test_an_answer_of_an_older_epoch_is_not_appended(simulation):
-    """The leader changes hands while its answer is under way: what it brings counts no more."""
+    """The leader changes before its response arrives: the response is ignored."""
 
     async def story():
         async with replicating(simulation) as cluster:

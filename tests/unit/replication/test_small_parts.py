@@ -72,7 +72,7 @@ def test_a_rate_is_measured_over_the_last_windows():
     assert not quota.is_exceeded(now_ms=5_000)
     quota.record(5_001, now_ms=5_000)
     assert quota.is_exceeded(now_ms=9_999)
-    assert not quota.is_exceeded(now_ms=10_000), "the first window counts no more"
+    assert not quota.is_exceeded(now_ms=10_000), "the first window is not counted any more"
 
 
 # -- selectors -----------------------------------------------------------------------------------------------

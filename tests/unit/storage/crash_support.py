@@ -261,7 +261,7 @@ class Story(Checks):
                     job.complete()
             if self.random.random() < 0.9:
                 log.truncate_to(offset, now_ms=self.now_ms)
-            log.truncation.give_up()
+            log.truncation.discard()
             model.epoch += 1
 
     def truncate_fully(self, log: Log, model: Model) -> None:

@@ -79,7 +79,7 @@ def truncate(log, offset):
         names.append(job.name.split()[0])
         job.complete()
     log.truncate_to(offset, now_ms=NOW_MS)
-    log.truncation.give_up()
+    log.truncation.discard()
     return names
 
 
@@ -164,7 +164,7 @@ def test_a_leader_epoch_that_begins_between_two_jobs_finds_a_whole_log(tmp_path)
         for _ in range(given_up_after):
             if (job := log.truncation.next_job(2, now_ms=NOW_MS)) is not None:
                 job.complete()
-        log.truncation.give_up()
+        log.truncation.discard()
         end = log.log_end_offset
         assert end in (3, 8)  # as it was, or without its last segments
         append(log, 2, epoch=2)
@@ -238,7 +238,7 @@ def test_a_copy_is_removed_though_the_segment_was_rolled_meanwhile(tmp_path):
     copying.run()
     log.roll(NOW_MS)
     copying.finish()
-    log.truncation.give_up()
+    log.truncation.discard()
     assert not list(log.directory.glob("*.tmp"))
     assert held
 
